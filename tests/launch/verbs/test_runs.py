@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,9 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.record import run_folder
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
-from launch.verbs import runs
+from launch.verbs import cli, runs
 from tests.launch.launcher import (
     LOCAL,
     ROOT,
@@ -31,6 +33,20 @@ from tests.launch.launcher import (
 )
 
 TWO = (*LOCAL, "--workers", "1")
+
+
+def said(parent: Path, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    """Returns what a command on the runs in a folder prints, on both streams."""
+    assert cli.main([words[0], "--state-dir", str(parent), *words[1:]]) == code
+    printed = capfd.readouterr()
+    return printed.out + printed.err
+
+
+def a_run(parent: Path) -> RunFolder:
+    """Makes a run whose launcher has ended."""
+    folder = RunFolder.create(parent, make_job(on_this_machine(1, 1)))
+    folder.add(launcher={**folder.record()["launcher"], "started": "0"})
+    return folder
 
 
 @pytest.fixture
@@ -57,11 +73,10 @@ def test_status_shows_a_run_that_goes_on(
     assert "worker/0" in output
 
 
-def test_logs_on_a_terminal_does_not_control_it(launcher: Launcher) -> None:
-    launcher.up(TWO, "--", "steps=2")
-    log = next(launcher.state.glob("*/logs/master-0.log"))
+def test_logs_on_a_terminal_does_not_control_it(tmp_path: Path) -> None:
+    log = a_run(tmp_path).log_path("master/0")
     log.write_bytes("a\x1b[2Jb\u202ec\xff\n".encode() + b"\xff\x9b" + b"x" * 100_000)
-    words = ["-m", "launch", "logs", "master/0", "--state-dir", str(launcher.state)]
+    words = ["-m", "launch", "logs", "master/0", "--state-dir", str(tmp_path)]
     reading, terminal = pty.openpty()
     with subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=terminal) as process:
         os.close(terminal)
@@ -77,17 +92,12 @@ def test_logs_on_a_terminal_does_not_control_it(launcher: Launcher) -> None:
     assert done.stdout == log.read_bytes()
 
 
-def test_status_and_stop_and_clean_show_no_escape_codes(
-    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    launcher.up(TWO, "--", "steps=2")
-    path = next(launcher.state.glob("*/status.json"))
-    found = json.loads(path.read_text())
-    found["reason"] = "a\x1b[2Jb"
-    for row in found["tasks"]:
-        row.update(dict.fromkeys(("state", "step", "images_per_sec", "last"), "c\x1b]0;d\x07"))
-    path.write_text(json.dumps(found))
-    output = launcher.verb("status")
+def test_status_shows_no_escape_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cells = dict.fromkeys(("state", "step", "images_per_sec", "last"), "c\x1b]0;d\x07")
+    row = {"task": "master/0", "host": "localhost", **cells}
+    found = {"exit_code": 0, "reason": "a\x1b[2Jb", "time": 0.0, "tasks": [row]}
+    a_run(tmp_path).write_status(found)
+    output = said(tmp_path, capfd, "status")
     assert "a[2Jb" in output
     assert "c]0;d" in output
     assert not set("\x1b\x07") & set(output)
@@ -121,34 +131,37 @@ def test_stop_now_of_a_launcher_that_ends_at_once_is_no_error(
     assert capsys.readouterr().out == "run r1: ended\n"
 
 
-def test_stop_of_a_run_that_is_over_says_how_it_ended_and_what_to_do(launcher: Launcher) -> None:
-    launcher.up(LOCAL, "--", "steps=1")
-    run_id = launcher.run_id()
-    assert launcher.verb("stop", exit_code=1) == (
+def test_stop_of_a_run_that_is_over_says_how_it_ended_and_what_to_do(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    folder.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
+    run_id = folder.run_id
+    assert said(tmp_path, capfd, "stop", code=1) == (
         f"error: run {run_id} is over (master/0 is done); to end what it may have left: "
         f"python -m launch clean --run {run_id}\n"
     )
 
 
 def test_clean_refuses_a_run_that_goes_on(
-    launcher: Launcher, running: "subprocess.Popen[str]"
+    launcher: Launcher, running: "subprocess.Popen[str]", capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_id = launcher.run_id()
-    output = launcher.verb("clean", "--run", run_id, exit_code=2)
+    output = said(launcher.state, capfd, "clean", "--run", run_id, code=2)
     assert f"run {run_id} is still running; end it with `stop`" in output
-    assert "run" not in launcher.verb("clean")
+    assert "run" not in said(launcher.state, capfd, "clean")
     assert running.poll() is None
 
 
 def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
-    launcher: Launcher,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    launcher.up(LOCAL, "--", "steps=1")
-    broken = launcher.state / "20000101-000000-abcd"
+    folder = a_run(tmp_path)
+    broken = tmp_path / "20000101-000000-abcd"
     broken.mkdir()
     (broken / "run.json").write_text("{")
-    output = launcher.verb("clean", exit_code=1)
-    assert f"run {launcher.run_id()}: nothing was left\n" in output
+    output = said(tmp_path, capfd, "clean", code=1)
+    assert f"run {folder.run_id}: nothing was left\n" in output
     assert f"error: run {broken.name}: {broken / 'run.json'}: " in output
 
 
@@ -187,17 +200,17 @@ def of_login1(launcher: Launcher) -> RunFolder:
 
 
 def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
-    launcher: Launcher, running: "subprocess.Popen[str]"
+    launcher: Launcher, running: "subprocess.Popen[str]", capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_id = of_login1(launcher).run_id
     words = (
         f"run {run_id}: its launcher runs, or ran, on login1: ask there; if it is gone, to end the "
         f"remaining processes: clean --run {run_id}\n"
     )
-    assert launcher.verb("clean") == words
-    assert launcher.verb("status", exit_code=1).startswith(words)
-    assert launcher.verb("stop", exit_code=1) == f"error: {words}"
-    assert launcher.verb("attach", exit_code=1).endswith(f"error: {words}")
+    assert said(launcher.state, capfd, "clean") == words
+    assert said(launcher.state, capfd, "status", code=1).startswith(words)
+    assert said(launcher.state, capfd, "stop", code=1) == f"error: {words}"
+    assert said(launcher.state, capfd, "attach", code=1).endswith(f"error: {words}")
     assert running.poll() is None
     assert len(processes_of(run_id)) > 3
     assert "localhost: ended" in launcher.verb("clean", "--run", run_id)
@@ -210,70 +223,76 @@ case "$*" in
 *"get tfjobs.kubeflow.org,"*) echo tfjob.kubeflow.org/cifar10-r1 ;;
 esac
 """
-SUCCEEDED = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
 
 
-def of_kubernetes(launcher: Launcher, tmp_path: Path, tfjob: str) -> RunFolder:
-    """Makes a run whose launcher has left its TFJob, for a kubectl that knows this job alone."""
-    folder = RunFolder.create(launcher.state, make_job(on_this_machine(1, 1)))
-    gone = {**folder.record()["launcher"], "started": "0"}
+def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **status: Any) -> str:
+    """Makes a run whose launcher has left its TFJob, for a kubectl that knows this job alone.
+
+    Returns:
+      The run's id; its folder is in `tmp_path / "runs"`.
+    """
+    folder = a_run(tmp_path / "runs")
     place = {"context": "lab", "namespace": "vision", "name": "cifar10-r1"}
-    folder.add(backend="kubernetes", launcher=gone, kubernetes=place)
-    (tmp_path / "tfjob").write_text(tfjob)
+    folder.add(backend="kubernetes", kubernetes=place)
+    (tmp_path / "tfjob").write_text(json.dumps({"kind": "TFJob", "status": status}))
     (tmp_path / "kubectl").write_text(KUBECTL.format(place=tmp_path))
     (tmp_path / "kubectl").chmod(0o755)
-    launcher.env["PATH"] = f"{tmp_path}:{launcher.env['PATH']}"
-    return folder
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return folder.run_id
 
 
 def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
-    launcher: Launcher, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     conditions = [{"type": "Suspended", "status": "True"}]
-    tfjob = json.dumps({"kind": "TFJob", "status": {"conditions": conditions}})
-    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
-    assert launcher.verb("clean") == (
+    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=conditions)
+    assert said(tmp_path / "runs", capfd, "clean") == (
         f"run {run_id}: continues without its launcher: TFJob cifar10-r1 is suspended; to end it: "
         f"clean --run {run_id}\n"
     )
     assert "delete" not in (tmp_path / "calls").read_text()
-    output = launcher.verb("clean", "--run", run_id)
+    output = said(tmp_path / "runs", capfd, "clean", "--run", run_id)
     assert output == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
     assert "delete tfjobs.kubeflow.org" in (tmp_path / "calls").read_text()
 
 
 def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
-    launcher: Launcher, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tfjob = json.dumps({"kind": "TFJob", "status": {"conditions": []}})
-    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
+    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=[])
     words = f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: clean"
-    assert launcher.verb("status").splitlines()[0] == f"{words} --run {run_id}"
+    runs = tmp_path / "runs"
+    assert said(runs, capfd, "status").splitlines()[0] == f"{words} --run {run_id}"
+    last = said(runs, capfd, "attach", code=1).splitlines()[-1]
+    assert last == f"error: {words} --run {run_id}"
     (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
-    first = launcher.verb("status", exit_code=1).splitlines()[0]
+    first = said(runs, capfd, "status", code=1).splitlines()[0]
     assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
     words = "whether its job goes on is not known: kubectl: it failed without an error message"
     assert first.endswith(f"; {words}")
 
 
 def test_clean_removes_what_a_job_that_is_over_has_left_in_kubernetes(
-    launcher: Launcher, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tfjob = json.dumps({"kind": "TFJob", **SUCCEEDED})
-    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
-    assert launcher.verb("clean") == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
+    conditions = [{"type": "Succeeded", "status": "True"}]
+    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=conditions)
+    output = said(tmp_path / "runs", capfd, "clean")
+    assert output == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
 
 
-def test_no_run_is_an_error(launcher: Launcher) -> None:
-    output = launcher.verb("status", exit_code=2)
+def test_no_run_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    output = said(tmp_path, capfd, "status", code=2)
     rest = "`launch up` starts one, --state-dir names another folder\n"
-    assert output == f"error: no run in {launcher.state}; {rest}"
+    assert output == f"error: no run in {tmp_path}; {rest}"
 
 
-def test_a_run_that_is_not_there_is_an_error_with_those_that_are(launcher: Launcher) -> None:
-    newest = launcher.state / "20000101-000000-abcd"
-    newest.mkdir(parents=True)
+def test_a_run_that_is_not_there_is_an_error_with_those_that_are(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    newest = tmp_path / "20000101-000000-abcd"
+    newest.mkdir()
     (newest / "run.json").touch()
-    output = launcher.verb("status", "--run", "zzz", exit_code=2)
+    output = said(tmp_path, capfd, "status", "--run", "zzz", code=2)
     rest = f"the newest there: {newest.name}; --state-dir names another folder\n"
-    assert output == f"error: no run zzz in {launcher.state}; {rest}"
+    assert output == f"error: no run zzz in {tmp_path}; {rest}"
