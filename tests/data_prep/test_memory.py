@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
 from tests.data_prep import made
@@ -39,19 +38,6 @@ try:
 except MemoryError:
     print("too little memory")
 """
-_PREDICT = """
-import sys
-from cifar10.errors import UserError
-from cifar10.run.modes.predict import read_image
-from PIL import Image
-
-Image.init()
-limit(200)  # TensorFlow takes 64 MiB to read a file.
-try:
-    read_image(sys.argv[1], "stretch")
-except UserError as error:
-    print(error)
-"""
 
 
 def _run(root: Path, script: str, *words: object) -> "subprocess.CompletedProcess[str]":
@@ -65,13 +51,10 @@ def _large(path: Path) -> Path:
     return path
 
 
-# Processes decode what follows eight batches, each of them ended by a file of more than 4 MiB.
-@pytest.mark.parametrize("batches_before", [0, 10], ids=["own process", "decoder process"])
-def test_a_conversion_out_of_memory_blames_no_file(
-    batches_before: int, root: Path, tmp_path: Path
-) -> None:
+def test_a_conversion_out_of_memory_blames_no_file(root: Path, tmp_path: Path) -> None:
     source = made.image_folder(tmp_path / "tree", per_class=1)
-    for number in range(batches_before):
+    # Processes decode what follows eight batches, each ended by a file of more than 4 MiB.
+    for number in range(10):
         photograph = Image.new("RGB", (1_400, 1_000))
         photograph.save(source / "train" / "airplane" / f"photograph-{number}.bmp")
     _large(source / "train" / "truck" / "large.png")
@@ -84,11 +67,3 @@ def test_a_conversion_out_of_memory_blames_no_file(
 def test_a_batch_is_not_blamed_for_too_little_memory(root: Path) -> None:
     done = _run(root, _UNPICKLE)
     assert (done.stdout, done.stderr) == ("too little memory\n", "")
-
-
-def test_prediction_goes_on_after_an_image_that_takes_too_much_memory(
-    root: Path, tmp_path: Path
-) -> None:
-    path = _large(tmp_path / "large.png")
-    done = _run(root, _PREDICT, path)
-    assert done.stdout == f"{path}: out of memory; free some, or make the image smaller\n"

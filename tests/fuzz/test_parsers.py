@@ -14,7 +14,7 @@ from tests.fuzz import corpus, trial
 from tests.fuzz.parser import Parser
 from tests.fuzz.table import PARSERS
 
-_INPUTS = 40  # of each parser
+_INPUTS = 10  # of each parser
 
 _ROWS = [
     pytest.param(parser, marks=pytest.mark.slow if parser.needs_tensorflow else (), id=parser.name)

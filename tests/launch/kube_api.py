@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Optional
@@ -72,14 +72,8 @@ class Cluster:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
       has_operator: whether the cluster knows TFJobs.
       forbidden: (verb, plural) pairs that the user has no permission for.
-      refused: the pairs of the requests that were refused for that.
-      unschedulable: task that cannot be scheduled, such as `ps-0` -> the scheduler's message.
-      no_image: tasks whose image cannot be pulled.
       no_pods: error message if no pods can be created; else None.
       is_down: whether the API answers nothing; `outage` sets it.
-      slow: plurals whose requests get no answer.
-      muted: plurals whose watches show no changes.
-      clock_secs: how far the nodes' clocks, which stamp the lines of logs, are ahead.
       folders: where a container finds something -> the folder here; the default is in `workdir`.
       user: the user of init containers; None for this process's.
       posted: every object as it was given to `create`.
@@ -90,14 +84,8 @@ class Cluster:
         self.workdir = workdir
         self.has_operator = True
         self.forbidden: set[tuple[str, str]] = set()
-        self.refused: list[tuple[str, str]] = []
-        self.unschedulable: dict[str, str] = {}
-        self.no_image: set[str] = set()
         self.no_pods: Optional[str] = None
         self.is_down = False
-        self.slow: set[str] = set()
-        self.muted: set[str] = set()
-        self.clock_secs = 0.0
         self.folders: dict[str, Path] = {}
         self.user: Optional[int] = None
         self.posted: list[Object] = []
@@ -181,30 +169,6 @@ class Cluster:
                 "message": "The node was low on resource: memory.",
             }
             self._changed("pods", "MODIFIED", pod)
-
-    def kill(self, task: str, reason: str = "Error") -> None:
-        """Kills a task's container; `reason` is that of its status, e.g. `OOMKilled`."""
-        container = self.processes[self._pod_of(task)["metadata"]["uid"]]
-        container.reason = reason
-        container.kill()
-
-    def disrupt(self, task: str, reason: str, message: str) -> None:
-        """Deletes a task's pod with a reason, as for a drained node or another pod's sake."""
-        with self.changed:
-            pod = self._pod_of(task)
-            condition = {
-                "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
-            }  # fmt: skip
-            pod["status"] = {**pod["status"], "conditions": [condition]}
-            self._changed("pods", "MODIFIED", pod)
-            self.delete("pods", *_key(pod), None)
-
-    def remove_pod(self, task: str) -> None:
-        """Removes a task's pod at once."""
-        with self.changed:
-            pod = self._pod_of(task)
-            self.processes[pod["metadata"]["uid"]].kill()
-            self._remove("pods", pod)
 
     def has_condition(self, kind: str) -> bool:
         """Returns whether a TFJob has a condition of this type."""
@@ -327,7 +291,7 @@ class Cluster:
         while True:
             with self.changed:
                 while not (self.closing or self.epoch != epoch):
-                    if len(self._history) > since and plural not in self.muted:
+                    if len(self._history) > since:
                         break
                     self.changed.wait(0.2)
                 else:
@@ -472,36 +436,22 @@ class Cluster:
             if "deletionTimestamp" in pod["metadata"]:
                 self._remove("pods", found)
             return
-        task = name.split("-", 4)[-1] if name.count("-") > 4 else name
         if container is None:
-            new = self._start(pod, task)
+            new = self._start(pod)
         else:
             code = container.code()
             if code is None:
                 return
             phase = "Failed" if code else "Succeeded"
-            reason = container.reason if code else "Completed"
+            reason = "Error" if code else "Completed"
             new = _status(phase, terminated={"exitCode": code, "reason": reason})
-            if "conditions" in status:
-                new["conditions"] = status["conditions"]
         if new != status:
             found["status"] = new
-            is_placed = new["phase"] != "Pending" or "conditions" not in new
-            found["spec"]["nodeName"] = "node-a" if is_placed else ""
+            found["spec"]["nodeName"] = "node-a"
             self._changed("pods", "MODIFIED", found)
 
-    def _start(self, pod: Object, task: str) -> Object:
-        if task in self.unschedulable:
-            condition = {
-                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                "message": self.unschedulable[task],
-            }  # fmt: skip
-            return {"phase": "Pending", "conditions": [condition]}
+    def _start(self, pod: Object) -> Object:
         container = pod["spec"]["containers"][0]
-        if task in self.no_image:
-            message = f'Back-off pulling image "{container["image"]}"'
-            waiting = {"reason": "ImagePullBackOff", "message": message}
-            return _status("Pending", waiting=waiting)
         checked = self._init(pod)
         if checked is not None:
             return checked
@@ -514,9 +464,7 @@ class Cluster:
         if "TF_CONFIG" in env:
             env["TF_CONFIG"] = self._with_local_addresses(env["TF_CONFIG"])
         env["LAUNCH_RUN_ID"] = pod["metadata"]["labels"][_JOB]  # the stand-in script's
-        self.processes[pod["metadata"]["uid"]] = _Container(
-            container, env, self.workdir, lambda: self.clock_secs
-        )
+        self.processes[pod["metadata"]["uid"]] = _Container(container, env, self.workdir)
         return _status("Running", running={"startedAt": _now()})
 
     def _init(self, pod: Object) -> Optional[Object]:
@@ -565,11 +513,7 @@ class Cluster:
 class _Container:
     """A process that stands in for a container."""
 
-    def __init__(
-        self, spec: Object, env: dict[str, str], workdir: Path, clock_secs: Callable[[], float]
-    ) -> None:
-        self.reason = "Error"
-        self._clock_secs = clock_secs
+    def __init__(self, spec: Object, env: dict[str, str], workdir: Path) -> None:
         self.lines: list[tuple[str, bytes]] = []
         self.complete = False
         self._spec, self._workdir = spec, workdir
@@ -636,7 +580,7 @@ class _Container:
         if self.process.stdout is not None:
             with self.process.stdout as stream:
                 for line in stream:
-                    self.lines.append((_now(self._clock_secs()), line.rstrip(b"\n")))
+                    self.lines.append((_now(), line.rstrip(b"\n")))
         self.complete = True
 
 
@@ -696,7 +640,6 @@ class _Handler(BaseHTTPRequestHandler):
         if match is None or not known or _RESOURCES[plural][0] != match["version"]:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
         if (verb, plural) in self.api.forbidden:
-            self.api.refused.append((verb, plural))
             group = _RESOURCES[plural][0].rpartition("/")[0]
             what = f"{plural}.{group}" if group else plural
             message = f'{what} is forbidden: User "me" cannot {verb} resource "{plural}"'
@@ -712,8 +655,6 @@ class _Handler(BaseHTTPRequestHandler):
         if found is not None:
             return found
         plural, namespace, name, is_log = self._target(path, "get")
-        while plural in self.api.slow and not self.api.closing:
-            time.sleep(0.1)
         if is_log:
             self._stream_log(self.api.get(plural, str(namespace), str(name)))
             return None
@@ -876,7 +817,6 @@ def _merge(found: Object, change: Object) -> None:
             found[key] = value
 
 
-def _now(ahead_secs: float = 0.0) -> str:
-    ahead = datetime.timedelta(seconds=ahead_secs)
-    moment = datetime.datetime.now(datetime.timezone.utc) + ahead
+def _now() -> str:
+    moment = datetime.datetime.now(datetime.timezone.utc)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,7 +1,6 @@
 """cifar10_main.py as a trainer that hangs at its step HANG_AT, while its TensorFlow server answers.
 
-The environment variable HANG says where: `input` (a batch never comes) or `hook` (the main thread
-sleeps between two steps). Without it, nothing hangs.
+With the environment variable HANG, that step's batch never comes. Without it, nothing hangs.
 """
 
 import os
@@ -17,20 +16,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.host.process_end import leave
 from cifar10.input import pipeline
 from cifar10.main import main
-from cifar10.run.hooks.finite import FiniteLossHook
 
 PROGRAM = pathlib.Path(__file__)
 HANG_AT = 60
-_after_run, _batches = FiniteLossHook.after_run, pipeline.training_batches
-_steps = 0
-
-
-def _sleep_at_a_step(hook: FiniteLossHook, run_context: Any, run_values: Any) -> None:
-    global _steps
-    _steps += 1
-    if _steps == HANG_AT:
-        time.sleep(10_000)
-    _after_run(hook, run_context, run_values)
+_batches = pipeline.training_batches
 
 
 def _batches_that_end_coming(*arguments: Any) -> Any:
@@ -48,8 +37,6 @@ def _batches_that_end_coming(*arguments: Any) -> Any:
 
 
 if __name__ == "__main__":
-    if os.environ.get("HANG") == "hook":
-        FiniteLossHook.after_run = _sleep_at_a_step  # type: ignore[method-assign, assignment]
-    elif os.environ.get("HANG") == "input":
+    if "HANG" in os.environ:
         pipeline.training_batches = _batches_that_end_coming  # type: ignore[assignment]
     leave(main())

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
 
 ASYNC, SYNC, IN_GRAPH = ("--sync=false",), (), ("--replication=in-graph",)
 STEPS, CHECKPOINT_STEPS = 600, 150
-GIVE_UP = "--cluster-timeout=20"  # longer than a loaded machine needs to load TensorFlow
+GIVE_UP = "--cluster-timeout=10"  # the tasks have loaded TensorFlow before they start
 SETTINGS = (
     "--output-dir=output",
     *small.SETTINGS,
@@ -33,16 +33,11 @@ def last_step(folder: pathlib.Path) -> int:
 @pytest.mark.parametrize(
     ("mode", "role", "phase"),
     [
-        (ASYNC, "ps/0", MID_RUN),
         (ASYNC, "worker/0", START_UP),
-        (ASYNC, "master/0", SAVING),
         (ASYNC, "evaluator/0", MID_RUN),
-        (SYNC, "ps/0", SAVING),
+        (SYNC, "master/0", SAVING),
         (SYNC, "worker/0", MID_RUN),
-        (SYNC, "master/0", MID_RUN),
         (IN_GRAPH, "ps/0", MID_RUN),
-        (IN_GRAPH, "worker/0", MID_RUN),
-        (IN_GRAPH, "master/0", START_UP),
     ],
 )
 def test_a_task_that_is_killed_and_started_again_does_not_keep_the_job_from_its_last_step(
@@ -94,29 +89,6 @@ def test_a_worker_that_is_gone_for_good_is_named_where_each_update_needs_it(data
         assert misses(tasks, "master/0", "worker/0")
 
 
-def test_a_ps_that_hangs_for_a_while_costs_nothing_but_time(data, tmp_path):
-    arguments = (data, *SETTINGS, f"--train-steps={STEPS}", "--cluster-timeout=60")
-    with cluster(tmp_path, *arguments) as tasks:
-        tasks.start()
-        tasks.wait_for_output("master/0", "validation accuracy")
-        tasks.kill("ps/0", signal.SIGSTOP)
-        time.sleep(5)
-        tasks.kill("ps/0", signal.SIGCONT)
-        tasks.wait()
-    assert STEPS <= last_step(tmp_path) <= STEPS + 3
-
-
-def test_a_ps_that_hangs_is_named_by_all_who_need_it(data, tmp_path):
-    with cluster(tmp_path, data, *SETTINGS, GIVE_UP) as tasks:
-        tasks.start()
-        tasks.wait_for_output("master/0", "validation accuracy")
-        tasks.kill("ps/0", signal.SIGSTOP)
-        for label in ("master/0", "worker/0"):
-            assert tasks.exit_code(label) == 1
-            assert misses(tasks, label, "ps/0")
-        tasks.kill("ps/0")
-
-
 def test_trainers_that_wait_for_a_ps_that_hangs_heed_a_signal(data, tmp_path):
     with cluster(tmp_path, data, *SETTINGS) as tasks:
         tasks.start()
@@ -138,6 +110,6 @@ def test_trainers_that_wait_for_a_ps_that_hangs_heed_a_signal(data, tmp_path):
 def misses(tasks: ClusterOfProcesses, label: str, missing: str) -> bool:
     """Returns whether the last line of a task names the missing task and its address."""
     job, _, index = missing.partition("/")
-    reason = f"{missing} ({tasks.jobs[job][int(index)]}) has not answered for 20 s"
+    reason = f"{missing} ({tasks.jobs[job][int(index)]}) has not answered for 10 s"
     last = tasks.output(label).splitlines()[-1]
     return re.match(f"training failed: {re.escape(reason)}", last) is not None

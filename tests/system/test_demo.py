@@ -1,10 +1,6 @@
 """`make demo` in a fresh clone, as new users run it."""
 
-import os
 import re
-import shutil
-import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,20 +87,3 @@ def test_demo_again_keeps_what_is_done(demo: Demo) -> None:
         r"report: demo/output/report\.html, result: demo/output/result\.json"
     )
     assert re.search(finished, again.shown)
-
-
-def test_demo_after_a_kill_goes_on(demo: Demo) -> None:
-    output = demo.clone / "demo" / "output"
-    shutil.rmtree(output)
-    killed = subprocess.Popen(
-        ["make", "demo"], cwd=demo.clone, stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while not list(output.glob("model.ckpt-*.index")):
-        assert time.monotonic() < deadline
-        assert killed.poll() is None
-        time.sleep(0.1)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-    assert not (output / "report.html").exists()
-    _assert_end(_make_demo(demo.clone))

@@ -124,7 +124,7 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
 
 
 def test_a_master_without_input_ends_and_workers_do_not(data, tmp_path, monkeypatch):
-    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=10")
+    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=8")
     with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
         tasks.start("ps/0", "worker/0", more=[PATIENT])
         tasks.wait_for_listening("ps/0", "worker/0")

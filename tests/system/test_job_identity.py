@@ -14,7 +14,7 @@ from tests.system import small
 # Each test starts two jobs, one after the other.
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 
-ASYNC, SYNC, IN_GRAPH = ("--sync=false",), (), ("--replication=in-graph",)
+SYNC, IN_GRAPH = (), ("--replication=in-graph",)
 STEPS, WAIT_SECS = 300, 400
 SETTINGS = (
     *small.SETTINGS,
@@ -39,23 +39,7 @@ def all_steps_are_made(folder: pathlib.Path) -> None:
     assert result["status"] == "completed"
 
 
-def losses(folder: pathlib.Path) -> list[float]:
-    """Returns the validation losses of a job."""
-    rows = json.loads((folder / "output" / "history.json").read_text())["validation"]
-    return [row["loss"] for row in rows]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(data, tmp_path_factory) -> list[float]:
-    """The validation losses of the synchronous job when no other job meets it."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    with cluster(folder, data, "--output-dir=output", *SETTINGS) as tasks:
-        tasks.start()
-        tasks.wait(WAIT_SECS)
-    return losses(folder)
-
-
-@pytest.mark.parametrize("mode", [SYNC, ASYNC, IN_GRAPH])
+@pytest.mark.parametrize("mode", [SYNC, IN_GRAPH])
 def test_a_master_with_another_jobs_ps_ends_and_that_job_goes_on(data, tmp_path, mode):
     arguments = (data, "--output-dir=output", *SETTINGS, *mode)
     with (
@@ -81,26 +65,8 @@ def test_a_master_with_another_jobs_ps_ends_and_that_job_goes_on(data, tmp_path,
     assert not list((tmp_path / "two" / "output").glob("model.ckpt*"))
 
 
-def test_a_job_that_another_one_met_ends_with_the_same_result(data, tmp_path, undisturbed):
-    arguments = (data, "--output-dir=output", *SETTINGS)
-    with (
-        cluster(tmp_path / "one", *arguments) as one,
-        cluster(tmp_path / "two", *arguments) as two,
-    ):
-        two.jobs["ps"] = one.jobs["ps"]
-        two.start("master/0", "worker/0")  # They come first, and wait for the ps.
-        one.start()
-        refused(two, "master/0", "error: ps/0 .* belongs to another job: .*")
-        one.wait(WAIT_SECS)
-    all_steps_are_made(tmp_path / "one")
-    assert losses(tmp_path / "one") == pytest.approx(undisturbed, rel=1e-3)
-
-
-@pytest.mark.parametrize("mode", [SYNC, ASYNC, IN_GRAPH])
-def test_of_masters_with_one_cluster_only_that_of_the_first_output_folder_goes_on(
-    data, tmp_path, mode
-):
-    with cluster(tmp_path, data, *SETTINGS, *mode) as tasks:
+def test_of_masters_with_one_cluster_only_that_of_the_first_output_folder_goes_on(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS) as tasks:
         tasks.start("ps/0", "worker/0", "master/0", more=["--output-dir=output"])
         tasks.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)
         tasks.kill("master/0")
@@ -134,31 +100,6 @@ def test_a_job_whose_ps_was_replaced_by_another_jobs_leaves_that_alone(data, tmp
             refused(one, label, line)
         two.wait(WAIT_SECS)
     all_steps_are_made(tmp_path / "two")
-
-
-def test_only_a_task_with_the_token_of_a_job_is_of_that_job(data, tmp_path):
-    first, second = "a-token-of-one-job", "a-token-of-another"
-    arguments = (data, "--output-dir=output", *SETTINGS)
-    with (
-        cluster(tmp_path, *arguments, variables={"CIFAR10_JOB_TOKEN": first}) as tasks,
-        cluster(tmp_path / "two", *arguments, variables={"CIFAR10_JOB_TOKEN": second}) as other,
-    ):
-        other.jobs = tasks.jobs
-        tasks.start()
-        tasks.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)
-        tasks.kill("master/0")
-        other.start("master/0")
-        refused(
-            other,
-            "master/0",
-            r"error: (ps|worker)/0 \(127.0.0.1:\d+\) belongs to another job: it has the job token "
-            r"[0-9a-f]{8}\.\.\. \(SHA-256\), this task has the job token [0-9a-f]{8}\.\.\. .*",
-        )
-        tasks.start("master/0")
-        tasks.wait(WAIT_SECS)
-        assert first not in tasks.all_output() + other.all_output()
-        assert second not in tasks.all_output() + other.all_output()
-    all_steps_are_made(tmp_path)
 
 
 def test_an_evaluator_with_another_runs_output_folder_is_refused(data, tmp_path):

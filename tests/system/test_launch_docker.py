@@ -174,6 +174,11 @@ def _host_folders(run_id: str) -> set[Path]:
     return {home / ".local/state/cifar10-launch/hosts" / run_id for home in homes}
 
 
+# What does not depend on the engine is tested with one: Docker's here, or podman's on two hosts.
+on_docker = pytest.mark.parametrize("lab", ["docker"], indirect=True)
+on_podman = pytest.mark.parametrize("lab", ["podman"], indirect=True)
+
+
 @pytest.fixture(params=["docker", "podman"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """A lab on this machine with a Docker engine, or on it and a node over ssh with podman."""
@@ -220,6 +225,7 @@ def test_ctrl_c_lets_the_master_save(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
+@on_podman
 def test_a_detached_run_goes_on_can_be_attached_to_and_be_stopped(lab: Lab) -> None:
     words = ("--detach", "--no-check", "--", "steps=100000")
     output = lab.launcher.up(lab.cluster(), *words)
@@ -236,6 +242,7 @@ def test_a_detached_run_goes_on_can_be_attached_to_and_be_stopped(lab: Lab) -> N
     lab.assert_nothing_left()
 
 
+@on_podman
 def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
     for delay_secs in (0.15, 0.35):
         process = lab.launcher.start_up(lab.cluster(), "--no-check", "--", "steps=100000")
@@ -265,13 +272,6 @@ def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman:
         wait_for(lambda: not processes_naming(name), "end of the monitor")
 
 
-def test_a_failure_is_the_exit_code_and_is_named(lab: Lab) -> None:
-    arguments = ("--no-check", "--", "steps=1000", "worker/0:die=3", "worker/0:at=3")
-    output = lab.launcher.up(lab.cluster(), *arguments, exit_code=3)
-    assert f"exit code 3: worker/0 on {lab.second} failed: exit code 3" in output
-    lab.assert_nothing_left()
-
-
 def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
     process = lab.start("worker/0:deaf", "child", limits=SHORT)
     process.kill()
@@ -281,6 +281,7 @@ def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
     assert "saved" in log.read_text()
 
 
+@on_docker
 def test_a_killed_agent_leaves_nothing(lab: Lab) -> None:
     process = lab.start("child", "deaf", limits=SHORT)
     os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
@@ -299,6 +300,7 @@ def test_a_killed_client_leaves_nothing_and_is_named(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
+@on_docker
 def test_a_container_that_is_removed_by_hand_is_a_failure(lab: Lab) -> None:
     process = lab.start()
     lab.ask("kill", lab.container("worker/0"))
@@ -308,6 +310,7 @@ def test_a_container_that_is_removed_by_hand_is_a_failure(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
+@on_docker
 def test_a_deaf_container_is_killed(lab: Lab) -> None:
     process = lab.start("worker/0:deaf", limits=SHORT)
     output = interrupt(process)
@@ -316,6 +319,7 @@ def test_a_deaf_container_is_killed(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
+@on_podman
 def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
     process = lab.start("worker/0:die_once=3", "worker/0:at=2", restarts=2)
     assert lab.container("worker/0") in lab.containers()
@@ -328,6 +332,7 @@ def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
+@on_docker
 def test_a_lost_agents_tasks_are_started_again(lab: Lab) -> None:
     process = lab.start(restarts=2)
     log = lab.launcher.state / lab.launcher.run_id() / "logs" / "worker-0.log"
@@ -338,6 +343,7 @@ def test_a_lost_agents_tasks_are_started_again(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
+@on_podman
 def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
     process = lab.start("deaf", limits=SHORT)
     run_id = lab.launcher.run_id()
@@ -354,6 +360,7 @@ def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
     assert lab.launcher.verb("clean", "--run", run_id) == f"run {run_id}: nothing was left\n"
 
 
+@on_podman
 def test_values_show_in_no_process_list_or_log(lab: Lab) -> None:
     secret = "hunter2-docker"
     lab.launcher.env["API_TOKEN"] = secret
@@ -368,10 +375,9 @@ def test_values_show_in_no_process_list_or_log(lab: Lab) -> None:
         assert secret not in path.read_text()
 
 
+@on_docker
 def test_the_lines_of_a_plan_run_as_they_stand(lab: Lab) -> None:
     """Runs the tasks of one host without launcher or agent."""
-    if lab.second != "localhost":
-        pytest.skip("the second host's lines are for the second host")
     file = Path(lab.cluster("")[1])
     file.write_text(file.read_text().replace(", ps: 1", ""))  # only the launcher ends a ps
     words = ("plan", "--shell", "--", "print=a $(b) 'c'")
@@ -391,6 +397,7 @@ def test_the_lines_of_a_plan_run_as_they_stand(lab: Lab) -> None:
     assert lab.containers() == []
 
 
+@on_docker
 def test_an_image_that_is_not_there_is_named(lab: Lab) -> None:
     file = lab.cluster(image="nobody/has-this")
     output = lab.launcher.up(file, "--no-check", "--", exit_code=125)
@@ -411,19 +418,6 @@ def test_check_looks_at_engines_images_and_mounted_records(lab: Lab) -> None:
     assert first.split()[1:5] == ["yes", "yes", image, "missing"]
     place = lab.launcher.workdir / "data"
     assert f"no records in {place}; prepare or copy them, or name `docker: {{data: }}`" in output
-
-
-def test_an_engine_that_does_not_answer_is_named(lab: Lab) -> None:
-    broken = lab.launcher.workdir / "broken"
-    broken.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    file = Path(lab.cluster()[1])
-    file.write_text(file.read_text().replace(str(lab.engine), str(broken)))
-    output = lab.launcher.verb_on(("--cluster", str(file)), "check", exit_code=1)
-    assert f"{broken} does not work: Cannot connect to the Docker daemon" in output
-    file.write_text(file.read_text().replace(str(broken), "/nowhere/docker"))
-    output = lab.launcher.up(("--cluster", str(file)), "--no-check", "--", exit_code=1)
-    assert "/nowhere/docker is not installed; install it, or name another with" in output
 
 
 # Tries to write a file to each folder, and prints the folder and why that failed.
@@ -467,6 +461,7 @@ def test_a_task_has_no_capabilities_and_writes_to_its_output_alone(lab: Lab) -> 
     lab.assert_nothing_left()
 
 
+@on_docker
 def test_restrictions_can_be_switched_off(lab: Lab) -> None:
     file = Path(lab.cluster()[1])
     file.write_text(file.read_text().replace("docker: {", "docker: {restricted: false, "))
@@ -482,9 +477,8 @@ def test_restrictions_can_be_switched_off(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
+@on_docker
 def test_cores_are_shared_out_among_trainers(lab: Lab) -> None:
-    if lab.second != "localhost":
-        pytest.skip("one trainer a host has all of its cores")
     process = lab.start()
     inside = []
     for task in ("master/0", "worker/0"):

@@ -1,5 +1,6 @@
 """Preparing two hosts over real ssh; both are on this machine, in folders of their own."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.backends.ssh import sync
+from launch.cluster.model import Host
+from launch.verbs.setup_files import code_files
 from testbeds import nodes as machines
 from testbeds.nodes import Nodes
 from tests.launch.launcher import ROOT, Launcher, wait_for
@@ -130,3 +134,28 @@ def test_a_host_that_is_not_there_is_named(launcher: Launcher, nodes: Nodes) -> 
     reason = "there is no way to it; is it up, and on this network?"
     assert f"problem: {nodes.network}.99: connection: {reason}" in lines
     assert lines[-1] == "1 failed, 2 ready; the same command goes on where it was"
+
+
+@pytest.mark.parametrize("way", ["setup", "sync"])
+def test_training_can_be_imported_from_what_a_host_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    there = tmp_path / "there"
+    if way == "setup":
+        monkeypatch.setenv("PATH", "")  # no Git
+        for name in code_files(ROOT, "requirements.lock").digests:
+            (there / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, there / name)
+    else:
+        there.mkdir()
+        host = Host("node1", "node1", (("master", 1),), workdir=str(there))
+        words = sync.command(host, ROOT)
+        for part in map(Path, words[words.index("--") + 1 : -1]):
+            copy = shutil.copytree if part.is_dir() else shutil.copy
+            copy(part, there / part.name)
+    code = "import cifar10.main, cifar10.run.results, data_prep.cli"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=there, env={}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -198,13 +198,6 @@ def test_ctrl_c_stops_every_host(launcher: Launcher, nodes: Nodes) -> None:
     assert_nothing_left(launcher.run_id())
 
 
-def test_a_failure_is_named_with_its_host(launcher: Launcher, nodes: Nodes) -> None:
-    arguments = ("--no-check", "--", "steps=1000", "worker/1:kill=9", "worker/1:at=3")
-    output = launcher.up(cluster(launcher, nodes), *arguments, exit_code=137)
-    assert "exit code 137: worker/1 on node3 failed: killed by SIGKILL" in output
-    assert_nothing_left(launcher.run_id())
-
-
 def test_a_killed_launcher_leaves_nothing_on_any_host(launcher: Launcher, nodes: Nodes) -> None:
     process = start(launcher, nodes, "child", "deaf", limits=SHORT)
     process.kill()
@@ -252,17 +245,6 @@ def test_a_killed_ssh_leaves_nothing_and_is_named(launcher: Launcher, nodes: Nod
     assert_nothing_left(run_id, END_SECS)
 
 
-def test_a_killed_agent_leaves_nothing(launcher: Launcher, nodes: Nodes) -> None:
-    process = start(launcher, nodes, "child", "deaf", limits=SHORT)
-    run_id = launcher.run_id()
-    (agent,) = set(agent_pids(run_id)) & set(nodes.processes("node3"))
-    os.kill(agent, signal.SIGKILL)
-    output, _ = process.communicate(timeout=END_SECS)
-    assert process.returncode == 1
-    assert "on node3 failed: lost" in output
-    assert_nothing_left(run_id, END_SECS)
-
-
 def test_a_lost_agent_is_started_again(launcher: Launcher, nodes: Nodes) -> None:
     process = start(launcher, nodes, restarts=2)
     run_id = launcher.run_id()
@@ -296,18 +278,6 @@ def test_a_link_that_heals_in_time_costs_nothing(launcher: Launcher, nodes: Node
     assert process.returncode == 0, output
     assert output.splitlines()[-1] == "master/0 is done"
     assert_nothing_left(launcher.run_id())
-
-
-def test_a_killed_node_is_named_and_the_others_end(launcher: Launcher, nodes: Nodes) -> None:
-    process = start(launcher, nodes)
-    nodes.kill("node3")
-    try:
-        output, _ = process.communicate(timeout=END_SECS)
-    finally:
-        nodes.start_sshd("node3")
-    assert process.returncode == 1
-    assert "on node3 failed: lost" in output
-    assert_nothing_left(launcher.run_id(), END_SECS)
 
 
 def test_a_node_that_comes_back_rejoins(launcher: Launcher, nodes: Nodes) -> None:

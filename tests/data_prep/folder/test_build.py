@@ -1,13 +1,9 @@
-import functools
 import json
-import operator
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -331,67 +327,6 @@ def _publish_until(step: int, out: Path, source: Path, monkeypatch: pytest.Monke
         except _Killed:
             return False
     return True
-
-
-def _command(out: Path) -> list[str]:
-    source = ["--source", "synthetic", "--synthetic-size", "2000"]
-    return [sys.executable, "-m", "data_prep", *source, "--out", str(out), "--force"]
-
-
-def _kill(out: Path, is_time: Callable[[float], bool]) -> None:
-    """Rebuilds a folder in a process, and kills it.
-
-    Args:
-      out: the folder.
-      is_time: a function of the seconds since the start that returns whether to kill it.
-    """
-    started = time.monotonic()
-    with subprocess.Popen(_command(out), cwd=ROOT, stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None and not is_time(time.monotonic() - started):
-            time.sleep(0.0002)
-        process.kill()
-
-
-def _build(out: Path) -> None:
-    subprocess.run(_command(out), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    assert verify.verify(out).damages == []
-    assert not (out / publish.STAGING_NAME).exists()
-
-
-def _assert_nothing_looks_done_that_is_not(out: Path) -> None:
-    if (out / "manifest.json").exists() and not (out / schema.INCOMPLETE_NAME).exists():
-        assert verify.verify(out).damages == []
-    else:
-        assert (out / schema.INCOMPLETE_NAME).exists() or not list(out.glob("*.tfrecords"))
-
-
-def test_a_process_killed_at_any_moment_leaves_nothing_that_looks_done(tmp_path: Path) -> None:
-    started = time.monotonic()
-    _build(tmp_path / "measured")
-    whole = time.monotonic() - started
-    out = tmp_path / "out"
-    for delay in (0.1, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95):
-        _kill(out, functools.partial(operator.lt, delay * whole))
-        _assert_nothing_looks_done_that_is_not(out)
-    _build(out)
-
-
-@pytest.mark.parametrize("name", ["the marker", "the manifest"])
-def test_a_process_killed_while_it_publishes_leaves_the_marker(name: str, tmp_path: Path) -> None:
-    def is_time(_: float) -> bool:
-        if name == "the marker":
-            return (tmp_path / schema.INCOMPLETE_NAME).exists()
-        return not (tmp_path / "manifest.json").exists()
-
-    # Publishing takes 10 ms or more; a busy machine may look too late.
-    for _ in range(10):
-        _build(tmp_path)
-        _kill(tmp_path, is_time)
-        _assert_nothing_looks_done_that_is_not(tmp_path)
-        if publish.is_incomplete(tmp_path):
-            break
-    assert publish.is_incomplete(tmp_path)
-    _build(tmp_path)
 
 
 def heed_interrupts() -> None:

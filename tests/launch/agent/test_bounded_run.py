@@ -53,8 +53,8 @@ def test_a_process_in_the_background_that_goes_on_writing_is_not_waited_for() ->
 
 
 def test_the_limit_is_that_of_the_command_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_run, "_DRAIN_SECS", 3.0)
-    done = bounded_run.run(["sh", "-c", "sleep 30 & echo $! >&2"], 2.0)
+    monkeypatch.setattr(bounded_run, "_DRAIN_SECS", 1.0)
+    done = bounded_run.run(["sh", "-c", "sleep 30 & echo $! >&2"], 0.5)
     os.kill(int(done.stderr), signal.SIGKILL)
     assert done.returncode == 0
 

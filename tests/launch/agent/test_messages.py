@@ -56,7 +56,7 @@ def objects(key: str, values: "list[str]") -> "st.SearchStrategy[dict[str, Any]]
     return st.builds(lambda what, found: {**found, key: what}, st.sampled_from(values), fields)
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(JSON | objects("event", [*EVENTS, "lost", "?"]) | objects("do", [*ORDERS, "?"]))
 def test_whatever_json_comes_a_message_has_its_fields_and_no_others(sent: Any) -> None:
     line = json.dumps(sent).encode()
@@ -68,7 +68,7 @@ def test_whatever_json_comes_a_message_has_its_fields_and_no_others(sent: Any) -
         assert order.keys() == {"do", *ORDERS[order["do"]]}
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=60))
 def test_whatever_bytes_come_nothing_is_raised(line: bytes) -> None:
     assert read_event(line) is None

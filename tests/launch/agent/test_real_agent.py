@@ -90,9 +90,6 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     "sent",
     [
         b"no JSON\n",
-        b'{"do":"signal"}\n',
-        b'{"do":"something"}\n',
-        b'{"event":"hello"}\n',
         b'{"do":"start","task":"worker/0"}\n',
         b'{"do":' * 100_000 + b"\n",
         b"\xff" * (1 << 25),

@@ -17,7 +17,7 @@ from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
 from launch.errors import LaunchError
 from launch.verbs.facts import Facts, cells, columns, problems
-from tests.launch.launcher import STAND_IN, Launcher, assert_nothing_left, wait_for
+from tests.launch.launcher import STAND_IN, Launcher, assert_nothing_left
 
 GOOD: dict[str, Any] = {
     "engine_error": None,
@@ -36,13 +36,6 @@ while [ "$1" != stand-in ]; do shift; done
 shift 2
 cd {{workdir}} && exec python3 {STAND_IN} "$@"
 """
-
-
-# The same, but for other commands it waits until it is let go.
-_HANGING = _ENGINE.replace(
-    "|| exit 0",
-    "|| {{ touch {workdir}/asked; until [ -e {workdir}/go-on ]; do sleep 0.05; done; exit; }}",
-)
 
 
 def make_cluster(*arguments: str, **settings: Any) -> Job:
@@ -310,29 +303,6 @@ def test_what_the_engine_itself_ends_with_is_explained(launcher: Launcher) -> No
     assert "failed: exit code 125: " in output
     assert "/docker could not run the container; its last lines say why" in output
     assert "  | docker: no such image" in output
-
-
-def test_an_engine_that_hangs_longer_than_the_lease_costs_no_host(launcher: Launcher) -> None:
-    cluster = lab(launcher, _HANGING)
-    with Path(cluster[1]).open("a") as file:
-        file.write("limits: {lease_secs: 2}\n")
-    arguments = ("--no-check", "--", "steps=100000", "worker/0:kill=9", "worker/0:at=3")
-    process = launcher.start_up(cluster, *arguments)
-    asked, go_on = launcher.workdir / "asked", launcher.workdir / "go-on"
-    try:
-        wait_for(asked.exists, "search for the container")
-        log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
-        wait_for(log.exists, "the log of the master")
-        # Steps of 0.05 s, for two leases.
-        before = log.read_text().count("\n")
-        wait_for(lambda: log.read_text().count("\n") > before + 80, "steps of the master")
-    finally:
-        go_on.touch()  # The engine hangs until then.
-    output, _ = process.communicate(timeout=200)
-    assert process.returncode == 137
-    assert "no message from its agent" not in output
-    assert "worker/0 on localhost failed: killed by SIGKILL" in output.splitlines()[-1]
-    assert_nothing_left(launcher.run_id())
 
 
 def test_sync_does_not_go_with_containers(launcher: Launcher) -> None:

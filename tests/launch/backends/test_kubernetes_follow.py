@@ -7,36 +7,17 @@ import pytest
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.objects import TFJobState, read_tfjob, read_warning
 from launch.backends.kubernetes.pods import read_pod
-from launch.backends.kubernetes.settings import KubernetesSettings
-from launch.backends.registry import KINDS
-from launch.cluster.host_list import on_chosen_hosts
-from launch.cluster.model import Cluster, Limits
+from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.record.outcome import Cause
+from tests.launch.backends.samples import (
+    RUNNING,
+    container_state,
+    kubernetes_cluster,
+    pod_status,
+    terminated,
+)
 
-
-def small(**tasks: int) -> Cluster:
-    """A master, a worker and a ps."""
-    hosts = on_chosen_hosts(KINDS["kubernetes"], tasks or {"master": 1, "worker": 1, "ps": 1}).hosts
-    return Cluster(hosts, backend="kubernetes", settings={"kubernetes": KubernetesSettings()})
-
-
-def pod_status(
-    status: dict[str, Any], task: tuple[str, int] = ("worker", 0), uid: str = "1"
-) -> dict[str, Any]:
-    labels = {
-        "training.kubeflow.org/replica-type": task[0],
-        "training.kubeflow.org/replica-index": str(task[1]),
-    }
-    metadata = {"name": f"job-{task[0]}-{task[1]}", "uid": uid, "labels": labels}
-    return {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}
-
-
-def container_state(**state: Any) -> dict[str, Any]:
-    return {"phase": "Running", "containerStatuses": [{"name": "tensorflow", "state": state}]}
-
-
-RUNNING = container_state(running={})
 PULLING = container_state(waiting={"reason": "ImagePullBackOff", "message": 'image "x" not found'})
 UNSCHEDULABLE = {
     "phase": "Pending",
@@ -64,10 +45,6 @@ def checked(**state: Any) -> dict[str, Any]:
     waiting = container_state(waiting={"reason": "PodInitializing"})
     inits = [{"name": "check-folders", "state": state}]
     return {**waiting, "phase": "Pending", "initContainerStatuses": inits}
-
-
-def terminated(code: int, reason: str = "Error") -> dict[str, Any]:
-    return container_state(terminated={"exitCode": code, "reason": reason})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +112,7 @@ class Told:
 
     def __init__(self, restarts: int = 0, **limits: Any) -> None:
         self.now = 0.0
-        tasks = make_job(small()).tasks
+        tasks = make_job(kubernetes_cluster()).tasks
         self.follower = Follower(tasks, Limits(**limits), restarts, self.now)
 
     def pod(
@@ -767,7 +744,10 @@ def test_a_missing_pod_is_not_judged_while_no_watch_shows_the_job() -> None:
 def test_a_job_is_not_deleted_while_its_chief_runs_and_then_its_evaluator_has_time() -> None:
     told = Told(grace_secs=30)
     told.follower = Follower(
-        make_job(small(chief=1, worker=1, ps=1, evaluator=1)).tasks, Limits(grace_secs=30), 0, 0.0
+        make_job(kubernetes_cluster(chief=1, worker=1, ps=1, evaluator=1)).tasks,
+        Limits(grace_secs=30),
+        0,
+        0.0,
     )
     for task in ("chief/0", "worker/0", "ps/0", "evaluator/0"):
         told.pod(task, RUNNING)

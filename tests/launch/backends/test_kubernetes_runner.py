@@ -22,10 +22,10 @@ from launch.errors import HostError
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop
-from tests.launch.backends.test_kubernetes_follow import (
+from tests.launch.backends.samples import (
     RUNNING,
+    kubernetes_cluster,
     pod_status,
-    small,
     terminated,
 )
 
@@ -80,7 +80,7 @@ class Rig:
         kubectl = Kubectl(None, None)
         kubectl.command = lambda *words: ["true"]  # type: ignore[method-assign]
         self.objects, self.loop, self.now = Objects(), Loop(), 1000.0
-        self.follower = Follower(make_job(small()).tasks, Limits(), 0, self.now)
+        self.follower = Follower(make_job(kubernetes_cluster()).tasks, Limits(), 0, self.now)
         self.runner = Runner(
             kubectl,
             cast(TFJob, self.objects),
@@ -259,7 +259,7 @@ def test_an_error_of_the_launcher_leaves_a_job_that_exists_and_one_of_the_cluste
     created.exists = exists
     monkeypatch.setattr(kubernetes_run, "TFJob", lambda *_: created)
     monkeypatch.setattr(Runner, "tick", fail)
-    job, screen = make_job(small()), io.StringIO()
+    job, screen = make_job(kubernetes_cluster()), io.StringIO()
     folder = RunFolder.create(tmp_path, job)
     with contextlib.closing(Display(screen, live=False)) as display, pytest.raises(type(error)):
         kubernetes_run.run(job, folder, display)

@@ -57,6 +57,7 @@ def test_watch_events_are_split(indent: Optional[int]) -> None:
         (b"[" * 20_000 + b"\n", "which is not JSON"),
         (b"{" + b" " * (1 << 23), "kubectl get --watch printed more than 4,194,304 bytes"),
     ],
+    ids=lambda words: words[:40],  # one of them has 8 MiB
 )
 def test_a_watch_that_is_no_watch_is_named(data: bytes, words: str) -> None:
     with pytest.raises(UnreadableError) as raised:

@@ -29,6 +29,7 @@ from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
+from tests.launch.backends.samples import slurm_cluster
 
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
 
@@ -64,13 +65,6 @@ CLUSTER
 """
 
 
-def plain(**changes: object) -> Cluster:
-    """A master, a worker and two ps on two nodes."""
-    counts = {"master": 1, "worker": 1, "ps": 2}
-    cluster = on_chosen_hosts(KINDS["slurm"], counts, python=".venv/bin/python", workdir="/data")
-    return replace(cluster, **changes)  # type: ignore[arg-type]
-
-
 def read(folder: Path, text: str) -> Cluster:
     path = folder / "lab.yaml"
     path.write_text(text)
@@ -78,12 +72,12 @@ def read(folder: Path, text: str) -> Cluster:
 
 
 def test_the_script_reads_as_it_runs() -> None:
-    assert script(make_job(plain(), ["--train-batch-size=16", "a b"])) == SCRIPT
+    assert script(make_job(slurm_cluster(), ["--train-batch-size=16", "a b"])) == SCRIPT
 
 
 def test_the_script_takes_a_python_in_the_home() -> None:
-    hosts = tuple(replace(host, workdir="~/a b") for host in plain().hosts)
-    text = script(make_job(plain(hosts=hosts)))
+    hosts = tuple(replace(host, workdir="~/a b") for host in slurm_cluster().hosts)
+    text = script(make_job(slurm_cluster(hosts=hosts)))
     assert """\nexec "$HOME"'/a b/.venv/bin/python' -m launch.slurm_job""" in text
 
 
@@ -96,7 +90,7 @@ def test_a_script_that_bash_runs_says_that_sbatch_takes_it(
 
 
 def test_the_script_is_one_for_bash() -> None:
-    text = script(make_job(plain(), ["it's; $(touch oops)", "<<X"]))
+    text = script(make_job(slurm_cluster(), ["it's; $(touch oops)", "<<X"]))
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
@@ -121,7 +115,7 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
 
 
 def test_values_of_variables_are_not_in_the_script() -> None:
-    cluster = plain(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
+    cluster = slurm_cluster(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
     text = script(make_job(cluster))
     assert "green" not in text
     assert "# The shell that submits it must have set: API_TOKEN, COLOUR\n" in text
@@ -171,15 +165,17 @@ def test_settings_become_options(tmp_path: Path) -> None:
 
 
 def test_a_node_gets_the_cores_of_its_busiest_like() -> None:
-    assert "--cpus-per-task=2" in options(plain())
+    assert "--cpus-per-task=2" in options(slurm_cluster())
     assert "--cpus-per-task=12" in options(
-        plain(settings={"slurm": SlurmSettings(cpus_per_task=6)})
+        slurm_cluster(settings={"slurm": SlurmSettings(cpus_per_task=6)})
     )
 
 
 def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
-    assert "--signal=B:USR1@60" in options(plain(settings={"slurm": SlurmSettings(time="2")}))
-    assert "--signal=B:USR1@20" in options(plain(limits=Limits(stop_secs=5)))
+    assert "--signal=B:USR1@60" in options(
+        slurm_cluster(settings={"slurm": SlurmSettings(time="2")})
+    )
+    assert "--signal=B:USR1@20" in options(slurm_cluster(limits=Limits(stop_secs=5)))
 
 
 @pytest.mark.parametrize(
@@ -300,7 +296,7 @@ def test_a_job_that_comes_back_to_the_queue_may_wait_as_long_again(
     fake_time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda secs: None)
     monkeypatch.setattr(follow, "time", fake_time)
     display = Display(io.StringIO(), live=False)
-    job = make_job(plain(settings={"slurm": SlurmSettings(pending_secs=60)}))
+    job = make_job(slurm_cluster(settings={"slurm": SlurmSettings(pending_secs=60)}))
     outcome = follow.Follower("7", job, RunFolder(tmp_path), display).run([])
     display.close()
     assert cancelled == given_up

@@ -19,7 +19,7 @@ from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from tests.launch.backends.test_slurm import plain
+from tests.launch.backends.samples import slurm_cluster
 from tests.launch.launcher import signals_once
 
 
@@ -53,7 +53,7 @@ class Scene:
     def __init__(self, folder: Path, slurm: Controller) -> None:
         self.slurm, self.folder, self.screen = slurm, RunFolder(folder), io.StringIO()
         self.display = Display(self.screen, live=False)
-        self.follower = Follower("7", make_job(plain()), self.folder, self.display)
+        self.follower = Follower("7", make_job(slurm_cluster()), self.folder, self.display)
         self.now, self.stops = 0.0, list[int]()
         self.outcome: Any = None
 
@@ -207,7 +207,9 @@ def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     script = tmp_path / "cifar10.sbatch"
     script.symlink_to("/dev/full")
     with pytest.raises(HostError) as caught:
-        Slurm().run(make_job(plain()), RunFolder(tmp_path), Display(io.StringIO(), live=False))
+        Slurm().run(
+            make_job(slurm_cluster()), RunFolder(tmp_path), Display(io.StringIO(), live=False)
+        )
     words = "No space left on device; --state-dir names another place"
     assert str(caught.value) == f"{script}: {words}"
 
@@ -220,7 +222,7 @@ def tool(folder: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("is_submitted", "before"),
-    [(False, []), (True, []), (True, [signal.SIGHUP])],  # SIGHUP does not end sbatch
+    [(False, []), (True, [signal.SIGHUP])],  # SIGHUP does not end sbatch
 )
 def test_a_signal_ends_sbatch_at_once_and_the_job_that_it_may_have_submitted(
     is_submitted: bool, before: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -243,7 +245,7 @@ def test_a_signal_ends_sbatch_at_once_and_the_job_that_it_may_have_submitted(
 
     display, began = Display(screen, live=False), time.monotonic()
     with signals_once(is_asked, *before, signal.SIGINT):
-        outcome = Slurm().run(make_job(plain()), folder, display)
+        outcome = Slurm().run(make_job(slurm_cluster()), folder, display)
     display.close()
     assert time.monotonic() - began < 20
     assert outcome == Outcome(130, "stopped by SIGINT before sbatch answered", cause=Cause.USER)

@@ -1,7 +1,6 @@
 """What `plan` prints, in each of its forms."""
 
 import json
-import resource
 import shlex
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
-from tests.launch.launcher import ROOT, make_workdir
+from tests.launch.launcher import make_workdir
 
 # The TF_CONFIG of the platform's own article for two nodes.
 ARTICLE = {
@@ -125,24 +124,6 @@ def test_nothing_in_a_host_is_run_by_the_shell() -> None:
     words = shlex.split(line)
     assert words[:2] == ["cd", "/a; touch b"]
     assert "p y" in words
-
-
-def test_plan_answers_in_a_blink() -> None:
-    best = min(_cpu_secs_of_a_plan() for _ in range(3))
-    assert best < 0.5
-
-
-def _cpu_secs_of_a_plan() -> float:
-    """Returns the CPU seconds of one `plan`, which depend less on other load than wall time."""
-
-    def used() -> float:
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return children.ru_utime + children.ru_stime
-
-    before = used()
-    words = [sys.executable, "-m", "launch", "plan", "--hosts", "ip0,ip1", "--", "--x=1"]
-    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
-    return used() - before
 
 
 def _shell(cluster: Cluster) -> str:

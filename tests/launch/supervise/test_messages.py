@@ -57,7 +57,9 @@ MESSAGES = st.one_of(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(sent=st.lists(MESSAGES, max_size=12))
 def test_messages_in_any_order_and_number_are_handled(
     sent: "list[dict[str, Any]]", tmp_path: Path

@@ -9,8 +9,7 @@ import pytest
 from tests.launch.launcher import Launcher, interrupt, wait_for
 
 
-@pytest.mark.parametrize("verb", ["check", "up"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("verb", "signum"), [("check", signal.SIGINT), ("up", signal.SIGTERM)])
 def test_a_signal_closes_the_connections_at_once(
     launcher: Launcher, tmp_path: Path, verb: str, signum: signal.Signals
 ) -> None:

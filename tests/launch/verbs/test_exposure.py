@@ -92,12 +92,12 @@ def test_a_name_server_that_hangs_is_told_of_and_delays_nothing_else(
         return [(None, None, None, "", ("8.8.4.4", 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(exposure, "_RESOLVE_SECS", 2)
+    monkeypatch.setattr(exposure, "_RESOLVE_SECS", 1)
     found = warnings(*_named())
     is_over.set()
     assert len(found) == 40
     assert found[0] == (
-        "node0: node0 did not resolve within 2 s, so the internet may reach it or not; see "
+        "node0: node0 did not resolve within 1 s, so the internet may reach it or not; see "
         "whether this machine's name server answers"
     )
     assert found[39].startswith("node39: 8.8.4.4 may be reached")

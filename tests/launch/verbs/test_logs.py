@@ -124,6 +124,13 @@ def test_a_last_line_without_its_end_is_not_mixed_with_the_next(
     assert said(run, capfd, "worker/0").endswith("\nhalf")
 
 
+def test_a_task_that_the_run_does_not_have_is_named_with_those_that_it_has(
+    run: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown = said(run, capfd, "worker/7", code=2)
+    assert "has no task worker/7; it has master/0, worker/0, worker/1, ps/0" in shown
+
+
 def test_a_run_without_lines_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.create(tmp_path, JOB)
     assert said(folder, capfd, "worker/1", code=2) == (

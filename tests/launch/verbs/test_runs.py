@@ -5,14 +5,13 @@ import contextlib
 import json
 import os
 import pty
-import shutil
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +19,9 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.record import run_folder
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
-from launch.verbs import runs
+from launch.verbs import cli, runs
 from tests.launch.launcher import (
     LOCAL,
     ROOT,
@@ -33,6 +33,20 @@ from tests.launch.launcher import (
 )
 
 TWO = (*LOCAL, "--workers", "1")
+
+
+def said(parent: Path, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    """Returns what a command on the runs in a folder prints, on both streams."""
+    assert cli.main([words[0], "--state-dir", str(parent), *words[1:]]) == code
+    printed = capfd.readouterr()
+    return printed.out + printed.err
+
+
+def a_run(parent: Path) -> RunFolder:
+    """Makes a run whose launcher has ended."""
+    folder = RunFolder.create(parent, make_job(on_this_machine(1, 1)))
+    folder.add(launcher={**folder.record()["launcher"], "started": "0"})
+    return folder
 
 
 @pytest.fixture
@@ -48,20 +62,6 @@ def running(launcher: Launcher) -> "subprocess.Popen[str]":
     return process
 
 
-@pytest.fixture(scope="module")
-def runs_that_are_over(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    launcher = Launcher(tmp_path_factory.mktemp("over"))
-    launcher.up(TWO, "--", "steps=2", "worker/0:print=hello")
-    return launcher.state
-
-
-@pytest.fixture
-def finished(launcher: Launcher, runs_that_are_over: Path) -> Launcher:
-    """A launcher with a copy of a run that is over."""
-    shutil.copytree(runs_that_are_over, launcher.state)
-    return launcher
-
-
 def test_status_shows_a_run_that_goes_on(
     launcher: Launcher, running: "subprocess.Popen[str]"
 ) -> None:
@@ -73,21 +73,10 @@ def test_status_shows_a_run_that_goes_on(
     assert "worker/0" in output
 
 
-def test_status_after_the_end_gives_the_jobs_exit_code(launcher: Launcher) -> None:
-    launcher.up(TWO, "--", "steps=1000", "worker/0:die=3", exit_code=3)
-    output = launcher.verb("status", exit_code=3)
-    assert "exit code 3: worker/0 on localhost failed: exit code 3" in output
-
-
-def test_logs_shows_what_a_task_wrote(finished: Launcher) -> None:
-    assert finished.verb("logs", "worker/0").startswith("hello\n")
-    assert "[worker/0 localhost] hello\n" in finished.verb("logs")
-
-
-def test_logs_on_a_terminal_does_not_control_it(finished: Launcher) -> None:
-    log = next(finished.state.glob("*/logs/master-0.log"))
+def test_logs_on_a_terminal_does_not_control_it(tmp_path: Path) -> None:
+    log = a_run(tmp_path).log_path("master/0")
     log.write_bytes("a\x1b[2Jb\u202ec\xff\n".encode() + b"\xff\x9b" + b"x" * 100_000)
-    words = ["-m", "launch", "logs", "master/0", "--state-dir", str(finished.state)]
+    words = ["-m", "launch", "logs", "master/0", "--state-dir", str(tmp_path)]
     reading, terminal = pty.openpty()
     with subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=terminal) as process:
         os.close(terminal)
@@ -103,40 +92,15 @@ def test_logs_on_a_terminal_does_not_control_it(finished: Launcher) -> None:
     assert done.stdout == log.read_bytes()
 
 
-def test_status_shows_no_escape_codes(finished: Launcher) -> None:
-    path = next(finished.state.glob("*/status.json"))
-    found = json.loads(path.read_text())
-    found["reason"] = "a\x1b[2Jb"
-    for row in found["tasks"]:
-        row.update(dict.fromkeys(("state", "step", "images_per_sec", "last"), "c\x1b]0;d\x07"))
-    path.write_text(json.dumps(found))
-    output = finished.verb("status")
+def test_status_shows_no_escape_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cells = dict.fromkeys(("state", "step", "images_per_sec", "last"), "c\x1b]0;d\x07")
+    row = {"task": "master/0", "host": "localhost", **cells}
+    found = {"exit_code": 0, "reason": "a\x1b[2Jb", "time": 0.0, "tasks": [row]}
+    a_run(tmp_path).write_status(found)
+    output = said(tmp_path, capfd, "status")
     assert "a[2Jb" in output
     assert "c]0;d" in output
     assert not set("\x1b\x07") & set(output)
-
-
-def test_logs_of_a_task_that_is_not_there(finished: Launcher) -> None:
-    output = finished.verb("logs", "worker/7", exit_code=2)
-    assert "has no task worker/7; it has master/0, worker/0, ps/0" in output
-
-
-def test_logs_follows_until_the_run_is_over(launcher: Launcher) -> None:
-    job = launcher.start_up(TWO, "--", "steps=20")
-    launcher.wait_for_log("master/0", "step 2/")
-    output = launcher.verb("logs", "-f", "master/0")
-    assert "step 1/20" in output
-    assert "step 20/20" in output
-    job.communicate(timeout=60)
-
-
-def test_stop_is_orderly(launcher: Launcher, running: "subprocess.Popen[str]") -> None:
-    output = launcher.verb("stop")
-    assert output == f"run {launcher.run_id()}: stopped by SIGTERM\n"
-    said, _ = running.communicate(timeout=60)
-    assert running.returncode == 143
-    assert "[master/0 localhost] saved" in said
-    assert_nothing_left(launcher.run_id())
 
 
 def test_stop_now_does_not_wait(launcher: Launcher) -> None:
@@ -168,60 +132,42 @@ def test_stop_now_of_a_launcher_that_ends_at_once_is_no_error(
     assert capsys.readouterr().out == "run r1: ended\n"
 
 
-def test_stop_of_a_run_that_is_over_says_how_it_ended_and_what_to_do(finished: Launcher) -> None:
-    run_id = finished.run_id()
-    assert finished.verb("stop", exit_code=1) == (
+def test_stop_of_a_run_that_is_over_says_how_it_ended_and_what_to_do(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    folder.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
+    run_id = folder.run_id
+    assert said(tmp_path, capfd, "stop", code=1) == (
         f"error: run {run_id} is over (master/0 is done); to end what it may have left: "
         f"python -m launch clean --run {run_id}\n"
     )
 
 
 def test_clean_refuses_a_run_that_goes_on(
-    launcher: Launcher, running: "subprocess.Popen[str]"
+    launcher: Launcher, running: "subprocess.Popen[str]", capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_id = launcher.run_id()
-    output = launcher.verb("clean", "--run", run_id, exit_code=2)
+    output = said(launcher.state, capfd, "clean", "--run", run_id, code=2)
     assert f"run {run_id} is still running; end it with `stop`" in output
-    assert "run" not in launcher.verb("clean")
+    assert "run" not in said(launcher.state, capfd, "clean")
     assert running.poll() is None
 
 
-def test_clean_ends_what_a_machines_crash_has_left(
-    launcher: Launcher, running: "subprocess.Popen[str]"
-) -> None:
-    run_id = launcher.run_id()
-    everyone = [
-        running.pid,
-        *(pid for pid, words in processes_of(run_id).items() if "launch-agent" in words),
-    ]
-    for signum in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in everyone:
-            os.kill(pid, signum)
-    running.communicate()
-    assert processes_of(run_id)
-    assert "its launcher has ended; to end the remaining processes: clean" in launcher.verb(
-        "status", exit_code=1
-    )
-    assert f"run {run_id}: localhost: ended 3 (" in launcher.verb("clean")
-    assert_nothing_left(run_id)
-    assert launcher.verb("clean") == ""
-    assert launcher.verb("clean", "--run", run_id) == f"run {run_id}: nothing was left\n"
-
-
 def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
-    finished: Launcher,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    broken = finished.state / "20000101-000000-abcd"
+    folder = a_run(tmp_path)
+    broken = tmp_path / "20000101-000000-abcd"
     broken.mkdir()
     (broken / "run.json").write_text("{")
-    output = finished.verb("clean", exit_code=1)
-    assert f"run {finished.run_id()}: nothing was left\n" in output
+    output = said(tmp_path, capfd, "clean", code=1)
+    assert f"run {folder.run_id}: nothing was left\n" in output
     assert f"error: run {broken.name}: {broken / 'run.json'} is damaged (" in output
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
-    launcher: Launcher, tmp_path: Path, signum: signal.Signals
+    launcher: Launcher, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
     (tmp_path / "bin").mkdir()
@@ -240,25 +186,11 @@ def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
     process = launcher.start("clean", "--state-dir", str(launcher.state))
     wait_for(lambda: begun.exists() and begun.read_text().count("\n") == 2, "two connections", 30)
     since = time.monotonic()
-    assert interrupt(process, signum).startswith(f"error: run {broken.name}: ")
+    assert interrupt(process).startswith(f"error: run {broken.name}: ")
     assert time.monotonic() - since < 20  # seconds; each host has 30 to answer
-    assert process.returncode == 128 + signum
+    assert process.returncode == 130
     assert not (run / "clean").exists()
     assert not [pid for pid in begun.read_text().split() if Path(f"/proc/{pid}").exists()]
-
-
-def test_a_run_whose_mark_cannot_be_written_does_not_keep_others_from_being_cleaned(
-    finished: Launcher,
-) -> None:
-    second = finished.state / finished.run_id()
-    first = second.with_name("20260101-000000-abcd")
-    shutil.copytree(second, first)
-    (first / "clean").symlink_to("nowhere/clean")
-    output = finished.verb("clean", exit_code=1).splitlines()
-    words = "cleaned, but"
-    assert f"run {second.name}: nothing was left" in output
-    assert f"error: run {first.name}: {words} {first}/clean: No such file or directory" in output
-    assert (second / "clean").exists()
 
 
 def of_login1(launcher: Launcher) -> RunFolder:
@@ -269,28 +201,20 @@ def of_login1(launcher: Launcher) -> RunFolder:
 
 
 def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
-    launcher: Launcher, running: "subprocess.Popen[str]"
+    launcher: Launcher, running: "subprocess.Popen[str]", capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_id = of_login1(launcher).run_id
     words = (
         f"run {run_id}: its launcher runs, or ran, on login1: ask there; if it is gone, to end the "
         f"remaining processes: clean --run {run_id}\n"
     )
-    assert launcher.verb("clean") == words
-    assert launcher.verb("status", exit_code=1).startswith(words)
-    assert launcher.verb("stop", exit_code=1) == f"error: {words}"
-    assert launcher.verb("attach", exit_code=1).endswith(f"error: {words}")
-    note = f"note: not followed: {words.partition(': ')[2]}"
-    assert launcher.verb("logs", "-f", "ps/0").endswith(note)
+    assert said(launcher.state, capfd, "clean") == words
+    assert said(launcher.state, capfd, "status", code=1).startswith(words)
+    assert said(launcher.state, capfd, "stop", code=1) == f"error: {words}"
+    assert said(launcher.state, capfd, "attach", code=1).endswith(f"error: {words}")
     assert running.poll() is None
     assert len(processes_of(run_id)) > 3
     assert "localhost: ended" in launcher.verb("clean", "--run", run_id)
-
-
-def test_a_run_that_has_ended_on_another_machine_is_cleaned_from_here(finished: Launcher) -> None:
-    run_id = of_login1(finished).run_id
-    assert "master/0 is done\n" in finished.verb("status")
-    assert finished.verb("clean") == f"run {run_id}: nothing was left\n"
 
 
 KUBECTL = """#!/bin/sh
@@ -300,75 +224,76 @@ case "$*" in
 *"get tfjobs.kubeflow.org,"*) echo tfjob.kubeflow.org/cifar10-r1 ;;
 esac
 """
-SUCCEEDED = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
 
 
-def of_kubernetes(launcher: Launcher, tmp_path: Path, tfjob: str) -> RunFolder:
-    """Makes a run whose launcher has left its TFJob, for a kubectl that knows this job alone."""
-    folder = RunFolder.create(launcher.state, make_job(on_this_machine(1, 1)))
-    gone = {**folder.record()["launcher"], "started": "0"}
+def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **status: Any) -> str:
+    """Makes a run whose launcher has left its TFJob, for a kubectl that knows this job alone.
+
+    Returns:
+      The run's id; its folder is in `tmp_path / "runs"`.
+    """
+    folder = a_run(tmp_path / "runs")
     place = {"context": "lab", "namespace": "vision", "name": "cifar10-r1"}
-    folder.add(backend="kubernetes", launcher=gone, kubernetes=place)
-    (tmp_path / "tfjob").write_text(tfjob)
+    folder.add(backend="kubernetes", kubernetes=place)
+    (tmp_path / "tfjob").write_text(json.dumps({"kind": "TFJob", "status": status}))
     (tmp_path / "kubectl").write_text(KUBECTL.format(place=tmp_path))
     (tmp_path / "kubectl").chmod(0o755)
-    launcher.env["PATH"] = f"{tmp_path}:{launcher.env['PATH']}"
-    return folder
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return folder.run_id
 
 
-@pytest.mark.parametrize(("state", "words"), [("Running", ""), ("Suspended", " is suspended")])
 def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
-    launcher: Launcher, tmp_path: Path, state: str, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    conditions = [{"type": state, "status": "True"}]
-    tfjob = json.dumps({"kind": "TFJob", "status": {"conditions": conditions}})
-    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
-    assert launcher.verb("clean") == (
-        f"run {run_id}: continues without its launcher: TFJob cifar10-r1{words}; to end it: "
+    conditions = [{"type": "Suspended", "status": "True"}]
+    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=conditions)
+    assert said(tmp_path / "runs", capfd, "clean") == (
+        f"run {run_id}: continues without its launcher: TFJob cifar10-r1 is suspended; to end it: "
         f"clean --run {run_id}\n"
     )
     assert "delete" not in (tmp_path / "calls").read_text()
-    output = launcher.verb("clean", "--run", run_id)
+    output = said(tmp_path / "runs", capfd, "clean", "--run", run_id)
     assert output == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
     assert "delete tfjobs.kubeflow.org" in (tmp_path / "calls").read_text()
 
 
 def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
-    launcher: Launcher, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tfjob = json.dumps({"kind": "TFJob", "status": {"conditions": []}})
-    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
+    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=[])
     words = f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: clean"
-    assert launcher.verb("status").splitlines()[0] == f"{words} --run {run_id}"
-    last = launcher.verb("attach", exit_code=1).splitlines()[-1]
+    runs = tmp_path / "runs"
+    assert said(runs, capfd, "status").splitlines()[0] == f"{words} --run {run_id}"
+    last = said(runs, capfd, "attach", code=1).splitlines()[-1]
     assert last == f"error: {words} --run {run_id}"
     (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
-    first = launcher.verb("status", exit_code=1).splitlines()[0]
+    first = said(runs, capfd, "status", code=1).splitlines()[0]
     assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
     words = "whether its job goes on is not known: kubectl: it failed without an error message"
     assert first.endswith(f"; {words}")
-    last = launcher.verb("attach", exit_code=1).splitlines()[-1]
-    assert last == f"error: {first}"
 
 
-@pytest.mark.parametrize("tfjob", ["", json.dumps({"kind": "TFJob", **SUCCEEDED})])
 def test_clean_removes_what_a_job_that_is_over_has_left_in_kubernetes(
-    launcher: Launcher, tmp_path: Path, tfjob: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
-    assert launcher.verb("clean") == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
+    conditions = [{"type": "Succeeded", "status": "True"}]
+    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=conditions)
+    output = said(tmp_path / "runs", capfd, "clean")
+    assert output == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
 
 
-def test_no_run_is_an_error(launcher: Launcher) -> None:
-    output = launcher.verb("status", exit_code=2)
+def test_no_run_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    output = said(tmp_path, capfd, "status", code=2)
     rest = "`launch up` starts one, --state-dir names another folder\n"
-    assert output == f"error: no run in {launcher.state}; {rest}"
+    assert output == f"error: no run in {tmp_path}; {rest}"
 
 
-def test_a_run_that_is_not_there_is_an_error_with_those_that_are(launcher: Launcher) -> None:
-    newest = launcher.state / "20000101-000000-abcd"
-    newest.mkdir(parents=True)
+def test_a_run_that_is_not_there_is_an_error_with_those_that_are(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    newest = tmp_path / "20000101-000000-abcd"
+    newest.mkdir()
     (newest / "run.json").touch()
-    output = launcher.verb("status", "--run", "zzz", exit_code=2)
+    output = said(tmp_path, capfd, "status", "--run", "zzz", code=2)
     rest = f"the newest there: {newest.name}; --state-dir names another folder\n"
-    assert output == f"error: no run zzz in {launcher.state}; {rest}"
+    assert output == f"error: no run zzz in {tmp_path}; {rest}"

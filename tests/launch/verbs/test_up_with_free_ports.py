@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, wait_for
+from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left
 
 TWO = (*LOCAL, "--workers", "1")
 
@@ -44,18 +44,6 @@ elif config["task"]["type"] == "master":
     if attempts < {times}:
         os.execvp("sleep", ["sleep", "300"])
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
-
-# A master that is done without a step, once another task waits for its next start.
-_HAS_NOTHING_TO_TRAIN = """\
-#!{python}
-import json, os, pathlib, sys, time
-if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "master":
-    state = pathlib.Path({state!r})
-    while not any('"restarting"' in status.read_text() for status in state.glob("*/status.json")):
-        time.sleep(0.05)
-    sys.exit(0)
-os.execv({other!r}, [{other!r}, *sys.argv[1:]])
 """
 
 
@@ -111,44 +99,3 @@ def test_a_job_that_trains_already_does_not_start_again(launcher: Launcher, thie
     output = launcher.up(cluster, "--", "steps=100000", exit_code=1)
     assert "starting the job again" not in output
     assert output.splitlines()[-1] == "exit code 1: worker/0 on localhost failed: exit code 1"
-
-
-def test_a_job_that_is_done_without_a_step_does_not_start_again(
-    launcher: Launcher, thieves: Path
-) -> None:
-    *_, other = with_stolen_ports(thieves, 1)
-    python = thieves / "done"
-    facts = {"python": sys.executable, "state": str(launcher.state), "other": other}
-    python.write_text(_HAS_NOTHING_TO_TRAIN.format(**facts))
-    python.chmod(0o755)
-    cluster = (*TWO, "--restarts", "9", "--python", str(python))
-    output = launcher.up(cluster, "--", "steps=100000")
-    assert "worker/0 on localhost: exit code 1; restart 1 of 9" in output
-    assert "starting the job again" not in output
-    assert output.splitlines()[-1] == "master/0 is done"
-    assert_nothing_left(launcher.run_id())
-
-
-def test_two_launchers_at_the_same_time_get_different_ports(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    other = Launcher(tmp_path / "other")
-    cluster = (*LOCAL, "--workers", "3", "--ps", "3")
-    try:
-        processes = [
-            one.start_up(cluster, "--", "steps=100000", "env=TF_CONFIG")
-            for one in (launcher, other)
-        ]
-        ports = []
-        for one in (launcher, other):
-            one.wait_for_log("master/0", "step 3/")
-            log = next(one.state.glob("*/logs/master-0.log")).read_text()
-            ports += re.findall(r"127\.0\.0\.1:(\d+)", log.splitlines()[0])
-        for process in processes:
-            process.send_signal(signal.SIGINT)
-        outputs = [process.communicate(timeout=100)[0] for process in processes]
-        assert [process.returncode for process in processes] == [130, 130], outputs
-        assert len(ports) == len(set(ports)) == 14
-    finally:
-        other.end()
-        wait_for(lambda: all(process.poll() is not None for process in processes), "their ends")

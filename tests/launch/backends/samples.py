@@ -1,0 +1,44 @@
+"""A small cluster of Slurm, one of Kubernetes, and what Kubernetes says of a pod of it."""
+
+from dataclasses import replace
+from typing import Any
+
+from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.backends.registry import KINDS
+from launch.cluster.host_list import on_chosen_hosts
+from launch.cluster.model import Cluster
+
+
+def slurm_cluster(**changes: object) -> Cluster:
+    """A master, a worker and two ps on two nodes."""
+    counts = {"master": 1, "worker": 1, "ps": 2}
+    cluster = on_chosen_hosts(KINDS["slurm"], counts, python=".venv/bin/python", workdir="/data")
+    return replace(cluster, **changes)  # type: ignore[arg-type]
+
+
+def kubernetes_cluster(**tasks: int) -> Cluster:
+    """A master, a worker and a ps."""
+    hosts = on_chosen_hosts(KINDS["kubernetes"], tasks or {"master": 1, "worker": 1, "ps": 1}).hosts
+    return Cluster(hosts, backend="kubernetes", settings={"kubernetes": KubernetesSettings()})
+
+
+def pod_status(
+    status: dict[str, Any], task: tuple[str, int] = ("worker", 0), uid: str = "1"
+) -> dict[str, Any]:
+    labels = {
+        "training.kubeflow.org/replica-type": task[0],
+        "training.kubeflow.org/replica-index": str(task[1]),
+    }
+    metadata = {"name": f"job-{task[0]}-{task[1]}", "uid": uid, "labels": labels}
+    return {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}
+
+
+def container_state(**state: Any) -> dict[str, Any]:
+    return {"phase": "Running", "containerStatuses": [{"name": "tensorflow", "state": state}]}
+
+
+RUNNING = container_state(running={})
+
+
+def terminated(code: int, reason: str = "Error") -> dict[str, Any]:
+    return container_state(terminated={"exitCode": code, "reason": reason})
