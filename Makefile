@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo venv kernels check format test test-fast test-system test-nfs test-faults soak \
-  mutants lock audit clean
+  lock audit clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
@@ -36,7 +36,6 @@ help:
 	@echo 'make test-nfs     the lock of an output folder, in an emulated machine with NFS: 5 minutes'
 	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
 	@echo 'make soak         one job with many kills, its memory and descriptors; MINUTES=30 SEED=1'
-	@echo 'make mutants      whether the tests notice small faults: up to an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make lock         write the locks anew; ARGS=--upgrade takes newer versions, too'
 	@echo 'make audit        whether known vulnerabilities concern what the locks install'
@@ -145,9 +144,6 @@ SEED ?= 1
 
 soak: .venv/.installed-dev kernels
 	$(PY) -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
-
-mutants: .venv/.installed-dev kernels
-	$(PY) -m tests.mutants $(ARGS)
 
 # $(1): the set of requirements; $(2): the machines, as a marker; $(3): further flags.
 define lock

@@ -171,58 +171,6 @@ def test_a_command_of_one_line_starts_training(root: Path) -> None:
     assert targets == {"cifar10.host.process_end", "cifar10.main"}
 
 
-KNOWN = frozenset(
-    [
-        "cifar10.__init__",
-        "cifar10.schema",
-        "cifar10.config.__init__",
-        "cifar10.config.train_config",
-        "cifar10.run.master",
-        "data_prep.cli",
-    ]
-)
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("data_prep.cli", "import cifar10.config.train_config"),
-        ("data_prep.cli", "from cifar10 import config"),
-        ("data_prep.cli", "def late():\n    import tensorflow as tf"),
-        ("data_prep.cli", "import importlib\nimportlib.import_module('tensorflow.io')"),
-        ("data_prep.cli", "import importlib\nimportlib.import_module(name)"),
-        ("cifar10.run.master", "import launch"),
-        ("cifar10.run.master", "from cifar10 import main"),
-        ("cifar10.schema", "import numpy"),
-        ("cifar10.schema", "from . import config"),
-        ("cifar10.config.train_config", "from tensorboard import util"),
-        (
-            "cifar10.config.train_config",
-            "if TYPE_CHECKING:\n    from cifar10.run.master import train",
-        ),
-    ],
-)
-def test_an_import_against_the_direction_is_found(module: str, source: str) -> None:
-    assert len(violations(module, source, KNOWN)) == 1
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("data_prep.cli", "from cifar10 import schema\nimport numpy\nfrom . import cli"),
-        ("cifar10.run.master", "import tensorflow.compat.v1 as tf\nfrom cifar10 import config"),
-        ("cifar10.config.train_config", "import dataclasses\nfrom cifar10.schema import SPLITS"),
-    ],
-)
-def test_an_import_along_the_direction_is_not_found(module: str, source: str) -> None:
-    assert violations(module, source, KNOWN) == []
-
-
-def test_a_module_in_no_room_is_refused() -> None:
-    with pytest.raises(LookupError, match="in no room"):
-        violations("cifar10.cellar", "", KNOWN)
-
-
 def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
     """Applies the table to indirect imports, too."""
     light = [

@@ -104,39 +104,3 @@ def test_private_api_is_used_in_its_room_alone(root: Path) -> None:
         if wrong:
             found[name] = wrong
     assert found == {}
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("import tensorflow.python.ops", ["1: import tensorflow.python.ops"]),
-        ("from tensorflow.python.training import a", ["1: import tensorflow.python.training"]),
-        ("def late():\n    import tensorflow_estimator", ["2: import tensorflow_estimator"]),
-        ("tensor.op._set_attr('a', b)", ["1: _set_attr"]),
-        ("class A(B):\n    def f(self):\n        return self._timer.step", ["3: _timer"]),
-        ("session._tf_sess().run(a)", ["1: _tf_sess"]),
-        ("getattr(hook, '_timer')", ["1: _timer"]),
-        ("monkeypatch.setattr(hook, '_timer', None)", ["1: _timer"]),
-    ],
-)
-def test_a_private_part_of_somebody_else_is_found(source: str, found: list[str]) -> None:
-    assert violations(source) == found
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import tensorflow as tf2\nimport tensorflow.compat.v1 as tf",
-        "class A:\n    def __init__(self):\n        self._a = 1\n    def b(self):\n        self._a",
-        "class A:\n    def _a(self): ...\nA()._a()",
-        "_A = 1",
-        "os._exit(1)\nrow._replace(a=1)._asdict()",
-        "a.__class__",
-    ],
-)
-def test_what_is_public_or_ones_own_is_not_found(source: str) -> None:
-    assert violations(source) == []
-
-
-def test_what_a_module_of_ours_defines_may_be_used_where_it_is_imported() -> None:
-    assert violations("stop._note()", frozenset({"_note"})) == []
