@@ -6,8 +6,6 @@ import operator
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any, Callable
@@ -367,7 +365,7 @@ except DataError as error:
 
 
 @pytest.mark.parametrize("with_manifest", [True, False])
-def test_a_file_without_permission_is_named(prepared_data, root, with_manifest):
+def test_a_file_without_permission_is_named(prepared_data, forks, with_manifest):
     if os.geteuid() != 0:
         pytest.skip("needs root, to become a user who may not read the file")
     with tempfile.TemporaryDirectory() as folder:  # Others may not enter pytest's folders.
@@ -377,7 +375,7 @@ def test_a_file_without_permission_is_named(prepared_data, root, with_manifest):
             (copy / "manifest.json").unlink()
         path = copy / "validation.tfrecords"
         path.chmod(0)
-        message = refusal_of_nobody(copy, root)
+        message = forks.run_code(AS_NOBODY, copy).stdout
     assert message == (
         f"{path} cannot be read: Permission denied; make it a readable file, or run the data_prep "
         "command again\n"
@@ -385,24 +383,18 @@ def test_a_file_without_permission_is_named(prepared_data, root, with_manifest):
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["itself", "the folder above it"])
-def test_a_folder_without_permission_is_not_taken_for_an_empty_one(prepared_data, root, inside):
+def test_a_folder_without_permission_is_not_taken_for_an_empty_one(prepared_data, forks, inside):
     if os.geteuid() != 0:
         pytest.skip("needs root, to become a user who may not read the folder")
     with tempfile.TemporaryDirectory() as locked:  # Only its owner may enter it.
         folder = pathlib.Path(locked, "data") if inside else pathlib.Path(locked)
         shutil.copytree(prepared_data, folder, dirs_exist_ok=True)
         pathlib.Path(locked).chmod(0o700)
-        message = refusal_of_nobody(folder, root)
+        message = forks.run_code(AS_NOBODY, folder).stdout
     assert message == (
         f"{folder} cannot be read: Permission denied; make it a readable folder, or run the "
         "data_prep command again\n"
     )
-
-
-def refusal_of_nobody(folder: pathlib.Path, root: pathlib.Path) -> str:
-    words = [sys.executable, "-c", AS_NOBODY, str(folder)]
-    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout
 
 
 def two_labels() -> bytes:
