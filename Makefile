@@ -30,9 +30,9 @@ help:
 	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.lock: for NVIDIA GPUs'
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
-	@echo 'make test         the tests; ARGS="-k name" picks some'
+	@echo 'make test         the tests: about 5 minutes on two cores; ARGS="-k name" picks some'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
-	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
+	@echo 'make test-system  those with containers, a browser or long runs; needs Debian and root'
 	@echo 'make test-nfs     the lock of an output folder, in an emulated machine with NFS: 5 minutes'
 	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
 	@echo 'make soak         one job with many kills, its memory and descriptors; MINUTES=30 SEED=1'
@@ -115,16 +115,16 @@ format: .venv/.installed-dev
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-# Three processes on the two cores of CI, since some tests wait.
+# Two processes on the two cores of CI; a third one's start and imports cost more than it gains.
 test: .venv/.installed-dev kernels
-	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 3 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+	$(PY) -m pytest -m 'not system and not nfs' --ignore tests/system --ignore tests/outside \
+	  --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
 test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system and not nfs' --numprocesses 2 --dist loadfile $(ARGS)
 
-# No other file has the mark `system`; to import them all takes each process ten seconds longer.
-SYSTEM_TESTS := tests/system tests/outside tests/test_packaging.py \
-  tests/benchmarks/convergence/test_converge.py
+# The files that have the mark; to import the others takes each process ten seconds longer.
+SYSTEM_TESTS = $(shell grep -rlF mark.system --include 'test_*.py' tests)
 
 test-system: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
