@@ -3,8 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system test-faults soak \
-  mutants lock audit clean
+.PHONY: help demo venv kernels check format test test-fast test-system test-faults soak lock audit clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
@@ -30,12 +29,11 @@ help:
 	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.lock: for NVIDIA GPUs'
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
-	@echo 'make test         the tests; ARGS="-k name" picks some'
+	@echo 'make test         the tests: about 5 minutes on two cores; ARGS="-k name" picks some'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
-	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
+	@echo 'make test-system  those with containers, a browser or long runs; needs Debian and root'
 	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
 	@echo 'make soak         one job with many kills, its memory and descriptors; MINUTES=30 SEED=1'
-	@echo 'make mutants      whether the tests notice small faults: up to an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make lock         write the locks anew; ARGS=--upgrade takes newer versions, too'
 	@echo 'make audit        whether known vulnerabilities concern what the locks install'
@@ -115,16 +113,16 @@ format: .venv/.installed-dev
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-# Three processes on the two cores of CI, since some tests wait.
+# Two processes on the two cores of CI; a third one's start and imports cost more than it gains.
 test: .venv/.installed-dev kernels
-	$(PY) -m pytest -m 'not system' --numprocesses 3 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+	$(PY) -m pytest -m 'not system' --ignore tests/system --ignore tests/outside \
+	  --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
 test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system' --numprocesses 2 --dist loadfile $(ARGS)
 
-# No other file has the mark `system`; to import them all takes each process ten seconds longer.
-SYSTEM_TESTS := tests/system tests/outside tests/test_packaging.py \
-  tests/benchmarks/convergence/test_converge.py
+# The files that have the mark; to import the others takes each process ten seconds longer.
+SYSTEM_TESTS = $(shell grep -rlF mark.system --include 'test_*.py' tests)
 
 test-system: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
@@ -140,9 +138,6 @@ SEED ?= 1
 
 soak: .venv/.installed-dev kernels
 	$(PY) -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
-
-mutants: .venv/.installed-dev kernels
-	$(PY) -m tests.mutants $(ARGS)
 
 # $(1): the set of requirements; $(2): the machines, as a marker; $(3): further flags.
 define lock

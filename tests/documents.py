@@ -1,16 +1,13 @@
 """Reads the tables of the pages in docs/, to compare them with the code."""
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-HOLE = "..."  # placeholder for the parts that vary, in a page's quotes and in the code's messages
 _SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _PART = re.compile(r"([.\[])")
-_TEMPLATE_FIELD = re.compile(r"(?<!\{)\{\w+\}(?!\})")
 
 
 def rows(markdown: str, column: str) -> list[dict[str, str]]:
@@ -34,46 +31,6 @@ def section(markdown: str, heading: str) -> str:
     rest = markdown[start.end() :]
     end = re.search(rf"^#{{1,{len(start[1])}}} ", rest, re.MULTILINE)
     return rest[: end.start()] if end else rest
-
-
-def messages(folder: Path) -> Iterator[str]:
-    """Yields the strings in a folder's code, without docstrings; `...` replaces inserted values."""
-    for path in sorted(folder.rglob("*.py")):
-        texts = _Texts()
-        texts.visit(ast.parse(path.read_text(encoding="utf-8")))
-        yield from texts.found
-
-
-class _Texts(ast.NodeVisitor):
-    """Collects the strings of a syntax tree."""
-
-    def __init__(self) -> None:
-        self.found: list[str] = []
-
-    def visit_Expr(self, node: ast.Expr) -> None:
-        """Skips docstrings."""
-        if not isinstance(node.value, ast.Constant):
-            self.generic_visit(node)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Collects an f-string as a whole, and the strings inside its expressions."""
-        parts = (str(p.value) if isinstance(p, ast.Constant) else HOLE for p in node.values)
-        self.found.append("".join(parts))
-        for part in node.values:
-            if isinstance(part, ast.FormattedValue):
-                self.visit(part.value)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        """Collects a string, which may be a template for str.format."""
-        if isinstance(node.value, str):
-            filled = _TEMPLATE_FIELD.sub(HOLE, node.value)
-            self.found.append(filled.replace("{{", "{").replace("}}", "}"))
-
-
-def is_said(quote: str, texts: list[str]) -> bool:
-    """Returns whether one of `texts` contains the pieces of the quote, in their order."""
-    pattern = re.compile(".*".join(map(re.escape, quote.split(HOLE))), re.DOTALL)
-    return any(pattern.search(text) for text in texts)
 
 
 def _cells(line: str) -> list[str]:

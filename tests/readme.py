@@ -34,7 +34,8 @@ def marked_commands(tests: Path) -> dict[str, list[str]]:
     """Finds every `@pytest.mark.readme("command")`; returns command -> tests that run it."""
     found: dict[str, list[str]] = {}
     for path in sorted(tests.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.parse(source).body if "mark.readme" in source else ():
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 for command in _marks(node):
                     found.setdefault(command, []).append(f"{path.name}::{node.name}")

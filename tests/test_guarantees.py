@@ -48,12 +48,3 @@ def test_every_cell_that_the_page_names_exists(page: str) -> None:
     named = _CELL.findall(page)
     assert len(named) > 15
     assert set(named) <= {cell.name for cell in every_cell()}
-
-
-def test_a_name_without_a_file_is_of_the_file_before() -> None:
-    text = "`tests/a.py::test_x`, `::test_y`, `tests/b/c.py`"
-    assert named_tests(text) == [
-        ("tests/a.py", "test_x"),
-        ("tests/a.py", "test_y"),
-        ("tests/b/c.py", ""),
-    ]

@@ -1,7 +1,6 @@
 """`make venv` sets up .venv completely, and again only if it must; here without requirements."""
 
 import hashlib
-import platform
 import shutil
 import sys
 import zipfile
@@ -43,10 +42,12 @@ def quick(made: Path) -> Mapping[str, str]:
     return {"PYTHON": str(python)}
 
 
+@pytest.mark.system
 def test_a_finished_venv_is_left_alone(made: Path) -> None:
     assert "Setting up" not in shell.run("make venv", made).stdout
 
 
+@pytest.mark.system
 def test_a_half_made_venv_is_made_anew(made: Path, quick: Mapping[str, str]) -> None:
     (made / ".venv" / ".installed").unlink()
     left_over = made / ".venv" / "left-over"
@@ -55,16 +56,19 @@ def test_a_half_made_venv_is_made_anew(made: Path, quick: Mapping[str, str]) -> 
     assert not left_over.exists()
 
 
+@pytest.mark.system
 def test_a_venv_whose_python_is_gone_is_made_anew(made: Path, quick: Mapping[str, str]) -> None:
     (made / ".venv" / "bin" / "python").unlink()
     assert "Setting up" in shell.run("make venv", made, env=quick).stdout
 
 
+@pytest.mark.system
 def test_other_requirements_make_another_venv(made: Path, quick: Mapping[str, str]) -> None:
     (made / "requirements.lock").write_text("# edited\n", encoding="utf-8")
     assert "Setting up" in shell.run("make venv", made, env=quick).stdout
 
 
+@pytest.mark.system
 @pytest.mark.readme("make venv REQUIREMENTS=requirements-gpu.lock")
 def test_the_gpu_variant_replaces_the_venv_and_stays(
     made: Path, quick: Mapping[str, str], readme_command: str
@@ -156,21 +160,7 @@ def test_where_uv_fails_its_reason_is_shown_and_nothing_is_made(bare: Path) -> N
     assert not (bare / ".venv").exists()
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="this Python stands for uv's 3.11")
-def test_a_python_of_uv_makes_a_venv_with_pip(bare: Path) -> None:
-    _program(bare, "python3", _NEWER)
-    (bare / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
-    name = f"cpython-{platform.python_version()}-linux-{platform.machine()}-gnu"
-    kept = bare / "uv" / name
-    kept.mkdir(parents=True)
-    for path in Path(sys.base_prefix).iterdir():
-        (kept / path.name).symlink_to(path)
-    env = {"PATH": str(bare / "bin"), "UV_PYTHON_INSTALL_DIR": str(kept.parent)}
-    shell.run("make venv", bare, env=env)
-    assert (bare / ".venv" / ".installed").exists()
-    assert shell.run(".venv/bin/python -m pip --version", bare).stdout.startswith("pip ")
-
-
+@pytest.mark.system
 def test_an_active_venv_that_alone_has_a_python_is_made_anew(bare: Path) -> None:
     shell.run(f"{sys.executable} -m venv --without-pip .venv", bare)
     env = {"PATH": f"{bare}/.venv/bin:{bare}/bin"}
@@ -193,6 +183,7 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("right", [True, False])
 def test_a_package_is_installed_only_if_its_hash_is_the_locked_one(
     package: Path, quick: Mapping[str, str], right: bool
@@ -207,6 +198,7 @@ def test_a_package_is_installed_only_if_its_hash_is_the_locked_one(
     assert (package / ".venv" / ".installed").exists() is right
 
 
+@pytest.mark.system
 def test_a_lock_without_hashes_is_refused(package: Path, quick: Mapping[str, str]) -> None:
     (package / "requirements.lock").write_text("sample==1.0\n", encoding="utf-8")
     env = {**quick, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(package)}
@@ -233,8 +225,3 @@ def test_a_platform_without_a_lock_is_told_how_to_do_without(
         f"to install without hashes: make venv REQUIREMENTS={name}.txt"
     )
     assert not (tmp_path / ".venv").exists()
-
-
-def test_every_platform_may_install_without_a_lock(made: Path, quick: Mapping[str, str]) -> None:
-    command = "make venv REQUIREMENTS=requirements.txt PLATFORM=Darwin-arm64"
-    assert "from requirements.txt" in shell.run(command, made, env=quick).stdout

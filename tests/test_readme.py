@@ -104,6 +104,7 @@ def test_verify_reads_every_record(prepared: Path, readme_command: str) -> None:
     assert "data: 600 records are undamaged" in shell.run(readme_command, prepared).stdout
 
 
+@pytest.mark.system
 @pytest.mark.readme(".venv/bin/python -m data_prep show data")
 def test_show_draws_images_into_grid_png(prepared: Path, readme_command: str) -> None:
     shell.run(readme_command, prepared)
@@ -111,6 +112,7 @@ def test_show_draws_images_into_grid_png(prepared: Path, readme_command: str) ->
         assert picture.format == "PNG"
 
 
+@pytest.mark.system
 @pytest.mark.readme(".venv/bin/python cifar10_main.py --train-batch-size=128")
 def test_training_writes_what_the_readme_promises(trained: Path, readme_command: str) -> None:
     assert readme_command == TRAIN
@@ -121,6 +123,7 @@ def test_training_writes_what_the_readme_promises(trained: Path, readme_command:
     assert list((output / "export").iterdir())
 
 
+@pytest.mark.system
 @pytest.mark.readme(".venv/bin/python cifar10_main.py --recipe fast --output-dir fast")
 def test_the_fast_recipe_trains_to_its_end(trained: Path, readme_command: str) -> None:
     shown = shell.run(f"{readme_command} --train-batch-size 16 --train-steps 2", trained).stdout
@@ -128,17 +131,20 @@ def test_the_fast_recipe_trains_to_its_end(trained: Path, readme_command: str) -
     assert (trained / "fast" / "result.json").exists()
 
 
+@pytest.mark.system
 @pytest.mark.readme(".venv/bin/python cifar10_main.py --mode evaluate")
 def test_evaluate_reports_accuracy(trained: Path, readme_command: str) -> None:
     assert "accuracy" in shell.run(f"{readme_command} {SAME_NETWORK}", trained).stdout.lower()
 
 
+@pytest.mark.system
 @pytest.mark.readme(".venv/bin/python cifar10_main.py --mode predict cat.png")
 def test_predict_names_the_image(trained: Path, readme_command: str) -> None:
     Image.new("RGB", (schema.WIDTH, schema.HEIGHT), "tan").save(trained / "cat.png")
     assert "cat.png" in shell.run(f"{readme_command} {SAME_NETWORK}", trained).stdout
 
 
+@pytest.mark.system
 @pytest.mark.readme(".venv/bin/python cifar10_main.py --mode export")
 def test_export_writes_another_saved_model(trained: Path, readme_command: str) -> None:
     before = len(list((trained / "output" / "export").iterdir()))
@@ -146,6 +152,7 @@ def test_export_writes_another_saved_model(trained: Path, readme_command: str) -
     assert len(list((trained / "output" / "export").iterdir())) == before + 1
 
 
+@pytest.mark.system
 @pytest.mark.readme(
     ".venv/bin/python -m launch up --on local --workers 1 --ps 1 -- --train-batch-size=128"
 )
@@ -167,6 +174,7 @@ def test_the_plan_shows_every_tasks_tf_config(tmp_path: Path, readme_command: st
     assert '"worker": ["ip1:2222"]' in shown
 
 
+@pytest.mark.system
 @pytest.mark.readme(".venv/bin/tensorboard --logdir output")
 def test_tensorboard_reads_the_output(trained: Path, readme_command: str) -> None:
     # --inspect reads the same files and ends, whereas the server would go on.

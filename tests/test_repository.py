@@ -137,19 +137,3 @@ def test_the_licence_is_the_full_text(root: Path) -> None:
 def test_a_script_is_sound_and_can_be_started(root: Path, name: str) -> None:
     assert (root / name).stat().st_mode & 0o111
     subprocess.run(["bash", "-n", str(root / name)], check=True)
-
-
-def test_make_test_system_looks_for_the_mark_wherever_it_is(root: Path) -> None:
-    makefile = (root / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
-    (listed,) = re.findall(r"^SYSTEM_TESTS := (.+)$", makefile, re.MULTILINE)
-    places = [root / name for name in listed.split()]
-    assert [place for place in places if not place.exists()] == []
-    marked = [
-        path
-        for path in sorted((root / "tests").rglob("test_*.py"))
-        if re.search(r"mark\.system\b", path.read_text(encoding="utf-8"))
-    ]
-    assert len(marked) > 20
-    assert [
-        path for path in marked if not any(path.is_relative_to(place) for place in places)
-    ] == []

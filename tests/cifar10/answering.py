@@ -7,8 +7,13 @@ import contextlib
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
+from typing import Callable
 
+from cifar10.errors import ConfigError
+
+WAIT_SECS = 30.0
 _GREETING = b"\0\0\0\4\0\0\0\0\0"  # An empty SETTINGS frame of HTTP/2.
 
 
@@ -34,3 +39,18 @@ def answering(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
             yield f"{shown}:{server.server_address[1]}"
         finally:
             server.shutdown()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECS
+    while not condition():
+        assert time.monotonic() < until, "it did not come true"
+        time.sleep(0.01)
+
+
+def no_check() -> None:
+    pass
+
+
+def refuse(label: str) -> bool:
+    raise ConfigError(f"{label} belongs to another job")

@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.output import checkpoints
-from testbeds.processes import ClusterOfProcesses, cluster
+from testbeds.processes import ClusterOfProcesses, cluster, tasks_started_by
 from tests.cifar10 import program
 from tests.documents import check_fields
 
@@ -25,6 +25,13 @@ SETTINGS = (
     "--profile-steps=20:30",
 )
 TASKS = ["master/0", "ps/0", "ps/1", "worker/0"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tasks_are_forks(forks):
+    """The clusters here start their tasks without loading TensorFlow each time."""
+    with tasks_started_by(forks.start):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +152,7 @@ def by_flags(tmp_path_factory, ended, output, tuned) -> ClusterOfProcesses:
         return tasks
 
 
+@pytest.mark.system
 def test_a_goal_of_the_validation_ends_all_tasks(by_flags, tuned):
     assert {process.returncode for process in by_flags.processes.values()} == {0}
     result = json.loads((tuned / "result.json").read_text())
@@ -155,6 +163,7 @@ def test_a_goal_of_the_validation_ends_all_tasks(by_flags, tuned):
     assert ", stopped by --stop-at-accuracy\n" in by_flags.output("master/0")
 
 
+@pytest.mark.system
 def test_a_cluster_starts_from_the_masters_weights_at_step_0(by_flags, output, tuned):
     best = checkpoints.best(str(output))
     assert best is not None
@@ -177,6 +186,7 @@ def test_a_cluster_starts_from_the_masters_weights_at_step_0(by_flags, output, t
     assert line in by_flags.output("master/0")
 
 
+@pytest.mark.system
 def test_each_task_has_the_name_that_the_flags_give_it_in_every_line(by_flags, tuned):
     workers = [*by_flags.jobs["master"], *by_flags.jobs["worker"]]
     place = "of 2 trainers and 1 parameter server, synchronous, 2 of 2 gradients an update"

@@ -50,6 +50,7 @@ def test_a_setting_changes_what_its_row_says(row: Row, places, request):
     assert all(values.count(value) == 1 for value in values), "a value that changes nothing"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("row", runs.ROWS, ids=str)
 def test_a_setting_changes_what_its_row_says_of_whole_runs(row: runs.RunRow, finished):
     assert len(row.seen) >= 2

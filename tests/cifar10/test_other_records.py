@@ -11,7 +11,6 @@ from PIL import Image
 
 from cifar10 import schema
 from data_prep import cli
-from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 
 PER_CLASS = 4
@@ -73,91 +72,3 @@ def test_training_and_evaluation_standardise_other_records_as_the_first_ones(
     assert found["train"]["accuracy"] == pytest.approx(found["eval"]["eval_accuracy"], abs=1e-6)
     assert found["train"]["loss"] == pytest.approx(found["eval"]["eval_loss"], rel=1e-4)
     np.testing.assert_array_equal(checkpoint(tmp_path, "input/channel_mean"), first)
-
-
-def test_fastnet_keeps_the_projection_of_the_records_that_its_means_are_of(
-    bright: Path, dark: Path, tmp_path: Path, forks: Forks
-) -> None:
-    names = ("input/channel_mean", "input/channel_deviation", "model/whitening/projection")
-    trained(forks, tmp_path, bright, "--model=fastnet", "--train-steps=1")
-    first = [checkpoint(tmp_path, name) for name in names]
-    trained(forks, tmp_path, dark, "--model=fastnet", "--train-steps=2")
-    for name, value in zip(names, first):
-        np.testing.assert_array_equal(checkpoint(tmp_path, name), value)
-
-
-def test_a_run_that_goes_on_with_other_records_says_so_in_one_line(
-    tmp_path: Path, forks: Forks
-) -> None:
-    one, other = (
-        program.make_records(tmp_path / name, size) for name, size in (("a", 60), ("b", 50))
-    )
-    note = (
-        "note: these records differ from those that this run began with (train, validation); "
-        "images that trained it may now be in the validation split"
-    )
-
-    def said(data: Path, steps: int) -> list[str]:
-        words = ("--model=mlp", "--train-batch-size=10", f"--train-steps={steps}")
-        done = forks.run(*words, f"--data-dir={data}", cwd=tmp_path)
-        assert (done.returncode, done.stderr) == (0, "")
-        return [line for line in done.stdout.splitlines() if line.startswith("note")]
-
-    path = tmp_path / "output/model.json"
-    assert said(one, 1) == said(one, 2) == []
-    first = json.loads(path.read_text())
-    files = json.loads((one / "manifest.json").read_text())["splits"]
-    assert first["records"] == {
-        split: [file["sha256"] for file in files[split]["files"]]
-        for split in ("train", "validation")
-    }
-    assert said(other, 3) == said(other, 4) == [note]
-    assert json.loads(path.read_text()) == first
-    # A note of an earlier version gets what it lacks, if the images' means are those of the run.
-    noted = first.pop("records")
-    path.write_text(json.dumps(first))
-    assert said(other, 5) == said(other, 6) == [note]
-    assert json.loads(path.read_text())["records"] is None
-    assert said(one, 7) == []
-    assert json.loads(path.read_text())["records"] == noted
-
-
-def test_other_training_files_alone_do_not_concern_the_validation_split(
-    tmp_path: Path, forks: Forks
-) -> None:
-    data = program.make_records(tmp_path / "a", 60)
-    words = ("--model=mlp", "--train-batch-size=10", f"--data-dir={data}")
-    assert forks.run(*words, "--train-steps=1", cwd=tmp_path).returncode == 0
-    path = tmp_path / "output/model.json"
-    note = json.loads(path.read_text())
-    note["records"]["train"] = ["another"]
-    path.write_text(json.dumps(note))
-    done = forks.run(*words, "--train-steps=2", cwd=tmp_path)
-    assert "note: these records differ from those that this run began with (train)\n" in done.stdout
-
-
-def test_a_run_that_goes_on_with_another_seed_says_so(tmp_path: Path, forks: Forks) -> None:
-    data = program.make_records(tmp_path / "a", 60)
-    words = ("--model=mlp", "--train-batch-size=10", f"--data-dir={data}")
-    assert forks.run(*words, "--train-steps=1", "--seed=3", cwd=tmp_path).returncode == 0
-    note = "note: this run began with --seed 3; with --seed 4, images that are still to come "
-    done = forks.run(*words, "--train-steps=2", "--seed=4", cwd=tmp_path)
-    assert f"{note}have another order, and some may come twice in an epoch\n" in done.stdout
-    assert note not in forks.run(*words, "--train-steps=2", "--seed=4", cwd=tmp_path).stdout
-    assert json.loads((tmp_path / "output/model.json").read_text())["seed"] == 3
-    assert "note" not in forks.run(*words, "--train-steps=3", "--seed=3", cwd=tmp_path).stdout
-
-
-def test_an_evaluation_on_records_of_other_classes_is_refused(
-    bright: Path, tmp_path: Path, forks: Forks
-) -> None:
-    shapes = program.make_records(tmp_path / "shapes", 50)
-    trained(forks, tmp_path, bright, "--model=mlp", "--train-steps=1")
-    done = forks.run("--mode=evaluate", f"--data-dir={shapes}", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(
-        "error: output holds a model for which label 0 is 'airplane'; in these records it is "
-    )
-    assert done.stderr.count("\n") == 1
-    done = forks.run("--mode=evaluate", f"--data-dir={bright}", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")

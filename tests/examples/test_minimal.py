@@ -11,9 +11,8 @@ import tensorflow.compat.v1 as tf
 from data_prep import cli
 from examples import minimal
 
-pytestmark = pytest.mark.slow  # It starts the example.
 
-
+@pytest.mark.system
 def test_two_towers_learn_from_our_records(root: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     words = ["--source", "synthetic", "--synthetic-size", "2000", "--out", str(data)]

@@ -15,6 +15,8 @@ from data_prep import cli
 from tests.data_prep import made
 from tests.outside import snippets
 
+pytestmark = pytest.mark.system
+
 Images = dict[bytes, int]  # pixels in rows, RGB each -> label; all images here differ
 
 SAVE = """
@@ -153,7 +155,6 @@ def test_the_tutorials_reader_reads_the_archives_images_and_labels(prepared, arc
     assert evaluation == in_archive(archive, ["test_batch"])
 
 
-@pytest.mark.system
 def test_tensorflow_datasets_reads_the_archives_images_and_labels(archive, tmp_path):
     (code,) = snippets.snippets("TensorFlow Datasets", "python")
     folder = prepare(archive, tmp_path)

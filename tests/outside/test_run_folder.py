@@ -21,6 +21,8 @@ from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 from tests.outside import snippets
 
+pytestmark = pytest.mark.system
+
 SETTINGS = (
     "--model=mlp",
     "--optimizer=adam",
@@ -75,9 +77,8 @@ def killed(folder: pathlib.Path, forks: Forks) -> pathlib.Path:
     it has left of later steps, validations too, is of steps that are trained again.
     """
     arguments = (*SETTINGS, "--train-steps=60", "--checkpoint-steps=20")
-    with program.started(*arguments, cwd=folder) as process:
-        assert process.stdout is not None
-        assert any("at step 40" in line for line in process.stdout)
+    with forks.started(*arguments, cwd=folder) as process:
+        process.wait_until(lambda one: "at step 40" in one.out)
         process.kill()
     output = folder / "output"
     assert {25, 30, 35, 40} <= set(steps_in_files(output / "train"))
@@ -240,7 +241,6 @@ def test_a_checkpoint_is_enough_to_compute_what_validation_computed(killed):
     assert found["loss"] == pytest.approx(row["loss"], rel=1e-4)
 
 
-@pytest.mark.system
 def test_a_cluster_that_lost_its_ps_has_one_row_a_step_too(folder, tmp_path):
     arguments = (f"--data-dir={folder / 'data'}", *SETTINGS, "--train-steps=600")
     with cluster(tmp_path, *arguments, "--checkpoint-steps=150", "--output-dir=output") as tasks:

@@ -62,6 +62,7 @@ class Case:
       trainers: number of synchronous trainers.
       precision: `fp32` or `bf16`.
       evaluates: whether the logits in evaluation are compared, too, after the last step.
+      quick: whether `make test` runs it, not the system suite.
     """
 
     settings: Settings
@@ -70,6 +71,7 @@ class Case:
     trainers: int = 1
     precision: str = "fp32"
     evaluates: bool = False
+    quick: bool = False
 
     @property
     def tolerance(self) -> Tolerance:
@@ -178,14 +180,14 @@ _MLP_ADAM = _made(model="mlp", decay_biases=True, label_smoothing=0.1, **_ADAM)
 CASES = (
     Case(_V1, "own", evaluates=True),
     Case(_V1_SMOOTHED, towers=2),
-    Case(_V1_SMOOTHED, "own", trainers=2),
+    Case(_V1_SMOOTHED, "own", trainers=2, quick=True),
     Case(_V1_MUON, "own", towers=2),
     Case(_V2, "own", towers=2, evaluates=True),
-    Case(_V2_ADAM),
-    Case(_MUON, "own", evaluates=True),
-    Case(_NESTEROV, trainers=2),
+    Case(_V2_ADAM, quick=True),
+    Case(_MUON, "own", evaluates=True, quick=True),
+    Case(_NESTEROV, trainers=2, quick=True),
     Case(_LARGE, "own", evaluates=True),
-    Case(_MLP, evaluates=True),
+    Case(_MLP, evaluates=True, quick=True),
     Case(_MLP_ADAM, towers=2),
     Case(_MLP, trainers=2),
     Case(_V1, "own", precision="bf16", evaluates=True),

@@ -13,7 +13,7 @@ from tests.reference import networks, rules, trajectory
 from tests.reference.cases import CASES, Case, draw_batches, drawn
 from tests.reference.rules import Values
 
-ONE_OF_EACH_MODEL = tuple({case.settings.model: case for case in reversed(CASES)}.values())
+MODELS = {case.settings.model: case for case in reversed(CASES)}
 
 
 @pytest.mark.parametrize("module", [networks, rules, trajectory], ids=lambda one: one.__name__)
@@ -35,8 +35,9 @@ def draw_values(case: Case) -> Values:
     return {name: value for name, value in found.items() if name.startswith("model/")}
 
 
-@pytest.mark.parametrize("case", ONE_OF_EACH_MODEL, ids=lambda case: case.settings.model)
-def test_its_gradients_are_differences_of_its_losses(case: Case) -> None:
+@pytest.mark.parametrize("model", ["resnet", "fastnet"])
+def test_its_gradients_are_differences_of_its_losses(model: str) -> None:
+    case = MODELS[model]
     values, count = draw_values(case), 4
     batch = tuple(part[:count] for part in draw_batches()[0])
     graph = trajectory.Graph(case.settings, values, count, groups=2)

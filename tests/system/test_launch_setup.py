@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.ssh import sync
-from launch.cluster.model import Host
-from launch.verbs.setup_files import code_files
+from launch.connect.preparing import code_files
 from testbeds import nodes as machines
 from testbeds.nodes import Nodes
 from tests.launch.launcher import ROOT, Launcher, wait_for
@@ -136,23 +134,11 @@ def test_a_host_that_is_not_there_is_named(launcher: Launcher, nodes: Nodes) -> 
     assert lines[-1] == "1 failed, 2 ready; the same command goes on where it was"
 
 
-@pytest.mark.parametrize("way", ["setup", "sync"])
-def test_training_can_be_imported_from_what_a_host_gets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_training_can_be_imported_from_what_a_host_gets(tmp_path: Path) -> None:
     there = tmp_path / "there"
-    if way == "setup":
-        monkeypatch.setenv("PATH", "")  # no Git
-        for name in code_files(ROOT, "requirements.lock").digests:
-            (there / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, there / name)
-    else:
-        there.mkdir()
-        host = Host("node1", "node1", (("master", 1),), workdir=str(there))
-        words = sync.command(host, ROOT)
-        for part in map(Path, words[words.index("--") + 1 : -1]):
-            copy = shutil.copytree if part.is_dir() else shutil.copy
-            copy(part, there / part.name)
+    for name, path in code_files(ROOT).items():
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there / name)
     code = "import cifar10.main, cifar10.run.results, data_prep.cli"
     done = subprocess.run(
         [sys.executable, "-c", code],

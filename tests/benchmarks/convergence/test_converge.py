@@ -17,11 +17,6 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_records(tmp_path_factory.mktemp("converge") / "synthetic", 10_000)
 
 
-@pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_records(tmp_path_factory.mktemp("converge") / "few", 100)
-
-
 @pytest.mark.system
 @pytest.mark.timeout(1200)  # 25 s of CPU time; other load must not decide
 def test_a_small_resnet_learns_as_its_committed_curve(
@@ -51,23 +46,3 @@ def _check_same_seed(new: SeedCurve, committed: SeedCurve) -> None:
         assert fmean(new.accuracy[rows]) == pytest.approx(fmean(committed.accuracy[rows]), abs=0.03)
     assert new.validation_loss == pytest.approx(committed.validation_loss, abs=0.05)
     assert new.validation_accuracy == pytest.approx(committed.validation_accuracy, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--cases", "resnet8"], "an epoch must be that of the committed curve, 9,000 training"),
-        (["--cases", "fast", "--committed", "none"], "no committed curve of fast (none/synth"),
-        (["--cases", "resnet8", "--rows", "21"], "has 20 rows up to step 201"),
-        (["--write", "--rows", "5"], "--write keeps whole curves, 20 rows; leave out --rows"),
-        (["--write", "--", "--cutout=8"], "leave out --cutout=8"),
-        (["--", "--sync=false"], "--sync is what this benchmark decides"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_before_training(
-    few: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["converge", f"--data-dir={few}", *words]) == 2
-    shown = capsys.readouterr().err
-    assert message in shown
-    assert shown.count("\n") == 1

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scaling.jobs import Watch, describe, log_steps_for, words_of
+from benchmarks.scaling.jobs import Watch, words_of
 from benchmarks.scaling.measured_run import Run
 from benchmarks.scaling.task import Used, read_used, sent_bytes, used_line
 from cifar10.config import flags
@@ -40,14 +40,6 @@ def test_the_words_of_a_configuration_need_no_file(tmp_path: Path) -> None:
     config = flags.parse([f"--recipe={file}"])
     file.unlink()
     assert words_of(config, set()) == ["--num-layers=20", "--optimizer=muon"]
-
-
-def test_lines_come_some_times_a_second() -> None:
-    assert [log_steps_for(secs) for secs in (0.002, 0.1, 2.0)] == [125, 2, 1]
-
-
-def test_a_cluster_in_words() -> None:
-    assert describe(on_this_machine(2, 1)) == "1 master, 2 worker, 1 ps"
 
 
 def test_each_condition_is_measured_once_all_trainers_take_steps(

@@ -1,10 +1,6 @@
 """A task's server takes what it needs of the system's limits."""
 
-import subprocess
-import sys
-
 from testbeds.ports import free_ports
-from tests.cifar10 import program
 
 CODE = """
 import resource, sys
@@ -25,17 +21,9 @@ except ConfigError as error:
 """
 
 
-def test_a_server_raises_its_limit_of_descriptors_and_says_that_its_port_is_taken():
+def test_a_server_raises_its_limit_of_descriptors_and_says_that_its_port_is_taken(forks):
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    ended = subprocess.run(
-        [sys.executable, "-c", CODE, *addresses],
-        cwd=program.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    assert ended.stdout.splitlines() == [
+    assert forks.run_code(CODE, *addresses).stdout.splitlines() == [
         "(512, 512)",
         f"ps/0 cannot listen at {addresses[1]}: the port is taken; end the process that has it, or "
         "choose another (from TF_CONFIG)",
@@ -65,15 +53,7 @@ for name in ("127.0.0.1", "127.0.0.2", "[::1]"):
 """
 
 
-def test_whoever_reaches_a_server_at_any_address_of_its_host_can_change_what_it_holds():
+def test_whoever_reaches_a_server_at_any_address_of_its_host_can_change_what_it_holds(forks):
     """This is no promise, but why docs/launch.md asks for a firewall."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    ended = subprocess.run(
-        [sys.executable, "-c", STRANGER, *addresses],
-        cwd=program.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
+    ended = forks.run_code(STRANGER, *(f"127.0.0.1:{port}" for port in free_ports(2)))
     assert ended.stdout.splitlines() == ["127.0.0.1 42.0", "127.0.0.2 42.0", "[::1] 42.0"]

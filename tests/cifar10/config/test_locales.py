@@ -59,10 +59,3 @@ def test_a_path_that_the_locale_cannot_encode_is_refused(tmp_path: Path) -> None
         b"ascii, the encoding of this locale; set PYTHONUTF8=1 or rename it\n"
     )
     assert list(tmp_path.iterdir()) == [settings]
-
-
-@pytest.mark.parametrize("utf8", [{"PYTHONUTF8": "1"}, {"LC_ALL": "C.UTF-8"}])
-def test_a_path_in_utf8_is_no_mistake(utf8: dict[str, str], tmp_path: Path) -> None:
-    code, errors = export("--output-dir", "ausgäbe".encode(), cwd=tmp_path, **{**ASCII, **utf8})
-    assert code == 2
-    assert errors.startswith(b"error: no checkpoint in ausg")

@@ -7,6 +7,7 @@ in the folder of `plain`.
 import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any, Callable
 
@@ -48,8 +49,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "evaluate": ("--mode=evaluate", "plain"),
     "evaluate the first": ("--mode=evaluate --checkpoint=output/model.ckpt-0", "plain"),
     "predict": ("--mode=predict one.png", "plain"),
-    "predict two": ("--mode=predict one.png two.png", "plain"),
-    "predict as JSON": ("--mode=predict one.png --json", "plain"),
+    "predict two as JSON": ("--mode=predict one.png two.png --json", "plain"),
     "export": ("--mode=export", "plain"),
 }
 _SIZES = {"plain/data": 100, "place/records": 60}
@@ -225,8 +225,8 @@ def evaluated_step(run: Finished) -> str:
 
 
 def predicted_images(run: Finished) -> list[str]:
-    """Returns the first word of each line of output, the image's name."""
-    return [line.split()[0] for line in run.printed.splitlines()]
+    """Returns the name of each line's image."""
+    return [found for line in run.printed.splitlines() for found in re.findall(r"\w+\.png", line)]
 
 
 def what_is_done(run: Finished) -> str:
@@ -276,9 +276,11 @@ ROWS = [
     RunRow("log_device_placement", says("/device:CPU:0"), {"plain": False, "changed": True}),
     RunRow("checkpoint", evaluated_step, {"evaluate": "5", "evaluate the first": "0"}),
     RunRow(
-        "images", predicted_images, {"predict": ["one.png"], "predict two": ["one.png", "two.png"]}
+        "images",
+        predicted_images,
+        {"predict": ["one.png"], "predict two as JSON": ["one.png", "two.png"]},
     ),
-    RunRow("json", says('{"file": "one.png"'), {"predict": False, "predict as JSON": True}),
+    RunRow("json", says('{"file": "one.png"'), {"predict": False, "predict two as JSON": True}),
     RunRow(
         "mode",
         what_is_done,

@@ -127,19 +127,13 @@ def update_rule(config: TrainConfig) -> set[str]:
 _RULES = ("ResourceApplyMomentum", "ResourceApplyAdam")
 
 
-def slots(config: TrainConfig) -> set[str]:
-    """Returns the names of the slots of a dense kernel."""
-    return _names_of_slots(_steps(config)[0])
-
-
 def _names_of_slots(saved: Saved) -> set[str]:
     return {name.rsplit("/", 1)[-1] for name in saved if "dense/kernel/" in name}
 
 
 def kept_momentum(config: TrainConfig) -> float:
     """Returns the share of a dense kernel's slot that a step keeps."""
-    name = "model/dense/kernel" if config.model == "mlp" else "model/head/dense/kernel"
-    return _kept_a_step(*(_slots(saved, name) for saved in _steps(config)[1:]))
+    return _kept_a_step(*(_slots(saved, "model/dense/kernel") for saved in _steps(config)[1:]))
 
 
 def kept_momentum_of_convolutions(config: TrainConfig) -> float:
@@ -171,21 +165,13 @@ def decay_in_slots(config: TrainConfig) -> dict[str, float]:
     start, decayed = _steps(config)[:2]
     undecayed = _steps(plain)[1]
     found = {}
-    for kind, name in _KINDS[config.model].items():
+    for kind, name in _KINDS.items():
         added = _slots(decayed, name) - _slots(undecayed, name)
         found[kind] = _ratio(added, start[name].ravel())
     return found
 
 
-_KINDS = {
-    "mlp": {"kernel": "model/dense_1/kernel", "bias": "model/dense_1/bias"},
-    "resnet": {
-        "convolution": "model/stem/conv/kernel",
-        "kernel": "model/head/dense/kernel",
-        "gamma": "model/stem/batch_norm/gamma",
-        "bias": "model/head/dense/bias",
-    },
-}
+_KINDS = {"kernel": "model/dense_1/kernel", "bias": "model/dense_1/bias"}
 
 
 def decay_of_weights(config: TrainConfig) -> dict[str, float]:
@@ -199,7 +185,7 @@ def decay_of_weights(config: TrainConfig) -> dict[str, float]:
             / float(config.learning_rate or math.nan),
             3,
         )
-        for kind, name in _KINDS[config.model].items()
+        for kind, name in _KINDS.items()
     }
 
 
@@ -274,9 +260,8 @@ ROWS = [
     Row(
         "residual_scale",
         first_scales,
-        # 14 layers have two blocks a stage.
-        {None: {1.0, 0.707107}, "1": {1.0}, "0": {1.0, 0.0}},
-        "--model=resnet --num-layers=14 --kernels=tensorflow",
+        {None: {1.0}, "0": {1.0, 0.0}},
+        "--model=resnet --num-layers=8 --kernels=tensorflow",
     ),
     Row(
         "learning_rate",
@@ -318,13 +303,11 @@ ROWS = [
         },
         _given(_MLP, _TINY),
     ),
-    Row("optimizer", slots, {"momentum": {"Momentum"}, "muon": {"Muon"}}, _given(_RESNET, _TINY)),
     *(
         Row("momentum", kept_momentum, {None: 0.9, "0.5": 0.5}, words)
         for words in (
             _given(_MLP, _TINY, "--optimizer=momentum"),
             _given(_MLP, _TINY, "--optimizer=nesterov"),
-            _MUON,
         )
     ),
     Row("muon_momentum", kept_momentum_of_convolutions, {None: 0.6, "0.3": 0.3}, _MUON),
@@ -353,10 +336,10 @@ ROWS = [
         "decay_biases",
         decay_in_slots,
         {
-            None: {"convolution": 0.5, "kernel": 0.5, "gamma": 0.0, "bias": 0.0},
-            "true": {"convolution": 0.5, "kernel": 0.5, "gamma": 0.5, "bias": 0.5},
+            None: {"kernel": 0.5, "bias": 0.0},
+            "true": {"kernel": 0.5, "bias": 0.5},
         },
-        _given(_RESNET, _TINY, "--optimizer=momentum --weight-decay=0.5"),
+        _given(_MLP, _TINY, "--optimizer=momentum --weight-decay=0.5"),
     ),
     Row(
         "decay_biases",

@@ -1,6 +1,5 @@
 """How a thread ends its process, with real processes."""
 
-import os
 import subprocess
 import sys
 
@@ -65,9 +64,6 @@ leave(3)
 """
 
 
-@pytest.mark.slow
-def test_a_process_ends_in_order_while_a_thread_is_inside_tensorflow():
-    command = [sys.executable, "-c", LEAVE]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+def test_a_process_ends_in_order_while_a_thread_is_inside_tensorflow(forks):
+    done = forks.run_code(LEAVE)
     assert (done.returncode, done.stdout) == (3, "the last line\n")

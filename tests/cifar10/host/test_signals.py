@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +11,6 @@ import pytest
 from cifar10.errors import Stopped
 from cifar10.host import signals
 from cifar10.host.signals import Stay, StopRequest
-from tests.cifar10 import program
 
 WAIT_SECS = 30.0
 
@@ -95,19 +92,11 @@ with tf.Graph().as_default(), tf.Session() as session:
 """
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_noticed_while_the_main_thread_waits_in_tensorflow(signum):
-    command = [sys.executable, "-c", STUCK]
-    env = {**os.environ, "PYTHONPATH": str(program.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "waiting\n"
-            time.sleep(0.2)  # Into the session's call.
-            process.send_signal(signum)
-            assert process.wait(WAIT_SECS) == 128 + signum
-        finally:
-            process.kill()
+def test_a_signal_is_noticed_while_the_main_thread_waits_in_tensorflow(forks):
+    with forks.started_code(STUCK) as process:
+        process.wait_until(lambda one: one.out == "waiting\n")
+        time.sleep(0.2)  # Into the session's call.
+        assert process.interrupt(signal.SIGTERM)[0] == 143
 
 
 def test_a_second_signal_ends_the_process_unless_it_comes_with_the_first(monkeypatch):

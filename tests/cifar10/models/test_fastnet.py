@@ -7,7 +7,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
-from cifar10.config.recipes import RECIPES
 from cifar10.config.train_config import TrainConfig
 from cifar10.models.fastnet import fastnet
 from cifar10.ops.initializers import PartialIdentity
@@ -116,16 +115,6 @@ def test_two_seeds_make_two_kernels_and_one_seed_makes_one():
     assert PartialIdentity.from_config(PartialIdentity(5).get_config()).get_config() == {"seed": 5}
 
 
-def test_towers_train_what_one_tower_does():
-    # One step: rounding may change which of two nearly equal numbers a pooling takes, and a step
-    # that begins with other weights then differs by more than rounding.
-    config, batches = TrainConfig(**SETTINGS), make_batches(1)
-    expected = steps.train(config, make_plan(1), batches, VALUES)
-    found = steps.train(config, make_plan(3, num_pieces=2), batches, VALUES)
-    assert steps.largest_difference(expected, found) < 1e-4
-    assert expected["examples_seen"] == 12
-
-
 def test_the_projection_is_what_the_data_gave_and_stays_so():
     with steps.training(TrainConfig(**SETTINGS), make_plan(1), values=VALUES) as run:
         np.testing.assert_array_equal(run.saved()["model/whitening/projection"], PROJECTION)
@@ -135,35 +124,6 @@ def test_the_projection_is_what_the_data_gave_and_stays_so():
         after = run.saved()
     np.testing.assert_array_equal(after["model/whitening/projection"], PROJECTION)
     assert np.abs(after["model/whitening/bias"] - before["model/whitening/bias"]).max() > 0
-
-
-@pytest.mark.parametrize("recipe", ["fast", "best", "airbench94"])
-def test_its_recipes_go_on_from_a_checkpoint_to_the_same_weights(recipe, tmp_path):
-    changed = {"train_batch_size": 12, "lookahead_steps": 2}
-    settings = {**RECIPES[recipe].settings, **changed}
-    plan = make_plan(1, num_pieces=2)
-    expected, found = steps.stop_and_go_on(TrainConfig(**settings), (plan, plan), tmp_path, VALUES)
-    assert list(found) == list(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-    # Neither decay nor momentum, Muon nor lookahead has moved it.
-    np.testing.assert_array_equal(found["model/whitening/projection"], PROJECTION)
-
-
-def test_the_whitening_bias_has_no_gradient_after_its_epochs():
-    # 1,000 images an epoch; plain momentum of 0 moves a weight by its gradient alone.
-    config = TrainConfig(**SETTINGS, whitening_bias_epochs=0.03, momentum=0.0, weight_decay=0.1)
-    biases, kernels = [], []
-    with steps.training(config, make_plan(2), values=VALUES) as run:
-        for batch in make_batches(5):
-            saved = run.saved()
-            biases.append(saved["model/whitening/bias"])
-            kernels.append(saved["model/group_0/conv/kernel"])
-            run.step(batch)
-    # The steps that begin with 0, 12 and 24 images seen train it, those with 36 and 48 do not.
-    moves = [np.abs(one - other).max() > 0 for one, other in zip(biases, biases[1:])]
-    assert moves == [True, True, True, False]
-    assert all(np.abs(one - other).max() > 0 for one, other in zip(kernels, kernels[1:]))
 
 
 def test_a_convolution_after_early_weights_has_the_gradients_of_any_other():

@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
@@ -18,6 +16,7 @@ from cifar10.errors import ConfigError
 from cifar10.models.base import Layers, Model, Network, Rate
 from cifar10.settings import setting
 from tests.cifar10 import program
+from tests.cifar10.forks import Forks
 
 # A package of somebody else's: one module has a model and a schedule, and starts the program.
 OUTSIDE = """
@@ -244,20 +243,14 @@ def test_settings_in_force_have_no_gap() -> None:
     assert in_force(model="fastnet") == {}
 
 
-@pytest.mark.slow
-def test_a_model_and_a_schedule_from_outside_the_tree_train(root: Path, tmp_path: Path) -> None:
-    records = program.make_records(tmp_path / "data", 200)
-    script = tmp_path / "outside.py"
-    script.write_text(OUTSIDE)
-    done = subprocess.run(
-        [sys.executable, str(script), "--model=conv_pool", "--schedule=halves", "--train-steps=6"]
-        + ["--train-batch-size=20", "--learning-rate=0.1", "--warmup-epochs=0", "--log-steps=1"]
-        + [f"--data-dir={records}", f"--output-dir={tmp_path / 'output'}"],
-        env={**program.environment(), "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+def test_a_model_and_a_schedule_from_outside_the_tree_train(tmp_path: Path, forks: Forks) -> None:
+    program.make_records(tmp_path / "data", 200)
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    done = forks.run(
+        *("--model=conv_pool", "--schedule=halves", "--train-steps=6", "--train-batch-size=20"),
+        *("--learning-rate=0.1", "--warmup-epochs=0", "--log-steps=1"),
+        cwd=tmp_path,
+        program=tmp_path / "outside.py",
     )
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "output" / "result.json").read_text())

@@ -76,9 +76,6 @@ def step_ops(plan: DevicePlan, config: TrainConfig) -> list[Any]:
 CASES = (
     ("fp32", "CPU", {"num_layers": 8}),
     ("fp16", "GPU", {"num_layers": 8, "optimizer": "nesterov"}),
-    ("bf16", "GPU", {"model": "fastnet"}),
-    ("fp16", "CPU", {"model": "fastnet", "batch_norm": "sync"}),
-    ("fp32", "GPU", {"model": "resnet_v2", "num_layers": 8, "optimizer": "adam"}),
 )
 
 

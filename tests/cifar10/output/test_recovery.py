@@ -12,7 +12,7 @@ from cifar10.errors import UnreadableError, UserError
 from cifar10.output import checkpoints, recovery
 from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
 from cifar10.output.soundness import fault_of
-from tests.cifar10.output.test_checkpoints import save, value
+from tests.cifar10.saved import save, value
 from tests.unprivileged import open_folder, unprivileged
 
 DATA = "data-00000-of-00001"

@@ -136,6 +136,12 @@ def training(tmp_path, tutorial_data, checkpoints, monkeypatch) -> Training:
     return found
 
 
+@pytest.fixture
+def no_figures(monkeypatch) -> None:
+    """The figures at the end take longer than all else."""
+    monkeypatch.setattr(results, "finish", lambda *run: None)
+
+
 def test_each_checkpoint_is_validated_once_and_the_best_makes_the_figures(training, capsys):
     training.follow(
         lambda: None,
@@ -195,7 +201,7 @@ def test_an_evaluator_whose_records_have_other_classes_validates_nothing(trainin
     assert not (training.output / "history_validation.json").exists()
 
 
-def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
+def test_an_evaluator_that_is_started_again_validates_what_is_new(training, no_figures):
     training.begin()
     training.save(1)
 
@@ -234,28 +240,7 @@ def test_an_evaluator_that_is_started_before_the_master_goes_on_does_not_take_it
     assert result["figures"]["global_step"] == 3
 
 
-def test_an_evaluator_of_a_run_that_does_not_go_on_ends_when_its_master_is_missing(training):
-    training.begin()
-    training.save(1)
-    training.end(1)
-    for _ in range(2):  # The second one was started again after it had made the figures.
-        training.evaluate(cluster_timeout=0.3)
-    assert training.validated == [1]
-
-
-def test_an_evaluator_waits_until_a_master_has_said_which_process_trains(training):
-    # An older version of the program has left its end without figures.
-    training.begin()
-    training.save(1)
-    training.end(1)
-    (training.output / "trained_by.json").unlink()
-    training.follow(lambda: None, training.begin, lambda: training.save(2), lambda: training.end(2))
-    training.evaluate()
-    assert training.clock == []
-    assert training.validated == [1, 2]
-
-
-def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(training):
+def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(training, no_figures):
     def begin_anew() -> None:
         for path in training.output.glob("model.ckpt-*"):
             path.unlink()
@@ -291,15 +276,6 @@ def test_an_evaluator_of_a_finished_run_ends_at_once(training):
         training.evaluate(train_steps=1)
 
 
-def test_an_evaluator_does_not_take_the_end_of_a_run_whose_checkpoints_were_removed(training):
-    training.begin()
-    training.end(3)
-    training.follow(lambda: None, training.begin, lambda: training.save(1), lambda: training.end(1))
-    training.evaluate()
-    assert training.clock == []
-    assert training.validated == [1]
-
-
 def test_the_result_has_the_settings_and_the_machine_of_the_process_that_trained(training):
     training.begin()
     path = training.output / "trained_by.json"
@@ -316,7 +292,9 @@ def test_the_result_has_the_settings_and_the_machine_of_the_process_that_trained
     assert {name: result[name] for name in trained_by} == trained_by
 
 
-def test_validations_have_the_seconds_of_training_that_the_master_has_measured(training):
+def test_validations_have_the_seconds_of_training_that_the_master_has_measured(
+    training, no_figures
+):
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 10.0}
     rows = [{**row, "step": step, "seconds": 2.5 * step} for step in (1, 2)]
     History(str(training.output / "history.json"), rows).save()
@@ -392,25 +370,8 @@ def test_what_is_there_before_training_says_who_validates_waits(training):
     assert not (training.output / "history_validation.json").exists()
 
 
-def test_a_checkpoint_that_training_removes_while_it_is_read_is_passed_over(training, monkeypatch):
-    training.begin()
-    latest = evaluator.checkpoints.latest
-
-    def found_and_removed(output_dir: str) -> Optional[str]:
-        found = latest(output_dir)
-        if found and found.endswith("-1"):
-            for path in training.output.glob("model.ckpt-1.*"):
-                path.unlink()
-        return found
-
-    monkeypatch.setattr(evaluator.checkpoints, "latest", found_and_removed)
-    training.follow(lambda: training.save(1), lambda: training.save(2), lambda: training.end(2))
-    training.evaluate()
-    assert training.validated == [2]
-
-
 def test_a_checkpoint_that_training_removes_before_it_is_restored_is_passed_over(
-    training, monkeypatch
+    training, no_figures, monkeypatch
 ):
     training.begin()
     images = validation.evaluation_input
@@ -485,7 +446,7 @@ def test_a_master_that_does_not_answer_is_named(training):
 
 
 def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_takes(
-    training, monkeypatch
+    training, no_figures, monkeypatch
 ):
     # The test's server answers, but says nothing of its job.
     monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, DataError, Stopped
+from cifar10.errors import DataError, Stopped
 from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
@@ -239,15 +239,6 @@ def test_without_eval_records_nothing_is_begun(config, told, tmp_path):
     with pytest.raises(DataError, match="has no eval records"):
         run(dataclasses.replace(config, data_dir=str(tmp_path / "data")))
     assert not (tmp_path / "output").exists()
-
-
-def test_another_models_checkpoint_is_not_trained_on(config, told):
-    run(dataclasses.replace(config, train_steps=1))
-    told.clear()
-    with pytest.raises(ConfigError, match="output holds a model with --hidden-units=4"):
-        run(dataclasses.replace(config, hidden_units=7))
-    assert told == []
-    assert checkpoints.latest_step(config.output_place) == 1
 
 
 @pytest.mark.parametrize("damaged", ["train", "eval"])

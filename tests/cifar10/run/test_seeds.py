@@ -95,22 +95,6 @@ def test_a_finished_seed_is_not_trained_again(compared, folder, forks):
     assert [row["seed"] for row in found["runs"]] == [5]
 
 
-def test_a_seed_that_has_had_its_minutes_gets_no_more_unless_they_are_others(folder, forks):
-    words = ("--model=mlp", "--train-batch-size=16", "--seeds=4", "--output-dir=timed")
-    result = folder / "timed/seed-4/result.json"
-
-    def step_after(minutes: str, line: str) -> int:
-        done = forks.run(*words, f"--max-minutes={minutes}", cwd=folder)
-        assert done.returncode == 0, done.stderr
-        assert line in done.stdout
-        return int(json.loads(result.read_text())["figures"]["global_step"])
-
-    first = step_after("0.01", "training to step 80,000; output: timed/seed-4\n")
-    line = "\nalready trained for --max-minutes 0.01: timed/seed-4\n"
-    assert step_after("0.01", line) == first
-    assert step_after("0.011", f"continuing at step {first:,} to step 80,000") > first
-
-
 def test_a_signal_that_is_ignored_is_ignored_by_the_training_of_a_seed_too():
     def ignores() -> int:
         StopRequest().install()
@@ -223,11 +207,11 @@ def test_after_a_signal_that_came_too_late_for_a_training_no_other_begins(monkey
         child.run(lambda: 0)
 
 
-def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):
+def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder, forks):
     words = ("--model=mlp", "--seeds=1,2", "--output-dir=stopped", "--train-batch-size=16")
-    with program.started(*words, "--log-steps=1", "--checkpoint-steps=100000", cwd=folder) as all_:
-        program.wait_for_line("epoch ", all_)
-        code, out, err = program.interrupt(all_, signal.SIGTERM)
+    with forks.started(*words, "--log-steps=1", "--checkpoint-steps=100000", cwd=folder) as all_:
+        all_.wait_until(lambda one: "\nepoch " in one.out)
+        code, out, err = all_.interrupt(signal.SIGTERM)
     assert code == 143
     first, second = err.splitlines()
     assert first == "stopped by signal 15; run the same command to continue"

@@ -164,18 +164,17 @@ def test_the_whole_step_gives_one_towers_gradient(devices, pieces):
 
 
 @pytest.mark.usefixtures("_no_nccl")
-@pytest.mark.parametrize("optimizer", ["nesterov", "adam"])
-def test_nccl_trains_what_the_cpu_path_trains(optimizer):
+def test_nccl_trains_what_the_cpu_path_trains():
     config = TrainConfig(
         train_batch_size=BATCH,
         num_layers=8,
-        optimizer=optimizer,
+        optimizer="nesterov",
         learning_rate=0.01,
         weight_decay=0.1,
-        **({} if optimizer == "adam" else {"norm_bias_rate": 4.0}),
+        norm_bias_rate=4.0,
     )
     plan = make_plan(3)
-    cpu, nccl = (steps.train(config, one, make_batches(3)) for one in (plan, with_nccl(plan)))
+    cpu, nccl = (steps.train(config, one, make_batches(2)) for one in (plan, with_nccl(plan)))
     assert steps.largest_difference(cpu, nccl) < 1e-5
 
 

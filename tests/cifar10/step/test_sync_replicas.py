@@ -1,8 +1,7 @@
 """Synchronous replicas in threads, on one server: how they meet, wait, start again and end."""
 
+import contextlib
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from cifar10.step.replicas import OverFlag
 from cifar10.step.replication import Replication
 from cifar10.step.sync_replicas import STANDING, Rendezvous
 from testbeds.ports import free_ports
+from tests.cifar10.forks import Forks
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
 QUIET_SECS = 0.3  # for what must not
@@ -290,8 +290,7 @@ def test_a_worker_whose_gradient_comes_after_the_end_does_not_wait(target):
 # Parameter servers in processes of their own, which are killed and started again.
 
 SERVE = """
-import json, os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import json, sys
 import tensorflow.compat.v1 as tf
 server = tf.distribute.Server(json.loads(sys.argv[1]), job_name="ps", task_index=int(sys.argv[2]))
 print("serves", flush=True)
@@ -302,26 +301,24 @@ server.join()
 class Servers:
     """Two parameter servers; the trainers' server is the test's own."""
 
-    def __init__(self) -> None:
+    def __init__(self, forks: Forks) -> None:
         own, *ports = free_ports(3)
         self._spec = {"trainer": [f"127.0.0.1:{own}"], "ps": [f"127.0.0.1:{p}" for p in ports]}
-        self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._forks = forks
+        self._stacks: dict[int, contextlib.ExitStack] = {}
         self.start(0, 1)
         self.target = str(tf.distribute.Server(self._spec, "trainer", 0).target)
 
     def start(self, *indices: int) -> None:
         for index in indices:
-            words = [sys.executable, "-c", SERVE, json.dumps(self._spec), str(index)]
-            self._processes[index] = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        for index in indices:
-            output = self._processes[index].stdout
-            assert output is not None
-            assert output.readline() == "serves\n"
+            stack = self._stacks[index] = contextlib.ExitStack()
+            words = (json.dumps(self._spec), index)
+            server = stack.enter_context(self._forks.started_code(SERVE, *words))
+            server.wait_until(lambda one: one.out == "serves\n")
 
     def end(self, *indices: int) -> None:
         for index in indices:
-            with self._processes[index] as process:  # Waits for its end, and closes the pipe.
-                process.kill()
+            self._stacks[index].close()
 
     def replica(self, replica: int, hold: Callable[[], None] = lambda: None) -> Replica:
         """One that has its round on ps/0, and gradients on both."""
@@ -332,8 +329,8 @@ class Servers:
 
 
 @pytest.fixture
-def servers() -> Iterator[Servers]:
-    found = Servers()
+def servers(forks: Forks) -> Iterator[Servers]:
+    found = Servers(forks)
     yield found
     found.end(0, 1)
 

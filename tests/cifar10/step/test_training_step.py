@@ -19,7 +19,7 @@ from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import BATCH, make_batches, make_plan
 
-FP16_BATCH = 4  # images; convolutions in fp16 are slow on CPUs
+FP16_BATCH = 4  # images
 
 # One step of plain momentum from rest moves a weight by -rate * gradient, so with a rate of 1 the
 # difference between the weights of two runs is that between their gradients.
@@ -33,20 +33,11 @@ def _smooth_activations(monkeypatch):
 
 
 @pytest.mark.usefixtures("_smooth_activations")
-@pytest.mark.parametrize(
-    ("num_towers", "model"),
-    [
-        (3, {"model": "mlp"}),
-        (3, {"model": "resnet", "num_layers": 8, "batch_norm": "sync"}),
-        (2, {"model": "resnet_v2", "num_layers": 8, "batch_norm": "off"}),
-    ],
-    ids=["mlp", "resnet with shared statistics", "resnet_v2 without normalisation"],
-)
-def test_towers_give_one_towers_gradient(num_towers: int, model: dict[str, Any]):
-    config = TrainConfig(train_batch_size=BATCH, **model, **ONE_STEP)
+def test_towers_give_one_towers_gradient():
+    config = TrainConfig(train_batch_size=BATCH, model="mlp", **ONE_STEP)
     before, one, several = (
         steps.train(config, make_plan(towers), make_batches(count))
-        for towers, count in ((1, 0), (1, 1), (num_towers, 1))
+        for towers, count in ((1, 0), (1, 1), (3, 1))
     )
     assert steps.largest_difference(one, several) < 1e-5
     kernels = [name for name in before if name.endswith("kernel")]
@@ -58,13 +49,13 @@ def test_towers_train_the_same_weights_over_several_steps():
     config = TrainConfig(
         train_batch_size=BATCH, num_layers=8, batch_norm="sync", learning_rate=0.01
     )
-    one, two = (steps.train(config, make_plan(towers), make_batches(5)) for towers in (1, 2))
+    one, two = (steps.train(config, make_plan(towers), make_batches(2)) for towers in (1, 2))
     assert steps.largest_difference(one, two) < 1e-5
-    assert one["examples_seen"] == 5 * BATCH
-    assert one["global_step"] == 5
+    assert one["examples_seen"] == 2 * BATCH
+    assert one["global_step"] == 2
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "nesterov", "adam"])
+@pytest.mark.parametrize("optimizer", ["nesterov", "adam"])
 def test_weights_in_several_pieces_train_the_same_values_as_in_one(optimizer):
     # Three pieces of 21,591 numbers: the border of what decays, at 21,574, lies inside the last.
     config = TrainConfig(
@@ -94,7 +85,7 @@ def test_weights_are_spread_over_the_devices_in_equal_pieces():
 @pytest.mark.parametrize("num_pieces", [1, 2])
 @pytest.mark.parametrize("num_towers", [1, 3])
 def test_weights_are_read_once_a_step_a_piece_however_many_towers(num_towers, num_pieces):
-    config = TrainConfig(train_batch_size=BATCH, num_layers=8)
+    config = TrainConfig(train_batch_size=BATCH, model="mlp")
     with steps.training(config, make_plan(num_towers, num_pieces)) as run:
         reads = [
             op.inputs[0].op.name
@@ -106,7 +97,7 @@ def test_weights_are_read_once_a_step_a_piece_however_many_towers(num_towers, nu
 
 @pytest.mark.parametrize("num_pieces", [1, 2])
 def test_a_step_pushes_one_gradient_a_piece_however_many_towers(num_pieces):
-    config = TrainConfig(train_batch_size=BATCH, num_layers=8)
+    config = TrainConfig(train_batch_size=BATCH, model="mlp")
     with steps.training(config, make_plan(3, num_pieces)) as run:
         updates = [
             op.inputs[0].op.name
@@ -114,15 +105,6 @@ def test_a_step_pushes_one_gradient_a_piece_however_many_towers(num_pieces):
             if op.type == "ResourceApplyMomentum"
         ]
     assert sorted(updates) == ["packed/weights_0", "packed/weights_1"][:num_pieces]
-
-
-def test_moving_statistics_count_every_tower():
-    config = TrainConfig(train_batch_size=BATCH, num_layers=8, batch_norm_decay=0.5)
-    one, three = (steps.train(config, make_plan(towers), make_batches(1)) for towers in (1, 3))
-    # Before the first normalisation every tower sees the same function of its own images.
-    for name in ("moving_mean", "moving_variance"):
-        full = f"model/stem/batch_norm/{name}"
-        np.testing.assert_allclose(one[full], three[full], rtol=1e-4, atol=1e-5)
 
 
 def normalised_pixels(layers: Layers, images: Any) -> Any:
@@ -238,20 +220,11 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     ]
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "model"),
-    [
-        ("momentum", {"model": "mlp"}),
-        ("adam", {"model": "mlp"}),
-        ("muon", {"num_layers": 8, "muon_rate": 0.02}),
-    ],
-    ids=["momentum", "adam", "muon"],
-)
-def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer, model):
+def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow():
     config = TrainConfig(
         train_batch_size=FP16_BATCH,
-        **model,
-        optimizer=optimizer,
+        model="mlp",
+        optimizer="momentum",
         learning_rate=0.01,
         weight_decay=0.1,
     )
@@ -272,7 +245,7 @@ def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer, mode
 
 def test_a_step_that_fp16_leaves_out_pulls_nothing_to_an_average():
     config = TrainConfig(
-        train_batch_size=FP16_BATCH, num_layers=8, learning_rate=0.01, lookahead_steps=1
+        train_batch_size=FP16_BATCH, model="mlp", learning_rate=0.01, lookahead_steps=1
     )
     plan = dataclasses.replace(make_plan(1), compute_dtype=tf.float16, loss_scaling=True)
     with steps.training(config, plan) as run:

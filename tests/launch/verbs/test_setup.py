@@ -367,19 +367,6 @@ def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) 
     assert sorted(code_files(here, "requirements.lock")) == CODE
 
 
-def test_training_can_be_imported_from_what_a_host_gets(tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    for name, path in code_files(ROOT).items():
-        (there / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, there / name)
-    code = "import cifar10.main, cifar10.run.results, data_prep.cli"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=there, env={}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
 def test_check_compares_all_files_that_a_task_imports(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("node1", "node2")]
     for folder in folders:

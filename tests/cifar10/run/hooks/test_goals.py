@@ -11,7 +11,7 @@ from cifar10.run.goals import Goals
 from cifar10.run.hooks.goals import EvaluatorGoalHook, GoalHook
 from cifar10.run.hooks.training import PauseListener, SaverHook, StepClock
 from cifar10.step import training_step
-from tests.cifar10.run.hooks.test_training import stopped, train
+from tests.cifar10.hooked import stopped, train
 from tests.cifar10.tf_internals.private import add_listener
 
 ENOUGH = TrainConfig(stop_at_accuracy=0.5)

@@ -1,28 +1,10 @@
 """Modules are loaded beside the first step."""
 
-import subprocess
-import sys
 import threading
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.run.hooks.loading import LoadingHook
-
-# What draws pictures, and therefore loads matplotlib.
-DRAWING = ("matplotlib", "cifar10.output.report.page")
-
-
-def loaded_by(code: str) -> list[bool]:
-    """Returns which modules of `DRAWING` are loaded after `code`, in a process of its own."""
-    asked = f"import sys; print([name in sys.modules for name in {DRAWING!r}])"
-    command = [sys.executable, "-c", f"{code}\n{asked}"]
-    result = subprocess.run(command, check=True, capture_output=True, text=True)
-    return [word == "True" for word in result.stdout.split("[")[-1].strip("]\n").split(", ")]
-
-
-def test_training_loads_what_draws_pictures_only_later():
-    assert loaded_by("import cifar10.run.master") == [False, False]
-    assert loaded_by("from cifar10.output import report; report.load()") == [True, True]
 
 
 def test_loading_begins_in_a_thread_of_its_own_once():

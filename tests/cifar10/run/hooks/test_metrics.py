@@ -13,7 +13,7 @@ from cifar10.output.history import History
 from cifar10.output.metrics import Metrics
 from cifar10.run.hooks.metrics import MetricsHook
 from cifar10.step import training_step
-from tests.cifar10.run.hooks.test_progress import SteppedClock
+from tests.cifar10.hooked import SteppedClock
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History
 from cifar10.output.progress.line import TrainingStatus
 from cifar10.run.hooks.progress import ProgressHook
-from cifar10.run.hooks.training import StepClock
 from cifar10.step import training_step
+from tests.cifar10.hooked import SteppedClock
 
 
 class Shown:
@@ -22,25 +22,6 @@ class Shown:
 
     def update(self, status: TrainingStatus) -> None:
         self.statuses.append(status)
-
-
-class SteppedClock(StepClock):
-    """A clock by which each step takes half a second."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps = 0
-        self.stood_before: set[int] = set()  # steps that a validation came before
-
-    def run(self) -> bool:
-        self.steps += 1
-        stood = self.steps == 1 or self.steps in self.stood_before
-        self.starts += stood
-        return stood
-
-    @property
-    def seconds(self) -> float:
-        return 0.5 * self.steps
 
 
 class Run:

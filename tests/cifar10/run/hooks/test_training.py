@@ -21,35 +21,8 @@ from cifar10.run.hooks.training import (
     TimeLimitHook,
 )
 from cifar10.step import training_step
+from tests.cifar10.hooked import stopped, train
 from tests.cifar10.tf_internals.private import add_listener
-
-
-def stopped() -> StopRequest:
-    """A request as a SIGTERM makes it."""
-    stop = StopRequest()
-    stop._note(signal.SIGTERM)
-    return stop
-
-
-def train(
-    *hooks: Any, first_step: int = 0, over_at: int = 1_000_000, over_before: bool = False
-) -> int:
-    """Counts steps up to 20 under the hooks; the chief ends training at step `over_at`."""
-    with tf.Graph().as_default():
-        step = tf.train.create_global_step()
-        begun = step.assign(first_step).op
-        setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
-        counted = step.assign_add(1, read_value=True)
-        numbers = (counted, 0, 0, tf.greater_equal(counted, over_at))
-        tf.stack([tf.cast(one, tf.float64) for one in numbers], name=training_step.REPORT)
-        tf.constant(over_before, name=training_step.OVER)
-        tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
-        creator = tf.train.ChiefSessionCreator(setting)
-        result = first_step
-        with tf.train.MonitoredSession(creator, list(hooks)) as session:
-            while not session.should_stop() and result < first_step + 20:
-                result = int(session.run(counted))
-        return result
 
 
 def test_a_clock_counts_while_it_runs(monkeypatch):

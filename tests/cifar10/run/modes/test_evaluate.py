@@ -8,12 +8,13 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
+from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import evaluate as mode
 from cifar10.run.modes.evaluate import evaluate_split
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 from tests.cifar10.record_files import write_numbered
-from tests.cifar10.run.modes.test_export import save_untrained
+from tests.cifar10.saved import save_untrained
 
 
 @pytest.mark.parametrize("augments", [False, True])
@@ -66,3 +67,22 @@ def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(
         f"the folder for event files {tmp_path}/output/eval cannot be written to: "
     )
     assert message.endswith("; name another one by --log-dir")
+
+
+def test_an_evaluation_on_records_of_other_classes_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    for split in ("train", "eval"):
+        write_numbered(tmp_path / "data", split, 10)
+    config = TrainConfig(
+        mode="evaluate",
+        model="mlp",
+        data_dir=str(tmp_path / "data"),
+        output_dir=str(tmp_path / "output"),
+    )
+    (tmp_path / "output").mkdir()
+    model_settings.write(config, tuple(f"shape-{index}" for index in range(10)))
+    save_untrained(config)
+    monkeypatch.setattr(mode, "start_job", make_job)
+    with pytest.raises(ConfigError, match="label 0 is 'shape-0'; in these records it is 'airplan"):
+        mode.evaluate(config, StopRequest())

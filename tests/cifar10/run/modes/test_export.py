@@ -1,13 +1,9 @@
-"""The SavedModel works in a process that has TensorFlow and none of our code."""
+"""The SavedModel: what it answers, and that it is whole or not there."""
 
-import contextlib
 import io
-import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -22,40 +18,13 @@ from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import export
 from cifar10.schema import CLASS_NAMES
-from tests.cifar10 import program
+from tests.cifar10.saved import save_untrained
 from tests.failing_disk import every_rename_is_synced, failures_of
-
-CLIENT = """
-import json, sys
-import numpy as np
-import tensorflow as tf
-
-assert "cifar10" not in sys.modules
-model = tf.saved_model.load(sys.argv[1])
-with open(sys.argv[2], "rb") as file:
-    encoded = file.read()
-pixels = tf.io.decode_png(encoded)[None]
-raw = model.signatures["serving_default"](images=pixels)
-decoded = model.signatures["encoded"](bytes=tf.constant([encoded, encoded]))
-with open(sys.argv[3], "rb") as file:
-    jpeg = file.read()
-of_jpeg = model.signatures["encoded"](bytes=tf.constant([jpeg]))
-of_pillow = model.signatures["serving_default"](images=tf.constant(np.load(sys.argv[4])[None]))
-print(json.dumps({
-    "signatures": sorted(model.signatures),
-    "classes": [name.decode() for name in raw["classes"].numpy()],
-    "ids": raw["class_ids"].numpy().tolist(),
-    "raw": raw["probabilities"].numpy().tolist(),
-    "decoded": decoded["probabilities"].numpy().tolist(),
-    "of_jpeg": of_jpeg["probabilities"].numpy().tolist(),
-    "of_pillow": of_pillow["probabilities"].numpy().tolist(),
-}))
-"""
 
 
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory) -> dict:
-    """What a client process without our code gets from an exported model."""
+    """What a client gets from an exported model; tests/outside has clients without our code."""
     folder = tmp_path_factory.mktemp("export")
     config = TrainConfig(model="mlp", output_dir=str(folder / "output"), num_towers=2)
     checkpoint = save_untrained(config)
@@ -64,26 +33,21 @@ def answer(tmp_path_factory) -> dict:
     Image.fromarray(pixels).save(folder / "image.png")
     Image.fromarray(pixels).save(folder / "image.jpg", quality=75)
     np.save(folder / "pillow.npy", np.asarray(Image.open(folder / "image.jpg")))
-    (folder / "client.py").write_text(CLIENT)
-    done = subprocess.run(
-        [sys.executable, "client.py", exported, "image.png", "image.jpg", "pillow.npy"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {**json.loads(done.stdout), "exported": pathlib.Path(exported)}
-
-
-def save_untrained(config: TrainConfig) -> str:
-    """Saves a model with its initial weights, as training would."""
-    job = make_job(config)
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.train.create_global_step()
-        images = tf.zeros([2, 32, 32, 3], tf.uint8)
-        spec = job.estimator.model_fn(images, tf.zeros([2], tf.int64), "train", job.config)
-        session.run(tf.global_variables_initializer())
-        return str(spec.scaffold.saver.save(session, f"{config.output_dir}/model.ckpt", 0))
+    model = tf2.saved_model.load(exported)
+    raw_images, encoded = model.signatures["serving_default"], model.signatures["encoded"]
+    png, jpeg = ((folder / name).read_bytes() for name in ("image.png", "image.jpg"))
+    raw = raw_images(images=tf.constant(pixels[None]))
+    of_pillow = raw_images(images=tf.constant(np.load(folder / "pillow.npy")[None]))
+    return {
+        "signatures": sorted(model.signatures),
+        "classes": [name.decode() for name in raw["classes"].numpy()],
+        "ids": raw["class_ids"].numpy().tolist(),
+        "raw": raw["probabilities"].numpy().tolist(),
+        "decoded": encoded(bytes=tf.constant([png, png]))["probabilities"].numpy().tolist(),
+        "of_jpeg": encoded(bytes=tf.constant([jpeg]))["probabilities"].numpy().tolist(),
+        "of_pillow": of_pillow["probabilities"].numpy().tolist(),
+        "exported": pathlib.Path(exported),
+    }
 
 
 def test_a_client_finds_both_signatures(answer):
@@ -172,23 +136,6 @@ def test_whatever_fails_an_export_is_whole_or_not_there(tmp_path):
     assert failed >= 4  # sync of files and folders, rename, sync
     assert len(list(parent.glob("[0-9]*"))) >= 1
     assert list(parent.glob(".part*")) == []
-
-
-def test_exports_at_the_same_time_are_all_whole(tmp_path):
-    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
-    save_untrained(config)
-    model_settings.write(config, CLASS_NAMES)
-    words = ["--mode=export", f"--checkpoint={tmp_path}/output/model.ckpt-0"]
-    with contextlib.ExitStack() as stack:
-        programs = [stack.enter_context(program.started(*words, cwd=tmp_path)) for _ in range(3)]
-        ends = [(*one.communicate(timeout=120), one.returncode) for one in programs]
-    assert [(err, code) for _, err, code in ends] == [("", 0)] * 3
-    folders = [tmp_path / out.splitlines()[-1].removeprefix("export: ") for out, _, _ in ends]
-    assert len(set(folders)) == 3
-    for folder in folders:
-        with tf.Graph().as_default(), tf.Session() as session:
-            tf.saved_model.load(session, ["serve"], str(folder))
-    assert sorted((tmp_path / "output/export").iterdir()) == sorted(folders)
 
 
 def test_a_number_that_another_export_has_just_taken_is_left_to_it(tmp_path, monkeypatch):

@@ -1,0 +1,80 @@
+"""A run that goes on with other records or another seed says so, and remembers the first ones."""
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.input.records import open_records
+from cifar10.run.job import make_job
+from cifar10.run.model_note import note_model
+from tests.cifar10.saved import save_untrained
+
+OTHER = (
+    "note: these records differ from those that this run began with (train, validation); "
+    "images that trained it may now be in the validation split\n"
+)
+
+
+@pytest.fixture
+def say(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Notes the model of a run, which goes on if it has begun; returns what that prints."""
+    checkpoints: list[str] = []
+    (tmp_path / "output").mkdir()
+
+    def note(data: pathlib.Path, **settings: Any) -> str:
+        config = TrainConfig(
+            model="mlp",
+            hidden_units=4,
+            data_dir=str(data),
+            output_dir=str(tmp_path / "output"),
+            **settings,
+        )
+        job = make_job(config, open_records(config.data_place))
+        note_model(job, checkpoints[0] if checkpoints else None, None)
+        if not checkpoints:
+            checkpoints.append(save_untrained(config))
+        return capsys.readouterr().out
+
+    return note
+
+
+@pytest.fixture
+def noted(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The file of the note."""
+    return tmp_path / "output/model.json"
+
+
+def test_other_records_are_told_each_time_and_the_first_ones_remembered(
+    say, noted, prepared_data, tutorial_data
+):
+    assert say(prepared_data) == say(prepared_data) == ""
+    first = json.loads(noted.read_text())
+    files = json.loads((prepared_data / "manifest.json").read_text())["splits"]
+    assert first["records"] == {
+        split: [file["sha256"] for file in files[split]["files"]]
+        for split in ("train", "validation")
+    }
+    assert say(tutorial_data) == say(tutorial_data) == OTHER
+    assert json.loads(noted.read_text()) == first
+
+
+def test_other_training_files_alone_do_not_concern_the_validation_split(say, noted, prepared_data):
+    say(prepared_data)
+    note = json.loads(noted.read_text())
+    note["records"]["train"] = ["another"]
+    noted.write_text(json.dumps(note))
+    assert say(prepared_data) == (
+        "note: these records differ from those that this run began with (train)\n"
+    )
+
+
+def test_another_seed_is_told_and_the_first_one_remembered(say, noted, prepared_data):
+    say(prepared_data, seed=3)
+    line = "note: this run began with --seed 3; with --seed 4, images that are still to come have"
+    assert say(prepared_data, seed=4).startswith(line)
+    assert json.loads(noted.read_text())["seed"] == 3
+    assert say(prepared_data, seed=3) == ""

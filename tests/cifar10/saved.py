@@ -1,0 +1,42 @@
+"""Checkpoints as training saves them."""
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.run.job import make_job
+
+
+def save(folder: object, step: int, value: float = 0.0) -> str:
+    """Saves a checkpoint as Estimator does; returns its path."""
+    tf.io.gfile.makedirs(str(folder))
+    with tf.Graph().as_default(), tf.Session() as session:
+        step_variable = tf.train.create_global_step()
+        with tf.variable_scope("model"):
+            kernel = tf.get_variable("kernel", [2, 3], initializer=tf.constant_initializer(value))
+            tf.get_variable("moving_mean", [7], trainable=False)
+            tf.get_variable("bias", [5])
+        with tf.variable_scope("input"):
+            tf.get_variable("channel_mean", [3], trainable=False)
+        tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_sum(kernel))
+        saver = tf.train.Saver(sharded=True, save_relative_paths=True)
+        session.run(tf.global_variables_initializer())
+        session.run(step_variable.assign(step))
+        return str(
+            saver.save(session, f"{folder}/model.ckpt", global_step=step, write_meta_graph=False)
+        )
+
+
+def value(checkpoint: str) -> float:
+    """What `save` put into a checkpoint; fails if it is not whole."""
+    return float(tf.train.NewCheckpointReader(checkpoint).get_tensor("model/kernel")[0, 0])
+
+
+def save_untrained(config: TrainConfig) -> str:
+    """Saves a model with its initial weights, as training would."""
+    job = make_job(config)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        images = tf.zeros([2, 32, 32, 3], tf.uint8)
+        spec = job.estimator.model_fn(images, tf.zeros([2], tf.int64), "train", job.config)
+        session.run(tf.global_variables_initializer())
+        return str(spec.scaffold.saver.save(session, f"{config.output_dir}/model.ckpt", 0))

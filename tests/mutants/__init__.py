@@ -1,1 +1,0 @@
-"""Mutation testing: puts small faults into the code, and checks that its tests notice each."""
