@@ -219,6 +219,7 @@ def _trains(config: TrainConfig) -> bool:
 
 def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[bool, Optional[str]]:
     """Returns the values of `DevicePlan.own_kernels` and `DevicePlan.kernels_missing`."""
+    library.limit()  # A mistake is one also where they are not asked for.
     if config.kernels == "tensorflow":
         return False, None
     reason: Optional[str]
@@ -236,7 +237,7 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
     else:
         reason = library.why_not(cpu_flags())
     if reason is None and _needs_pairs(config) and not library.multiplies_pairs():
-        reason = "ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA does not let them use avx512_bf16"
+        reason = f"{library.LIMIT} or ONEDNN_MAX_CPU_ISA does not let them use avx512_bf16"
     suits = has_mode and not gpus and has_own_convolutions(config, data_format)
     if config.kernels == "auto":
         return suits and reason is None, reason if suits else None

@@ -384,15 +384,15 @@ def test_a_plan_prefers_matrices_which_round_less_to_pairs(machine, monkeypatch)
     assert plan(kernels="pairs", precision="bf16").pairs
 
 
-def test_pairs_are_refused_where_onednns_variable_forbids_them(machine, monkeypatch):
+def test_pairs_are_refused_where_a_variable_forbids_them(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     monkeypatch.setattr(devices.library, "multiplies_pairs", lambda: False)
     machine.has(flags=f"{NEEDED} avx512_bf16")
     with pytest.raises(ConfigError) as caught:
         plan(kernels="pairs", precision="bf16")
     assert str(caught.value) == (
-        "--kernels pairs cannot be had: ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA does not let them "
-        "use avx512_bf16; --kernels auto does without"
+        "--kernels pairs cannot be had: CIFAR10_KERNELS_ISA or ONEDNN_MAX_CPU_ISA does not let "
+        "them use avx512_bf16; --kernels auto does without"
     )
     for kernels in ("auto", "own"):
         assert plan(kernels=kernels, precision="bf16").own_kernels
