@@ -63,7 +63,7 @@ def network(layers: Layers, x: Any) -> Any:
     return layers.dense(layers.global_average_pool(x), 3)
 
 
-def test_channels_first_computes_the_same_as_channels_last():
+def test_channels_first_computes_the_same_as_channels_last(onednn: None):
     # oneDNN keeps its pooling primitives by logical shape, whatever the layout, so that the second
     # layout of one shape in a process would get the first one's: each has a batch size of its own.
     def run_with_fixed_weights(data_format: str, count: int) -> np.ndarray:
@@ -81,7 +81,7 @@ def test_channels_first_computes_the_same_as_channels_last():
     np.testing.assert_allclose(last[:5], first, rtol=1e-4, atol=1e-5)
 
 
-def test_channels_first_whitens_and_pools_the_same():
+def test_channels_first_whitens_and_pools_the_same(onednn: None):
     def run_with_fixed_weights(data_format: str, count: int) -> np.ndarray:
         layers, random = Layers(True, data_format), np.random.default_rng(1)
         with tf.Graph().as_default(), tf.Session() as session:
