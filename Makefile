@@ -3,8 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system test-nfs test-faults soak \
-  mutants lock audit clean
+.PHONY: help demo venv kernels check format test test-cpus test-fast test-system test-nfs \
+  test-faults soak mutants lock audit clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
@@ -31,6 +31,7 @@ help:
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
 	@echo 'make test         the tests; ARGS="-k name" picks some'
+	@echo 'make test-cpus    what depends on the CPU, with fewer instructions and without oneDNN: minutes'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
 	@echo 'make test-nfs     the lock of an output folder, in an emulated machine with NFS: 5 minutes'
@@ -119,6 +120,9 @@ format: .venv/.installed-dev
 # Three processes on the two cores of CI, since some tests wait.
 test: .venv/.installed-dev kernels
 	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 3 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+
+test-cpus: .venv/.installed-dev kernels
+	$(PY) -m tests.cpus
 
 test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system and not nfs' --numprocesses 2 --dist loadfile $(ARGS)
