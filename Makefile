@@ -3,7 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system test-faults soak lock audit clean
+.PHONY: help demo venv kernels check format test test-cpus test-fast test-system test-faults soak \
+  lock audit clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
@@ -30,6 +31,7 @@ help:
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
 	@echo 'make test         the tests: about 5 minutes on two cores; ARGS="-k name" picks some'
+	@echo 'make test-cpus    what depends on the CPU, with fewer instructions and without oneDNN: minutes'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  those with containers, a browser or long runs; needs Debian and root'
 	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
@@ -117,6 +119,9 @@ format: .venv/.installed-dev
 test: .venv/.installed-dev kernels
 	$(PY) -m pytest -m 'not system' --ignore tests/system --ignore tests/outside \
 	  --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+
+test-cpus: .venv/.installed-dev kernels
+	$(PY) -m tests.cpus
 
 test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system' --numprocesses 2 --dist loadfile $(ARGS)

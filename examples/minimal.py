@@ -9,6 +9,10 @@ pipeline does differently, and why.
 """
 
 import argparse
+import os
+
+# TensorFlow reads it when it loads: oneDNN, also on CPUs where it is off by default.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import tensorflow.compat.v1 as tf
 

@@ -28,8 +28,8 @@ def command(*arguments: object, program: pathlib.Path = PROGRAM) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Returns this process's environment without variables `TF_*`, and with `CI=true`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    """Returns this process's environment without TF_CONFIG and TF_CPP_*, and with `CI=true`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_C")}
     return {**kept, "CI": "true"}
 
 

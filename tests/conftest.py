@@ -11,7 +11,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from cifar10.ops.kernels import build
+from cifar10.host.cpu import cpu_flags
+from cifar10.ops.kernels import build, library
 from tests.cifar10.forks import Forks
 from tests.fast import FastTests
 
@@ -67,11 +68,23 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def compiled_kernels() -> None:
-    """Compiles our convolutions; skips the test where they cannot be compiled."""
+    """Compiles our convolutions; skips the test where they cannot be had."""
+    impossible = library.why_impossible(cpu_flags())
+    if impossible:
+        pytest.skip(f"needs our kernels: {impossible}")
     code = build.main([])
     if code == 2:
-        pytest.skip("needs x86-64 with AVX2 and a C++ compiler")
+        pytest.skip("needs a C++ compiler")
     assert code == 0
+
+
+@pytest.fixture
+def onednn() -> None:
+    """Skips the test where TensorFlow lacks NCHW convolutions for CPUs."""
+    from cifar10.tf_internals import onednn  # It loads TensorFlow.
+
+    if not onednn.is_on():
+        pytest.skip("needs oneDNN, which TF_ENABLE_ONEDNN_OPTS turns off")
 
 
 @pytest.fixture

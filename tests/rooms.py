@@ -60,7 +60,7 @@ _CIFAR10 = _rooms(
     ),
     ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
     ("input", "records → batches of images", "schema errors", ANYTHING),
-    ("ops", "layers, and the operations below them", "tf_internals weights host", ANYTHING),
+    ("ops", "layers, and the operations below them", "errors tf_internals weights host", ANYTHING),
     (
         "cluster",
         "who the tasks are, and whether they answer",

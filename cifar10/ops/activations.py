@@ -1,8 +1,7 @@
-"""Activations computed by `cifar10.ops.kernels`, which read and write memory only once.
+"""GELU by `cifar10.ops.kernels`, which read and write memory only once.
 
-GELU: TensorFlow has no single op for it, and each of the ten or so ops that it uses reads and
-writes memory. ReLU: for its gradient, TensorFlow converts bfloat16 to float32 and back, one number
-at a time.
+TensorFlow has no single op for it, and each of the ten or so ops that it uses reads and writes
+memory.
 """
 
 from typing import Any
@@ -11,8 +10,6 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops.kernels import library
-
-_RELU_GRADIENT = "Cifar10ReluGrad"
 
 
 def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
@@ -35,23 +32,3 @@ def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
         return ops.cifar10_gelu(x), lambda upstream: ops.cifar10_gelu_grad(x, upstream)
 
     return with_gradient(x)
-
-
-def relu(x: tf.Tensor) -> tf.Tensor:
-    """Applies TensorFlow's ReLU, with the gradient of `cifar10.ops.kernels`.
-
-    TensorFlow still fuses the ReLU with a preceding normalisation.
-
-    Args:
-      x: float32 or bfloat16, of any shape.
-
-    Returns:
-      A tensor of the shape and type of `x`; NaN stays NaN.
-    """
-    with tf.get_default_graph().gradient_override_map({"Relu": _RELU_GRADIENT}):
-        return tf.nn.relu(x)
-
-
-@tf.RegisterGradient(_RELU_GRADIENT)
-def _relu_gradient(op: Any, upstream: tf.Tensor) -> tf.Tensor:
-    return library.load().cifar10_relu_grad(op.outputs[0], upstream)

@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops import initializers, normalisation
-from cifar10.ops.activations import gelu, relu
+from cifar10.ops.activations import gelu
 from cifar10.ops.convolution import ConvAlgorithms, choose, own_kernels
 from cifar10.weights.separate import SeparateVariables
 from cifar10.weights.spec import (
@@ -208,9 +208,7 @@ class Layers:
 
     def relu(self, x: tf.Tensor) -> tf.Tensor:
         """Applies ReLU."""
-        # In float32, TensorFlow's gradient is as fast as ours.
-        own = self.algorithms.own and x.dtype == tf.bfloat16
-        return relu(x) if own else tf.nn.relu(x)
+        return tf.nn.relu(x)
 
     def gelu(self, x: tf.Tensor) -> tf.Tensor:
         """Applies GELU in its tanh form (arXiv:1606.08415)."""

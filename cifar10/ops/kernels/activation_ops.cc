@@ -29,13 +29,6 @@ REGISTER_OP("Cifar10GeluGrad")
     .Attr("T: {float, bfloat16}")
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
-REGISTER_OP("Cifar10ReluGrad")
-    .Input("y: T")
-    .Input("upstream: T")
-    .Output("gradient: T")
-    .Attr("T: {float, bfloat16}")
-    .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
-
 const Activations<float>& FunctionsOf(float) {
   return HasWideRegisters() ? avx512::kFloatActivations : avx2::kFloatActivations;
 }
@@ -44,11 +37,12 @@ const Activations<uint16_t>& FunctionsOf(uint16_t) {
   return HasWideRegisters() ? avx512::kBfloat16Activations : avx2::kBfloat16Activations;
 }
 
-// Calls function(begin, count) for parts of `all` numbers that take so many cycles each.
+// Calls function(begin, count) for parts of all numbers.
 template <typename Function>
-void Share(OpKernelContext* context, int64_t all, int64_t cycles, const Function& function) {
+void Share(OpKernelContext* context, int64_t all, const Function& function) {
+  constexpr int64_t kCycles = 2;  // for each number
   context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
-      all, cycles, [&](int64_t begin, int64_t end) { function(begin, end - begin); });
+      all, kCycles, [&](int64_t begin, int64_t end) { function(begin, end - begin); });
 }
 
 template <typename T>
@@ -64,14 +58,13 @@ class Gelu : public OpKernel {
     const Bits* const from = Read<T>(x);
     Bits* const to = Write<T>(y);
     const auto function = FunctionsOf(Bits()).gelu;
-    Share(context, x.NumElements(), 2,
+    Share(context, x.NumElements(),
           [&](int64_t begin, int64_t count) { function(count, from + begin, to + begin); });
   }
 };
 
-// A gradient of an input, or of an output, and of the upstream gradient.
-template <typename T, bool is_relu>
-class Gradient : public OpKernel {
+template <typename T>
+class GeluGradient : public OpKernel {
  public:
   using OpKernel::OpKernel;
 
@@ -86,9 +79,8 @@ class Gradient : public OpKernel {
                    context->forward_input_or_allocate_output({1, 0}, 0, x.shape(), &gradient));
     const Bits *const from = Read<T>(x), *const above = Read<T>(upstream);
     Bits* const to = Write<T>(gradient);
-    const auto& functions = FunctionsOf(Bits());
-    const auto function = is_relu ? functions.relu_gradient : functions.gelu_gradient;
-    Share(context, x.NumElements(), is_relu ? 1 : 2, [&](int64_t begin, int64_t count) {
+    const auto function = FunctionsOf(Bits()).gelu_gradient;
+    Share(context, x.NumElements(), [&](int64_t begin, int64_t count) {
       function(count, from + begin, above + begin, to + begin);
     });
   }
@@ -99,10 +91,7 @@ class Gradient : public OpKernel {
       Name("Cifar10Gelu").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"), Gelu<Type>); \
   REGISTER_KERNEL_BUILDER(                                                                       \
       Name("Cifar10GeluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"),          \
-      Gradient<Type, false>);                                                                    \
-  REGISTER_KERNEL_BUILDER(                                                                       \
-      Name("Cifar10ReluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"),          \
-      Gradient<Type, true>)
+      GeluGradient<Type>)
 
 REGISTER(float);
 REGISTER(bfloat16);

@@ -40,55 +40,46 @@ INLINE Lanes Exponential(Lanes near) {
   return PowerOf2(near * (kFactor + kFactor * kCubic * near * near));
 }
 
-struct Gelu {
-  static INLINE Lanes Of(Lanes x) {
-    const Lanes above = AtLeast(x, -kFarthest);
-    return above / (1.0f + Exponential(AtMost(above, kFarthest)));
-  }
-};
+INLINE Lanes Value(Lanes x) {
+  const Lanes above = AtLeast(x, -kFarthest);
+  return above / (1.0f + Exponential(AtMost(above, kFarthest)));
+}
 
-struct GeluGradient {
-  static INLINE Lanes Of(Lanes x, Lanes upstream) {
-    const Lanes near = AtMost(AtLeast(x, -kFarthest), kFarthest);
-    const Lanes exponential = Exponential(near), share = 1.0f / (1.0f + exponential);
-    const Lanes slope = 2 * kSlope + 6 * kSlope * kCubic * near * near;
-    return upstream * (share + near * slope * share * (exponential * share));
-  }
-};
+INLINE Lanes Slope(Lanes x, Lanes upstream) {
+  const Lanes near = AtMost(AtLeast(x, -kFarthest), kFarthest);
+  const Lanes exponential = Exponential(near), share = 1.0f / (1.0f + exponential);
+  const Lanes slope = 2 * kSlope + 6 * kSlope * kCubic * near * near;
+  return upstream * (share + near * slope * share * (exponential * share));
+}
 
-struct ReluGradient {
-  static INLINE Lanes Of(Lanes y, Lanes upstream) { return y > 0.0f ? upstream : Lanes{}; }
-};
-
-// Calls Function::Of for all; what does not fill a vector at the end goes through copies.
-template <typename Function, typename Element>
-void MapOne(int64_t count, const Element* x, Element* to) {
+// What does not fill a vector at the end goes through copies.
+template <typename Element>
+void Gelu(int64_t count, const Element* x, Element* to) {
   int64_t at = 0;
-  for (; at + kLanes <= count; at += kLanes) Store(to + at, Function::Of(Load(x + at)));
+  for (; at + kLanes <= count; at += kLanes) Store(to + at, Value(Load(x + at)));
   if (at == count) return;
   Element last[kLanes] = {};
   std::copy(x + at, x + count, last);
-  Store(last, Function::Of(Load(last)));
+  Store(last, Value(Load(last)));
   std::copy(last, last + (count - at), to + at);
 }
 
-template <typename Function, typename Element>
-void MapTwo(int64_t count, const Element* x, const Element* upstream, Element* to) {
+template <typename Element>
+void GeluGradient(int64_t count, const Element* x, const Element* upstream, Element* to) {
   int64_t at = 0;
   for (; at + kLanes <= count; at += kLanes) {
-    Store(to + at, Function::Of(Load(x + at), Load(upstream + at)));
+    Store(to + at, Slope(Load(x + at), Load(upstream + at)));
   }
   if (at == count) return;
   Element last[kLanes] = {}, above[kLanes] = {};
   std::copy(x + at, x + count, last);
   std::copy(upstream + at, upstream + count, above);
-  Store(last, Function::Of(Load(last), Load(above)));
+  Store(last, Slope(Load(last), Load(above)));
   std::copy(last, last + (count - at), to + at);
 }
 
 template <typename Element>
-constexpr Activations<Element> kAll = {MapOne<Gelu, Element>, MapTwo<GeluGradient, Element>,
-                                       MapTwo<ReluGradient, Element>};
+constexpr Activations<Element> kAll = {Gelu<Element>, GeluGradient<Element>};
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Activations and their gradients, number by number. Elements are float, or uint16_t for the bits
+// GELU and its gradient, number by number. Elements are float, or uint16_t for the bits
 // of a bfloat16; all is computed in float.
 
 #ifndef CIFAR10_KERNELS_ACTIVATIONS_H_
@@ -15,9 +15,6 @@ struct Activations {
   // x (1 + tanh(sqrt(2 / pi) (x + .044715 x^3))) / 2 (arXiv:1606.08415, section 2).
   void (*gelu)(int64_t count, const Element* x, Element* y);
   void (*gelu_gradient)(int64_t count, const Element* x, const Element* upstream,
-                        Element* gradient);
-  // `upstream` where the ReLU `y` is positive, else zero.
-  void (*relu_gradient)(int64_t count, const Element* y, const Element* upstream,
                         Element* gradient);
 };
 

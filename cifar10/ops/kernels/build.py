@@ -6,7 +6,8 @@ The library contains code for AVX2, AVX-512, AVX512-BF16 and AMX and chooses whe
 all x86-64 machines that share this folder can use it. The file is replaced atomically, so several
 processes may build at the same time. A library that was cut off, as by a full disk, is compiled
 anew. CXX names a compiler, also with arguments (`ccache g++`); the default is the first of c++, g++
-and clang++ on PATH.
+and clang++ on PATH. CIFAR10_KERNELS_ISA limits what runs use of the library; with `none`, nothing
+is compiled.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from cifar10.errors import ConfigError
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
 from cifar10.tf_internals import native_log
@@ -65,8 +67,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--anew", action="store_true", help="even if the library is there")
     anew = parser.parse_args(argv).anew
     try:
+        library.limit()
         if not anew and library.is_whole():
             return 0
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
         _complain(f"{library.path()} cannot be read: {library.explain(error)}")
         return 1

@@ -7,8 +7,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cctype>
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "tensorflow/core/framework/tensor.h"
@@ -27,35 +28,41 @@ struct BitsOf<tensorflow::bfloat16> {
   using Type = uint16_t;
 };
 
-// The most instructions that oneDNN, whose place this takes, may use, as the user says, in lower
-// case; empty: all.
-inline std::string MostInstructions() {
-  const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
-  if (most == nullptr) most = std::getenv("DNNL_MAX_CPU_ISA");
-  std::string name = most == nullptr ? "" : most;
-  for (char& letter : name) letter = std::tolower(static_cast<unsigned char>(letter));
-  return name;
+// Instruction sets beyond AVX2, which `library.py` has seen; a CPU with one has those before it.
+enum Instructions { kAvx2, kAvx512, kAvx512Bf16, kAmx };
+
+// The most instructions that the user allows: by our own variable, whose values `library.py` has
+// checked, and by oneDNN's, whose place this takes. What stands for none of these allows all.
+inline Instructions Allowed() {
+  constexpr const char* kNames[] = {" sse41 avx avx2 avx2_vnni avx2_vnni_2 ",
+                                    " avx512 avx512_core avx512_core_vnni ",
+                                    " avx512_bf16 avx512_core_bf16 avx512_core_fp16 "};
+  const char *ours = std::getenv("CIFAR10_KERNELS_ISA"),
+             *of_onednn = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (of_onednn == nullptr) of_onednn = std::getenv("DNNL_MAX_CPU_ISA");
+  int allowed = kAmx;
+  for (const char* given : {ours, of_onednn}) {
+    const std::string name = given == nullptr ? "" : std::string(" ") + given + " ";
+    for (int most = kAvx2; most < kAmx && !name.empty(); ++most) {
+      if (strcasestr(kNames[most], name.c_str())) allowed = std::min(allowed, most);
+    }
+  }
+  return static_cast<Instructions>(allowed);
 }
 
-// Whether this CPU has AVX-512 and may use it. If not, there is AVX2: `library.py` has seen that.
+// Whether this CPU has AVX-512 and may use it.
 inline bool HasWideRegisters() {
-  static const bool has = [] {
-    const std::string most = MostInstructions();
-    if (most == "sse41" || most == "avx" || most.rfind("avx2", 0) == 0) return false;
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-  }();
+  static const bool has = Allowed() >= kAvx512 && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512cd") &&
+                          __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   return has;
 }
 
 // Whether it multiplies pairs of bfloat16s and may do so.
 inline bool HasPairs() {
-  static const bool has = [] {
-    const std::string most = MostInstructions();
-    if (most == "avx512_core" || most == "avx512_core_vnni") return false;
-    return HasWideRegisters() && __builtin_cpu_supports("avx512bf16");
-  }();
+  static const bool has =
+      Allowed() >= kAvx512Bf16 && HasWideRegisters() && __builtin_cpu_supports("avx512bf16");
   return has;
 }
 
@@ -63,8 +70,7 @@ inline bool HasPairs() {
 // KB more then, which a process has to ask Linux for.
 inline bool HasMatrices() {
   static const bool has = [] {
-    const std::string most = MostInstructions();
-    if (most == "avx512_core_bf16" || most == "avx512_core_fp16" || !HasPairs()) return false;
+    if (Allowed() < kAmx || !HasPairs()) return false;
     constexpr unsigned kBfloat16 = 1u << 22, kRegisters = 1u << 24,
                        kNeeded = kBfloat16 | kRegisters;
     unsigned eax, ebx, ecx, edx;

@@ -12,11 +12,17 @@ from collections.abc import Set
 from importlib import metadata
 from typing import Any, Optional
 
+from cifar10.errors import ConfigError
+
 SOURCE_DIR = pathlib.Path(__file__).parent
 # The values of normalisation.h and winograd.h: the number of channels must be a multiple of
 # CHANNELS; an image's may be one of INPUTS unless the image is a single tile.
 CHANNELS, INPUTS = 16, 8
 BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
+# The variable with the most instructions that the library may use, and its values: from `avx2` on,
+# each has those before it.
+LIMIT = "CIFAR10_KERNELS_ISA"
+LIMITS = ("none", "avx2", "avx512", "avx512_bf16", "amx")
 
 # The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.
 _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
@@ -56,12 +62,29 @@ def positions(height: int, width: int) -> int:
     return tiles[tile] * tile**2
 
 
+def limit() -> str:
+    """Returns the value of LIMIT, one of LIMITS.
+
+    Raises:
+      ConfigError: it is another.
+    """
+    given = os.environ.get(LIMIT) or LIMITS[-1]
+    if given not in LIMITS:
+        raise ConfigError(f"{LIMIT} must be one of {', '.join(LIMITS)}, got {given!r}")
+    return given
+
+
 def why_impossible(cpu_flags: Set[str]) -> Optional[str]:
-    """Says why this machine cannot run the library; returns None if it can.
+    """Says why this machine cannot or may not run the library; returns None if it may.
 
     Args:
       cpu_flags: the CPU's features as /proc/cpuinfo names them.
+
+    Raises:
+      ConfigError: as `limit`.
     """
+    if limit() == "none":
+        return f"{LIMIT} is none"
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"they are for Linux on x86-64, and this is {sys.platform} on {platform.machine()}"
     missing = sorted(_NEEDED - cpu_flags)
@@ -139,7 +162,7 @@ def multiplies_pairs() -> bool:
     Raises:
       OSError: there is no library at `path`, or it cannot be loaded.
     """
-    return _says("cifar10_multiplies_pairs")
+    return instructions() in ("avx512_bf16", "amx")
 
 
 def multiplies_matrices() -> bool:
@@ -148,10 +171,13 @@ def multiplies_matrices() -> bool:
     Raises:
       OSError: there is no library at `path`, or it cannot be loaded.
     """
-    return _says("cifar10_multiplies_matrices")
+    return instructions() == "amx"
 
 
-def _says(question: str) -> bool:
-    answer = getattr(ctypes.CDLL(str(path())), question)
-    answer.restype = ctypes.c_bool
-    return bool(answer())
+def instructions() -> str:
+    """Returns the most instructions that the library uses in this process, one of LIMITS.
+
+    Raises:
+      OSError: there is no library at `path`, or it cannot be loaded.
+    """
+    return LIMITS[1 + ctypes.CDLL(str(path())).cifar10_instructions()]

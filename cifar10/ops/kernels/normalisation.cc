@@ -2,6 +2,7 @@
 
 #include "normalisation.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "lanes.h"
@@ -47,26 +48,32 @@ struct Channels {
 INLINE Lanes Where(Lanes y, Lanes upstream) { return y > 0.0f ? upstream : Lanes{}; }
 
 // Two sums over rows for each of `count` vectors of channels. `add(row, index, sums)` adds what a
-// row contributes to two sums.
+// row contributes to two sums. Few rows are added one after the other, then the sums of these: each
+// addition rounds by a share of the sum so far.
 template <int count, typename Add>
 INLINE void SumRows(int64_t rows, float* first, float* second, const Add& add) {
-  constexpr int kTogether = kVectors / count;
-  Lanes sums[kTogether][count][2] = {};
-  int64_t row = 0;
-  for (; row + kTogether <= rows; row += kTogether) {
-    for (int some = 0; some < kTogether; ++some) {
-      for (int index = 0; index < count; ++index) add(row + some, index, sums[some][index]);
+  constexpr int kTogether = kVectors / count, kRows = 16 * kTogether;
+  Lanes all[count][2] = {};
+  for (int64_t row = 0; row < rows;) {
+    const int64_t end = std::min(rows, row + kRows);
+    Lanes sums[kTogether][count][2] = {};
+    for (; row + kTogether <= end; row += kTogether) {
+      for (int some = 0; some < kTogether; ++some) {
+        for (int index = 0; index < count; ++index) add(row + some, index, sums[some][index]);
+      }
     }
-  }
-  for (; row < rows; ++row) {
-    for (int index = 0; index < count; ++index) add(row, index, sums[0][index]);
+    for (; row < end; ++row) {
+      for (int index = 0; index < count; ++index) add(row, index, sums[0][index]);
+    }
+    for (int some = 0; some < kTogether; ++some) {
+      for (int index = 0; index < count; ++index) {
+        for (int which = 0; which < 2; ++which) all[index][which] += sums[some][index][which];
+      }
+    }
   }
   for (int index = 0; index < count; ++index) {
-    for (int some = 1; some < kTogether; ++some) {
-      for (int which = 0; which < 2; ++which) sums[0][index][which] += sums[some][index][which];
-    }
-    Store(first + index * kLanes, sums[0][index][0]);
-    Store(second + index * kLanes, sums[0][index][1]);
+    Store(first + index * kLanes, all[index][0]);
+    Store(second + index * kLanes, all[index][1]);
   }
 }
 

@@ -442,9 +442,10 @@ REGISTER(bfloat16);
 // What library.py asks, and what its tests compare with its own answers.
 extern "C" {
 
-bool cifar10_multiplies_pairs() { return cifar10::HasPairs(); }
-
-bool cifar10_multiplies_matrices() { return cifar10::HasMatrices(); }
+int cifar10_instructions() {
+  using namespace cifar10;
+  return HasMatrices() ? kAmx : HasPairs() ? kAvx512Bf16 : HasWideRegisters() ? kAvx512 : kAvx2;
+}
 
 int cifar10_channels() { return cifar10::kChannels; }
 

@@ -33,6 +33,7 @@ def machine(gpus: int = 0) -> Iterator[None]:
         for owner, name, value in (
             (devices, "count_cores", lambda **sharing: _CORES),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
+            (devices.onednn, "is_on", lambda: True),
             (library, "multiplies_pairs", lambda: True),
             (library, "multiplies_matrices", lambda: False),
             (tf2.config, "list_physical_devices", lambda kind: names),

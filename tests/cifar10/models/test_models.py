@@ -109,7 +109,7 @@ def test_convolutions_have_no_bias():
 
 
 @pytest.mark.parametrize("model", ["resnet", "resnet_v2"])
-def test_both_layouts_give_the_same_logits(model):
+def test_both_layouts_give_the_same_logits(onednn, model):
     # Batches of two sizes: within one process, oneDNN's average-pooling takes the primitive that it
     # made for one layout for the other one too, if the shapes are the same.
     images = np.random.default_rng(0).normal(size=(13, 32, 32, 3)).astype(np.float32)

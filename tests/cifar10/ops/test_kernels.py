@@ -17,10 +17,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.cpu import cpu_flags
+from cifar10.errors import ConfigError
 from cifar10.ops import convolution
 from cifar10.ops.kernels import build, library
 from cifar10.step import model_fn
+from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
 from tests import failing_disk
 from tests.cifar10 import steps
@@ -32,22 +33,19 @@ RANDOM = np.random.default_rng(7)
 ROUNDING = 2e-3  # root mean square error of random numbers rounded to bfloat16: 1.7e-3
 COMPILED = library.path()
 ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
-needs_pairs = pytest.mark.skipif(
-    "avx512_bf16" not in cpu_flags() or "ONEDNN_MAX_CPU_ISA" in os.environ,
-    reason="this CPU does not multiply pairs of bfloat16s, or may not",
-)
-
-
-needs_matrices = pytest.mark.skipif(
-    "amx_bf16" not in cpu_flags() or "ONEDNN_MAX_CPU_ISA" in os.environ,
-    reason="this CPU does not multiply matrices of bfloat16s, or may not",
-)
 
 
 @pytest.fixture
 def compiled(compiled_kernels: None) -> Any:
     """The library."""
     return library.load()
+
+
+@pytest.fixture
+def pairs(compiled: Any) -> None:
+    """Skips the test where the library does not multiply pairs of bfloat16s."""
+    if not library.multiplies_pairs():
+        pytest.skip(f"needs avx512_bf16; the library uses {library.instructions()}")
 
 
 @pytest.fixture
@@ -136,17 +134,6 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
         assert differs(found, expected) < 1e-5
 
 
-@pytest.mark.parametrize("side", [3, 7, 8, 10])
-def test_outputs_are_the_sums_that_define_them(compiled, side):
-    x, kernel = numbers(2, side, side, 16), numbers(3, 3, 16, 32)
-    padded = np.pad(x.astype(np.float64), [(0, 0), (1, 1), (1, 1), (0, 0)])
-    sums = np.zeros([2, side, side, 32])
-    for row in range(3):
-        for column in range(3):
-            sums += padded[:, row : row + side, column : column + side] @ kernel[row, column]
-    assert differs(outputs_and_gradients(True, x, kernel, tf.float32)[0], sums) < 1e-5
-
-
 @pytest.mark.parametrize(("side", "error"), [(3, 1e-4), (7, 1e-3), (8, 1e-4)])
 def test_bfloat16_is_rounded_once(compiled, side, error):
     shapes = (4, side, side, 32), (3, 3, 32, 16)
@@ -193,7 +180,7 @@ def test_only_outputs_are_rounded_in_bfloat16(compiled, monkeypatch, images, fil
     assert differs(of_kernel, exact[2]) < 1.5 * ROUNDING
 
 
-@needs_pairs
+@pytest.mark.usefixtures("pairs")
 @pytest.mark.parametrize(
     ("images", "filters", "most"),
     [
@@ -247,38 +234,65 @@ def test_pairs_are_only_of_bfloat16(compiled):
         np.testing.assert_array_equal(found, expected)
 
 
-_PAIRS = """
+_LIMITS = """
 import os, sys
-os.environ.update([sys.argv[1:]])
-import numpy as np
-import tensorflow.compat.v1 as tf
 from cifar10.ops.kernels import library
-with tf.Graph().as_default(), tf.Session() as session:
-    x, w = (tf.ones(shape, tf.bfloat16) / 3 for shape in ((1, 8, 8, 16), (3, 3, 16, 16)))
-    y = [library.load().cifar10_conv3x3(x, w, pairs=pairs) for pairs in (False, True)]
-    one, other = session.run([tf.cast(each, tf.float32) for each in y])
-print(np.array_equal(one, other), library.multiplies_pairs())
+library.load()
+for variable, value in eval(sys.argv[1]):
+    if os.fork():
+        os.wait()
+    else:  # The library looks once.
+        os.environ[variable] = value
+        print(library.instructions(), flush=True)
+        os._exit(0)
 """
 
 
-@needs_pairs
-@pytest.mark.parametrize(
-    ("variable", "value", "same"),
-    [
-        ("ONEDNN_MAX_CPU_ISA", "avx512_core_vnni", True),
-        ("DNNL_MAX_CPU_ISA", "SSE41", True),
-        ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", False),
-        ("ONEDNN_MAX_CPU_ISA", "", False),
-    ],
-)
-def test_onednns_variable_forbids_pairs(compiled, forks, variable, value, same):
-    done = forks.run_code(_PAIRS, variable, value)
-    assert (done.stdout.split(), done.stderr) == ([str(same), str(not same)], "")
+def test_variables_limit_the_instructions(compiled, root):
+    most = {
+        ("CIFAR10_KERNELS_ISA", ""): "amx",
+        ("CIFAR10_KERNELS_ISA", "avx2"): "avx2",
+        ("CIFAR10_KERNELS_ISA", "avx512"): "avx512",
+        ("CIFAR10_KERNELS_ISA", "avx512_bf16"): "avx512_bf16",
+        ("CIFAR10_KERNELS_ISA", "amx"): "amx",
+        ("ONEDNN_MAX_CPU_ISA", "AVX2"): "avx2",
+        ("DNNL_MAX_CPU_ISA", "SSE41"): "avx2",
+        ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE"): "avx512",
+        ("ONEDNN_MAX_CPU_ISA", "avx512_core_vnni"): "avx512",
+        ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"): "avx512_bf16",
+        ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_AMX"): "amx",
+        ("ONEDNN_MAX_CPU_ISA", ""): "amx",
+    }
+    names = ("CIFAR10_KERNELS_ISA", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    words = [sys.executable, "-c", _LIMITS, repr([*most])]
+    found = subprocess.run(
+        words, env=kept, cwd=root, check=True, capture_output=True, text=True
+    ).stdout.split()
+    machines = library.LIMITS.index(found[0])  # what this machine has
+    expected = [min(machines, library.LIMITS.index(one)) for one in most.values()]
+    assert [library.LIMITS.index(one) for one in found] == expected
 
 
-@needs_matrices
+def test_another_limit_is_refused_in_one_line(monkeypatch, capsys):
+    monkeypatch.setenv("CIFAR10_KERNELS_ISA", "avx3")
+    line = "CIFAR10_KERNELS_ISA must be one of none, avx2, avx512, avx512_bf16, amx, got 'avx3'"
+    with pytest.raises(ConfigError, match=line):
+        plan_devices(TrainConfig(kernels="tensorflow"))
+    assert build.main([]) == 2
+    assert capsys.readouterr().err == f"error: {line}\n"
+
+
+def test_with_no_instructions_they_are_left_out(monkeypatch, capsys):
+    monkeypatch.setenv("CIFAR10_KERNELS_ISA", "none")
+    assert library.why_not(ALL_FLAGS) == "CIFAR10_KERNELS_ISA is none"
+    assert build.main(["--anew"]) == 2
+    assert "cannot be had: CIFAR10_KERNELS_ISA is none\n" in capsys.readouterr().err
+
+
 def test_a_cpu_that_multiplies_matrices_does_so(compiled):
-    assert library.multiplies_matrices()
+    if not library.multiplies_matrices():
+        pytest.skip(f"needs amx; the library uses {library.instructions()}")
     x, kernel = bfloat16s(2, 8, 8, 64), bfloat16s(3, 3, 64, 64)
     found = [
         outputs_and_gradients(True, x, kernel, tf.bfloat16, pairs=pairs)[0]
@@ -286,24 +300,6 @@ def test_a_cpu_that_multiplies_matrices_does_so(compiled):
     ]
     exact = outputs_and_gradients(False, x, kernel, tf.float64)[0]
     assert 3 * differs(found[0], exact) < differs(found[1], exact)
-
-
-_MATRICES = """
-import os, sys
-os.environ["ONEDNN_MAX_CPU_ISA"] = sys.argv[1]
-from cifar10.ops.kernels import library
-library.load()
-print(library.multiplies_matrices())
-"""
-
-
-@needs_matrices
-@pytest.mark.parametrize(
-    ("value", "may"),
-    [("avx512_core_fp16", False), ("AVX2", False), ("AVX512_CORE_AMX", True), ("", True)],
-)
-def test_onednns_variable_forbids_matrices(compiled, forks, value, may):
-    assert forks.run_code(_MATRICES, value).stdout == f"{may}\n"
 
 
 @pytest.mark.parametrize("side", [7, 8])
@@ -332,7 +328,7 @@ def test_the_same_numbers_give_the_same_bits(compiled, side, dtype, pairs):
 
 _THREADS = """
 import os, sys
-os.environ["ONEDNN_MAX_CPU_ISA"] = sys.argv[3]
+os.environ["CIFAR10_KERNELS_ISA"] = sys.argv[3]
 import numpy as np
 import tensorflow.compat.v1 as tf
 from cifar10.ops.kernels import library
@@ -373,7 +369,7 @@ def of_one_thread(compiled_kernels: None, tmp_path_factory, forks: Forks):
     return outputs_of_a_process(forks, tmp_path_factory.mktemp("one") / "found.npz", 1)
 
 
-@pytest.mark.parametrize(("threads", "isa"), [(4, ""), (1, "AVX2")])
+@pytest.mark.parametrize(("threads", "isa"), [(4, ""), (1, "avx2")])
 def test_threads_and_instruction_sets_change_nothing_but_rounding(
     of_one_thread, tmp_path, forks, threads, isa
 ):
@@ -724,26 +720,8 @@ def test_evaluation_takes_them_where_they_fit(compiled):
     assert ops.count("Cifar10Conv3x3") == 2 * 4
 
 
-def test_an_evaluation_with_them_gives_the_same_probabilities_but_for_rounding(compiled):
-    images = np.random.default_rng(0).integers(0, 256, (64, 32, 32, 3), np.uint8)
-    theirs, ours = (probabilities(images, own) for own in (False, True))
-    assert theirs.shape == (64, 10)
-    assert 0 < np.abs(ours - theirs).max() < 1e-5
-
-
-def probabilities(images: np.ndarray, own_kernels: bool) -> np.ndarray:
-    """Those of a ResNet-8 with its initial weights, float32 [N, 10]."""
-    plan = dataclasses.replace(make_plan(1), own_kernels=own_kernels)
-    params = ModelParams(TrainConfig(num_layers=8), plan)
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        tf.set_random_seed(1)
-        tf.train.create_global_step()
-        model_fn.model_fn(tf.constant(images), tf.zeros([len(images)], tf.int64), "eval", params)
-        session.run(tf.global_variables_initializer())
-        return session.run(graph.get_tensor_by_name(f"{model_fn.PROBABILITIES}:0"))
-
-
 def test_a_cpu_without_their_instructions_cannot_have_them(monkeypatch):
+    monkeypatch.delenv("CIFAR10_KERNELS_ISA", raising=False)
     monkeypatch.setattr(library.sys, "platform", "linux")
     monkeypatch.setattr(library.platform, "machine", lambda: "x86_64")
     assert library.why_impossible(ALL_FLAGS) is None
@@ -751,6 +729,7 @@ def test_a_cpu_without_their_instructions_cannot_have_them(monkeypatch):
 
 
 def test_another_machine_cannot_have_them(monkeypatch):
+    monkeypatch.delenv("CIFAR10_KERNELS_ISA", raising=False)
     monkeypatch.setattr(library.sys, "platform", "darwin")
     monkeypatch.setattr(library.platform, "machine", lambda: "arm64")
     expected = "they are for Linux on x86-64, and this is darwin on arm64"

@@ -66,7 +66,6 @@ def test_an_mlp_has_units_and_no_layers():
         ({"model": "fastnet"}, "own"),
         ({"num_layers": 8, "kernels": "tensorflow"}, "tensorflow"),
         ({"model": "mlp"}, "tensorflow"),
-        ({"model": "fastnet", "data_format": "channels_first"}, "tensorflow"),
     ],
 )
 def test_kernels_are_given_as_they_were_used(monkeypatch, settings, used):

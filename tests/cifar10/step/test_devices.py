@@ -29,6 +29,7 @@ class Machine:
         config = tf2.config
         self._patch.setattr(devices, "count_cores", lambda **sharing: cores)
         self._patch.setattr(devices, "cpu_flags", lambda: set(flags.split()))
+        self._patch.setattr(devices.onednn, "is_on", lambda: True)
         self._patch.setattr(config, "list_physical_devices", lambda kind: names)
         self._patch.setattr(config, "set_visible_devices", self._show)
         self._patch.setattr(
@@ -91,8 +92,24 @@ def test_a_cpu_plan_is_fp32_channels_last(machine):
     assert plan(num_towers=1).summary == "1 tower on 2 CPU cores, fp32"
 
 
-def test_a_layout_may_be_asked_for(machine):
-    assert plan(data_format="channels_first").data_format == "channels_first"
+def test_channels_first_on_a_cpu_is_said_to_be_slow_and_needs_onednn(machine, monkeypatch):
+    chosen = plan(data_format="channels_first", num_towers=1)
+    assert chosen.data_format == "channels_first"
+    assert chosen.summary == "1 tower on 8 CPU cores, fp32, channels_first, which is slow on CPUs"
+    # Its convolutions are not fused with what follows them, see the comment in `devices`.
+    for one, is_off in ((chosen, True), (plan(), False)):
+        rewrites = one.session_config.graph_options.rewrite_options
+        assert (rewrites.remapping == rewrites.OFF) == is_off
+    monkeypatch.setattr(devices.onednn, "is_on", lambda: False)
+    with pytest.raises(ConfigError) as refused:
+        plan(data_format="channels_first")
+    assert str(refused.value) == (
+        "--data-format channels_first on a CPU needs TensorFlow's oneDNN, which "
+        "TF_ENABLE_ONEDNN_OPTS=1 turns on; channels_last does without"
+    )
+    assert plan().data_format == "channels_last"
+    machine.has(gpus=1)
+    assert plan(data_format="channels_first").summary == "1 tower on 1 GPU, fp32"
 
 
 def test_towers_that_do_not_divide_the_batch_are_refused(machine):
@@ -384,15 +401,15 @@ def test_a_plan_prefers_matrices_which_round_less_to_pairs(machine, monkeypatch)
     assert plan(kernels="pairs", precision="bf16").pairs
 
 
-def test_pairs_are_refused_where_onednns_variable_forbids_them(machine, monkeypatch):
+def test_pairs_are_refused_where_a_variable_forbids_them(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     monkeypatch.setattr(devices.library, "multiplies_pairs", lambda: False)
     machine.has(flags=f"{NEEDED} avx512_bf16")
     with pytest.raises(ConfigError) as caught:
         plan(kernels="pairs", precision="bf16")
     assert str(caught.value) == (
-        "--kernels pairs cannot be had: ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA does not let them "
-        "use avx512_bf16; --kernels auto does without"
+        "--kernels pairs cannot be had: CIFAR10_KERNELS_ISA or ONEDNN_MAX_CPU_ISA does not let "
+        "them use avx512_bf16; --kernels auto does without"
     )
     for kernels in ("auto", "own"):
         assert plan(kernels=kernels, precision="bf16").own_kernels
