@@ -292,9 +292,7 @@ def test_the_result_has_the_settings_and_the_machine_of_the_process_that_trained
     assert {name: result[name] for name in trained_by} == trained_by
 
 
-def test_validations_have_the_seconds_of_training_that_the_master_has_measured(
-    training, no_figures
-):
+def test_validations_have_the_seconds_of_training_that_the_master_has_measured(training):
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 10.0}
     rows = [{**row, "step": step, "seconds": 2.5 * step} for step in (1, 2)]
     History(str(training.output / "history.json"), rows).save()
