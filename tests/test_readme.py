@@ -27,7 +27,7 @@ from tests import readme, shell
 from tests.launch.launcher import assert_nothing_left
 
 # These commands run the test suites, so no test can run them; CI runs exactly these.
-RUN_BY_CI = ("make check", "make test", "make test-system")
+RUN_BY_CI = ("make check", "make test", "make test-cpus", "make test-system")
 
 PREPARE = ".venv/bin/python -m data_prep --source cifar-10-python.tar.gz"
 TRAIN = ".venv/bin/python cifar10_main.py --train-batch-size=128"
@@ -121,6 +121,13 @@ def test_training_writes_what_the_readme_promises(trained: Path, readme_command:
     assert (output / "report.html").exists()
     assert (output / "best").is_dir()
     assert list((output / "export").iterdir())
+
+
+@pytest.mark.system
+@pytest.mark.readme(".venv/bin/python cifar10_main.py --recipe resnet20 --output-dir resnet20")
+def test_the_resnet20_recipe_trains_to_its_end(trained: Path, readme_command: str) -> None:
+    assert "completed" in shell.run(f"{readme_command} --train-steps 2", trained).stdout
+    assert (trained / "resnet20" / "result.json").exists()
 
 
 @pytest.mark.system
