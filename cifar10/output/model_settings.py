@@ -5,7 +5,6 @@ or equivalent settings. Evaluation, prediction and export read them from the fil
 does not have to repeat them.
 """
 
-import dataclasses
 import itertools
 import posixpath
 import typing
@@ -15,8 +14,8 @@ from typing import Any, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
-from cifar10.config.checks import check_value
 from cifar10.config.train_config import TrainConfig
+from cifar10.config.values import check_value
 from cifar10.errors import ConfigError, DamagedError
 from cifar10.host import files
 from cifar10.host.console import one_line
@@ -234,9 +233,8 @@ def _fault_of_setting(name: str, value: Any) -> Optional[str]:
     kinds = typing.get_args(kind) or (kind,)
     if type(value) not in kinds and not (type(value) is int and float in kinds):
         return f"{name} has another type"
-    field = next(one for one in dataclasses.fields(TrainConfig) if one.name == name)
     try:
-        check_value(field, value, name)
+        check_value(name, value, name)
     except ConfigError as error:
         return one_line(str(error))
     return None

@@ -437,7 +437,8 @@ def test_sync_copies_the_code_and_nothing_else(
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_text("old")
     host = Host("node2", nodes.address("node2"), (("master", 1),), workdir=str(target))
-    sync_code([host], source)
+    monkeypatch.setattr("launch.backends.ssh.sync.ROOT", source)
+    sync_code([host])
     files = sorted(str(p.relative_to(target)) for p in target.rglob("*") if p.is_file())
     assert files == ["cifar10/a.py", "cifar10_main.py", "data/mine", "output/model"]
 
