@@ -129,10 +129,11 @@ test-fast: .venv/.installed-dev
 # The files that have the mark; to import the others takes each process ten seconds longer.
 SYSTEM_TESTS = $(shell grep -rlF mark.system --include 'test_*.py' tests)
 
+# Three processes, since most of these tests wait.
 test-system: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
 	$(PY) -m pytest -m system --override-ini testpaths='$(SYSTEM_TESTS)' --timeout 900 \
-	  --numprocesses 2 --dist loadfile $(ARGS)
+	  --numprocesses 3 --dist loadfile $(ARGS)
 
 test-faults: .venv/.installed-dev kernels
 	testbeds/install_packages.sh

@@ -30,20 +30,16 @@ for _signum, _default in (
 os.environ.pop("TF_CONFIG", None)
 
 
-# Test files that share an image that takes minutes to build, or the names of simulated machines.
-_SHARING_MACHINES = {
-    "test_container",
-    "test_launch_docker",
-    "test_launch_ssh",
-}
+# Test files that share an image that takes minutes to build.
+_SHARING_AN_IMAGE = {"test_container", "test_launch_docker"}
 
 
 class _BySharing(LoadFileScheduling):
-    """Runs the tests of a file in one process, and those of `_SHARING_MACHINES` in the same one."""
+    """Runs the tests of a file in one process, and those of `_SHARING_AN_IMAGE` in the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "machines" if Path(file).stem in _SHARING_MACHINES else file
+        return "image" if Path(file).stem in _SHARING_AN_IMAGE else file
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
