@@ -129,7 +129,9 @@ def _write_beside(path: str, data: bytes) -> str:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = path  # which an error of an open file does not name
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise

@@ -64,8 +64,9 @@ def hold(
         os.write(file, f"{this_process()}\n".encode())
         yield lambda: _is_at(file, path)
     finally:
-        if _is_at(file, path):
-            path.unlink()
+        with contextlib.suppress(OSError):  # It must not hide why the work ended.
+            if _is_at(file, path):
+                path.unlink()
         os.close(file)
 
 

@@ -17,7 +17,7 @@ from cifar10.host.files import (
     write_json,
     write_text,
 )
-from tests.failing_disk import every_rename_is_synced, failures_of
+from tests.failing_disk import every_rename_is_synced, failures_of, fill
 from tests.unprivileged import open_folder, unprivileged
 
 
@@ -149,6 +149,13 @@ def test_no_link_is_followed_in_writing(tmp_path, monkeypatch):
         require_writable(str(tmp_path), "the folder")
     assert (tmp_path / "precious").read_text() == "all"
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_full_disk_keeps_no_part_and_is_said_with_the_file(small_disk):
+    fill(small_disk)
+    with pytest.raises(OSError, match=f"No space left on device: '{small_disk}/a.json'"):
+        write_text(f"{small_disk}/a.json", "text" * 1000)
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
 def test_a_file_that_a_starting_process_took_for_left_is_written_again(tmp_path, monkeypatch):

@@ -121,6 +121,15 @@ def test_an_owner_whose_file_was_removed_or_replaced_is_told(path):
     assert path.exists()
 
 
+def test_a_file_that_cannot_be_removed_hides_no_error(path, monkeypatch):
+    def unlink(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    with pytest.raises(RuntimeError, match="why"), hold(path, pytest.fail, nothing):
+        raise RuntimeError("why")
+
+
 def test_a_signal_ends_the_wait(path, holder):
     def check() -> None:
         raise KeyboardInterrupt
