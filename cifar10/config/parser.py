@@ -100,7 +100,8 @@ def make_parser(shows_all: bool = False) -> Parser:
     )
     parser.add_argument(
         "--help-all",
-        action=functools.partial(_Print, text=lambda _: make_parser(shows_all=True).format_help()),
+        action=_Print,
+        text=lambda _: make_parser(shows_all=True).format_help(),
         nargs=0,
         default=argparse.SUPPRESS,
         help="show every flag",
@@ -108,7 +109,8 @@ def make_parser(shows_all: bool = False) -> Parser:
     add_common(parser, TRAIN, lambda: make_parser(shows_all=True))
     parser.add_argument(
         "--print-recipe",
-        action=functools.partial(_Print, text=_recipes),
+        action=_Print,
+        text=_recipes,
         nargs="?",
         metavar="NAME|FILE",
         default=argparse.SUPPRESS,
@@ -117,7 +119,8 @@ def make_parser(shows_all: bool = False) -> Parser:
     groups = {group: parser.add_argument_group(group) for group in help_text.GROUPS}
     groups["job"].add_argument(
         "--config",
-        action=functools.partial(_StoreOnce, read=lambda text, _: text),
+        action=_StoreOnce,
+        read=lambda text, _: text,
         metavar="FILE",
         help="settings in YAML or JSON, such as result.json of another run; flags beat them",
     )
@@ -136,7 +139,8 @@ def _add(group: "argparse._ArgumentGroup", name: str, is_shown: bool) -> None:
     action = group.add_argument(
         flag_name(name),
         *("--" + alias for alias in flag.aliases),
-        action=functools.partial(_StoreOnce, read=functools.partial(read_value, name)),
+        action=_StoreOnce,
+        read=functools.partial(read_value, name),
         dest=name,
         nargs="?" if KINDS[name] is bool else None,
         default=field.default,
