@@ -37,7 +37,6 @@ KERNELS = ("auto", "own", "pairs", "tensorflow")
 
 _TRAINING = {"mode": MODES[:1]}
 _WITH_MOMENTUM = {"optimizer": ("momentum", "nesterov", "muon")}
-_WITH_MUON = {"optimizer": ("muon",)}
 _NORMALISED = {"model": "normalises", "batch_norm": ("tower", "sync")}
 _DISTORTED = {"use_distortion_for_training": True}
 
@@ -204,7 +203,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "highest step of a kernel in muon, relative to its norm",
         group="training",
         above=0,
-        needs=_WITH_MUON,
+        needs={"optimizer": ("muon",)},
     )
     muon_momentum: float = setting(
         0.6,
@@ -212,7 +211,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         group="training",
         at_least=0,
         below=1,
-        needs=_WITH_MUON,
+        needs={"optimizer": ("muon",)},
     )
     weight_decay: float = setting(
         2e-4, "decay of the kernels, in the optimizer", group="training", at_least=0

@@ -212,12 +212,11 @@ def _is_pointless(name: str, value: Any, others: Mapping[str, Any]) -> bool:
 
 def _keeps_rates(choice: str, recipe: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Returns whether a recipe's rates fit the model, or the optimizer, that is chosen now."""
-    if choice not in recipe:
-        return True
-    return choice in now and _rates_of(choice, now[choice]) == _rates_of(choice, recipe[choice])
+    own = recipe.get(choice)
+    return own is None or _rates_of(choice, now.get(choice)) == _rates_of(choice, own)
 
 
-def _rates_of(choice: str, value: str) -> Any:
+def _rates_of(choice: str, value: Any) -> Any:
     """Returns a key that is equal for models, or optimizers, that use the same rates.
 
     Args:

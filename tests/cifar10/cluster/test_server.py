@@ -7,27 +7,18 @@ import resource, sys
 import tensorflow.compat.v1 as tf
 from cifar10.cluster import server
 from cifar10.cluster.spec import Cluster
-from cifar10.errors import ConfigError
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 jobs = {"master": (sys.argv[1],), "ps": (sys.argv[2],)}
-ps = Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG")
-serving = server.start(ps, tf.ConfigProto())
+server.start(Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG"), tf.ConfigProto())
 print(resource.getrlimit(resource.RLIMIT_NOFILE))
-try:
-    server.start(ps, tf.ConfigProto())
-except ConfigError as error:
-    print(error)
 """
 
 
-def test_a_server_raises_its_limit_of_descriptors_and_says_that_its_port_is_taken(forks):
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    assert forks.run_code(CODE, *addresses).stdout.splitlines() == [
-        "(512, 512)",
-        f"ps/0 cannot listen at {addresses[1]}: the port is taken; end the process that has it, or "
-        "choose another (from TF_CONFIG)",
-    ]
+def test_a_server_raises_its_limit_of_descriptors_as_far_as_it_may(forks):
+    ended = forks.run_code(CODE, *(f"127.0.0.1:{port}" for port in free_ports(2)))
+    assert ended.stdout == "(512, 512)
+"
 
 
 STRANGER = """
