@@ -25,7 +25,7 @@ from launch.backends.agent_backend import AgentBackend
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
-from launch.connect import preparing
+from launch.connect import bootstrap, preparing
 from launch.connect.preparing import Files, Preparations, code_files, digests, order, records
 from launch.connect.transport import Transport
 from launch.errors import LaunchError
@@ -262,7 +262,7 @@ def test_the_end_of_the_launcher_ends_what_runs_on_the_host(here: Path, tmp_path
         f"#!/bin/sh\nsleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait\n"
     )
     slow.chmod(0o755)
-    command = ["python3", "-I", "-S", "-c", preparing.FIRST]
+    command = ["python3", "-I", "-S", "-c", bootstrap.FIRST]
     there = host(tmp_path / "there", str(slow))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -340,7 +340,11 @@ def test_records_are_made_there_and_the_second_time_they_are_there(
     make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
     python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\ncd {ROOT}\n{make}\n")
     python.chmod(0o755)
-    what = {"source": "synthetic", "folder": str(tmp_path / "shared"), "records": None}
+    what: dict[str, Any] = {
+        "source": "synthetic",
+        "folder": str(tmp_path / "shared"),
+        "records": None,
+    }
     for words in ("made from synthetic", "are there"):
         lines = Run(host(tmp_path / "there", str(python)), here, **what).go()
         assert lines[-1] == f"records: {words}"
