@@ -111,9 +111,9 @@ def _run(arguments: argparse.Namespace) -> int:
     # Imported here, so that --help and flag errors do not need numpy.
     from data_prep.commands import convert, download, show, verify
 
-    run = {"convert": convert, "download": download, "show": show, "verify": verify}
+    runs = (convert.run, download.run, verify.run, show.run)
     signals.heed()
-    return run[arguments.command].run(arguments)
+    return runs[COMMANDS.index(arguments.command)](arguments)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
