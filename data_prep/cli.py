@@ -2,7 +2,6 @@
 
 import argparse
 import errno
-import importlib
 import signal
 import sys
 from collections.abc import Sequence
@@ -110,9 +109,11 @@ def _explain(error: OSError, command: str) -> str:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Imported here, so that --help and flag errors do not need numpy.
-    module = importlib.import_module(f"data_prep.commands.{arguments.command}")
+    from data_prep.commands import convert, download, show, verify
+
+    runs = (convert.run, download.run, verify.run, show.run)
     signals.heed()
-    return int(module.run(arguments))
+    return runs[COMMANDS.index(arguments.command)](arguments)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -10,8 +10,6 @@ from cifar10.errors import UserError
 from cifar10.schema import IMAGE_EXTENSIONS
 from cifar10_program.paths import is_utf8
 
-_PATTERN_CHARACTERS = frozenset("*?[")
-
 
 def expand(place: str, report: Callable[[str], None]) -> list[str]:
     """Returns the image files that a name stands for.
@@ -41,7 +39,7 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
             raise UserError(f"{place} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
         return paths
     try:
-        if _PATTERN_CHARACTERS.isdisjoint(place) or tf.io.gfile.exists(place):
+        if set("*?[").isdisjoint(place) or tf.io.gfile.exists(place):
             return [place]
         is_remote = "://" in place
         matches = sorted(tf.io.gfile.glob(place) if is_remote else glob.glob(place, recursive=True))

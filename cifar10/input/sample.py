@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.input.pipeline import load_split
+from cifar10.input.pipeline import NO_GPU, load_split
 from cifar10.input.records import RecordSet
 from cifar10.schema import TRAIN
 
@@ -22,8 +22,7 @@ def sample_images(records: RecordSet, seed: int, count: int) -> Any:
       float32 [min(count, N), 32, 32, 3].
     """
     chosen = np.random.default_rng(seed).permutation(records.counts[TRAIN])[:count]
-    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
-    with tf.Graph().as_default(), tf.Session(config=no_gpu) as session:
+    with tf.Graph().as_default(), tf.Session(config=NO_GPU) as session:
         whole = tf.data.make_one_shot_iterator(load_split(records, TRAIN))
         images = session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
     mean, deviation = (

@@ -176,8 +176,7 @@ def _run_job(
     path = tf.io.gfile.join(config.log_place, metrics.FILE_NAME)
     history.metrics = recovery.load_metrics(path, checkpoint, start_step, say)
     hyperparameters.write(job)
-    epochs = job.params.total_epochs
-    with ProgressLine(job.total_steps, epochs, start_step=start_step) as progress:
+    with ProgressLine(job.total_steps, job.params.total_epochs, start_step=start_step) as progress:
         run = _Run(job, stop, history, progress, started, check_owner)
         with run.stall_watch:
             run.train(checkpoint)

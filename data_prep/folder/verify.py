@@ -96,10 +96,11 @@ def _examine(folder: Path) -> Report:
     except DamageError as error:
         report.damages.append(str(error))
     sums = _scan_all(folder, names, report)
-    try:
-        schema.record_sets(names)
-    except ValueError as error:
-        report.damages.append(f"{folder}/{error}")
+    if not has_manifest:
+        try:
+            schema.record_sets(names)
+        except ValueError as error:
+            report.damages.append(f"{folder}/{error}")
     if report.manifest is not None and sums is not None:
         report.damages += _statistics_damage(folder, report.manifest, sums)
     return report

@@ -94,7 +94,7 @@ def _labels(values: Any, count: int, name: str) -> Pixels:
     return np.array(values, np.uint8)
 
 
-def _wrong_label(name: str, row: int, value: object) -> SourceError:
+def _wrong_label(name: str, row: object, value: object) -> SourceError:
     return SourceError(
         f"{name}: image {row}: label must be 0 to {schema.NUM_CLASSES - 1}, got {value}"
     )

@@ -60,7 +60,7 @@ def _labels(table: str, content: bytes) -> dict[str, int]:
         for row in rows:
             name, label = row.get("id"), row.get("label")
             where = f"{table}:{rows.line_num}"
-            if not name or label not in schema.CLASS_NAMES:
+            if not name or label is None or label not in schema.CLASS_NAMES:
                 raise SourceError(
                     f"{where}: must be the number of an image and one of "
                     f"{', '.join(schema.CLASS_NAMES)}, below the line id,label"
