@@ -29,7 +29,7 @@ from tests.launch.launcher import (
 
 pytestmark = pytest.mark.system
 
-LIMITS = "limits: {stop_secs: 20}\n"
+LIMITS = "limits: {stop_secs: 20, grace_secs: 2}\n"
 # For tests of what happens at the end of a limit.
 SHORT = "limits: {stop_secs: 2, lease_secs: 5}\n"
 END_SECS = 90.0  # for what ends within some seconds on an idle machine
