@@ -122,7 +122,7 @@ test: .venv/.installed-dev kernels
 	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 3 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
 test-cpus: .venv/.installed-dev kernels
-	$(PY) -m tests.cpus
+	$(PY) -m tests.cpus --numprocesses 2 --dist loadfile $(ARGS)
 
 test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system and not nfs' --numprocesses 2 --dist loadfile $(ARGS)
