@@ -121,7 +121,7 @@ test: .venv/.installed-dev kernels
 	  --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
 test-cpus: .venv/.installed-dev kernels
-	$(PY) -m tests.cpus
+	$(PY) -m tests.cpus --numprocesses 2 --dist loadfile $(ARGS)
 
 test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system' --numprocesses 2 --dist loadfile $(ARGS)

@@ -1,6 +1,6 @@
 """Tests of what depends on the CPU, with each limit of our kernels' instructions: `make test-cpus`.
 
-    python -m tests.cpus
+    python -m tests.cpus [pytest's arguments]
 
 Each limit that this machine has is tested with and without oneDNN. Left out is what `make test` has
 run already: all instructions, with oneDNN.
@@ -19,6 +19,7 @@ from tests.shell import ROOT
 
 _TESTS = (
     "tests/cifar10/ops",
+    "--ignore=tests/cifar10/ops/test_gpu_kernels.py",
     "tests/cifar10/step/test_devices.py",
     "tests/cifar10/tf_internals/test_onednn.py",
     "tests/reference/test_training_step.py",
@@ -26,7 +27,8 @@ _TESTS = (
 )
 # What no instruction changes: how the library is compiled and found, and what it does with threads
 # and memory. Such tests start processes.
-_WORDS = ("library", "compile", "build", "memory", "megabytes", "no_tensor", "threads_and", "limit")
+_WORDS = ("library", "compile", "build", "written", "blamed", "gpus", "memory", "megabytes")
+_WORDS += ("no_tensor", "threads_and", "limit")
 _PICKED = " and ".join(f"not {word}" for word in _WORDS)
 _FLAGS = ("", "avx2", "avx512bw", "avx512_bf16", "amx_bf16")  # those of LIMITS in /proc/cpuinfo
 
@@ -42,7 +44,7 @@ def main() -> int:
             continue
         begun = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-k", _PICKED, *_TESTS],
+            [sys.executable, "-m", "pytest", "-q", "-k", _PICKED, *_TESTS, *sys.argv[1:]],
             cwd=ROOT,
             env={**os.environ, LIMIT: limit, "TF_ENABLE_ONEDNN_OPTS": onednn},
             stdout=subprocess.PIPE,

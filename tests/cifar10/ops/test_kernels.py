@@ -316,16 +316,6 @@ def test_what_is_not_a_number_stays_none(compiled, side, value, dtype, pairs):
     assert not np.isfinite(of_kernel[:, :, 5]).any()
 
 
-@pytest.mark.parametrize("side", [7, 16])
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_the_same_numbers_give_the_same_bits(compiled, side, dtype, pairs):
-    x, kernel = numbers(5, side, side, 16), numbers(3, 3, 16, 32)
-    one, again = (outputs_and_gradients(True, x, kernel, dtype, pairs=pairs) for _ in range(2))
-    for found, expected in zip(one, again):
-        np.testing.assert_array_equal(found, expected)
-
-
 _THREADS = """
 import os, sys
 os.environ["CIFAR10_KERNELS_ISA"] = sys.argv[3]
@@ -910,6 +900,7 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
 def test_a_folder_that_cannot_be_written_is_named(small_disk, monkeypatch, capsys):
     place = small_disk / "built"
     monkeypatch.setattr(library, "path", lambda: place / "kernels.so")
+    monkeypatch.setattr(library, "why_impossible", lambda flags: None)
     # The superuser may write anywhere but to a file system that is read-only.
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     monkeypatch.setenv("CXX", "true")
