@@ -27,8 +27,10 @@ _TESTS = (
 )
 # What no instruction changes: how the library is compiled and found, and what it does with threads
 # and memory. Such tests start processes.
-_WORDS = ("library", "compile", "build", "written", "blamed", "gpus", "memory", "megabytes")
-_WORDS += ("no_tensor", "threads_and", "limit")
+_WORDS = (
+    *("library", "compile", "build", "written", "blamed", "gpus", "memory", "megabytes"),
+    *("no_tensor", "threads_and", "limit"),
+)
 _PICKED = " and ".join(f"not {word}" for word in _WORDS)
 _FLAGS = ("", "avx2", "avx512bw", "avx512_bf16", "amx_bf16")  # those of LIMITS in /proc/cpuinfo
 

@@ -462,7 +462,7 @@ def test_a_process_without_a_cluster_notes_that_it_waits_for_no_other_gradients(
             3,
             [
                 "note: --num-workers 3 changes nothing: the cluster has 2 tasks that train "
-                "(master ip0:2222; ps ip0:2223, ip1:2223; worker ip1:2222)"
+                "(master ip0:2222; worker ip1:2222)"
             ],
         ),
         ("ps", 3, []),
@@ -484,7 +484,7 @@ def test_every_task_of_a_cluster_takes_the_same_settings():
 def test_an_update_cannot_wait_for_more_gradients_than_there_are_trainers():
     assert refusal(TWO_HOSTS, MASTER_0, replicas_to_aggregate=3) == (
         "--replicas-to-aggregate must be at most 2, the tasks that train (master ip0:2222; "
-        "ps ip0:2223, ip1:2223; worker ip1:2222), got 3 (from TF_CONFIG)"
+        "worker ip1:2222), got 3 (from TF_CONFIG)"
     )
 
 

@@ -17,8 +17,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
 
 def test_a_server_raises_its_limit_of_descriptors_as_far_as_it_may(forks):
     ended = forks.run_code(CODE, *(f"127.0.0.1:{port}" for port in free_ports(2)))
-    assert ended.stdout == "(512, 512)
-"
+    assert ended.stdout == "(512, 512)\n"
 
 
 STRANGER = """

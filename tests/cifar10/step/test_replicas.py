@@ -69,8 +69,7 @@ def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
         shared = SharedState(replication, AVERAGED)
         assert (shared.over is not None, shared.rendezvous is not None) == (over, rendezvous)
         assert len(shared.missing()) == over + rendezvous
-        assert (shared.mark is not None) == rendezvous
-        assert len(shared.initializers()) == over + 2 * rendezvous
+        assert len(shared.initializers()) == over + rendezvous
         assert len(shared.chief_hooks()) == rendezvous
         assert (shared.end_all() is not None) == over
 

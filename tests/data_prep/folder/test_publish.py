@@ -68,6 +68,7 @@ def test_records_and_manifest_are_on_disk_before_they_are_named(
     with every_rename_is_synced() as renamed:
         assert _build(python_source, tmp_path, 1) == 0
     assert [Path(path).name for path in renamed] == [
+        "INCOMPLETE",
         "eval.tfrecords",
         "train.tfrecords",
         "validation.tfrecords",
