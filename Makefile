@@ -50,13 +50,13 @@ demo: kernels
 	@echo 'These were drawn shapes. To get CIFAR-10 itself:'
 	@echo '  $(PY) -m data_prep download --out .                  # 170 MB'
 	@echo '  $(PY) -m data_prep --source cifar-10-python.tar.gz   # 10 seconds'
-	@echo 'Training on it, and how long that takes on two cores of an AMD EPYC (Zen 4):'
-	@echo '  $(PY) cifar10_main.py --num-layers 20 --train-epochs 10 --output-dir resnet20'
-	@echo '      # 6 minutes, to an accuracy of 82 %'
+	@echo 'Training on it, and how long that takes on two cores of an AMD EPYC, Zen 3 (Zen 4):'
+	@echo '  $(PY) cifar10_main.py --recipe resnet20 --output-dir resnet20'
+	@echo '      # 13 minutes (6), to an accuracy of 82 %'
 	@echo '  $(PY) cifar10_main.py --recipe fast --output-dir fast'
-	@echo '      # 12 minutes, 90 %'
+	@echo '      # 18 minutes (12), 90 %'
 	@echo '  $(PY) cifar10_main.py --train-batch-size=128'
-	@echo '      # 80,000 steps of ResNet-44: 5 hours; up to a day on older CPUs'
+	@echo '      # 80,000 steps of ResNet-44: 10 hours (5)'
 
 venv: kernels
 
