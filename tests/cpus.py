@@ -23,7 +23,7 @@ _TESTS = (
     "tests/cifar10/step/test_devices.py",
     "tests/cifar10/tf_internals/test_onednn.py",
     "tests/reference/test_training_step.py",
-    "tests/cifar10/test_main.py::test_a_recipe_trains_from_beginning_to_end_and_result_json_names_it",
+    "tests/cifar10/test_tutorial.py::test_every_flag_of_the_tutorial_trains_a_process_alone_with_a_note",
 )
 # What no instruction changes: how the library is compiled and found, and what it does with threads
 # and memory. Such tests start processes.
