@@ -56,15 +56,15 @@ def require_writable(folder: str, name: str, way_out: str = "") -> None:
 
 
 def whose(path: str) -> str:
-    """Returns `; DIR belongs to ann, and this process is ben`; empty if nobody knows.
+    """Returns `; PATH belongs to ann, and this process is ben`; empty if nobody knows.
 
     Args:
-      path: path of a file or folder that may not exist; its nearest folder counts.
+      path: path of a file or folder; if it does not exist, the nearest folder that does counts.
     """
     places = () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents)
     for place in places:
         with contextlib.suppress(OSError):
-            if place.is_dir():
+            if place.exists():
                 owner, own = place.stat().st_uid, os.geteuid()
                 return f"; {place} belongs to {_user(owner)}, and this process is {_user(own)}"
     return ""
