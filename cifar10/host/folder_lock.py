@@ -103,5 +103,5 @@ def _named(path: str, folder: str) -> Iterator[Callable[[], bool]]:
 
 def _read(path: str) -> str:
     with contextlib.suppress(tf.errors.NotFoundError), tf.io.gfile.GFile(path, "rb") as file:
-        return " ".join(file.read(300).decode("utf-8", "replace").split())
+        return " ".join(file.read(300).decode("utf-8", "replace").partition("\n")[0].split())
     return ""
