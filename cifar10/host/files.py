@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, DamagedError, UnreadableError
+from cifar10_program.paths import real as real
 
 # What stays until the user changes it; other errors of a file system may pass by themselves.
 _REFUSALS = (
@@ -68,11 +69,6 @@ def whose(path: str) -> str:
                 owner, own = place.stat().st_uid, os.geteuid()
                 return f"; {place} belongs to {_user(owner)}, and this process is {_user(own)}"
     return ""
-
-
-def real(folder: str) -> str:
-    """Returns the folder's one path; that of a folder with a scheme, such as `gs://`, as it is."""
-    return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
 
 
 def _user(number: int) -> str:
