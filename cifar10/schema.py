@@ -86,7 +86,8 @@ def parse_record_name(name: str) -> Optional[tuple[str, int, int]]:
     match = _NAME.fullmatch(name)
     if match is None or match["split"] == name.removesuffix(".gz"):
         return None
-    return SPLIT_WORDS[match["split"]], int(match["index"] or 0), int(match["count"] or 1)
+    index, count = int(match["index"] or 0), int(match["count"] or 1)
+    return (SPLIT_WORDS[match["split"]], index, count) if index < count else None
 
 
 def parse_file_name(name: str) -> Optional[tuple[str, int, int]]:

@@ -37,3 +37,8 @@ def path_of(text: str) -> str:
             f"./{text}"
         )
     return path
+
+
+def real(folder: str) -> str:
+    """Returns the folder's one path; that of a folder with a scheme, such as `gs://`, as it is."""
+    return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)

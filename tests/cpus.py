@@ -53,7 +53,8 @@ def main() -> int:
             text=True,
         )
         counts = {word: number for number, word in re.findall(r"(\d+) (\w+)", done.stdout[-200:])}
-        numbers = [counts.get(word, "0") for word in ("passed", "skipped", "failed")]
+        words = (("passed",), ("skipped",), ("failed", "error", "errors"))
+        numbers = [sum(int(counts.get(one, 0)) for one in group) for group in words]
         secs = time.monotonic() - begun
         rows.append("{:<12} {:<6} {:>7} {:>7} {:>6} {:>7.0f}".format(limit, onednn, *numbers, secs))
         print(done.stdout if done.returncode else rows[-1], flush=True)

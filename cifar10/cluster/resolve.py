@@ -15,6 +15,7 @@ from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
+from cifar10_program.paths import real
 
 TF_CONFIG, FLAGS = "TF_CONFIG", "the flags"
 
@@ -76,7 +77,7 @@ def with_model_dir(config: TrainConfig, environ: Mapping[str, str]) -> TrainConf
     if model_dir is None:
         return config
     named = config.with_settings(output_dir=model_dir)
-    if config.is_set("output_dir") and config.output_place != named.output_place:
+    if config.is_set("output_dir") and real(config.output_place) != real(named.output_place):
         raise ConfigError(
             f"--output-dir {config.output_dir} and the model_dir of TF_CONFIG, {model_dir}, "
             "contradict each other; give one"

@@ -42,7 +42,7 @@ def read(text: str) -> TFConfig:
     jobs = {job: addresses for job, addresses in jobs.items() if addresses}
     unread = [key for key in spec if key not in _KEYS.split()]
     for key in unread:
-        if "cluster" in key.lower() and (not jobs or isinstance(spec[key], dict)):
+        if "cluster" in key.lower() and isinstance(spec[key], dict if jobs else (dict, list)):
             is_tfjobs = key == "sparseCluster"
             way_out = "take enableDynamicWorker out of the TFJob" if is_tfjobs else "rename it"
             raise ConfigError(

@@ -82,6 +82,8 @@ def _check_paths(config: ConfigFields) -> None:
         value = getattr(config, name)
         if value == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
+        if "\0" in (value or ""):
+            _refuse(f"{flag_name(name)} must not contain a NUL, got {value!r}")
         if value is not None and not is_opened_as_utf8(os.path.expanduser(value)):
             raise ConfigError(
                 f"{flag_name(name)} must be UTF-8, as TensorFlow's paths are, got {value!r}"
@@ -90,9 +92,7 @@ def _check_paths(config: ConfigFields) -> None:
         if value is not None and os.path.expanduser(value).startswith("~"):
             user = value[1:].partition("/")[0]
             what = f"there is no user {user}" if user else "this user has no home; set HOME"
-            raise ConfigError(
-                f"{flag_name(name)} {value}: {what}; a folder of that name here is ./{value}"
-            )
+            _refuse(f"{flag_name(name)} {value}: {what}; a folder of that name here is ./{value}")
     for name in ("output_dir", "checkpoint", "init_checkpoint"):
         value = getattr(config, name)
         path = "" if value is None else config.place(value)

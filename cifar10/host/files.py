@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, DamagedError, UnreadableError
+from cifar10_program.paths import real as real
 
 # What stays until the user changes it; other errors of a file system may pass by themselves.
 _REFUSALS = (
@@ -56,23 +57,18 @@ def require_writable(folder: str, name: str, way_out: str = "") -> None:
 
 
 def whose(path: str) -> str:
-    """Returns `; DIR belongs to ann, and this process is ben`; empty if nobody knows.
+    """Returns `; PATH belongs to ann, and this process is ben`; empty if nobody knows.
 
     Args:
-      path: path of a file or folder that may not exist; its nearest folder counts.
+      path: path of a file or folder; if it does not exist, the nearest folder that does counts.
     """
     places = () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents)
     for place in places:
         with contextlib.suppress(OSError):
-            if place.is_dir():
+            if place.exists():
                 owner, own = place.stat().st_uid, os.geteuid()
                 return f"; {place} belongs to {_user(owner)}, and this process is {_user(own)}"
     return ""
-
-
-def real(folder: str) -> str:
-    """Returns the folder's one path; that of a folder with a scheme, such as `gs://`, as it is."""
-    return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
 
 
 def _user(number: int) -> str:

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import TrainingError, UserError
 from cifar10.host import lock_file
 from cifar10.host.console import say
-from cifar10.host.files import real, write_text
+from cifar10.host.files import real, whose, write_text
 
 TRAINING, EVALUATOR = "training", "evaluator"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -76,6 +76,10 @@ def _held(
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise UserError(f"{path} is a link, which is not followed; remove it") from error
+            if isinstance(error, PermissionError):
+                raise UserError(
+                    f"{path} may not be opened{whose(path)}; if no {role} uses {folder}, remove it"
+                ) from error
             if error.errno not in _NO_LOCKS:
                 raise
             is_ours = stack.enter_context(_named(path, folder))
@@ -99,5 +103,5 @@ def _named(path: str, folder: str) -> Iterator[Callable[[], bool]]:
 
 def _read(path: str) -> str:
     with contextlib.suppress(tf.errors.NotFoundError), tf.io.gfile.GFile(path, "rb") as file:
-        return " ".join(file.read(300).decode("utf-8", "replace").split())
+        return " ".join(file.read(300).decode("utf-8", "replace").partition("\n")[0].split())
     return ""

@@ -6,6 +6,7 @@ process. A server of NFS keeps it for a while when the process's host has gone.
 
 import contextlib
 import datetime
+import errno
 import fcntl
 import os
 import socket
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 _POLL_SECS = 0.2
-_ENDING_SECS = 3.0  # Time for an owner on this host to end, if it is about to.
+_ENDING_SECS = 3.0  # Time for an owner on this machine to end, if it is about to.
 _LEASE_SECS = 100.0  # Servers of NFS keep the locks of a host that has gone for 90 s.
 
 
@@ -37,7 +38,7 @@ def hold(
 
     Args:
       path: path of the lock file; its folder exists.
-      say: function that prints a line, when a process on another host has to be waited for.
+      say: function that prints a line, when a process on another machine has to be waited for.
       check: function called repeatedly meanwhile; an exception that it raises ends the wait.
 
     Yields:
@@ -50,9 +51,9 @@ def hold(
     began, said = time.monotonic(), False
     while (file := _try_to_lock(path)) is None:
         check()
-        owner = _owner(path)
+        owner, machine = _owner(path)
         # One that has just taken the lock may not have written its name yet.
-        is_here = not owner or f" on {socket.gethostname()}, " in owner
+        is_here = not owner or machine == _machine()
         if time.monotonic() - began > (_ENDING_SECS if is_here else _LEASE_SECS):
             raise LockHeld(owner or "an unknown process")
         if not is_here and not said:
@@ -61,7 +62,7 @@ def hold(
         time.sleep(_POLL_SECS)
     try:
         os.ftruncate(file, 0)
-        os.write(file, f"{this_process()}\n".encode())
+        os.write(file, f"{this_process()}\n{_machine()}\n".encode())
         yield lambda: _is_at(file, path)
     finally:
         with contextlib.suppress(OSError):  # It must not hide why the work ended.
@@ -71,28 +72,46 @@ def hold(
 
 
 def _try_to_lock(path: Path) -> Optional[int]:
-    """Returns the descriptor of the locked file; None if another process holds it."""
-    # NFS locks only what can be written.
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    with contextlib.ExitStack() as stack:
+    """Returns the descriptor of the locked file; None if another process holds or removes it."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(BlockingIOError), _not_stale():
+        # NFS locks only what can be written.
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         stack.callback(os.close, file)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(file, path):  # The owner before may have removed it meanwhile.
-                stack.pop_all()
-                return file
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(file, path):  # The owner before may have removed it meanwhile.
+            stack.pop_all()
+            return file
     return None
+
+
+@contextlib.contextmanager
+def _not_stale() -> Iterator[None]:
+    """Passes over ESTALE: another host of NFS has removed the file, which this one has open."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
 
 
 def _is_at(file: int, path: Path) -> bool:
     """Returns whether `path` still names an open file."""
-    try:
+    with contextlib.suppress(FileNotFoundError), _not_stale():
         return os.path.samestat(os.fstat(file), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
+    return False
 
 
-def _owner(path: Path) -> str:
+def _owner(path: Path) -> tuple[str, str]:
+    """Returns what the lock's owner says of itself, and its machine; empty if it has not yet."""
     with contextlib.suppress(OSError), path.open("rb") as file:
-        return " ".join(file.read(300).decode("utf-8", "replace").split())
-    return ""
+        said, _, machine = file.read(300).decode("utf-8", "replace").partition("\n")
+        return " ".join(said.split()), machine.strip()
+    return "", ""
+
+
+def _machine() -> str:
+    """Returns what all containers of this machine have in common, until it starts again."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return socket.gethostname()

@@ -22,7 +22,7 @@ def end_process(words: Callable[[], str], code: int) -> None:
     be printed, for example into a file on a full disk: nobody else would end it.
 
     Args:
-      words: function that does the last work, such as saving, and returns the line to print.
+      words: function that returns the line to print, after the last work, such as printing stacks.
       code: the exit code.
     """
     with _ends:

@@ -108,9 +108,9 @@ def way_out(data_dir: str) -> str:
     elif not is_folder and _SOURCE.fullmatch(posixpath.basename(data_dir)):
         sources, out = [data_dir], posixpath.dirname(data_dir) or "."
     source = shlex.quote(sources[0]) if sources else "SOURCE"
-    command = f"`python -m data_prep --source {source} --out {out}` makes them"
+    command = f"`python -m data_prep --source {source} --out {shlex.quote(out)}` makes them"
     if sources:
-        return command if out == data_dir else f"{command}; then give --data-dir {out}"
+        return command if out == data_dir else f"{command}; then give --data-dir {shlex.quote(out)}"
     known = "SOURCE is cifar-10-python.tar.gz, an image folder, or synthetic"
     held = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     holds = f"it holds {held}; training reads {schema.RECORD_NAMES}; " if names else ""

@@ -8,7 +8,7 @@ does not have to repeat them.
 import itertools
 import posixpath
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
@@ -198,8 +198,10 @@ def _read(path: str) -> dict[str, Any]:
     settings = note.get("settings") if isinstance(note, dict) else None
     if not isinstance(settings, dict):
         raise DamagedError(path, "it has no settings")
+    shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
+    known = {*_SETTINGS, *itertools.chain(*shapes)}
     for name, value in settings.items():
-        fault = _fault_of_setting(name, value)
+        fault = _fault_of_setting(name, value, known)
         if fault:
             raise DamagedError(path, fault)
     names = note.get("class_names")
@@ -224,10 +226,9 @@ def _are_records(value: Any) -> bool:
     )
 
 
-def _fault_of_setting(name: str, value: Any) -> Optional[str]:
-    """Returns why this is no setting of a network; None if it is one."""
-    shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
-    if name not in {*_SETTINGS, *itertools.chain(*shapes)}:
+def _fault_of_setting(name: str, value: Any, known: Container[str]) -> Optional[str]:
+    """Returns why this is no setting of a network, of those known; None if it is one."""
+    if name not in known:
         return f"{name!r} is no setting of a network"
     kind = typing.get_type_hints(TrainConfig)[name]
     kinds = typing.get_args(kind) or (kind,)

@@ -1,5 +1,6 @@
 """Files that a killed process left half written, under temporary names."""
 
+import contextlib
 import re
 
 import tensorflow.compat.v1 as tf
@@ -26,5 +27,7 @@ def remove_unfinished(output_dir: str, log_dir: str) -> None:
         with readable(folder):
             names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
         for name in names:
-            if _UNFINISHED.fullmatch(name):
+            if not _UNFINISHED.fullmatch(name):
+                continue
+            with contextlib.suppress(tf.errors.NotFoundError):  # An evaluator has renamed it.
                 tf.io.gfile.remove(tf.io.gfile.join(folder, name))

@@ -1,7 +1,7 @@
 """Looks into a training step from another thread, while the main thread waits for its end."""
 
 import threading
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -10,45 +10,11 @@ from cifar10.host.activity import Activity
 from cifar10.step import training_step
 from cifar10.step.sync_replicas import STANDING
 
-_Value = TypeVar("_Value")
 _ASK_SECS = 5.0  # for an answer of a few numbers
 
 
 class NoAnswer(Exception):
     """Something took longer than its time limit, or failed; the message says what."""
-
-
-def within(secs: float, work: Callable[[], _Value], what: str) -> _Value:
-    """Returns what `work` returns; it runs in a thread, since nothing can interrupt a session.
-
-    Args:
-      secs: the time limit, in seconds.
-      work: the function to call.
-      what: what it does, for the message.
-
-    Raises:
-      NoAnswer: it takes longer, or it raises an exception.
-    """
-    values: list[_Value] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            values.append(work())
-        except BaseException as error:  # Told to the caller below.
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(secs)
-    if errors:
-        if isinstance(errors[0], NoAnswer):
-            raise errors[0]
-        reason = (str(errors[0]).splitlines() or [type(errors[0]).__name__])[0]
-        raise NoAnswer(f"{what} failed ({reason})") from errors[0]
-    if not values:
-        raise NoAnswer(f"{what} took longer than {secs:g} s")
-    return values[0]
 
 
 class StepProbe(tf.train.SessionRunHook):
@@ -111,7 +77,30 @@ class StepProbe(tf.train.SessionRunHook):
         return [one == current for one in arrived]
 
     def _ask(self, tensor: tf.Tensor) -> Any:
-        return within(_ASK_SECS, lambda: self.session.run(tensor), "reading the state of the step")
+        """Returns the value of a tensor, read in a thread: nothing can interrupt a session.
+
+        Raises:
+          NoAnswer: it takes too long, or it fails.
+        """
+        what = "reading the state of the step"
+        values: list[Any] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                values.append(self.session.run(tensor))
+            except BaseException as error:  # Told to the caller below.
+                errors.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(_ASK_SECS)
+        if errors:
+            reason = (str(errors[0]).splitlines() or [type(errors[0]).__name__])[0]
+            raise NoAnswer(f"{what} failed ({reason})") from errors[0]
+        if not values:
+            raise NoAnswer(f"{what} took longer than {_ASK_SECS:g} s")
+        return values[0]
 
 
 class ActivityHook(tf.train.SessionRunHook):

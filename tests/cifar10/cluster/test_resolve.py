@@ -114,26 +114,36 @@ def test_keys_that_nobody_reads_are_named_and_passed_over():
         "eval_session_master": "",
         "job": {"args": ["--x"], "region": "r"},
         "cluster_name": "prod",
+        "cluster_tags": ["a"],
     }
     task = {"type": "worker", "index": 0, "cloud": "x"}
     found = read(TWO_HOSTS, task, other=other)
     assert found.label == "worker/0"
     environ = {"TF_CONFIG": json.dumps({"cluster": TWO_HOSTS, "task": task, **other})}
     assert notes(TrainConfig(), found, environ) == [
-        'note: nobody reads "job", "cluster_name" of TF_CONFIG'
+        'note: nobody reads "job", "cluster_name", "cluster_tags" of TF_CONFIG'
     ]
 
 
+@pytest.mark.parametrize("value", ["prod", 3, None])
+def test_a_word_about_the_cluster_is_no_cluster(value):
+    text = json.dumps({"cluster_name": value, "task": {"type": "master", "index": 0}})
+    assert resolve_text(text) is None
+    found = notes(TrainConfig(), None, {"TF_CONFIG": text})
+    assert found == ['note: nobody reads "cluster_name" of TF_CONFIG']
+
+
 @pytest.mark.parametrize(
-    ("key", "others"),
+    ("key", "value", "others"),
     [
-        ("sparseCluster", {}),
-        ("Cluster", {"cluster": {}}),
-        ("clusterSpec", {"cluster": TWO_HOSTS}),
+        ("sparseCluster", {"worker": ["a:1"]}, {}),
+        ("Cluster", {"worker": ["a:1"]}, {"cluster": {}}),
+        ("clusterSpec", {"worker": ["a:1"]}, {"cluster": TWO_HOSTS}),
+        ("cluster_hosts", ["a:1", "b:1"], {}),
     ],
 )
-def test_a_cluster_under_another_name_is_refused(key, others):
-    text = json.dumps({key: {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}, **others})
+def test_a_cluster_under_another_name_is_refused(key, value, others):
+    text = json.dumps({key: value, "task": {"type": "worker", "index": 0}, **others})
     with pytest.raises(ConfigError, match=f'^the cluster must have the key cluster, got "{key}"; '):
         resolve_text(text)
 
@@ -144,6 +154,15 @@ MODEL_DIR = {"TF_CONFIG": '{"model_dir": "gs://bucket/model"}'}
 @pytest.mark.parametrize("words", ["", "--output-dir=gs://bucket/model", "--config={}"])
 def test_the_model_dir_of_tf_config_is_the_output_dir_as_in_estimator(words):
     assert with_model_dir(parse(words.split()), MODEL_DIR).output_place == "gs://bucket/model"
+
+
+@pytest.mark.parametrize("given", ["out", "./out/", "link", "{}/out", "{}/out/"])
+def test_an_output_folder_under_another_name_is_the_same(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("out")
+    environ = {"TF_CONFIG": json.dumps({"model_dir": f"{tmp_path}/out/"})}
+    found = with_model_dir(parse([f"--output-dir={given.format(tmp_path)}"]), environ)
+    assert found.output_place == f"{tmp_path}/out/"
 
 
 @pytest.mark.parametrize("words", ["--job-dir=/b", '--config={"output_dir":"/b"}'])

@@ -61,6 +61,7 @@ def test_every_setting_says_what_it_is():
         ({"crop_padding": 32}, "--crop-padding must be at least 0 and below 32, got 32"),
         ({"seed": 2**31}, "--seed must be at least 0 and below 2147483648, got 2147483648"),
         ({"data_dir": ""}, "--data-dir must not be empty; leave it out for the default"),
+        ({"output_dir": "o\0"}, "--output-dir must not contain a NUL, got 'o\\x00'"),
         *(
             (
                 {name: "o\udcff"},

@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, way_out, end):
         with pytest.raises(ConfigError) as refusal:
             require_writable(folder, "the folder", way_out)
         assert str(refusal.value).startswith(f"the folder {folder} cannot be written to: ")
-        assert f"a directory; {tmp_path} belongs to " in str(refusal.value)
+        assert f"a directory; {tmp_path}/file belongs to " in str(refusal.value)
         assert str(refusal.value).endswith(end)
 
 

@@ -1,6 +1,10 @@
 """One process at a time holds a lock, and a dead process's lock is free."""
 
+import errno
+import fcntl
+import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,6 +114,47 @@ def test_a_process_elsewhere_is_waited_for_as_long_as_its_server_keeps_its_lock(
             pass
     waits = "waiting 0.6 s at most for process 4 on node7, which started once, which uses"
     assert said == [f"{waits} {path.parent}"]
+
+
+def test_a_container_of_another_name_on_this_machine_is_here(path, quick, monkeypatch):
+    with hold(path, pytest.fail, nothing):
+        monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+        with pytest.raises(LockHeld), hold(path, pytest.fail, nothing):
+            pass
+
+
+def test_a_process_of_this_name_on_another_machine_is_elsewhere(path, quick):
+    said: list[str] = []
+    with hold(path, pytest.fail, nothing):
+        words = lock_file.this_process()
+        path.write_text(f"{words}\n2cb2b1cf-0a5d-4b6e-9d0e-6a3f5a1c7e11\n")
+        with pytest.raises(LockHeld) as held, hold(path, said.append, nothing):
+            pass
+    assert str(held.value) == words
+    assert said == [f"waiting 0.6 s at most for {words}, which uses {path.parent}"]
+
+
+@pytest.mark.parametrize(
+    ("module", "call"), [(os, "open"), (fcntl, "flock"), (os, "fstat"), (os, "stat")]
+)
+def test_a_file_that_a_host_of_nfs_has_removed_is_opened_again(
+    path, quick, monkeypatch, module, call
+):
+    does, stale = getattr(module, call), [OSError(errno.ESTALE, os.strerror(errno.ESTALE))]
+
+    def once_stale(*arguments, **settings):
+        if stale:
+            raise stale.pop()
+        return does(*arguments, **settings)
+
+    monkeypatch.setattr(module, call, once_stale)
+    with hold(path, pytest.fail, nothing) as is_ours:
+        assert not stale
+        assert is_ours()
+        stale.append(OSError(errno.ESTALE, "Stale file handle"))
+        if module is os and call != "open":
+            assert not is_ours()
+        stale.clear()
 
 
 def test_an_owner_whose_file_was_removed_or_replaced_is_told(path):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import schema
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError
 from cifar10.input.pipeline import (
@@ -194,6 +195,22 @@ def test_other_forms_of_cifar10_are_refused_with_the_command_that_makes_records_
         f"no records in {given}; `python -m data_prep --source {given}{source} --out {made}` makes "
         "them" + (f"; then give --data-dir {made}" if out is None else "")
     )
+
+
+def test_the_command_that_makes_records_has_folders_as_a_shell_reads_them(tmp_path):
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    archive = folder / "cifar-10-python.tar.gz"
+    archive.touch()
+    assert refusal(archive) == (
+        f"no records in {archive}; `python -m data_prep --source '{archive}' --out '{folder}'` "
+        f"makes them; then give --data-dir '{folder}'"
+    )
+
+
+@pytest.mark.parametrize("name", ["train-00000-of-00000", "train-00002-of-00002.tfrecord"])
+def test_a_number_that_no_shard_has_is_no_name_of_records(name):
+    assert schema.parse_record_name(name) is None
 
 
 def test_a_missing_folder_is_refused_with_the_command_that_makes_it(tmp_path):

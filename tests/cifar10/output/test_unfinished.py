@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UnreadableError
 from cifar10.output.unfinished import remove_unfinished
@@ -39,6 +40,14 @@ def test_half_written_files_are_removed(tmp_path: Path) -> None:
 def test_a_folder_without_checkpoints_stays_as_it_is(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         remove_unfinished(str(folder), str(folder))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_renamed_meanwhile_is_passed_over(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "b.0123abcd.part").touch()
+    names = ["a.0123abcd.part", "b.0123abcd.part"]
+    monkeypatch.setattr(tf.io.gfile, "listdir", lambda folder: names)
+    remove_unfinished(str(tmp_path), str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
