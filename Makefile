@@ -26,7 +26,7 @@ PLATFORM ?= $(shell uname -s)-$(shell uname -m)
 COVERED := $(filter %.txt $(MACHINES:%=Linux-%),$(REQUIREMENTS) $(PLATFORM))
 
 help:
-	@echo 'make demo         train a small network end to end: about 3 minutes, set-up included'
+	@echo 'make demo         train a small network end to end: 3 minutes with set-up (Zen 3)'
 	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.lock: for NVIDIA GPUs'
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'

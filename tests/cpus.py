@@ -46,7 +46,18 @@ def main() -> int:
             continue
         begun = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-k", _PICKED, *_TESTS, *sys.argv[1:]],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-m",
+                "not system",
+                "-q",
+                "-k",
+                _PICKED,
+                *_TESTS,
+                *sys.argv[1:],
+            ],
             cwd=ROOT,
             env={**os.environ, LIMIT: limit, "TF_ENABLE_ONEDNN_OPTS": onednn},
             stdout=subprocess.PIPE,

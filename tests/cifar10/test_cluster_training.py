@@ -13,6 +13,8 @@ from testbeds.processes import ClusterOfProcesses, cluster, tasks_started_by
 from tests.cifar10 import program
 from tests.documents import check_fields
 
+pytestmark = pytest.mark.system
+
 # Of 180 training images; a step takes milliseconds.
 SETTINGS = (
     "--model=mlp",

@@ -18,6 +18,7 @@ from tests.cifar10.forks import Forks
 pytestmark = pytest.mark.timeout(600)  # The whole runs come one after the other.
 
 ROWS = [*pixels.ROWS, *graphs.ROWS, *training.ROWS, *clusters.ROWS]
+_BUILD_NETWORKS = [*graphs.ROWS, *training.ROWS]  # slow
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,13 @@ def test_every_setting_has_a_row_and_every_row_a_setting():
     assert {row.setting for row in [*ROWS, *runs.ROWS]} == settings
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=str(row), marks=[pytest.mark.system] * (row in _BUILD_NETWORKS))
+        for row in ROWS
+    ],
+)
 def test_a_setting_changes_what_its_row_says(row: Row, places, request):
     if row.fixture:
         request.getfixturevalue(row.fixture)

@@ -106,6 +106,7 @@ def test_replicas_together_see_exactly_what_one_process_with_the_joint_batch_see
     np.testing.assert_array_equal(labels.reshape(270), joint_labels)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("flip", ["random", "alternating"])
 def test_a_picture_is_the_same_in_batches_of_any_size_and_on_any_replica(prepared_data, flip):
     records = open_records(str(prepared_data))
@@ -137,6 +138,7 @@ def test_the_start_may_be_a_tensor(records):
     assert take_numbers(records, 3, start=start) == take_numbers(records, 3, start=112)
 
 
+@pytest.mark.system
 def test_a_start_that_a_checkpoint_holds_is_read_when_the_input_begins(records):
     expected = take_numbers(records, 2, start=64)
     with tf.Graph().as_default(), tf.Session() as session:
@@ -182,6 +184,7 @@ def test_no_epoch_and_no_seed_repeats_another():
     assert len(orders) == 4
 
 
+@pytest.mark.system
 def test_positions_are_shuffled_without_preference():
     # Where image 0 goes in 1,000 epochs of 10: 100 times to each place, give or take 4 sigma.
     indices = np.array(shuffled_indices(tf.constant(0, tf.int64), 10_000, 10, seed=1))
@@ -197,6 +200,7 @@ def test_positions_far_into_a_run_are_in_range():
     assert len(set(far)) == 1000
 
 
+@pytest.mark.system
 def test_distortion_changes_pixels_not_labels_or_order(records):
     plain, labels = take(records, 2)
     distorted, same_labels = take(records, 2, distort=True)

@@ -148,6 +148,7 @@ def test_low_precision_is_for_activations_alone(model, dtype):
 
 
 # Bits of a float32 that these types have not: 16 of bfloat16's, 13 of float16's 23 of the mantissa.
+@pytest.mark.system
 @pytest.mark.parametrize(("dtype", "missing"), [(tf.bfloat16, 2**16 - 1), (tf.float16, 2**13 - 1)])
 def test_logits_are_not_rounded_to_the_type_of_the_activations(dtype, missing):
     random = np.random.default_rng(0)

@@ -359,6 +359,7 @@ def of_one_thread(compiled_kernels: None, tmp_path_factory, forks: Forks):
     return outputs_of_a_process(forks, tmp_path_factory.mktemp("one") / "found.npz", 1)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("threads", "isa"), [(4, ""), (1, "avx2")])
 def test_threads_and_instruction_sets_change_nothing_but_rounding(
     of_one_thread, tmp_path, forks, threads, isa
@@ -402,6 +403,7 @@ with tf.Session(config=config) as session:
 """
 
 
+@pytest.mark.system
 def test_threads_have_sums_of_their_own_for_64_tiles_and_in_256_megabytes(
     compiled, forks, tmp_path
 ):

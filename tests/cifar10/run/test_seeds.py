@@ -18,6 +18,8 @@ from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 from tests.documents import check_fields
 
+pytestmark = pytest.mark.system
+
 SMALL = ("--model=mlp", "--train-batch-size=16", "--train-steps=6", "--warmup-epochs=0")
 
 

@@ -103,6 +103,7 @@ def test_synchronous_replicas_train_what_one_process_trains_with_the_joint_batch
     assert steps.largest_difference(together, alone) < 1e-5
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("_prompt_sessions")
 def test_asynchronous_replicas_share_weights_and_counters_and_end_together(target) -> None:
     config = TrainConfig(model="mlp", train_batch_size=HALF, learning_rate=0.01)

@@ -30,6 +30,8 @@ from tests.launch.launcher import (
     wait_for,
 )
 
+pytestmark = pytest.mark.system
+
 TWO = (*LOCAL, "--workers", "1")
 QUESTION = "[l]eave running, [s]top (saves first), [c]ontinue? "
 

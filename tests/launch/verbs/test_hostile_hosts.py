@@ -12,6 +12,8 @@ import pytest
 from launch.agent import host_facts
 from tests.launch.launcher import ROOT, Launcher, interrupt, wait_for
 
+pytestmark = pytest.mark.system
+
 _GREETING = 'printf "launch-agent 1\\n"; printf \'{"event":"hello"}\\n\'; '
 _QUESTIONS = {"python": "python3", "code": ["main.py"], "data": None, "ports": [], "engine": None}
 _MEGABYTES = 100  # that a launcher may need; about 30 are its modules

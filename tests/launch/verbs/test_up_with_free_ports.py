@@ -11,6 +11,8 @@ import pytest
 
 from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left
 
+pytestmark = pytest.mark.system
+
 TWO = (*LOCAL, "--workers", "1")
 
 # Makes the first attempts of a worker fail: another process, which is no part of the run, listens
