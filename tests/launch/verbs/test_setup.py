@@ -371,6 +371,21 @@ def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) 
     assert sorted(code_files(here, "requirements.lock")) == CODE
 
 
+@pytest.mark.parametrize("name", ["built", "__pycache__", ".cache"])
+def test_where_a_checkout_lies_does_not_matter(name: str, here: Path, tmp_path: Path) -> None:
+    moved = tmp_path / name / "here"
+    shutil.copytree(here, moved)
+    assert sorted(code_files(moved, "requirements.lock")) == CODE
+
+
+def test_of_a_checkout_hidden_files_stay_here_unless_they_are_named(here: Path) -> None:
+    (here / "cifar10" / ".env").touch()
+    (here / "cifar10" / ".idea").mkdir()
+    (here / "cifar10" / ".idea" / "a.py").touch()
+    (here / ".mine.txt").touch()
+    assert sorted(code_files(here, ".mine.txt")) == [".mine.txt", *CODE]
+
+
 def test_check_compares_all_files_that_a_task_imports(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("node1", "node2")]
     for folder in folders:
