@@ -113,7 +113,7 @@ class Preparations:
             raise failed(str(error)) from None
         running.append(process)
         try:
-            _write(process, _source(self.order(host)))
+            _write(process, _source({**self.order(host), "code": len(self.files.code)}))
             for text in _lines(process):
                 kind, _, words_of = text.removeprefix(MARK).partition(" ")
                 if not text.startswith(MARK):

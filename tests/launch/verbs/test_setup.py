@@ -20,7 +20,7 @@ from typing import Any, Optional
 
 import pytest
 
-from launch.agent.host_setup import LOCK_NAME
+from launch.agent.host_setup import _PART, LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
@@ -142,7 +142,8 @@ def test_code_that_differs_is_mended_and_python_files_that_are_not_here_go(
     there = tmp_path / "there"
     (there / "cifar10").mkdir(parents=True)
     (there / "cifar10" / "model.py").write_text("old")
-    for name in ("cifar10/gone.py", "cifar10/half.py.part", "cifar10/built.so", "mine.py"):
+    half = f"cifar10/half.py.5{_PART}"
+    for name in ("cifar10/gone.py", half, "cifar10/built.so", "mine.py"):
         (there / name).touch()
     Run(host(there), here, folder=".", records=None).go()
     assert sorted(state(there)) == sorted([*CODE, "cifar10/built.so", "mine.py"])
@@ -267,7 +268,7 @@ def test_the_end_of_the_launcher_ends_what_runs_on_the_host(here: Path, tmp_path
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
-        preparing._write(process, preparing._source(order(there, python=str(slow))))
+        preparing._write(process, preparing._source(order(there, python=str(slow), code=0)))
         archive = io.BytesIO()
         tarfile.open(fileobj=archive, mode="w|").close()
         preparing._write(process, archive.getvalue())
@@ -328,7 +329,7 @@ def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
     place = tmp_path / folder
     (place / LOCK_NAME).mkdir(parents=True)
     lines = Run(host(tmp_path / "there"), here).go()
-    assert lines[0].startswith(f"connection: no lock in {place} (Is a directory): hosts that share")
+    assert lines[0].startswith(f"connection: no lock in {place} (Is a directory); if hosts share")
     assert lines[1:3] == ["code: 4 files copied", "records: 2 files copied"]
 
 
