@@ -60,26 +60,24 @@ def _age(folder: RunFolder) -> float:
 def _rest_of(folder: RunFolder) -> Record:
     """Returns what can be known of run.json: parts of its text, and the hosts in other files."""
     text = (folder.path / "run.json").read_bytes().decode(errors="replace")
-    rows = saved_rows(folder.status().get("tasks", []))
-    said = [*(row.host for row in rows), *(one.host for one in events.newest_first(folder))]
     backend = re.search(r'"backend":\s*"(\w+)"', text)
-    written = _HOST.findall(text)
-    names = {name for name in (*said, *(host[0] for host in written)) if name}
-    if backend and backend[1] == "local":
-        names.add("localhost")
-    is_here = all(map(is_this_machine, names))
     engine = re.search(r'"engine":\s*"([^"\\]+)"', text)
+    found = backend[1] if backend else None
+    rows = saved_rows(folder.status().get("tasks", []))
+    said = {*(row.host for row in rows), *(one.host for one in events.newest_first(folder))}
+    said |= {"localhost"} if found == "local" else set()
+    known = [*((name, "", "") for name in said if name), *_HOST.findall(text)]
+    is_here = all(is_this_machine(name) for name, _, _ in known)
     python = sys.executable if is_here else "python3"
-    hosts: dict[str, Record] = {
-        name: {"name": name, "user": None, "agent_python": python} for name in names
+    hosts = {
+        name: {"name": name, "user": user or None, "agent_python": given or python}
+        for name, user, given in known
     }
-    for name, user, python in written:
-        hosts[name] = {"name": name, "user": user or None, "agent_python": python}
-    found = backend[1] if backend else ("local" if is_here else "ssh") if names else None
-    unsaid = "docker" if found == "docker" else None
+    if hosts and found is None:
+        found = "local" if is_here else "ssh"
     return {
         "run": folder.run_id,
         "backend": found,
         "hosts": list(hosts.values()),
-        "engine": engine[1] if engine else unsaid,
+        "engine": engine[1] if engine else "docker" if found == "docker" else None,
     }
