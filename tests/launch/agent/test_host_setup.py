@@ -90,6 +90,20 @@ def test_of_an_archive_that_ends_early_nothing_is_removed(
     assert found == [f"{name}.py" for name in names]
 
 
+def test_a_standard_output_without_umlauts_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(order: Any) -> None:
+        raise Failed("\N{LATIN SMALL LETTER U WITH DIAERESIS}")
+
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(host_setup, "prepare", prepare)
+    monkeypatch.setattr(os, "setsid", lambda: None)
+    monkeypatch.setattr(host_setup, "_beat", lambda: None)
+    host_setup.main({})
+    output.seek(0)
+    assert output.read() == "\ncifar10-setup failed ?\n"
+
+
 def test_records_that_end_early_remove_no_other_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

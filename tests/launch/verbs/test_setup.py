@@ -74,6 +74,7 @@ def write_records(folder: Path, content: bytes) -> None:
 
 
 CODE = ["cifar10/model.py", "cifar10/run.sh", "cifar10_main.py", "requirements.lock"]
+OF_OTHERS = "cifar10/model.py.5.node7.part"  # of a host that may share the folder
 
 
 def host(there: Path, python: str = "python3", name: str = "node1") -> Host:
@@ -143,10 +144,10 @@ def test_code_that_differs_is_mended_and_python_files_that_are_not_here_go(
     (there / "cifar10").mkdir(parents=True)
     (there / "cifar10" / "model.py").write_text("old")
     half = f"cifar10/half.py.5{_PART}"
-    for name in ("cifar10/gone.py", half, "cifar10/built.so", "mine.py"):
+    for name in ("cifar10/gone.py", half, "cifar10/built.so", OF_OTHERS, "mine.py"):
         (there / name).touch()
     Run(host(there), here, folder=".", records=None).go()
-    assert sorted(state(there)) == sorted([*CODE, "cifar10/built.so", "mine.py"])
+    assert sorted(state(there)) == sorted([*CODE, "cifar10/built.so", OF_OTHERS, "mine.py"])
     assert (there / "cifar10" / "model.py").read_text() == "x = 1\n"
 
 
