@@ -111,10 +111,9 @@ def _download(archive: Archive, url: str, file: BinaryIO, timeout_secs: float) -
             reason = str(getattr(error, "reason", error)) or type(error).__name__
         size = file.seek(0, os.SEEK_END)
         if size <= most:
-            raise DownloadError(
-                f"{url}: {reason}; {size:,} of {archive.bytes:,} bytes are kept: run again to "
-                "resume, or try another --url"
-            )
+            kept = f"{size:,} of {archive.bytes:,} bytes are kept: run again to resume"
+            way = kept if size else "run again to start from the first byte"
+            raise DownloadError(f"{url}: {reason}; {way}, or try another --url")
         most = size
 
 

@@ -21,6 +21,7 @@ MAX_RECORD_BYTES = 1 << 20
 # Number of damaged records after which the reader gives up on a file.
 MAX_DAMAGES = 20
 
+_UNREADABLE = (EOFError, zlib.error, gzip.BadGzipFile)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _Value = Union[int, bytes]
 
@@ -76,7 +77,7 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
             where = f"{path}: record {result.records} (byte {result.bytes})"
             try:
                 frame = _frame(file)
-            except (RecordError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            except (RecordError, *_UNREADABLE) as error:
                 result.damages.append(f"{where}: {error}; what follows cannot be read")
                 break
             if not frame:
@@ -99,7 +100,7 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
             for part in frame:
                 digest.update(part)
                 result.bytes += len(part)
-        if len(result.damages) == MAX_DAMAGES and file.read(1):
+        if len(result.damages) == MAX_DAMAGES and _has_more(file):
             result.damages.append(
                 f"{path}: gave up after {MAX_DAMAGES} damaged records; the rest was neither read "
                 "nor counted"
@@ -115,6 +116,13 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
 
 def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
+
+
+def _has_more(file: BinaryIO) -> bool:
+    try:
+        return bool(file.read(1))
+    except _UNREADABLE:
+        return True
 
 
 def _frame(file: BinaryIO) -> Optional[tuple[bytes, bytes, bytes]]:

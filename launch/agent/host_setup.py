@@ -1,14 +1,16 @@
 """Prepares a host for training: the program that `setup` and `sync: true` run there, by itself.
 
 The launcher sends this source, then, once it is asked to, one tar archive with `code/` and perhaps
-`records/`; standard input then stays open. Everything ends with standard input: no process is left
-on a host whose launcher has gone. Lines to the launcher begin with a mark, since a login shell and
-the programs that run here print other lines.
+`records/`; standard input then stays open. Everything ends with standard input. A connection that
+is lost without its end, as when the launcher's machine loses power, leaves the processes to go on
+until sshd here gives it up. Lines to the launcher begin with a mark, since a login shell and the
+programs that run here print other lines.
 """
 
 import contextlib
 import fcntl
 import hashlib
+import io
 import os
 import platform
 import select
@@ -21,16 +23,18 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Optional
+from typing import IO, Any, Optional
 
 MARK = "cifar10-setup "
 LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
+_PART = f".{socket.gethostname()}.part"  # ends the names of this host's files that are not whole
 _INCOMPLETE = "INCOMPLETE"  # in a folder of records that no reader is to take for a complete one
 _BEAT_SECS = 5.0
 _PYTHONS = ("python3.11", "python3.10", "python3.9", "python3", "python")
 _FITS = "import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))"
 _COVERED = {"requirements.lock": ("x86_64", "aarch64"), "requirements-gpu.lock": ("x86_64",)}
 _VENV_BYTES = 3 << 30
+_LAST_LINES = 8  # of pip; it goes on after errors in earlier ones
 _NO_NETWORK = (
     "name resolution", "Failed to establish a new connection", "Network is unreachable",
     "timed out", "Connection refused", "ProxyError", "from versions: none",
@@ -56,9 +60,10 @@ def prepare(order: dict[str, Any]) -> None:
     """Copies the code, makes the venv, compiles the kernels, and copies or makes the records.
 
     Args:
-      order: `workdir`; `packages`, whose Python files that are not in the archive are removed;
-        `requirements` and `venv`, which is None for none to make; `python`, or None where nothing
-        trains; `folder`, `records` (name -> SHA-256) or None, and `source` or None.
+      order: `workdir`; `code`, the number of its files in the archive; `packages`, whose Python
+        files that are not in the archive are removed; `requirements` and `venv`, which is None for
+        none to make; `python`, or None where nothing trains; `folder`, `records` (name -> SHA-256)
+        or None, and `source` or None.
 
     Raises:
       Failed: a step cannot be done.
@@ -116,13 +121,14 @@ def _locked(folder: str) -> Iterator[None]:
             is_told = True
             if select.select([0], [], [], 1)[0]:  # The launcher sends nothing yet: it has gone.
                 os._exit(1)
-        os.ftruncate(file, 0)
-        os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        with contextlib.suppress(OSError):  # It is locked, even if the disk is full.
+            os.ftruncate(file, 0)
+            os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
     except OSError as error:
         tell(
             "say",
-            f"no lock in {folder} ({error.strerror}): hosts that share this folder must be "
-            "prepared one after the other",
+            f"no lock in {folder} ({error.strerror}); if hosts share this folder, prepare them one "
+            "at a time: --hosts NAME",
         )
     try:
         yield
@@ -140,7 +146,7 @@ def _try_to_lock(file: int) -> bool:
 
 
 def _receive(order: dict[str, Any], folder: str, wants_records: bool) -> None:
-    """Asks for the archive and unpacks it; each file replaces the old one when it is whole."""
+    """Asks for the archive and unpacks it; then removes what was not in it."""
     mark = os.path.join(folder, _INCOMPLETE)
     names: set[str] = set()
     if wants_records:
@@ -151,29 +157,27 @@ def _receive(order: dict[str, Any], folder: str, wants_records: bool) -> None:
         for member in archive:
             kind, _, name = member.name.partition("/")
             path = os.path.join(folder if kind == "records" else ".", name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            part, source = f"{path}.part", archive.extractfile(member)
+            source = archive.extractfile(member)
             assert source is not None
-            with source, open(part, "wb") as file:
-                shutil.copyfileobj(source, file, 1 << 20)
-            os.chmod(part, member.mode)
-            os.utime(part, (member.mtime, member.mtime))
-            os.replace(part, path)
+            with source:
+                _put(source, path, member.mode)
             names.add(member.name)
+    # To tarfile, an archive that is cut off between two files is a whole one.
+    if len(names) < order["code"] + (len(order["records"]) if wants_records else 0):
+        raise Failed("the archive ended early; nothing was removed")
     for package in order["packages"]:
         for parent, _, files in os.walk(package):
             for path in (os.path.join(parent, name) for name in files):
-                if path.endswith((".py", ".part")) and f"code/{path}" not in names:
-                    os.unlink(path)
-    copied = sum(name.startswith("code/") for name in names)
-    tell("say", f"{copied} files copied")
+                if path.endswith((".py", _PART)) and f"code/{path}" not in names:
+                    _remove(path)
+    tell("say", f"{order['code']} files copied")
     if order["records"] is None:
         return
     tell("step", "records")
     if wants_records:
         for name in _others(folder, order["records"]):
-            os.unlink(os.path.join(folder, name))
-        os.unlink(mark)
+            _remove(os.path.join(folder, name))
+        _remove(mark)
         if not _has_records(folder, order["records"]):
             with open(mark, "wb"):
                 pass
@@ -182,6 +186,26 @@ def _receive(order: dict[str, Any], folder: str, wants_records: bool) -> None:
                 "or are damaged there (python -m data_prep verify DIR)"
             )
     tell("say", f"{len(order['records'])} files copied" if wants_records else "are there")
+
+
+def _put(source: IO[bytes], path: str, mode: int) -> None:
+    """Replaces a file once the new one is whole; one with the same content keeps its time."""
+    part = f"{path}.{os.getpid()}{_PART}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        with open(part, "wb") as file:
+            shutil.copyfileobj(source, file, 1 << 20)
+        if _digest(part) != _digest(path):
+            os.replace(part, path)
+        with contextlib.suppress(PermissionError):  # It may have been there, and be another user's.
+            os.chmod(path, mode)
+    finally:
+        _remove(part)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # A host that shares the folder may do so, too.
+        os.unlink(path)
 
 
 def _has_records(folder: str, records: Optional[dict[str, str]]) -> bool:
@@ -198,14 +222,17 @@ def _others(folder: str, records: dict[str, str]) -> list[str]:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
-    return [name for name in names if name.endswith(".tfrecords") and name not in records]
+    return [name for name in names if name.endswith((".tfrecords", _PART)) and name not in records]
 
 
-def _digest(path: str) -> str:
+def _digest(path: str) -> Optional[str]:
     digest = hashlib.sha256()
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        for data in iter(lambda: file.read(1 << 20), b""):
-            digest.update(data)
+    try:
+        with open(path, "rb") as file:
+            for data in iter(lambda: file.read(1 << 20), b""):
+                digest.update(data)
+    except OSError:
+        return None
     return digest.hexdigest()
 
 
@@ -296,7 +323,8 @@ def _run(words: Sequence[str], name: str) -> list[str]:
 
 
 def _why(name: str, code: int, lines: Sequence[str]) -> str:
-    if name == "pip" and any(words in line for line in lines for words in _NO_NETWORK):
+    last = "".join(lines[-_LAST_LINES:])
+    if name == "pip" and any(words in last for words in _NO_NETWORK):
         return (
             "pip finds no package index from there; give the host a way to one (its "
             "~/.config/pip/pip.conf), or a folder of wheels"
@@ -319,6 +347,8 @@ def _beat() -> None:
 
 def main(order: dict[str, Any]) -> None:
     """Prepares this host, and tells the launcher how it went."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # What programs print may be in any encoding.
     with contextlib.suppress(OSError):  # It leads a session already.
         os.setsid()
     threading.Thread(target=_beat, daemon=True).start()
@@ -327,5 +357,7 @@ def main(order: dict[str, Any]) -> None:
         tell("done")
     except Failed as failed:
         tell("failed", str(failed))
+    except tarfile.TarError as error:
+        tell("failed", f"the archive ended early, or is damaged: {error}")
     except OSError as error:
         tell("failed", f"{error.filename or 'the copy'}: {error.strerror or error}")

@@ -113,7 +113,7 @@ class Preparations:
             raise failed(str(error)) from None
         running.append(process)
         try:
-            _write(process, _source(self.order(host)))
+            _write(process, _source({**self.order(host), "code": len(self.files.code)}))
             for text in _lines(process):
                 kind, _, words_of = text.removeprefix(MARK).partition(" ")
                 if not text.startswith(MARK):
@@ -190,9 +190,16 @@ def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path
         )
     parts = [root / part for part in (*CODE, "launch", "Makefile", "pyproject.toml")]
     parts += [*root.glob("requirements*"), *([root / requirements] if requirements else [])]
-    paths = [path for part in parts for path in ([part] if part.is_file() else part.rglob("*"))]
-    found = {str(path.relative_to(root)): path for path in paths if path.is_file()}
-    return {name: path for name, path in found.items() if not {*path.parts} & {*_NO_CODE}}
+    return {
+        str(path.relative_to(root)): path
+        for part in parts
+        for path in (part, *part.rglob("*"))
+        if path.is_file() and not any(map(_is_no_code, path.relative_to(part).parts))
+    }
+
+
+def _is_no_code(name: str) -> bool:
+    return name in _NO_CODE or name.startswith(".")
 
 
 def records(folder: Path) -> dict[str, Path]:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import time
@@ -132,9 +133,17 @@ class RunFolder:
         if wrong:
             raise DamagedError(
                 f"{path} is damaged ({wrong}); to end what the run may have left, and to remove "
-                f"its folder: {started_as(LAUNCH)} clean --run {self.run_id}"
+                f"its folder: {started_as(LAUNCH)} clean {self.flags()}"
             )
         return dict(found)
+
+    def flags(self) -> str:
+        """Returns the flags with which a verb finds this run."""
+        parent = self.path.parent
+        with contextlib.suppress(LaunchError):
+            if parent == state_dir():
+                return f"--run {self.run_id}"
+        return f"--run {self.run_id} --state-dir {shlex.quote(str(parent))}"
 
     def add(self, **facts: Any) -> None:
         """Adds entries to run.json, for `clean`; HostError if it cannot be read or written."""

@@ -54,7 +54,7 @@ def _attach(options: argparse.Namespace) -> int:
             time.sleep(LOOK_SECS if launched else ASK_SECS)
     except KeyboardInterrupt:
         view.close()
-        ways_back(folder, options.state_dir)
+        ways_back(folder)
         return 128 + signal.SIGINT
     finally:
         view.end()

@@ -20,32 +20,31 @@ _HOST = re.compile(
 )
 
 
-def clean_damaged(folder: RunFolder, error: DamagedError, *, is_named: bool) -> None:
+def clean_damaged(folder: RunFolder, error: DamagedError) -> None:
     """Ends what is left of the run, and removes its folder.
 
     Args:
       folder: the run's folder.
       error: what is damaged.
-      is_named: whether the user has named the run; else it is only named if it may still go on.
 
     Raises:
       LaunchError: it may be running.
       HostError: a host could not be reached, or only run.json could say where the run's job is.
     """
-    if not is_named and folder.end() is None:
-        raise error
     if folder.end() is None and _age(folder) < _ALIVE_SECS:
         raise LaunchError(
             f"its run.json is damaged, and its launcher has written status.json {_age(folder):.0f} "
             f"s ago: end that process, or try again {_ALIVE_SECS:g} s after its end"
         )
     record = _rest_of(folder)
-    if record["backend"] not in _FOUND_BY_ID:
+    backend = record["backend"]
+    if backend not in _FOUND_BY_ID or not (record["hosts"] or backend == "slurm"):
+        name = backend or "its backend, which is not known,"
         raise HostError(
-            f"{error}; but only that file says where {record['backend']} runs its job, whose name "
-            f"ends with {folder.run_id}: end it there, and remove {folder.path}"
+            f"{error}; but only that file says where {name} runs its job, whose name or "
+            f"LAUNCH_RUN_ID ends with {folder.run_id}: end it there, and remove {folder.path}"
         )
-    for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
+    for line in backend_named(backend).clean(record) or ["nothing was left"]:
         print(f"run {folder.run_id}: {plain(line)}")
     shutil.rmtree(folder.path)
     print(f"run {folder.run_id}: its run.json was damaged; its folder is removed")
@@ -61,23 +60,24 @@ def _age(folder: RunFolder) -> float:
 def _rest_of(folder: RunFolder) -> Record:
     """Returns what can be known of run.json: parts of its text, and the hosts in other files."""
     text = (folder.path / "run.json").read_bytes().decode(errors="replace")
-    rows = saved_rows(folder.status().get("tasks", []))
-    said = [*(row.host for row in rows), *(one.host for one in events.newest_first(folder))]
-    names = {name for name in said if name} or {"localhost"}
-    is_here = all(map(is_this_machine, names))
     backend = re.search(r'"backend":\s*"(\w+)"', text)
     engine = re.search(r'"engine":\s*"([^"\\]+)"', text)
+    found = backend[1] if backend else None
+    rows = saved_rows(folder.status().get("tasks", []))
+    said = {*(row.host for row in rows), *(one.host for one in events.newest_first(folder))}
+    said |= {"localhost"} if found == "local" else set()
+    known = [*((name, "", "") for name in said if name), *_HOST.findall(text)]
+    is_here = all(is_this_machine(name) for name, _, _ in known)
     python = sys.executable if is_here else "python3"
-    hosts: dict[str, Record] = {
-        name: {"name": name, "user": None, "agent_python": python} for name in names
+    hosts = {
+        name: {"name": name, "user": user or None, "agent_python": given or python}
+        for name, user, given in known
     }
-    for name, user, python in _HOST.findall(text):
-        hosts[name] = {"name": name, "user": user or None, "agent_python": python}
-    found = backend[1] if backend else "local" if is_here else "ssh"
-    unsaid = "docker" if found == "docker" else None
+    if hosts and found is None:
+        found = "local" if is_here else "ssh"
     return {
         "run": folder.run_id,
         "backend": found,
         "hosts": list(hosts.values()),
-        "engine": engine[1] if engine else unsaid,
+        "engine": engine[1] if engine else "docker" if found == "docker" else None,
     }

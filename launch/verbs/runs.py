@@ -123,7 +123,9 @@ def clean(options: argparse.Namespace) -> int:
                 try:
                     _clean(folder, is_named=bool(options.run))
                 except DamagedError as error:
-                    clean_damaged(folder, error, is_named=bool(options.run))
+                    if not options.run:
+                        raise
+                    clean_damaged(folder, error)
             except LaunchError as error:  # The other runs are still cleaned.
                 failures.append(f"run {folder.run_id}: {error}")
     except (KeyboardInterrupt, SystemExit):

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import shlex
 import signal
 from functools import partial
 from typing import Optional
@@ -56,14 +55,14 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         try:
             outcome = foreground.follow_start(background.start(run, folder), folder, has_started)
         except foreground.NotSeen:
-            ways_back(folder, options.state_dir)
+            ways_back(folder)
             raise
     elif foreground.can_ask():
         outcome = foreground.follow(background.start(run, folder), folder, live=live)
     else:
         outcome = _run_here(run, live=live)
     if outcome is None:
-        ways_back(folder, options.state_dir)
+        ways_back(folder)
         return 0 if options.detach else 128 + signal.SIGINT
     show_end(outcome)
     return outcome.exit_code
@@ -117,10 +116,9 @@ def _has_started(folder: RunFolder, *, is_agents: bool) -> bool:
     )
 
 
-def ways_back(folder: RunFolder, given: Optional[str]) -> None:
+def ways_back(folder: RunFolder) -> None:
     """Prints how to see and end a run that goes on."""
-    place = f" --state-dir {shlex.quote(given)}" if given else ""
-    words = f"--run {folder.run_id}{place}"
+    words = folder.flags()
     _say(
         "the run goes on without this terminal:",
         f"  {started_as(LAUNCH)} attach {words}   shows it again",

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 
+from cifar10_program.streams import complain
 from launch.backends.ssh.transport import TRANSPORT
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
 from launch.connect.preparing import Files, Preparations, code_files, order
 from launch.errors import HostError, below_each_other
+from launch.screen.plain import plain
 from launch.supervise.run_loop import stop_signals
 
 
 def sync_code(hosts: Sequence[Host]) -> None:
     """Makes the code in each host's working directory the same as in this checkout.
 
-    Signals that ask for the end stop the copies, and raise SystemExit (128 + n).
+    What a host waits for is shown. Signals that ask for the end stop the copies, and raise
+    SystemExit (128 + n).
 
     Raises:
       LaunchError: there is no checkout to copy.
@@ -21,8 +24,13 @@ def sync_code(hosts: Sequence[Host]) -> None:
     """
     files = Files(code_files(ROOT))
     with stop_signals() as stops:
-        failed = Preparations(TRANSPORT, files, order, lambda name, words: None).run(hosts, stops)
+        failed = Preparations(TRANSPORT, files, order, _say).run(hosts, stops)
     if stops:
         raise SystemExit(128 + stops[0])
     if failed:
         raise HostError(below_each_other(failed.values()))
+
+
+def _say(name: str, words: str) -> None:
+    if not words.endswith(" files copied"):
+        complain(f"{name}: {plain(words)}")

@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import pytest
 
 from data_prep import cli
 from data_prep.folder import publish
-from data_prep.tfrecord import write
+from data_prep.tfrecord import read, write
 from tests.data_prep import made
 
 RECORD = 3126
@@ -324,3 +325,19 @@ def test_verify_says_that_it_gives_up_on_a_file(
     assert given_up in output
     os.truncate(path, 20 * RECORD)
     assert given_up not in _verify(out, capsys)
+
+
+@pytest.mark.parametrize("change", ["cut", "wrong CRC"])
+def test_what_cannot_be_unpacked_after_the_last_damage_that_counts_is_no_error(
+    change: str, out: Path, tmp_path: Path
+) -> None:
+    path = out / "train.tfrecords"
+    for record in range(20):
+        _flip(path, record * RECORD + 500)
+    packed = bytearray(gzip.compress(path.read_bytes()[: 20 * RECORD]))
+    packed[-8] ^= 1
+    path = tmp_path / "train.tfrecords.gz"
+    path.write_bytes(packed[:-8] if change == "cut" else packed)
+    damages = read.scan(path).damages
+    assert len(damages) == 21
+    assert damages[-1].startswith(f"{path}: gave up after 20 damaged records")

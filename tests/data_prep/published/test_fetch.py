@@ -200,9 +200,13 @@ def test_a_killed_download_goes_on_where_it_stopped(server: Server, tmp_path: Pa
         ),
         (b"\0" * 9, honest, "serves another file: SHA-256 must be .*; run again to start from the"),
         (b"\0" * 2_000_000, honest, "serves another file"),
-        (b"\0" * 9, status(416), "answers 416 Requested Range Not Satisfiable; 0 of 1,000,000 byt"),
+        (
+            b"\0" * 9,
+            status(416),
+            "answers 416 Requested Range Not Satisfiable; run again to start f",
+        ),
         (b"\0" * 9, status(503), "answers 503 Service Unavailable; 9 of 1,000,000 bytes are kept"),
-        (b"", status(404), "answers 404 Not Found; .*: run again to resume, or try another --url"),
+        (b"", status(404), "answers 404 Not Found; run again to start .*, or try another --url"),
         (b"", login_page, "the server ended the file early; 52 of 1,000,000 bytes are kept"),
         (b"", status(302, Location="/again"), "302 The HTTP server returned a redirect error"),
     ],
@@ -216,7 +220,7 @@ def test_what_is_not_the_file_is_refused_and_the_next_run_starts_well(
         _fetch(server, tmp_path)
     assert not (tmp_path / "cifar-10-python.tar.gz").exists()
     server.script = []
-    if "kept" not in reason or "0 of" in reason:
+    if "kept" not in reason:
         _assert_whole(_fetch(server, tmp_path))
 
 
@@ -225,7 +229,7 @@ def test_a_server_that_is_not_there_is_said(server: Server, tmp_path: Path) -> N
         unused.bind(("127.0.0.1", 0))
         mirror = f"http://127.0.0.1:{unused.getsockname()[1]}/"
         with pytest.raises(
-            DownloadError, match="Connection refused; 0 of 1,000,000 bytes are kept"
+            DownloadError, match="Connection refused; run again to start from the first byte"
         ):
             _fetch(server, tmp_path, mirror)
 

@@ -1,7 +1,11 @@
 """The program that prepares a host: what it decides by itself."""
 
+import io
 import os
+import sys
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,10 +40,106 @@ def test_a_python_that_fits_is_found() -> None:
             "~/.config/pip/pip.conf), or a folder of wheels",
         ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "pip ended with exit code 1"),
+        ("WARNING: Retrying: timed out\n" + "Collecting y\n" * 8, "pip ended with exit code 1"),
     ],
 )
 def test_what_pip_prints_is_explained(line: str, reason: str) -> None:
-    assert host_setup._why("pip", 1, ["Collecting x", line]) == reason
+    lines = ["Collecting x\n", *line.splitlines(keepends=True)]
+    assert host_setup._why("pip", 1, lines) == reason
+
+
+def receive(monkeypatch: pytest.MonkeyPatch, place: Path, data: bytes, **order: Any) -> None:
+    """Unpacks an archive, after whose bytes standard input ends, in a working directory."""
+    (place / "pack").mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    known = {"packages": ["pack"], "records": None, **order}
+    host_setup._receive(known, "data", known["records"] is not None)
+
+
+def archive(**content: str) -> bytes:
+    """Returns an archive of the files `pack/NAME.py`, each 1,024 bytes long with its header."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w|") as made:
+        for name, text in content.items():
+            info = tarfile.TarInfo(f"code/pack/{name}.py")
+            info.size = len(text)
+            made.addfile(info, io.BytesIO(text.encode()))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("end", [0, 300, 1024, 1300, 1536, 2048, 2500])
+def test_of_an_archive_that_ends_early_nothing_is_removed(
+    end: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("a", "b", "c", "old")
+    (tmp_path / "pack").mkdir()
+    for name in names:
+        (tmp_path / "pack" / f"{name}.py").touch()
+
+    def prepare(order: Any) -> None:
+        data = archive(a="x = 1", b="x = 2", c="x = 3")[:end]
+        receive(monkeypatch, tmp_path, data, code=3)
+
+    monkeypatch.setattr(host_setup, "prepare", prepare)
+    monkeypatch.setattr(os, "setsid", lambda: None)
+    monkeypatch.setattr(host_setup, "_beat", lambda: None)
+    host_setup.main({})
+    assert "failed the archive ended early" in capsys.readouterr().out
+    found = sorted(path.name for path in (tmp_path / "pack").iterdir())
+    assert found == [f"{name}.py" for name in names]
+
+
+def test_a_standard_output_without_umlauts_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(order: Any) -> None:
+        raise Failed("\N{LATIN SMALL LETTER U WITH DIAERESIS}")
+
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(host_setup, "prepare", prepare)
+    monkeypatch.setattr(os, "setsid", lambda: None)
+    monkeypatch.setattr(host_setup, "_beat", lambda: None)
+    host_setup.main({})
+    output.seek(0)
+    assert output.read() == "\ncifar10-setup failed ?\n"
+
+
+def test_records_that_end_early_remove_no_other_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "other.tfrecords").touch()
+    with pytest.raises(Failed, match="^the archive ended early; nothing was removed$"):
+        receive(monkeypatch, tmp_path, archive(a="x"), code=1, records={"train.tfrecords": "0"})
+    found = sorted(path.name for path in (tmp_path / "data").iterdir())
+    assert found == ["INCOMPLETE", "other.tfrecords"]
+
+
+def test_a_file_keeps_its_time_unless_its_content_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive(monkeypatch, tmp_path, archive(a="x = 1", b="x = 1", empty=""), code=3)
+    assert (tmp_path / "pack" / "empty.py").exists()  # though it is as empty as none
+    for name in ("a", "b"):
+        os.utime(tmp_path / "pack" / f"{name}.py", (5, 5))
+    receive(monkeypatch, tmp_path, archive(a="x = 1", b="x = 2"), code=2)
+    assert (tmp_path / "pack" / "a.py").stat().st_mtime == 5
+    # Not the launcher's time, which is 0 in this archive.
+    assert (tmp_path / "pack" / "b.py").stat().st_mtime > 5
+
+
+def test_a_lock_whose_owner_cannot_be_written_is_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(file: int, length: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "ftruncate", full)
+    with host_setup._locked(str(tmp_path)):
+        file = os.open(tmp_path / host_setup.LOCK_NAME, os.O_RDWR)
+        assert not host_setup._try_to_lock(file)
+        os.close(file)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_venv_is_fresh_while_its_lock_does_not_change(tmp_path: Path) -> None:

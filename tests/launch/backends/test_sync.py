@@ -24,6 +24,18 @@ def test_a_copy_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert str(failure.value) == words
 
 
+def test_a_host_that_waits_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ("say waits for process 5 on node7", "step code", "say 4 files copied", "done")
+    said = "\n".join(f"echo 'cifar10-setup {line}'" for line in lines)
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{said}\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    sync_code(from_hosts("node1").hosts)
+    assert capsys.readouterr().err == "node1: connection: waits for process 5 on node7\n"
+
+
 def test_a_signal_ends_the_copies_at_once(launcher: Launcher, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     (tmp_path / "bin").mkdir()

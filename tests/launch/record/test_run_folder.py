@@ -150,6 +150,17 @@ def test_a_task_without_a_host_is_damage_that_is_named(tmp_path: Path) -> None:
         run.record()
 
 
+def test_the_flags_of_a_run_name_its_folder_unless_it_is_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    usual = RunFolder(tmp_path / "cifar10-launch" / "x")
+    assert usual.flags() == "--run x"
+    assert (
+        RunFolder(tmp_path / "my runs" / "x").flags() == f"--run x --state-dir '{tmp_path}/my runs'"
+    )
+
+
 @pytest.mark.parametrize("status", ['{"exit_code": null, "tasks": []}', '{"tasks": 5}', "{", "5"])
 def test_a_run_has_ended_if_its_last_event_says_so(tmp_path: Path, status: str) -> None:
     run = RunFolder.create(tmp_path, JOB)

@@ -32,13 +32,20 @@ def output(capsys: pytest.CaptureFixture[str], parent: Path, *words: str) -> tup
     return code, captured.out + captured.err
 
 
-@pytest.mark.parametrize("text", ["", "KEPT", "[]", '{"backend": "local", "tasks": 5}'])
+@pytest.mark.parametrize("text", ["KEPT", '{"backend": "local", "tasks": 5}', "with a host"])
 def test_clean_ends_what_is_left_and_removes_the_folder(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = damaged(tmp_path, text)
+    folder = damaged(tmp_path, "" if text == "with a host" else text)
+    if text == "with a host":
+        events.add(folder, [events.event("starts", host="localhost")])
     left = subprocess.Popen(["sleep", "300"], env={**os.environ, "LAUNCH_RUN_ID": folder.run_id})
     code, said = output(capsys, tmp_path, "clean")
+    assert code == 1
+    assert said.startswith(f"error: run {folder.run_id}: {folder.path}/run.json is damaged")
+    assert left.poll() is None
+    assert (folder.path / "logs").exists()
+    code, said = output(capsys, tmp_path, "clean", "--run", folder.run_id)
     assert left.wait() == -15
     assert (code, said.splitlines()) == (
         0,
@@ -53,7 +60,7 @@ def test_clean_ends_what_is_left_and_removes_the_folder(
 def test_a_run_that_may_go_on_is_cleaned_only_by_its_name_and_once_its_launcher_is_silent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = damaged(tmp_path, "{", has_ended=False)
+    folder = damaged(tmp_path, '{"backend": "local"', has_ended=False)
     folder.write_status({"exit_code": None, "tasks": []})
     code, said = output(capsys, tmp_path, "clean")
     assert code == 1
@@ -66,13 +73,22 @@ def test_a_run_that_may_go_on_is_cleaned_only_by_its_name_and_once_its_launcher_
     assert not folder.path.exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "backend"),
+    [
+        ('{"backend": "kubernetes", "kub', "kubernetes"),
+        ('{"backend": "ssh", "hosts": [', "ssh"),
+        ("", "its backend, which is not known,"),
+        ("[]", "its backend, which is not known,"),
+    ],
+)
 def test_a_job_that_only_run_json_could_find_is_left_to_the_platforms_tools(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, text: str, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = damaged(tmp_path, '{"backend": "kubernetes", "kub')
+    folder = damaged(tmp_path, text)
     code, said = output(capsys, tmp_path, "clean", "--run", folder.run_id)
     assert code == 1
-    words = f"where kubernetes runs its job, whose name ends with {folder.run_id}: end it there"
+    words = f"where {backend} runs its job, whose name or LAUNCH_RUN_ID ends with {folder.run_id}: "
     assert words in said
     assert folder.path.exists()
 
@@ -87,4 +103,5 @@ def test_every_other_verb_answers_in_one_line_with_the_way_out(
     way_out = "to end what the run may have left, and to remove its folder: python -m launch clean"
     assert code == 1
     path = re.escape(str(folder.path))
-    assert re.fullmatch(rf"error: {path}/run.json is damaged \(.+\); {way_out} --run \S+\n", said)
+    flags = re.escape(f"--run {folder.run_id} --state-dir {tmp_path}")
+    assert re.fullmatch(rf"error: {path}/run.json is damaged \(.+\); {way_out} {flags}\n", said)

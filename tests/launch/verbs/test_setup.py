@@ -20,7 +20,7 @@ from typing import Any, Optional
 
 import pytest
 
-from launch.agent.host_setup import LOCK_NAME
+from launch.agent.host_setup import _PART, LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
@@ -74,6 +74,7 @@ def write_records(folder: Path, content: bytes) -> None:
 
 
 CODE = ["cifar10/model.py", "cifar10/run.sh", "cifar10_main.py", "requirements.lock"]
+OF_OTHERS = "cifar10/model.py.5.node7.part"  # of a host that may share the folder
 
 
 def host(there: Path, python: str = "python3", name: str = "node1") -> Host:
@@ -142,10 +143,11 @@ def test_code_that_differs_is_mended_and_python_files_that_are_not_here_go(
     there = tmp_path / "there"
     (there / "cifar10").mkdir(parents=True)
     (there / "cifar10" / "model.py").write_text("old")
-    for name in ("cifar10/gone.py", "cifar10/half.py.part", "cifar10/built.so", "mine.py"):
+    half = f"cifar10/half.py.5{_PART}"
+    for name in ("cifar10/gone.py", half, "cifar10/built.so", OF_OTHERS, "mine.py"):
         (there / name).touch()
     Run(host(there), here, folder=".", records=None).go()
-    assert sorted(state(there)) == sorted([*CODE, "cifar10/built.so", "mine.py"])
+    assert sorted(state(there)) == sorted([*CODE, "cifar10/built.so", OF_OTHERS, "mine.py"])
     assert (there / "cifar10" / "model.py").read_text() == "x = 1\n"
 
 
@@ -267,7 +269,7 @@ def test_the_end_of_the_launcher_ends_what_runs_on_the_host(here: Path, tmp_path
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
-        preparing._write(process, preparing._source(order(there, python=str(slow))))
+        preparing._write(process, preparing._source(order(there, python=str(slow), code=0)))
         archive = io.BytesIO()
         tarfile.open(fileobj=archive, mode="w|").close()
         preparing._write(process, archive.getvalue())
@@ -328,7 +330,7 @@ def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
     place = tmp_path / folder
     (place / LOCK_NAME).mkdir(parents=True)
     lines = Run(host(tmp_path / "there"), here).go()
-    assert lines[0].startswith(f"connection: no lock in {place} (Is a directory): hosts that share")
+    assert lines[0].startswith(f"connection: no lock in {place} (Is a directory); if hosts share")
     assert lines[1:3] == ["code: 4 files copied", "records: 2 files copied"]
 
 
@@ -369,6 +371,21 @@ def test_a_venv_is_made_in_the_working_directory_only(python: str, venv: Optiona
 
 def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) -> None:
     assert sorted(code_files(here, "requirements.lock")) == CODE
+
+
+@pytest.mark.parametrize("name", ["built", "__pycache__", ".cache"])
+def test_where_a_checkout_lies_does_not_matter(name: str, here: Path, tmp_path: Path) -> None:
+    moved = tmp_path / name / "here"
+    shutil.copytree(here, moved)
+    assert sorted(code_files(moved, "requirements.lock")) == CODE
+
+
+def test_of_a_checkout_hidden_files_stay_here_unless_they_are_named(here: Path) -> None:
+    (here / "cifar10" / ".env").touch()
+    (here / "cifar10" / ".idea").mkdir()
+    (here / "cifar10" / ".idea" / "a.py").touch()
+    (here / ".mine.txt").touch()
+    assert sorted(code_files(here, ".mine.txt")) == [".mine.txt", *CODE]
 
 
 def test_check_compares_all_files_that_a_task_imports(tmp_path: Path) -> None:
