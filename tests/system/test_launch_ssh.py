@@ -440,7 +440,9 @@ def test_sync_copies_the_code_and_nothing_else(
     monkeypatch.setattr("launch.backends.ssh.sync.ROOT", source)
     sync_code([host])
     files = sorted(str(p.relative_to(target)) for p in target.rglob("*") if p.is_file())
-    assert files == ["cifar10/a.py", "cifar10_main.py", "data/mine", "output/model"]
+    assert files == [
+        *(".setup.lock", "cifar10/a.py", "cifar10_main.py", "data/mine", "output/model")
+    ]
 
 
 def test_sync_names_a_host_that_it_cannot_copy_to(
@@ -450,7 +452,7 @@ def test_sync_names_a_host_that_it_cannot_copy_to(
     absent = f"{nodes.network}.99"
     host = Host(absent, absent, (("master", 1),), workdir="/nowhere")
     with pytest.raises(
-        HostError, match=rf"^{re.escape(absent)}: there is no way to it; is it up, and on this"
+        HostError, match=rf"^{re.escape(absent)}: connection: there is no way to it; is it up, and"
     ):
         sync_code([host])
 
