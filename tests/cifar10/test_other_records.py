@@ -13,6 +13,8 @@ from cifar10 import schema
 from data_prep import cli
 from tests.cifar10.forks import Forks
 
+pytestmark = pytest.mark.system
+
 PER_CLASS = 4
 # All 40 images are a batch, as they are.
 WHOLE = ("--train-batch-size=40", "--num-towers=1", "--use-distortion-for-training=false")

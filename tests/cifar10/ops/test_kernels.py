@@ -686,24 +686,26 @@ def test_only_training_multiplies_pairs_and_only_if_the_plan_says_so(compiled, m
 
 
 def test_training_follows_that_with_tensorflows_convolutions(compiled):
-    projection = RANDOM.normal(0, 0.4, (2, 2, 3, 24)).astype(np.float32)
+    projection = np.random.default_rng(3).normal(0, 0.4, (2, 2, 3, 24)).astype(np.float32)
     values = {"model/whitening/projection": projection}
     config = TrainConfig(
         model="fastnet", train_batch_size=32, schedule="constant", learning_rate=0.01
     )
 
     def train(own: bool) -> tuple[Any, list[float]]:
-        """How five steps move the weights, and their losses."""
+        """How the first of five steps moves the weights, and the losses of all."""
         plan = dataclasses.replace(make_plan(1), own_kernels=own)
         with steps.training(config, plan, values=values) as run:
             before = run.weights
             batches = steps.make_batches(5, 32)
-            losses = [run.step(batch, [run.spec.loss])[0] for batch in batches]
-            return run.weights - before, losses
+            losses = [run.step(batch, [run.spec.loss])[0] for batch in batches[:1]]
+            moved = run.weights - before
+            return moved, losses + [run.step(one, [run.spec.loss])[0] for one in batches[1:]]
 
     (found, found_losses), (expected, expected_losses) = train(True), train(False)
     np.testing.assert_allclose(found_losses, expected_losses, rtol=1e-5)
-    assert 0 < np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
+    # From the second step on, rounding may choose another maximum in a pooling, and the weights part.
+    assert 0 < np.linalg.norm(found - expected) < 2e-4 * np.linalg.norm(expected)
 
 
 def test_evaluation_takes_them_where_they_fit(compiled):

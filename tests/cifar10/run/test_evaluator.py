@@ -34,6 +34,8 @@ from testbeds.ports import free_ports
 from tests.cifar10 import steps
 from tests.cifar10.answering import answering
 
+pytestmark = pytest.mark.system
+
 REAL_SLEEP = time.sleep
 SETTINGS: dict[str, Any] = {
     "model": "mlp",

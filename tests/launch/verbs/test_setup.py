@@ -36,6 +36,8 @@ from launch.verbs.facts import problems
 from launch.verbs.setup import venv_of
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
+pytestmark = pytest.mark.system
+
 
 def transport(before: str = "") -> Transport:
     """Runs the program here, after shell commands such as those of a login shell."""

@@ -33,6 +33,8 @@ from tests.launch.launcher import (
     processes_naming,
 )
 
+pytestmark = pytest.mark.system
+
 TWO = (*LOCAL, "--workers", "1")
 
 
