@@ -704,7 +704,7 @@ def test_training_follows_that_with_tensorflows_convolutions(compiled):
 
     (found, found_losses), (expected, expected_losses) = train(True), train(False)
     np.testing.assert_allclose(found_losses, expected_losses, rtol=1e-5)
-    # From the second step on, rounding may choose another maximum in a pooling, and the weights part.
+    # In later steps, rounding may choose another maximum of a pooling, and the weights part.
     assert 0 < np.linalg.norm(found - expected) < 2e-4 * np.linalg.norm(expected)
 
 
