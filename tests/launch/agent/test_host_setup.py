@@ -183,6 +183,7 @@ def test_a_host_without_room_for_a_venv_is_told_so(
         host_setup._make_venv(".venv", "requirements.lock")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_venv_behind_a_symbolic_link_is_made_where_the_link_leads(
     is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
