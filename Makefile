@@ -50,7 +50,7 @@ demo: kernels
 	@echo 'These were drawn shapes. To get CIFAR-10 itself:'
 	@echo '  $(PY) -m data_prep download --out .                  # 170 MB'
 	@echo '  $(PY) -m data_prep --source cifar-10-python.tar.gz   # 10 seconds'
-	@echo 'Training on it, and how long that takes on two cores of an AMD EPYC, Zen 3 (Zen 4):'
+	@echo 'Training on it, and about how long that takes on two cores of an AMD EPYC, Zen 3 (Zen 4):'
 	@echo '  $(PY) cifar10_main.py --recipe resnet20 --output-dir resnet20'
 	@echo '      # 13 minutes (6), to an accuracy of 82 %'
 	@echo '  $(PY) cifar10_main.py --recipe fast --output-dir fast'
