@@ -37,6 +37,7 @@ RUN apt-get update -qq \
     && apt-get install -y -qq --no-install-recommends g++ >/dev/null \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /data
+COPY cifar10_program/__init__.py cifar10_program/paths.py cifar10_program/
 COPY cifar10/__init__.py cifar10/errors.py cifar10/
 COPY cifar10/host/__init__.py cifar10/host/cpu.py cifar10/host/files.py cifar10/host/
 COPY cifar10/ops/__init__.py cifar10/ops/
