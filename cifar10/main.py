@@ -119,7 +119,7 @@ def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
     if cluster is not None and not cluster.is_single_process:
         return _load_task(config, cluster)
     if config.mode == "train_and_evaluate":
-        from cifar10.run.master import train_and_evaluate
+        from cifar10.train import train_and_evaluate
 
         return lambda stop, started: train_and_evaluate(config, stop, started)
     if config.mode == "evaluate":
@@ -138,7 +138,7 @@ def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
 def _load_task(config: TrainConfig, cluster: Cluster) -> _Work:
     """Loads the modules of this process's task in the cluster; returns what the task does."""
     if cluster.task_type == MASTER:
-        from cifar10.run.master import train_and_evaluate
+        from cifar10.train import train_and_evaluate
 
         return lambda stop, started: train_and_evaluate(config, stop, started, cluster)
     if cluster.task_type == EVALUATOR:
@@ -146,9 +146,9 @@ def _load_task(config: TrainConfig, cluster: Cluster) -> _Work:
 
         return lambda stop, started: evaluate_until_end(config, cluster, stop, started)
     if cluster.task_type == WORKER and config.replication == "between-graph":
-        from cifar10.run.worker import train
+        from cifar10.train import train_as_worker
 
-        return lambda stop, _: train(config, cluster, stop)
+        return lambda stop, _: train_as_worker(config, cluster, stop)
     from cifar10.run.parameter_server import serve
 
     return lambda stop, _: serve(config, cluster, stop)

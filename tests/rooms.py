@@ -92,7 +92,13 @@ _CIFAR10 = _rooms(
         "step",
         ANYTHING,
     ),
-    ("main", "command line → exit code", "errors tf_internals config host cluster run", LATE),
+    (
+        "train",
+        "what a chief and a worker do, from records to results",
+        "errors schema config host input cluster output run",
+        ANYTHING,
+    ),
+    ("main", "command line → exit code", "errors tf_internals config host cluster run train", LATE),
     ("__main__", "python -m cifar10", "host main", STDLIB),
 )
 

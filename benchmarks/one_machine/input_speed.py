@@ -24,7 +24,6 @@ from benchmarks.table_text import machine_text
 from cifar10 import schema
 from cifar10.input.records import open_records
 from cifar10.run import environment, job
-from cifar10.run.master import train_input
 
 _WINDOWS, _WINDOW_SECS = 5, 1.0
 
@@ -36,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
     records = open_records(config.data_dir)
     with tf.Graph().as_default():
         made = job.make_job(config, records)
-        batches = tf.data.make_initializable_iterator(train_input(made))
+        batches = tf.data.make_initializable_iterator(job.training_input(made))
         images, labels = batches.get_next()
         next_batch = tf.group(images, labels)
         with tf.Session(config=made.plan.session_config) as session:

@@ -27,7 +27,7 @@ from cifar10.output.history import VALIDATION_FILE_NAME, History, validations
 from cifar10.output.metrics import EVALUATOR_FILE_NAME
 from cifar10.run import goals, results
 from cifar10.run.hooks.validation import ValidationRecorder
-from cifar10.run.job import Job, open_output, start_job, steps_of_cluster
+from cifar10.run.job import Job, last_step, open_output, start_job
 from cifar10.run.stall_watch import StallWatch
 from cifar10.schema import EVAL
 
@@ -136,7 +136,7 @@ class _Run:
         if not self._is_saved(note):
             return note  # Its checkpoints were removed.
         step, done = note["ended_at_step"], checkpoints.latest_done(config.output_place)
-        goes_on = step < steps_of_cluster(config, cluster, records, done)
+        goes_on = step < last_step(config, cluster, records, done)
         goes_on = goes_on and not goals.ended_before(config, step)
         return note if goes_on and results.is_finished(config, step) else None
 

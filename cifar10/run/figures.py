@@ -14,8 +14,31 @@ from cifar10.output.history import VALIDATION_FILE_NAME, History
 from cifar10.run import results
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job
+from cifar10.run.stall_watch import StallWatch
 
 _POLL_SECS = 1.0
+
+
+def finish(job: Job, stop: StopRequest, history: History, status: str, started: float) -> None:
+    """Sees to it that the figures exist: makes them, or waits for the evaluator that does.
+
+    Args:
+      job: the job that was trained.
+      stop: knows whether a signal has arrived.
+      history: the rows of training.
+      status: how training ended, for people.
+      started: the time when the process started (`time.monotonic`), in seconds.
+
+    Raises:
+      UserError: the checkpoint or the data are damaged.
+      Stopped: a signal arrived.
+    """
+    job.activity.begin(None)  # The wait for an evaluator has a time limit of its own.
+    with StallWatch(job.activity, job.config.stall_timeout):
+        if not job.has_evaluator:
+            results.finish(job, stop, history, status, time.monotonic() - started)
+        elif not wait_for_evaluator(job, stop, started):
+            make_instead_of_evaluator(job, stop, history, status, started)
 
 
 def wait_for_evaluator(job: Job, stop: StopRequest, started: float) -> bool:

@@ -105,25 +105,35 @@ class Goals:
         self._judged: Optional[int] = None
         self.ending: Optional[Ending] = None
 
-    def look(self) -> Optional[Ending]:
-        """Judges the validations if there are new ones; returns why training ends, or None."""
+    def look(self, say: Callable[[str], None]) -> Optional[Ending]:
+        """Judges the validations if there are new ones; returns why training ends, or None.
+
+        Args:
+          say: function that prints the line of an end, once.
+        """
         rows = self._rows() if self.ending is None else ()
         if rows and rows[-1]["step"] != self._judged:
             self._judged = rows[-1]["step"]
             self.ending = reached(self._config, rows)
+            if self.ending:
+                say(self.ending.line)
         return self.ending
 
 
-def of_this_process(config: TrainConfig, history: History) -> Goals:
-    """Returns the goals of a run whose master validates."""
-    return Goals(config, lambda: history.validation)
+def of_run(config: TrainConfig, history: History, has_evaluator: bool) -> Goals:
+    """Returns the goals of a run, without rows if it has none.
 
+    Those of a separate evaluator are judged by its files, which are read every two seconds.
 
-def of_evaluator(config: TrainConfig) -> Goals:
-    """Returns the goals of a run that a separate evaluator validates.
-
-    They are judged by the files of validations, which are read every two seconds.
+    Args:
+      config: the settings.
+      history: the rows of this process.
+      has_evaluator: whether a separate process validates.
     """
+    if not are_set(config):
+        return Goals(config, lambda: ())
+    if not has_evaluator:
+        return Goals(config, lambda: history.validation)
     read_at = -math.inf
     rows: list[dict[str, Any]] = []
 

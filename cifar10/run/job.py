@@ -7,22 +7,25 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.done import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.activity import Activity
+from cifar10.host.console import say
 from cifar10.host.files import require_writable
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
+from cifar10.input.sample import sample_images
 from cifar10.output import model_settings
 from cifar10.output.checkpoints import BEST_DIR
 from cifar10.run.cluster_session import ClusterSession
-from cifar10.run.goals import Ending
 from cifar10.schema import CLASS_NAMES, EVAL, TRAIN, VALIDATION
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
+from cifar10.step.state import examples_seen
 from cifar10.tf_internals.evaluation_folder import log_evaluations
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
@@ -43,7 +46,6 @@ class Job:
     given_records: Optional[RecordSet] = None
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
     has_evaluator: bool = False  # whether a separate process validates and writes the results
-    ended_early: Optional[Ending] = None  # why training was over before this process started
     evaluation_hooks: tuple[Any, ...] = ()  # session hooks of every evaluation in this process
     activity: Activity = dataclasses.field(default_factory=Activity)  # of this process
 
@@ -198,19 +200,21 @@ def make_estimator(config: TrainConfig, params: ModelParams, run_config: Any) ->
     return log_evaluations(estimator, lambda name: config.log_folder(name or EVAL))
 
 
-def steps_of_cluster(config: TrainConfig, cluster: Cluster, records: RecordSet, done: Done) -> int:
-    """Returns the global step at which a cluster's training ends, without any of its tasks.
+def last_step(
+    config: TrainConfig, cluster: Optional[Cluster], records: RecordSet, done: Done
+) -> int:
+    """Returns the global step at which training ends, without any other task of the cluster.
 
     Args:
       config: the settings.
-      cluster: the addresses of all tasks.
+      cluster: the addresses of all tasks; None: this process trains alone.
       records: the records of the data set.
       done: the training before.
     """
     updates_together = 1
-    if config.replication == "in-graph":
+    if cluster and config.replication == "in-graph":
         updates_together = cluster.num_trainers
-    elif config.sync:
+    elif cluster and config.sync:
         updates_together = config.replicas_to_aggregate or cluster.num_trainers
     examples_per_step = config.train_batch_size * updates_together
     num_examples = records.counts.get(TRAIN, 1)  # An evaluator may have no training images.
@@ -245,9 +249,41 @@ def make_trainer(job: Job) -> Any:
     return job.evaluation.replace_in(make_estimator(config, job.params, run_config))
 
 
+def training_input(job: Job) -> Any:
+    """Returns this process's batches, beginning with the first image that the job has not seen."""
+    config, place = job.config, job.params.place
+    settings = pipeline.TrainInput(
+        batch_size=place.batch_size(config.train_batch_size),
+        seed=config.seed,
+        distort=config.use_distortion_for_training,
+        crop_padding=config.crop_padding,
+        crop_fill=config.crop_fill,
+        flip=config.flip,
+        cutout=config.cutout,
+        # Read when a session begins, after a checkpoint has been restored.
+        start=examples_seen(place.variable_devices[0]).read_value(),
+        num_replicas=place.num_replicas,
+        replica=place.replica,
+    )
+    return pipeline.training_batches(job.records, settings)
+
+
 def evaluation_input(job: Job, split: str) -> Any:
     """Returns a data set of every image of `split` once, in batches of --eval-batch-size."""
     return pipeline.evaluation_batches(job.records, split, job.config.eval_batch_size)
+
+
+def with_values_from_data(job: Job) -> Job:
+    """Adds the initial values that the model computes from the data, which only the chief needs.
+
+    Those of --init-checkpoint include them.
+    """
+    if job.params.values_from_data:
+        return job
+    values = models.find(job.config.model).first_values(
+        lambda count: sample_images(job.records, job.config.seed, count)
+    )
+    return job.with_first_values(values)
 
 
 def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
@@ -274,3 +310,17 @@ def open_output(config: TrainConfig) -> None:
     for folder in (*inner, *map(config.log_folder, (TRAIN, VALIDATION, EVAL))):
         if tf.io.gfile.exists(folder):
             require_writable(folder, "the folder")
+
+
+def describe_training(job: Job, start_step: int) -> None:
+    """Prints which model is about to be trained, on which devices and data, up to which step."""
+    records, config, place = job.records, job.config, job.params.place
+    numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
+    say(f"{config.model_title}, {job.plan.summary}, batch {config.train_batch_size}")
+    if job.cluster_session:
+        say(job.cluster_session.describe(place))
+    say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
+    verb = f"continuing at step {start_step:,}" if start_step else "training"
+    say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
+    if job.plan.kernels_missing:
+        say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")

@@ -168,7 +168,7 @@ def watch_for_stalls(job: Job, probe: StepProbe) -> StallWatch:
 
     Args:
       job: the job that is trained.
-      probe: the hook that looks into its steps.
+      probe: looks into its steps.
     """
     session = job.cluster_session
     if session:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.models.base import Network
@@ -20,7 +19,7 @@ from cifar10.weights.spec import Recorder, Spec
 
 # Names of tensors that hooks look up.
 LOSS, ACCURACY = "step_loss", "step_accuracy"
-REPORT = "step_report"  # read by `StepReport.of`
+REPORT = "step_report"  # the job's counters after the step
 OVER = "training_is_over"  # whether the chief has ended training; costs no step
 TAKEN = "batches_taken"  # how many batches steps of this process have got from the input, int32
 # Collections of ops that the chief runs when training ends: EARLY_END before it saves, if training
@@ -31,30 +30,36 @@ FINITE = "weights_are_finite"
 
 
 class StepReport(NamedTuple):
-    """A step's report about the whole job; in the graph it is one tensor, float64 [4].
+    """What a step tells the hook.
 
     Attributes:
       step: the global step after this step.
       examples_seen: the number of training images that the whole job has seen after this step.
       learning_rate: the learning rate of this step.
       over: whether the chief has ended training.
+      loss: the mean loss of this process's batch.
+      accuracy: the share of this process's batch that was classified rightly.
     """
 
     step: int
     examples_seen: int
     learning_rate: float
     over: bool
+    loss: float
+    accuracy: float
 
     @classmethod
-    def of(cls, numbers: np.ndarray) -> "StepReport":
-        """Makes a report from the value of the tensor `REPORT`, float64 [4]."""
+    def of(cls, fetched: Sequence[Any]) -> "StepReport":
+        """Makes a report from the values of `report_tensors`."""
+        numbers, loss, accuracy = fetched
         step, seen, rate, over = numbers.tolist()
-        return cls(int(step), int(seen), rate, bool(over))
+        return cls(int(step), int(seen), rate, bool(over), float(loss), float(accuracy))
 
 
-def report_tensor() -> tf.Tensor:
-    """Returns the tensor `REPORT`, float64 [4], of the default graph."""
-    return tf.get_default_graph().get_tensor_by_name(f"{REPORT}:0")
+def report_tensors() -> list[tf.Tensor]:
+    """Returns what a report is made of: `REPORT`, float64 [4], `LOSS` and `ACCURACY`, scalars."""
+    graph = tf.get_default_graph()
+    return [graph.get_tensor_by_name(f"{name}:0") for name in (REPORT, LOSS, ACCURACY)]
 
 
 class Step(NamedTuple):

@@ -1,13 +1,22 @@
 """Training under hooks: steps that only count, and a clock that only steps move."""
 
+import pathlib
 import signal
-from typing import Any
+import types
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.train_config import TrainConfig
+from cifar10.host.activity import Activity
 from cifar10.host.signals import StopRequest
-from cifar10.run.hooks.training import StepClock
-from cifar10.step import training_step
+from cifar10.output.history import History
+from cifar10.output.metrics import Metrics
+from cifar10.output.progress.line import TrainingStatus
+from cifar10.run.hooks.progress import Progress, StepClock
+from cifar10.run.hooks.step_probe import StepProbe
+from cifar10.step import model_fn, training_step
+from cifar10.step.training_step import StepReport
 
 
 def stopped() -> StopRequest:
@@ -17,18 +26,74 @@ def stopped() -> StopRequest:
     return stop
 
 
+def report(step: int, *, each: int = 10, loss: Optional[float] = None) -> StepReport:
+    """A report of a step of `each` images, whose loss is its number; accuracy .5, rate .1."""
+    return StepReport(step, each * step, 0.1, False, float(step if loss is None else loss), 0.5)
+
+
+def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> Any:
+    """What hooks need of a job: steps of 64 images of 640."""
+    config = TrainConfig(output_dir=str(folder), log_dir=str(folder / "logs"), **settings)
+    return types.SimpleNamespace(
+        config=config,
+        params=types.SimpleNamespace(examples_per_step=64),
+        total_steps=total_steps,
+        num_examples=640,
+        own_examples=None,
+        activity=Activity(),
+    )
+
+
+class Shown:
+    """Takes what a progress line would show."""
+
+    def __init__(self, live: bool = False) -> None:
+        self.live = live
+        self.statuses: list[TrainingStatus] = []
+        self.messages: list[str] = []
+
+    def update(self, status: TrainingStatus) -> None:
+        self.statuses.append(status)
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def parts(job: Any, stop: Optional[StopRequest] = None) -> tuple[Any, ...]:
+    """The first arguments of a hook: job, signal, probe and progress."""
+    history = History(None, metrics=Metrics(None))
+    progress = Progress(Shown(), history, job)  # type: ignore[arg-type]
+    return job, stop or StopRequest(), StepProbe(job.activity), progress
+
+
 def train(
-    *hooks: Any, first_step: int = 0, over_at: int = 1_000_000, over_before: bool = False
+    *hooks: Any,
+    first_step: int = 0,
+    over_at: int = 1_000_000,
+    over_before: bool = False,
+    loss: Callable[[tf.Tensor], tf.Tensor] = lambda step: tf.cast(step, tf.float32),
+    weight: Callable[[tf.Tensor], tf.Tensor] = lambda step: tf.ones([]),
+    end_all: Callable[[], int] = lambda: 0,
 ) -> int:
-    """Counts steps up to 20 under the hooks; the chief ends training at step `over_at`."""
+    """Counts up to 20 steps of 64 images under the hooks; the chief ends training at `over_at`.
+
+    An early end adds 100 to the step. `loss` and `weight` are functions of the step.
+    """
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
         begun = step.assign(first_step).op
         setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
         counted = step.assign_add(1, read_value=True)
-        numbers = (counted, 0, 0, tf.greater_equal(counted, over_at))
+        numbers = (counted, 64 * counted, tf.constant(0.25), tf.greater_equal(counted, over_at))
         tf.stack([tf.cast(one, tf.float64) for one in numbers], name=training_step.REPORT)
+        tf.identity(loss(counted), training_step.LOSS)
+        tf.constant(0.5, name=training_step.ACCURACY)
         tf.constant(over_before, name=training_step.OVER)
+        tf.constant(0, name=training_step.TAKEN)
+        tf.zeros([8, 32, 32, 3], tf.uint8, model_fn.SAMPLES)
+        tf.add_to_collection(training_step.FINITE, tf.is_finite(weight(step.read_value())))
+        tf.add_to_collection(training_step.EARLY_END, step.assign_add(100).op)
+        tf.add_to_collection(training_step.END_ALL, tf.py_func(end_all, [], tf.int64))
         tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import main
+from cifar10 import main, train
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.signals import StopRequest
-from cifar10.run import master
 
 
 @pytest.mark.parametrize(
@@ -27,6 +26,6 @@ def test_a_write_that_fails_outside_of_a_session_is_one_line(
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(master, "train_and_evaluate", fail)
+    monkeypatch.setattr(train, "train_and_evaluate", fail)
     with pytest.raises(UserError, match="^cannot write: .*; free or repair the disk"):
         main._run(TrainConfig(), None, StopRequest(), 0.0)

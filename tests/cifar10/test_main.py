@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import main
+from cifar10 import main, train
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.signals import StopRequest
 from cifar10.output import run_status
-from cifar10.run import master
 from tests.cifar10 import program
 from tests.documents import check_fields, check_files
 
@@ -64,7 +63,7 @@ def test_the_garbage_collector_never_looks_at_the_modules(monkeypatch):
     def work(*_: Any) -> None:
         seen.append((gc.isenabled(), gc.get_freeze_count() > 100_000))
 
-    monkeypatch.setattr(master, "train_and_evaluate", work)
+    monkeypatch.setattr(train, "train_and_evaluate", work)
     main._run(TrainConfig(), None, StopRequest(), 0.0)
     gc.unfreeze()
     assert seen == [(True, True)]

@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cifar10.host.process_end import leave
 from cifar10.main import main
-from cifar10.run.hooks.training import StopEvaluationHook
+from cifar10.run.hooks.step_probe import EvaluationHook
 from cifar10.run.modes import evaluate
 from cifar10.run.modes.evaluate import CollectHook
 
@@ -24,14 +24,17 @@ PROGRAM = pathlib.Path(__file__)
 _collect = CollectHook.after_run
 
 
-class _HookOfEvalSplit(StopEvaluationHook):
+_after_batch = EvaluationHook.after_run
+
+
+class _HookOfEvalSplit(EvaluationHook):
     """The hook of the eval split, which `_sleep` does not slow down."""
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Does nothing."""
+    after_run = _after_batch
 
 
-def _sleep(hook: StopEvaluationHook, run_context: Any, run_values: Any) -> None:
+def _sleep(hook: EvaluationHook, run_context: Any, run_values: Any) -> None:
+    _after_batch(hook, run_context, run_values)
     time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
 
 
@@ -43,7 +46,7 @@ def _collect_slowly(hook: CollectHook, run_context: Any, run_values: Any) -> Non
 
 
 if __name__ == "__main__":
-    StopEvaluationHook.after_run = _sleep
-    evaluate.StopEvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
+    EvaluationHook.after_run = _sleep  # type: ignore[method-assign]
+    evaluate.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
     CollectHook.after_run = _collect_slowly  # type: ignore[method-assign, assignment]
     leave(main())

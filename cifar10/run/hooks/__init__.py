@@ -1,1 +1,1 @@
-"""Hooks for the work between steps: logging, progress, summaries, validation."""
+"""What happens between two steps of training: one hook, and what it calls."""

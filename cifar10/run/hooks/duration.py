@@ -1,13 +1,10 @@
 """How long a training run takes: its amount before the first step, and then an estimate."""
 
-from typing import Any, Callable, Optional
-
-import tensorflow.compat.v1 as tf
+from typing import Callable, Optional
 
 from cifar10.output.progress.line import format_duration
-from cifar10.run.hooks.training import StepClock
+from cifar10.run.hooks.progress import StepClock
 from cifar10.run.job import Job
-from cifar10.step import training_step
 from cifar10.step.training_step import StepReport
 
 _MUCH = 1_000_000  # images; fewer take minutes, unless the network is large
@@ -31,7 +28,7 @@ def describe_amount(job: Job, start_step: int) -> Optional[str]:
     )
 
 
-class DurationHook(tf.train.SessionRunHook):
+class Duration:
     """Says once how long the rest of a long run takes, as measured in its first steps.
 
     It also does so for a run whose start has promised it (`describe_amount`).
@@ -49,22 +46,14 @@ class DurationHook(tf.train.SessionRunHook):
         self._is_promised = False
 
     def begin(self) -> None:
-        """Finds the step's report in the graph that is about to run."""
-        self._report = training_step.report_tensor()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
         """Measures anew, since a new session begins from a checkpoint."""
         self._first = None
 
-    def before_run(self, run_context: Any) -> Any:
-        """Requests the step's report."""
-        return tf.train.SessionRunArgs(self._report)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def add(self, report: StepReport) -> None:
         """Says how long training takes, once enough steps are measured."""
         if self._is_over:
             return
-        report, seconds = StepReport.of(run_values.results), self._clock.seconds
+        seconds = self._clock.seconds
         if self._first is None:  # The first step also builds kernels and fills buffers.
             self._first = (seconds, report)
             self._is_promised = describe_amount(self._job, report.step - 1) is not None

@@ -1,20 +1,19 @@
 """Writes training's figures to TensorBoard and to metrics.jsonl."""
 
-from typing import Any, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.output.history import History
+from cifar10.run.hooks.progress import StepClock
 from cifar10.run.hooks.summaries import writer
-from cifar10.run.hooks.training import StepClock
 from cifar10.run.job import Job
 from cifar10.schema import TRAIN
-from cifar10.step import training_step
 from cifar10.step.training_step import StepReport
 
 
-class MetricsHook(tf.train.SessionRunHook):
-    """Writes a row of step 1, of each multiple of `steps`, and of the last step.
+class MetricRows:
+    """Writes a row of step 1, of each multiple of `every`, and of the last step.
 
     Loss and accuracy are means over the steps since the row before. So a run that was killed and
     continued has rows of the same steps as one that was not. If another trainer takes such a step,
@@ -24,55 +23,43 @@ class MetricsHook(tf.train.SessionRunHook):
       history: the history, whose metrics.jsonl gets the rows.
       clock: the clock that measures the time of the steps.
       job: the job that is trained.
-      steps: the number of steps between two rows.
+      every: the number of steps between two rows.
     """
 
-    def __init__(self, history: History, clock: StepClock, job: Job, steps: int) -> None:
-        self._history, self._clock, self._job, self._steps = history, clock, job, steps
+    def __init__(self, history: History, clock: StepClock, job: Job, every: int) -> None:
+        self._history, self._clock, self._job, self._every = history, clock, job, every
         self._folder = job.config.log_folder(TRAIN)
-        self._sums: list[tuple[float, float]] = []  # (loss, accuracy) of each step since the row
-        self._speed_from: Optional[tuple[float, int]] = None  # (seconds, images seen) at a step
         self._starts = 0
+        self.begin(0)
 
-    def begin(self) -> None:
-        """Finds the tensors of the graph that is about to run."""
-        names = (training_step.LOSS, training_step.ACCURACY, training_step.REPORT)
-        graph = tf.get_default_graph()
-        self._fetches = [graph.get_tensor_by_name(f"{name}:0") for name in names]
-        self._global_step = tf.train.get_global_step()
+    def begin(self, step: int) -> None:
+        """Begins the means anew, in a session that begins at a checkpoint of `step`."""
+        self._written = step
+        self._reports: list[StepReport] = []  # of the steps since the row before
+        self._speed_from: Optional[tuple[float, int]] = None  # (seconds, images seen) at a step
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Reads the global step; the means begin anew, since the session begins at a checkpoint."""
-        self._written = int(session.run(self._global_step))
-        self._sums, self._speed_from = [], None
-
-    def before_run(self, run_context: Any) -> Any:
-        """Requests loss, accuracy and report of the step."""
-        return tf.train.SessionRunArgs(self._fetches)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def add(self, report: StepReport) -> None:
         """Writes a row if it is due."""
-        loss, accuracy, report = run_values.results
-        self._report = StepReport.of(report)
-        self._sums.append((float(loss), float(accuracy)))
+        self._reports.append(report)
         if self._clock.starts != self._starts and self._job.own_examples:
             self._speed_from = None  # Other replicas continued during the pause.
         self._starts = self._clock.starts
-        if not self._written or self._round(self._report.step) > self._round(self._written):
+        if not self._written or report.step // self._every > self._written // self._every:
             self._write()
         if self._speed_from is None:  # The first step also builds kernels, so it is not measured.
-            self._speed_from = (self._clock.seconds, self._report.examples_seen)
+            self._speed_from = (self._clock.seconds, report.examples_seen)
 
-    def end(self, session: Any) -> None:
-        """Writes the row of the last step."""
-        if self._sums:
+    def finish(self) -> None:
+        """Writes the row of the last step, and all rows to TensorBoard's file."""
+        if self._reports:
             self._write()
+        writer(self._folder).flush()
 
     def _write(self) -> None:
-        report, count = self._report, len(self._sums)
+        report, count = self._reports[-1], len(self._reports)
         figures = {
-            "loss": sum(loss for loss, _ in self._sums) / count,
-            "accuracy": sum(accuracy for _, accuracy in self._sums) / count,
+            "loss": sum(one.loss for one in self._reports) / count,
+            "accuracy": sum(one.accuracy for one in self._reports) / count,
             "learning_rate": report.learning_rate,
         }
         if self._speed_from is not None:
@@ -86,7 +73,4 @@ class MetricsHook(tf.train.SessionRunHook):
             "seconds": self._clock.seconds,
         }
         self._history.metrics.add(TRAIN, report.step, {**figures, **place})
-        self._written, self._sums, self._speed_from = report.step, [], None
-
-    def _round(self, step: int) -> int:
-        return step // self._steps
+        self.begin(report.step)

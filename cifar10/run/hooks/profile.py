@@ -1,6 +1,6 @@
 """Records a trace of some steps, and a table of the ops that take the most time in them."""
 
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
@@ -9,8 +9,6 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.files import write_text
 from cifar10.schema import TRAIN
-from cifar10.step import training_step
-from cifar10.step.training_step import StepReport
 from cifar10.tf_internals import profiler
 
 TABLE_NAME = "profile.txt"
@@ -31,7 +29,7 @@ def check_window(config: TrainConfig, total_steps: int) -> None:
         )
 
 
-class ProfileHook(tf.train.SessionRunHook):
+class Profile:
     """Records the steps of --profile-steps that this process takes.
 
     In a cluster, it records the ops of this process, not those of other tasks.
@@ -48,49 +46,44 @@ class ProfileHook(tf.train.SessionRunHook):
         self._table = tf.io.gfile.join(config.log_place, TABLE_NAME)
         self._first: Optional[int] = None  # the first step that is recorded, while it goes on
 
-    def begin(self) -> None:
-        """Finds the tensors of the graph that is about to run."""
-        self._report = training_step.report_tensor()
-        self._global_step = tf.train.get_global_step()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Reads the global step; a window that lies before it is not recorded."""
-        self._step = int(session.run(self._global_step))
-        if self._first is None and self._window is not None and self._step >= self._window[1]:
+    def begin(self, step: int) -> None:
+        """Forgets a window that lies before `step`, from which training continues."""
+        if self._first is None and self._window is not None and step >= self._window[1]:
             self._window = None
 
-    def before_run(self, run_context: Any) -> Any:
+    def step_begins(self, step: int) -> None:
         """Begins to record before the first step of the window.
 
         Where other trainers take all steps of the window, this is the first step after it.
+
+        Args:
+          step: the global step before this one.
         """
-        is_next = self._window is not None and self._step + 1 >= self._window[0]
+        is_next = self._window is not None and step + 1 >= self._window[0]
         if is_next and self._first is None:
-            self._first, self._earlier = self._step + 1, self._find_traces()
+            self._first, self._earlier = step + 1, self._find_traces()
             tf2.profiler.experimental.start(self._folder)
-        return tf.train.SessionRunArgs(self._report)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends the recording after the last step of the window."""
-        self._step = StepReport.of(run_values.results).step
-        if self._window is not None and self._step >= self._window[1]:
-            self._finish()
+    def step_ends(self, step: int) -> None:
+        """Ends the recording after `step` if it is the last one of the window."""
+        if self._window is not None and step >= self._window[1]:
+            self._end(step)
 
-    def end(self, session: Any) -> None:
+    def finish(self, step: int) -> None:
         """Ends a recording that the end of training cuts short, or says that there is none."""
         if self._window is not None and self._first is None:
             first, last = self._window
-            self._say(f"profile: none; steps {first:,} to {last:,} come after step {self._step:,}")
-        self._finish()
+            self._say(f"profile: none; steps {first:,} to {last:,} come after step {step:,}")
+        self._end(step)
 
-    def _finish(self) -> None:
+    def _end(self, step: int) -> None:
         if self._first is None:
             return
         tf2.profiler.experimental.stop()
         # Folders are named by the time. It may have gone back, even to that of an earlier trace.
         new = self._find_traces().items() - self._earlier.items()
         path, _ = max(new, key=lambda entry: entry[1])
-        table = _table(profiler.op_times(path), self._first, self._step)
+        table = _table(profiler.op_times(path), self._first, step)
         write_text(self._table, table + "\n")
         trace = profiler.write_trace(path)
         self._say(f"{table}\nprofile: {self._table}, and the trace {trace}")

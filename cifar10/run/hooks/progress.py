@@ -1,21 +1,53 @@
-"""The hook that shows the progress of training and records it for the curves."""
+"""Shows the progress of training and records it for the curves."""
 
 import dataclasses
-from typing import Any, Optional
-
-import tensorflow.compat.v1 as tf
+import time
+from typing import Optional
 
 from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine, TrainingStatus
-from cifar10.run.hooks.training import StepClock
 from cifar10.run.job import Job
-from cifar10.step import training_step
 from cifar10.step.training_step import StepReport
 
 _LIVE_SECS = 0.25  # between two updates of the live line
 _ROW_SECS = 15.0  # the history gets a row at least this often ...
 _ROWS = 100  # ... and after each hundredth of the run, but at most once a second
+
+
+class StepClock:
+    """Measures the seconds spent on training steps, without those of validation.
+
+    Args:
+      seconds: seconds to begin with.
+
+    Attributes:
+      starts: how often the clock has been started.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._seconds = seconds
+        self._since: Optional[float] = None
+        self.starts = 0
+
+    def run(self) -> bool:
+        """Starts the clock if it is stopped; returns whether it was."""
+        if self._since is not None:
+            return False
+        self._since = time.perf_counter()
+        self.starts += 1
+        return True
+
+    def pause(self) -> None:
+        """Stops the clock."""
+        self._seconds = self.seconds
+        self._since = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the clock has run."""
+        running = 0.0 if self._since is None else time.perf_counter() - self._since
+        return self._seconds + running
 
 
 @dataclasses.dataclass
@@ -29,82 +61,72 @@ class _Interval:
     loss: float = 0.0
     accuracy: float = 0.0
 
-    def add(self, loss: float, accuracy: float) -> None:
+    def add(self, report: StepReport) -> None:
         self.steps += 1
-        self.loss += float(loss)
-        self.accuracy += float(accuracy)
+        self.loss += report.loss
+        self.accuracy += report.accuracy
 
 
-class ProgressHook(tf.train.SessionRunHook):
-    """Shows means over the last steps, and adds them to the history.
+class Progress:
+    """Shows means over the last steps, and adds them to the history as rows for the curves.
+
+    The first step of a session also builds kernels and fills buffers, so it is not measured.
 
     Args:
-      progress: the line that shows the means.
+      line: the line that shows the means.
       history: the history that gets a row of means.
-      clock: the clock that measures the time of the steps.
       job: the job that is trained.
 
     Attributes:
+      history: the argument `history`.
+      clock: the clock that measures the time of the steps.
       steps: the number of steps that this process has taken.
     """
 
-    def __init__(
-        self,
-        progress: ProgressLine,
-        history: History,
-        clock: StepClock,
-        job: Job,
-    ) -> None:
-        self._progress, self._history, self._clock = progress, history, clock
-        self._job = job
+    def __init__(self, line: ProgressLine, history: History, job: Job) -> None:
+        self.history, self.clock = history, StepClock(history.seconds)
+        self._line, self._job = line, job
         self._rows: Optional[_Interval] = None
         self._shows: Optional[_Interval] = None
-        self._report = StepReport(0, 0, 0.0, False)
         self.steps = 0
 
-    def begin(self) -> None:
-        """Finds the tensors of the graph that is about to run."""
-        names = (training_step.LOSS, training_step.ACCURACY, training_step.REPORT)
-        graph = tf.get_default_graph()
-        self._fetches = [graph.get_tensor_by_name(f"{name}:0") for name in names]
+    def say(self, text: str) -> None:
+        """Prints a line, above the live one."""
+        self._line.message(text)
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Restarts the measurement, since a new session begins from a checkpoint."""
+    def begin(self) -> None:
+        """Measures anew, since a new session begins from a checkpoint."""
         self._rows = self._shows = None
 
-    def before_run(self, run_context: Any) -> Any:
-        """Requests loss, accuracy and report of the step."""
-        if self._clock.run() and self._job.own_examples:
-            # Other replicas continued during the pause, so the measurement restarts.
-            self._rows = self._shows = None
-        return tf.train.SessionRunArgs(self._fetches)
+    def step_begins(self) -> None:
+        """Starts the clock, after a pause for a validation."""
+        if self.clock.run() and self._job.own_examples:
+            self.begin()  # Other replicas continued during the pause.
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def add(self, report: StepReport) -> None:
         """Updates the live line or adds a row to the history when it is due."""
-        loss, accuracy, report = run_values.results
-        self._report = StepReport.of(report)
+        self._report = report
         self.steps += 1
-        seconds = self._clock.seconds
+        seconds = self.clock.seconds
         if self._rows is None or self._shows is None:
-            # The first step also builds kernels and fills buffers, so it is not measured.
             self._rows, self._shows = self._new_interval(), self._new_interval()
             return
-        self._rows.add(loss, accuracy)
-        self._shows.add(loss, accuracy)
-        if self._progress.live and seconds - self._shows.started >= _LIVE_SECS:
-            self._progress.update(self._status(self._shows))
+        self._rows.add(report)
+        self._shows.add(report)
+        if self._line.live and seconds - self._shows.started >= _LIVE_SECS:
+            self._line.update(self._status(self._shows))
             self._shows = self._new_interval()
         if self._row_is_due(self._rows, seconds):
             self._add_row(self._rows)
 
-    def end(self, session: Any) -> None:
+    def finish(self) -> None:
         """Adds the row of the last steps."""
         if self._rows is not None and self._rows.steps:
             self._add_row(self._rows)
-            self._history.save()
+            self.history.save()
 
     def _new_interval(self) -> _Interval:
-        return _Interval(self._clock.seconds, self._report.examples_seen, self._report.step)
+        return _Interval(self.clock.seconds, self._report.examples_seen, self._report.step)
 
     def _row_is_due(self, rows: _Interval, seconds: float) -> bool:
         log_steps = self._job.config.log_steps
@@ -120,14 +142,14 @@ class ProgressHook(tf.train.SessionRunHook):
         del row["seconds_left"]
         if row["own_images_per_sec"] is None:
             del row["own_images_per_sec"]
-        self._history.train.append(rounded_figures({**row, "seconds": self._clock.seconds}))
+        self.history.train.append(rounded_figures({**row, "seconds": self.clock.seconds}))
         self._rows = self._new_interval()
-        if not self._progress.live:
-            self._progress.update(status)
+        if not self._line.live:
+            self._line.update(status)
 
     def _status(self, interval: _Interval) -> TrainingStatus:
         step, seen = self._report.step, self._report.examples_seen
-        seconds = max(self._clock.seconds - interval.started, 1e-9)
+        seconds = max(self.clock.seconds - interval.started, 1e-9)
         left, own = self._job.total_steps - step, self._job.own_examples
         pace = (step - interval.step_before) / seconds  # steps of the whole job a second
         return TrainingStatus(

@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.host import activity
 from cifar10.host.activity import Activity
+from cifar10.host.signals import StopRequest
 from cifar10.step import training_step
 from cifar10.step.sync_replicas import STANDING
 
@@ -17,10 +18,8 @@ class NoAnswer(Exception):
     """Something took longer than its time limit, or failed; the message says what."""
 
 
-class StepProbe(tf.train.SessionRunHook):
+class StepProbe:
     """Notes when steps begin and end, and reads their state from other threads.
-
-    This hook must be the first one, so that a step ends for it before other hooks do their work.
 
     Args:
       noted: what the main thread does; it gets the phases of steps.
@@ -34,24 +33,23 @@ class StepProbe(tf.train.SessionRunHook):
         self.session: Any = None
         self._begun = self._taken_before = 0
 
-    def begin(self) -> None:
+    def find(self, graph: tf.Graph) -> None:
         """Finds the tensors of the graph that is about to run."""
-        graph = tf.get_default_graph()
         self._taken = graph.get_tensor_by_name(f"{training_step.TAKEN}:0")
         self._standing = _tensor(graph, STANDING)
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def begin(self, session: Any) -> None:
         """Reads how many batches earlier sessions of this process have taken."""
         self._begun, self._taken_before = 0, int(session.run(self._taken))
         self.session = session
         self._activity.begin(activity.START)
 
-    def before_run(self, run_context: Any) -> None:
+    def step_begins(self) -> None:
         """Notes that a step begins."""
         self._begun += 1
         self._activity.begin(activity.FIRST_STEP if self._begun == 1 else activity.STEP)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def step_ends(self) -> None:
         """Notes that the step has ended."""
         self._activity.begin(activity.BETWEEN)
 
@@ -103,42 +101,28 @@ class StepProbe(tf.train.SessionRunHook):
         return values[0]
 
 
-class ActivityHook(tf.train.SessionRunHook):
-    """Notes each batch of an evaluation.
+class EvaluationHook(tf.train.SessionRunHook):
+    """Notes each batch of an evaluation, and ends the evaluation when a signal arrives.
 
     Args:
       noted: what the main thread does.
+      stop: knows whether a signal has arrived.
     """
 
-    def __init__(self, noted: Activity) -> None:
-        self._activity = noted
+    def __init__(self, noted: Activity, stop: StopRequest) -> None:
+        self._activity, self._stop = noted, stop
 
     def begin(self) -> None:
         """Notes that the evaluation begins."""
         self._activity.begin(activity.EVALUATION)
 
+    def before_run(self, run_context: Any) -> None:
+        """Raises Stopped if a signal has arrived; there is nothing to save."""
+        self._stop.check()
+
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Notes that a batch has ended."""
         self._activity.begin(activity.EVALUATION)
-
-
-class SavingListener(tf.train.CheckpointSaverListener):
-    """Notes when a checkpoint is being saved.
-
-    Args:
-      noted: what the main thread does.
-    """
-
-    def __init__(self, noted: Activity) -> None:
-        self._activity = noted
-
-    def before_save(self, session: Any, global_step_value: int) -> None:
-        """Notes that a checkpoint is about to be written."""
-        self._activity.begin(activity.SAVING)
-
-    def after_save(self, session: Any, global_step_value: int) -> None:
-        """Notes that the checkpoint is written."""
-        self._activity.begin(activity.BETWEEN)
 
 
 def _tensor(graph: tf.Graph, name: str) -> Optional[tf.Tensor]:

@@ -6,19 +6,18 @@ left events of these steps. An event SessionLog.START with a step takes them bac
 """
 
 import io
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
-from cifar10.output import checkpoints
-from cifar10.output.history import History
-from cifar10.output.report import confusion_matrix_png
-from cifar10.step import training_step
-from cifar10.step.training_step import StepReport
+from cifar10.output.report import confusion_matrix_png, png_of
 
+SAMPLES = "augmented_samples"  # the tag of training images
 _RGB = 3  # in tf.Summary.Image
+_COLUMNS, _SCALE, _GAP = 4, 4, 8  # images in a row; pixels for one; pixels between two images
 
 
 def writer(folder: str) -> Any:
@@ -56,83 +55,76 @@ def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:
     writer(folder).add_summary(tf.Summary(value=[tf.Summary.Value(tag=tag, image=picture)]), step)
 
 
-def keep(history: History, folder: str) -> None:
-    """Writes rows and events to their files, so that they survive a kill of this process."""
-    history.save()
-    writer(folder).flush()
-
-
-class ResumeHook(tf.train.SessionRunHook):
-    """Takes back events and rows of steps that are about to be repeated.
-
-    Each session begins from the latest checkpoint. In a cluster that has lost a parameter server,
-    a process begins another session.
-
-    Args:
-      output_dir: the folder of the checkpoints.
-      log_dir: the folder of the events.
-      history: the history whose rows are taken back.
-    """
-
-    def __init__(self, output_dir: str, log_dir: str, history: History) -> None:
-        self._output_dir, self._log_dir, self._history = output_dir, log_dir, history
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Takes back what is later than the checkpoint.
-
-        The step is the checkpoint's, since other replicas may have taken steps since its restore.
-        """
-        step = checkpoints.latest_step(self._output_dir)
-        self._history.forget_after(step)
-        take_back(self._log_dir, step + 1)
-
-
-class SummaryHook(tf.train.SessionRunHook):
-    """Writes the summaries that a model makes, of step 1 and of each multiple of `steps`.
+class ModelSummaries:
+    """Writes the summaries that a model makes, of step 1 and of each multiple of `every`.
 
     So a run that was killed and continued has summaries of the same steps as one that was not. If
     another trainer takes such a step, the next step that this process begins is used instead.
 
     Args:
-      steps: the number of steps between two summaries.
+      every: the number of steps between two summaries.
       folder: the folder for the events.
     """
 
-    def __init__(self, steps: int, folder: str) -> None:
-        self._steps, self._folder = steps, folder
+    def __init__(self, every: int, folder: str) -> None:
+        self._every, self._folder = every, folder
+
+    def find(self) -> None:
+        """Merges the summaries of the graph that is about to run."""
+        # Estimator adds a summary of the loss, which `MetricRows` writes with the other figures.
+        own = [one for one in tf.get_collection(tf.GraphKeys.SUMMARIES) if one.op.name != "loss"]
+        self._merged = tf.summary.merge(own) if own else None
+
+    def begin(self, step: int) -> None:
+        """Notes the step from which a session continues."""
+        self._written = step
+
+    def due(self, step: int) -> dict[str, tf.Tensor]:
+        """Returns what to fetch in the step after `step`: the summaries if they are due."""
+        is_due = not step or (step + 1) // self._every > self._written // self._every
+        return {"summaries": self._merged} if is_due and self._merged is not None else {}
+
+    def add(self, step: int, results: Mapping[str, Any]) -> None:
+        """Writes the summaries of a step if they were fetched."""
+        if "summaries" in results:
+            writer(self._folder).add_summary(results["summaries"], step)
+            self._written = step
+
+
+class Samples:
+    """Shows the first images of step 1's batch, and of the batch before each checkpoint.
+
+    Args:
+      folder: the folder for the events.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.begin()
 
     def begin(self) -> None:
-        """Merges the summaries of the graph that is about to run."""
-        # Estimator adds a summary of the loss, which `MetricsHook` writes with the other figures.
-        own = [one for one in tf.get_collection(tf.GraphKeys.SUMMARIES) if one.op.name != "loss"]
-        self._summary = tf.summary.merge(own) if own else None
-        self._report = training_step.report_tensor()
-        self._global_step = tf.train.get_global_step()
-        self._writer = writer(self._folder)
+        """Forgets the images of steps that are taken again."""
+        self._last: Optional[tuple[int, Any]] = None  # (step, images) until they are written
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Reads the global step."""
-        self._step = self._written = int(session.run(self._global_step))
+    def add(self, step: int, images: Any) -> None:
+        """Keeps the images, uint8 [n, 32, 32, 3], for a checkpoint that may come next."""
+        self._last = (step, images)
+        if step == 1:
+            self.write()
 
-    def before_run(self, run_context: Any) -> Any:
-        """Requests the summaries if they are due in this step."""
-        self._is_due = self._summary is not None and (
-            not self._step or self._round(self._step + 1) > self._round(self._written)
-        )
-        return tf.train.SessionRunArgs(
-            (self._report, self._summary) if self._is_due else (self._report,)
-        )
+    def write(self) -> None:
+        """Writes the images of the last step, unless they are written already."""
+        if self._last is not None:
+            step, images = self._last
+            add_picture(self._folder, step, SAMPLES, png_of(_sheet(images)))
+            self._last = None
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Writes the summaries if they were due."""
-        self._step = StepReport.of(run_values.results[0]).step
-        if self._is_due:
-            self._writer.add_summary(run_values.results[1], self._step)
-            self._written = self._step
 
-    def end(self, session: Any) -> None:
-        """Writes the events that are still in memory."""
-        self._writer.flush()
-
-    def _round(self, step: int) -> int:
-        return step // self._steps
+def _sheet(images: Any) -> Any:
+    """Lays out uint8 [N, 32, 32, 3] in rows, enlarged: uint8 [height, width, 3]."""
+    large = np.kron(images, np.ones([1, _SCALE, _SCALE, 1], np.uint8))
+    missing, white = -len(large) % _COLUMNS, 255  # What a crop uncovers is black.
+    padded = np.pad(large, [(0, missing), (0, _GAP), (0, _GAP), (0, 0)], constant_values=white)
+    _, height, width, _ = padded.shape
+    rows = padded.reshape(-1, _COLUMNS, height, width, 3).swapaxes(1, 2)
+    return rows.reshape(-1, _COLUMNS * width, 3)[:-_GAP, :-_GAP]

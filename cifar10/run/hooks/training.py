@@ -1,313 +1,268 @@
-"""Session hooks that end training, save checkpoints, and act between a save and validation."""
+"""The hook of training: all that a trainer does between two steps, in the order of these lines."""
 
 import contextlib
 import math
+import threading
 import time
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import TrainingOver
+from cifar10.errors import TrainingError, TrainingOver
 from cifar10.host.signals import Stay, StopRequest
-from cifar10.step import training_step
+from cifar10.output import checkpoints
+from cifar10.output import report as report_page
+from cifar10.run.hooks import summaries
+from cifar10.run.hooks.duration import Duration
+from cifar10.run.hooks.metrics import MetricRows
+from cifar10.run.hooks.profile import Profile
+from cifar10.run.hooks.progress import Progress
+from cifar10.run.hooks.saving import nothing_was_saved
+from cifar10.run.hooks.step_probe import StepProbe
+from cifar10.run.hooks.summaries import ModelSummaries, Samples
+from cifar10.run.job import Job
+from cifar10.schema import TRAIN
+from cifar10.step import model_fn, training_step
 from cifar10.step.training_step import StepReport
-from cifar10.tf_internals.saver_hook import CheckpointSaver
 
 
-class StepClock:
-    """Measures the seconds spent on training steps, without those of validation.
-
-    Args:
-      seconds: seconds to begin with.
-
-    Attributes:
-      starts: how often the clock has been started.
-    """
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self._seconds = seconds
-        self._since: Optional[float] = None
-        self.starts = 0
-
-    def run(self) -> bool:
-        """Starts the clock if it is stopped; returns whether it was."""
-        if self._since is not None:
-            return False
-        self._since = time.perf_counter()
-        self.starts += 1
-        return True
-
-    def pause(self) -> None:
-        """Stops the clock."""
-        self._seconds = self.seconds
-        self._since = None
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the clock has run."""
-        running = 0.0 if self._since is None else time.perf_counter() - self._since
-        return self._seconds + running
-
-
-class StopHook(tf.train.SessionRunHook):
-    """Ends training after the step in which a signal arrived.
+class TrainingHook(tf.train.SessionRunHook):
+    """What each trainer does between two steps; `WorkerHook` and `ChiefHook` add what is theirs.
 
     Args:
+      job: the job that is trained.
       stop: knows whether a signal has arrived.
-      stay: knows whether the master still needs this replica's gradients after a signal; None: it
-        does not.
-    """
-
-    def __init__(self, stop: StopRequest, stay: Optional[Stay] = None) -> None:
-        self._stop, self._stay = stop, stay
-
-    def begin(self) -> None:
-        """Raises Stopped if a signal arrived before the session starts."""
-        self._stop.check()
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends the session, so that the chief saves a checkpoint, after a signal and the stay."""
-        if self._stop.requested if self._stay is None else self._stay.is_over:
-            run_context.request_stop()
-
-
-class StopEvaluationHook(tf.train.SessionRunHook):
-    """Ends an evaluation when a signal arrives; there is nothing to save."""
-
-    def __init__(self, stop: StopRequest) -> None:
-        self._stop = stop
-
-    def before_run(self, run_context: Any) -> None:
-        """Raises Stopped if a signal has arrived."""
-        self._stop.check()
-
-
-class TimeLimitHook(tf.train.SessionRunHook):
-    """Ends training at a deadline, as if it had reached its last step.
-
-    This hook runs before the one that saves, so that the last checkpoint contains the final
-    weights. After a signal it does not change the weights, since the run is to continue as if it
-    had not been stopped.
-
-    Args:
-      deadline: the time at which training ends (`time.monotonic`), in seconds.
-      stop: knows whether a signal has arrived.
-
-    Attributes:
-      reached: whether the deadline has ended training.
-    """
-
-    def __init__(self, deadline: float, stop: StopRequest) -> None:
-        self._deadline, self._stop = deadline, stop
-        self.reached = False
-
-    def begin(self) -> None:
-        """Finds the ops for an early end in the graph that is about to run."""
-        self._early_end = tf.get_collection(training_step.EARLY_END)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends the session after the deadline; the last checkpoint is then saved and validated."""
-        if time.monotonic() >= self._deadline:
-            self.reached = True
-            run_context.request_stop()
-
-    def end(self, session: Any) -> None:
-        """Replaces the weights by the final ones if the deadline has ended training."""
-        if self.reached and not self._stop.requested:
-            session.run(self._early_end)
-
-
-class EndAllHook(tf.train.SessionRunHook):
-    """Ends the training of all replicas when the chief's ends, unless a signal ends it.
-
-    Args:
-      stop: knows whether a signal has arrived; then the other replicas wait for a new chief.
-    """
-
-    def __init__(self, stop: StopRequest) -> None:
-        self._stop = stop
-
-    def begin(self) -> None:
-        """Finds the op that ends training in the graph that is about to run."""
-        self._end_all = tf.get_collection(training_step.END_ALL)
-
-    def end(self, session: Any) -> None:
-        """Tells all replicas that training is over."""
-        if self._stop.requested:
-            return
-        with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
-            # A parameter server that has ended knew that training is over, as all tasks then do.
-            session.run(self._end_all)
-
-
-class LastStepHook(tf.train.SessionRunHook):
-    """Ends training at the last step, which the step itself reports.
-
-    Estimator's own hook would fetch the step from its parameter server each time.
-
-    Args:
-      total_steps: global step at which training ends at the latest.
-    """
-
-    def __init__(self, total_steps: int) -> None:
-        self._total_steps: float = total_steps
-
-    def begin(self) -> None:
-        """Finds the step's report in the graph that is about to run."""
-        self._report = training_step.report_tensor()
-
-    def before_run(self, run_context: Any) -> Any:
-        """Requests the step's report."""
-        return tf.train.SessionRunArgs(self._report)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends at the last step, or when the chief has ended training."""
-        report = StepReport.of(run_values.results)
-        if report.over or report.step >= self._total_steps:
-            run_context.request_stop()
-
-
-class FollowChiefHook(LastStepHook):
-    """Ends a worker's training at the last step, or when the chief ends training before it.
-
-    If training is already over, the worker does not begin.
-
-    Args:
-      total_steps: global step at which training ends at the latest.
-      always: whether that also holds if training has begun before this worker. If not, since only
-        the chief knows of steps with other numbers of images, the chief alone ends training.
-    """
-
-    def __init__(self, total_steps: int, always: bool = True) -> None:
-        super().__init__(total_steps)
-        self._always = always
-
-    def begin(self) -> None:
-        """Finds the tensors of the graph that is about to run."""
-        super().begin()
-        over = tf.get_default_graph().get_tensor_by_name(f"{training_step.OVER}:0")
-        self._before = (tf.train.get_global_step(), over)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Raises TrainingOver if training is over, instead of taking another step."""
-        step, over = session.run(self._before)
-        if step and not self._always:
-            self._total_steps = math.inf
-        if over or step >= self._total_steps:
-            raise TrainingOver(int(step))
-
-
-class _LastSave(tf.train.CheckpointSaverListener):
-    """Records the step of the newest checkpoint."""
-
-    step = 0
-
-    def after_save(self, session: Any, global_step_value: int) -> None:
-        self.step = global_step_value
-
-
-class SaverHook(CheckpointSaver):
-    """Saves like Estimator's own hook, but does not fetch the global step separately.
-
-    The checkpoint of the last step is saved at the end of the session. So its validation comes
-    after the last use of the parameter servers, and no task has to wait for it.
-
-    Args:
-      folder: the folder for the checkpoints.
-      save_steps: the number of steps between two checkpoints.
-      log_folder: the folder for TensorBoard's graph and marks of checkpoints; None: `folder`.
-
-    Attributes:
-      at_end: whether the session is ending.
-    """
-
-    def __init__(self, folder: str, save_steps: int, log_folder: Optional[str] = None) -> None:
-        self._save_steps, self._last_save = save_steps, _LastSave()
-        super().__init__(folder, save_steps, log_folder, [self._last_save])
-        self.at_end = False
-
-    def begin(self) -> None:
-        """Finds the step's report in the graph that is about to run."""
-        super().begin()
-        self._report = training_step.report_tensor()
-
-    def before_run(self, run_context: Any) -> Any:
-        """Requests the step's report, which contains the global step."""
-        return tf.train.SessionRunArgs(self._report)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Saves a checkpoint that is due, unless a hook before this one has asked for the end."""
-        step = StepReport.of(run_values.results).step
-        is_due = step >= self._last_save.step + self._save_steps
-        if is_due and not run_context.stop_requested:
-            super().after_run(
-                run_context, tf.train.SessionRunValues(step, run_values.options, None)
-            )
-
-    def end(self, session: Any) -> None:
-        """Saves the last checkpoint."""
-        self.at_end = True
-        super().end(session)
-
-
-class OwnerListener(tf.train.CheckpointSaverListener):
-    """Ends training before a save into a folder that another run has taken over.
-
-    Args:
-      check: function that raises TrainingError then.
-    """
-
-    def __init__(self, check: Callable[[], None]) -> None:
-        self._check = check
-
-    def before_save(self, session: Any, global_step_value: int) -> None:
-        """Raises TrainingError if the folder is another run's."""
-        self._check()
-
-
-class PauseListener(tf.train.CheckpointSaverListener):
-    """Saves measurements, stops the clock, and ends training on a signal, all before validation.
-
-    Args:
-      clock: the clock that measures the time of the steps.
-      keep: a function that is called before a checkpoint is written, and saves the measurements up
-        to it; a run that is killed after the checkpoint does not repeat these steps.
-      stop: knows whether a signal has arrived.
-      saver: the hook that saves checkpoints.
-      last: a function that is called after the last checkpoint has been written, before its
-        validation. `SaverHook` saves one at the end of the session, unless the session ends right
-        after a validation.
+      probe: tells other threads what the main thread does.
+      progress: shows the steps.
+      total_steps: the global step at which this process ends training at the latest.
     """
 
     def __init__(
         self,
-        clock: StepClock,
-        keep: Callable[[], None],
+        job: Job,
         stop: StopRequest,
-        saver: SaverHook,
-        last: Callable[[], None],
+        probe: StepProbe,
+        progress: Progress,
+        total_steps: float,
     ) -> None:
-        self._clock, self._keep, self._stop = clock, keep, stop
-        self._saver, self._last = saver, last
-        self._is_told = False
+        self.job, self.stop, self.total_steps = job, stop, total_steps
+        self._probe, self._progress = probe, progress
 
-    def before_save(self, session: Any, global_step_value: int) -> None:
-        """Saves the measurements up to the checkpoint."""
-        self._keep()
+    def begin(self) -> None:
+        """Finds the tensors of the graph that is about to run; raises Stopped after a signal."""
+        self.stop.check()
+        self._probe.find(tf.get_default_graph())
+        self._fetches = {"report": training_step.report_tensors()}
+        self._global_step = tf.train.get_global_step()
 
-    def after_save(self, session: Any, global_step_value: int) -> None:
-        """Stops the clock; raises Stopped after a signal, since the checkpoint is complete."""
-        self._clock.pause()
-        self._stop.check()
-        if self._saver.at_end:
-            self._tell()
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Begins to measure anew, since a session begins from a checkpoint."""
+        self._probe.begin(session)
+        self._progress.begin()
 
-    def end(self, session: Any, global_step_value: int) -> None:
-        """Raises Stopped after a signal, so that the last validation is skipped."""
-        self._stop.check()
-        self._tell()
+    def before_run(self, run_context: Any) -> Any:
+        """Requests the step's report."""
+        self._probe.step_begins()
+        self._progress.step_begins()
+        return tf.train.SessionRunArgs(self._fetches)
 
-    def _tell(self) -> None:
-        if not self._is_told:
-            self._is_told = True
-            self._last()
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Looks at the step's report: at its loss, whom to show it, and whether training ends."""
+        self._probe.step_ends()
+        report = StepReport.of(run_values.results["report"])
+        self._require_finite(report)
+        self._progress.add(report)
+        self.after_step(report, run_values.results)
+        if report.over or report.step >= self.total_steps or self.is_ending():
+            run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        """Keeps the figures of the last steps."""
+        self._progress.finish()
+
+    def after_step(self, report: StepReport, results: dict[str, Any]) -> None:
+        """Does what else is due after a step.
+
+        Args:
+          report: the step's report.
+          results: the values of all that was fetched, by name.
+        """
+
+    def is_ending(self) -> bool:
+        """Returns whether training ends before its last step."""
+        return self.stop.requested
+
+    def _require_finite(self, report: StepReport) -> None:
+        """Raises TrainingError if the loss of this process's batch is NaN or infinite.
+
+        The session then ends without a checkpoint. Estimator's own hook, which comes later, names
+        neither the step nor the images, and accepts an infinite loss.
+        """
+        if math.isfinite(report.loss):
+            return
+        first = max(1, report.examples_seen - self.job.params.examples_per_step + 1)
+        raise TrainingError(
+            f"the loss is {report.loss} at step {report.step:,}, with learning rate "
+            f"{report.learning_rate:.3g}, on the images {first:,} to {report.examples_seen:,} of "
+            f"this training; {nothing_was_saved(self.job.config.output_place)}"
+        )
+
+
+class WorkerHook(TrainingHook):
+    """Trains with the chief, and ends when the chief ends training.
+
+    Args:
+      job: the job that is trained.
+      stop: knows whether a signal has arrived.
+      probe: tells other threads what the main thread does.
+      progress: shows the steps.
+      stay: knows whether the chief still needs this worker's gradients after a signal; None: it
+        does not.
+      knows_last_step: whether this worker knows the last step even if training has begun before it.
+        If not, since only the chief knows of steps with other numbers of images, the chief alone
+        ends training.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        stop: StopRequest,
+        probe: StepProbe,
+        progress: Progress,
+        stay: Optional[Stay],
+        knows_last_step: bool,
+    ) -> None:
+        super().__init__(job, stop, probe, progress, job.total_steps)
+        self._stay, self._knows_last_step = stay, knows_last_step
+
+    def begin(self) -> None:
+        """Finds the tensors of the graph that is about to run."""
+        super().begin()
+        self._over = tf.get_default_graph().get_tensor_by_name(f"{training_step.OVER}:0")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Raises TrainingOver if training is over, instead of taking another step."""
+        super().after_create_session(session, coord)
+        step, over = session.run((self._global_step, self._over))
+        if step and not self._knows_last_step:
+            self.total_steps = math.inf
+        if over or step >= self.total_steps:
+            raise TrainingOver(int(step))
+
+    def is_ending(self) -> bool:
+        """Returns whether a signal has arrived and the chief needs this worker no more."""
+        return self.stop.requested if self._stay is None else self._stay.is_over
+
+
+class ChiefHook(TrainingHook):
+    """Measures, keeps and ends the training of all.
+
+    This hook runs before the one that saves, so the last checkpoint of a run that a time limit or
+    an evaluator's validation ends contains the final weights. After a signal the weights stay as
+    they are, since the run is to continue as if it had not been stopped.
+
+    Args:
+      job: the job that is trained.
+      stop: knows whether a signal has arrived.
+      probe: tells other threads what the main thread does.
+      progress: shows the steps.
+      deadline: the time at which training ends (`time.monotonic`), in seconds.
+      is_enough: function that returns whether the validations of a separate evaluator have reached
+        a goal.
+
+    Attributes:
+      is_late: whether the deadline has ended training.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        stop: StopRequest,
+        probe: StepProbe,
+        progress: Progress,
+        deadline: float = math.inf,
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(job, stop, probe, progress, job.total_steps)
+        self._deadline, self._is_enough = deadline, is_enough
+        self.is_late = self._has_reached = False
+        config, self._folder = job.config, job.config.log_folder(TRAIN)
+        every = config.steps_between_rows(job.total_steps)
+        self._metrics = MetricRows(progress.history, progress.clock, job, every)
+        self._duration = Duration(progress.say, progress.clock, job)
+        self._samples = Samples(self._folder)
+        self._summaries = ModelSummaries(every, self._folder)
+        self._profile = Profile(config, progress.say)
+        self._has_loaded = False
+
+    def begin(self) -> None:
+        """Finds the tensors and ops of the graph that is about to run."""
+        super().begin()
+        graph = tf.get_default_graph()
+        self._fetches["samples"] = graph.get_tensor_by_name(f"{model_fn.SAMPLES}:0")
+        self._summaries.find()
+        self._end_all = tf.get_collection(training_step.END_ALL)
+        self._early_end = tf.get_collection(training_step.EARLY_END)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Takes back what was measured after the checkpoint; those steps are taken again.
+
+        Its step is the checkpoint's, since other replicas may have taken steps since its restore.
+        In a cluster that has lost a parameter server, a process begins another session.
+        """
+        super().after_create_session(session, coord)
+        saved = checkpoints.latest_step(self.job.config.output_place)
+        self._progress.history.forget_after(saved)
+        summaries.take_back(self._folder, saved + 1)
+        self._step = int(session.run(self._global_step))
+        self._duration.begin()
+        self._metrics.begin(self._step)
+        self._samples.begin()
+        self._summaries.begin(self._step)
+        self._profile.begin(self._step)
+
+    def before_run(self, run_context: Any) -> Any:
+        """Requests the step's report and what else is due."""
+        super().before_run(run_context)
+        self._profile.step_begins(self._step)
+        if not self._has_loaded:
+            # In the first step, TensorFlow optimises its graph for a second without Python's lock.
+            threading.Thread(target=report_page.load, name="loading").start()
+            self._has_loaded = True
+        return tf.train.SessionRunArgs({**self._fetches, **self._summaries.due(self._step)})
+
+    def after_step(self, report: StepReport, results: dict[str, Any]) -> None:
+        """Measures and records the step."""
+        self._step = report.step
+        self._duration.add(report)
+        self._metrics.add(report)
+        self._samples.add(report.step, results["samples"])
+        self._summaries.add(report.step, results)
+        self._profile.step_ends(report.step)
+
+    def is_ending(self) -> bool:
+        """Returns whether a signal, the deadline or an evaluator's validation ends training."""
+        self.is_late = self.is_late or time.monotonic() >= self._deadline
+        self._has_reached = self._has_reached or self._is_enough()
+        return super().is_ending() or self.is_late or self._has_reached
+
+    def end(self, session: Any) -> None:
+        """Tells all replicas that training is over, unless a signal ends it, and keeps figures."""
+        if not self.stop.requested:
+            # A parameter server that has ended knew that training is over, as all tasks then do.
+            with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
+                session.run(self._end_all)
+        super().end(session)
+        self._metrics.finish()
+        self._profile.finish(self._step)
+        if (self.is_late or self._has_reached) and not self.stop.requested:
+            session.run(self._early_end)  # Replaces the weights by the final ones.
+
+    def keep(self) -> None:
+        """Writes what was measured and seen to its files, before a checkpoint is written.
+
+        So a run that is killed after the checkpoint does not repeat these steps.
+        """
+        self._samples.write()
+        self._progress.history.save()
+        summaries.writer(self._folder).flush()

@@ -10,8 +10,7 @@ from cifar10.output import checkpoints
 from cifar10.output.digits import rounded
 from cifar10.output.history import History
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.step_probe import ActivityHook
-from cifar10.run.hooks.training import StopEvaluationHook
+from cifar10.run.hooks.step_probe import EvaluationHook
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import VALIDATION
@@ -45,6 +44,18 @@ class ValidationRecorder(tf.estimator.Exporter):
     def name(self) -> str:
         """The exporter's name for Estimator."""
         return "validation"
+
+    def spec(self, stop: StopRequest) -> Any:
+        """Returns the tf.estimator.EvalSpec by which Estimator validates after each checkpoint."""
+        return tf.estimator.EvalSpec(
+            lambda: evaluation_input(self._job, VALIDATION),
+            steps=None,
+            name=VALIDATION,
+            hooks=[EvaluationHook(self._job.activity, stop)],
+            exporters=[self],
+            start_delay_secs=0,
+            throttle_secs=0,
+        )
 
     def export(
         self,
@@ -100,8 +111,7 @@ class ValidationRecorder(tf.estimator.Exporter):
             result = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
                 hooks=[
-                    StopEvaluationHook(stop),
-                    ActivityHook(job.activity),
+                    EvaluationHook(job.activity, stop),
                     *job.evaluation_hooks,
                 ],
                 checkpoint_path=checkpoint,

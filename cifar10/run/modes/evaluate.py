@@ -15,8 +15,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.step_probe import ActivityHook
-from cifar10.run.hooks.training import StopEvaluationHook
+from cifar10.run.hooks.step_probe import EvaluationHook
 from cifar10.run.job import Job, evaluation_input, make_estimator, start_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL
@@ -97,8 +96,7 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
             lambda: evaluation_input(job, split),
             hooks=[
                 collect,
-                StopEvaluationHook(stop),
-                ActivityHook(job.activity),
+                EvaluationHook(job.activity, stop),
                 *job.evaluation_hooks,
             ],
             checkpoint_path=checkpoint,

@@ -15,8 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.input.records import open_records
-from cifar10.run.job import evaluation_input, make_job
-from cifar10.run.master import train_input
+from cifar10.run.job import evaluation_input, make_job, training_input
 from cifar10.schema import EVAL, TRAIN, file_name
 from tests.cifar10.flag_effects.rows import Row
 from tests.cifar10.record_files import example, write_file
@@ -53,7 +52,7 @@ def _training_images(config: TrainConfig) -> np.ndarray:
     records = open_records(config.data_place)
     job = make_job(config, records)
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
-        batches = tf.data.make_initializable_iterator(train_input(job))
+        batches = tf.data.make_initializable_iterator(training_input(job))
         features = batches.get_next()
         session.run(tf.global_variables_initializer())
         session.run(batches.initializer)
@@ -125,7 +124,7 @@ def _with_seed_1(config: TrainConfig) -> TrainConfig:
 def training_batch(config: TrainConfig) -> tuple[Any, ...]:
     """Returns the shape and type of training's image batches."""
     with tf.Graph().as_default():
-        data = train_input(make_job(config, open_records(config.data_place)))
+        data = training_input(make_job(config, open_records(config.data_place)))
         first = tf.nest.flatten(tf.data.get_output_shapes(data))[0]
         return (*first.as_list(), tf.nest.flatten(tf.data.get_output_types(data))[0].name)
 

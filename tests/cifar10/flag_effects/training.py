@@ -47,9 +47,8 @@ def _training(config: TrainConfig) -> Iterator[Training]:
 def _step(run: Training) -> tuple[float, StepReport]:
     """Trains a step on the constant batch; returns the loss and the step's report."""
     batch = (_PICTURES, np.full(_IMAGES, _LABEL, np.int64))
-    names = (training_step.LOSS, training_step.REPORT)
-    loss, report = run.step(batch, [f"{name}:0" for name in names])
-    return float(loss), StepReport.of(report)
+    report = StepReport.of(run.step(batch, training_step.report_tensors()))
+    return report.loss, report
 
 
 def _set(run: Training, name: str, value: int) -> None:

@@ -26,8 +26,7 @@ from cifar10.output import model_settings, run_status
 from cifar10.output.digits import rounded
 from cifar10.output.history import History
 from cifar10.run import evaluator, results
-from cifar10.run.hooks import training as hooks
-from cifar10.run.hooks import validation
+from cifar10.run.hooks import step_probe, validation
 from cifar10.run.job import evaluation_input, make_job
 from cifar10.schema import CLASS_NAMES
 from testbeds.ports import free_ports
@@ -413,13 +412,13 @@ def test_a_signal_ends_the_evaluator_before_it_validates_anything(training):
 def test_a_signal_breaks_a_validation_off(training, monkeypatch):
     training.begin()
     training.save(1)
-    look = hooks.StopEvaluationHook.before_run
+    look = step_probe.EvaluationHook.before_run
 
     def signalled(hook: Any, run_context: Any) -> None:
         training.stop._note(signal.SIGTERM)
         look(hook, run_context)
 
-    monkeypatch.setattr(hooks.StopEvaluationHook, "before_run", signalled)
+    monkeypatch.setattr(step_probe.EvaluationHook, "before_run", signalled)
     with pytest.raises(Stopped):
         training.evaluate()
     assert not (training.output / "history_validation.json").exists()

@@ -10,8 +10,14 @@ from cifar10.config.done import Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
-from cifar10.run.job import Job, checkpoint_steps, make_job, make_trainer, open_output
-from cifar10.run.master import say_what_trains
+from cifar10.run.job import (
+    Job,
+    checkpoint_steps,
+    describe_training,
+    make_job,
+    make_trainer,
+    open_output,
+)
 from cifar10.step import devices
 from cifar10.step.params import ModelParams
 from cifar10.step.replication import Replication
@@ -169,6 +175,6 @@ def test_who_goes_without_our_convolutions_and_has_any_says_so(
     tutorial_data, monkeypatch, capsys, model, count
 ):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
-    say_what_trains(make(tutorial_data, model=model), 0)
+    describe_training(make(tutorial_data, model=model), 0)
     line = "convolutions are TensorFlow's: ours cannot be had, they are not compiled (make)"
     assert capsys.readouterr().out.splitlines().count(line) == count

@@ -8,8 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.run.hooks import training
-from cifar10.step import model_fn
+from cifar10.step import model_fn, training_step
 from cifar10.step.params import ModelParams
 from cifar10.step.replication import Replication
 from cifar10.tf_internals import session_wait
@@ -44,7 +43,7 @@ class Trainer:
             creator = (tf.train.ChiefSessionCreator if chief else tf.train.WorkerSessionCreator)(
                 self.spec.scaffold, self._target
             )
-            following = list(self.spec.training_chief_hooks) if chief else [follow()]
+            following = list(self.spec.training_chief_hooks) if chief else [Follow()]
             done = 0
             with tf.train.MonitoredSession(creator, following) as session:
                 for images, labels in batches:
@@ -57,8 +56,18 @@ class Trainer:
         return done
 
 
-def follow() -> Any:
-    return training.FollowChiefHook(total_steps=1000)
+class Follow(tf.train.SessionRunHook):
+    """Ends a worker's training when the chief has ended it."""
+
+    def begin(self) -> None:
+        self._report = training_step.report_tensors()
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.train.SessionRunArgs(self._report)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if training_step.StepReport.of(run_values.results).over:
+            run_context.request_stop()
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ from typing import Optional
 import pytest
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.run.hooks.duration import DurationHook, describe_amount
-from cifar10.run.hooks.training import StepClock
+from cifar10.run.hooks.duration import Duration, describe_amount
+from cifar10.run.hooks.progress import StepClock
+from tests.cifar10.hooked import report
 
 
 class Clock(StepClock):
@@ -30,13 +31,11 @@ def job(total_steps: int, max_minutes: Optional[float] = None) -> types.SimpleNa
 
 
 def told(total_steps: int, *steps: tuple[float, int], max_minutes: Optional[float] = None):
-    """Returns what the hook says of steps of 128 images, each a time in seconds and a step."""
+    """Returns what is said of steps of 128 images, each a time in seconds and a step."""
     clock, lines = Clock(), list[str]()
-    hook = DurationHook(lines.append, clock, job(total_steps, max_minutes))  # type: ignore[arg-type]
-    hook.after_create_session(None, None)
+    duration = Duration(lines.append, clock, job(total_steps, max_minutes))  # type: ignore[arg-type]
     for clock.now, step in steps:
-        report = types.SimpleNamespace(tolist=lambda step=step: [step, 128 * step, 0.1, 0])
-        hook.after_run(None, types.SimpleNamespace(results=report))
+        duration.add(report(step, each=128))
     return lines
 
 

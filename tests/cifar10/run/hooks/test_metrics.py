@@ -11,9 +11,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History
 from cifar10.output.metrics import Metrics
-from cifar10.run.hooks.metrics import MetricsHook
-from cifar10.step import training_step
-from tests.cifar10.hooked import SteppedClock
+from cifar10.run.hooks.metrics import MetricRows
+from tests.cifar10.hooked import SteppedClock, report
 
 
 @pytest.fixture(autouse=True)
@@ -41,23 +40,14 @@ def train(
     job = types.SimpleNamespace(
         num_examples=50, own_examples=own_examples, config=TrainConfig(log_dir=str(folder))
     )
-    history = History(None, metrics=Metrics(str(folder / "metrics.jsonl")))
-    hook = MetricsHook(history, clock, job, 10)  # type: ignore[arg-type]
     folder.mkdir(exist_ok=True)
-    with tf.Graph().as_default():
-        step = tf.train.create_global_step()
-        begun = step.assign(first).op
-        setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
-        counted = step.assign_add(each, read_value=True)
-        tf.cast(counted, tf.float32, training_step.LOSS)
-        tf.constant(0.5, name=training_step.ACCURACY)
-        seen = tf.cast(10 * counted, tf.float64)
-        tf.stack([tf.cast(counted, tf.float64), seen, 0.1, 0.0], name=training_step.REPORT)
-        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(setting), [hook]) as session:
-            for _ in range(steps):
-                clock.run()
-                session.run(counted)
-    tf.summary.FileWriterCache.clear()
+    history = History(None, metrics=Metrics(str(folder / "metrics.jsonl")))
+    made = MetricRows(history, clock, job, 10)  # type: ignore[arg-type]
+    made.begin(first)
+    for number in range(1, steps + 1):
+        clock.run()
+        made.add(report(first + each * number))
+    made.finish()
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k not in ("wall_time", "split")} for row in rows]
 

@@ -8,28 +8,27 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.run.hooks.profile import ProfileHook, check_window
-from cifar10.step import training_step
+from cifar10.run.hooks.profile import Profile, check_window
 
 
 def train(folder: pathlib.Path, window: str, first: int, steps: int, each: int = 1) -> list[str]:
-    """Takes steps after step `first`; returns what the hook says.
+    """Takes steps after step `first`; returns what the profile says.
 
     Other trainers take the rest of `each` meanwhile.
     """
     said: list[str] = []
-    config = TrainConfig(log_dir=str(folder), profile_steps=window)
-    with tf.Graph().as_default():
+    profile = Profile(TrainConfig(log_dir=str(folder), profile_steps=window), said.append)
+    with tf.Graph().as_default(), tf.Session() as session:
         step = tf.train.create_global_step()
-        begun = step.assign(first).op
-        setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
         counted = step.assign_add(each, read_value=True)
-        numbers = [tf.cast(one, tf.float64) for one in (counted, 0, 0, 0)]
-        tf.stack(numbers, name=training_step.REPORT)
-        hooks = [ProfileHook(config, said.append)]
-        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(setting), hooks) as session:
-            for _ in range(steps):
-                session.run(counted)
+        session.run(step.assign(first).op)
+        profile.begin(first)
+        last = first
+        for _ in range(steps):
+            profile.step_begins(last)
+            last = int(session.run(counted))
+            profile.step_ends(last)
+        profile.finish(last)
     return said
 
 

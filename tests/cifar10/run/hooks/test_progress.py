@@ -1,27 +1,13 @@
 """What training shows and keeps of its steps: means, speeds and time left."""
 
+import time
 import types
 from typing import Optional
 
-import tensorflow.compat.v1 as tf
-
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History
-from cifar10.output.progress.line import TrainingStatus
-from cifar10.run.hooks.progress import ProgressHook
-from cifar10.step import training_step
-from tests.cifar10.hooked import SteppedClock
-
-
-class Shown:
-    """Takes what a progress line would show."""
-
-    def __init__(self, live: bool = False) -> None:
-        self.live = live
-        self.statuses: list[TrainingStatus] = []
-
-    def update(self, status: TrainingStatus) -> None:
-        self.statuses.append(status)
+from cifar10.run.hooks.progress import Progress, StepClock
+from tests.cifar10.hooked import Shown, SteppedClock, report
 
 
 class Run:
@@ -37,34 +23,35 @@ class Run:
             own_examples=own_examples,
             config=TrainConfig(log_steps=log_steps),
         )
-        self._hook_of = lambda: ProgressHook(
-            self.shown,  # type: ignore[arg-type]
-            self.history,
-            self.clock,
-            job,  # type: ignore[arg-type]
-        )
+        self.progress = Progress(self.shown, self.history, job)  # type: ignore[arg-type]
+        self.progress.clock = self.clock
 
-    def train(self, steps: int, steps_of_others: int = 0) -> ProgressHook:
+    def train(self, steps: int, steps_of_others: int = 0) -> int:
         """Trains; meanwhile, other replicas make so many steps for each of ours."""
-        each = 1 + steps_of_others
-        hook = self._hook_of()
-        with tf.Graph().as_default():
-            done = tf.get_variable("done", initializer=tf.constant(0, tf.int64), use_resource=True)
-            step = done.assign_add(1, read_value=True)
-            tf.cast(step, tf.float32, training_step.LOSS)
-            tf.constant(0.5, name=training_step.ACCURACY)
-            counted = tf.cast(step * each, tf.float64)
-            rate = tf.cast(tf.constant(0.1, tf.float32), tf.float64)
-            tf.stack([counted, 10 * counted, rate, 0.0], name=training_step.REPORT)
-            with tf.train.MonitoredSession(hooks=[hook]) as session:
-                for _ in range(steps):
-                    session.run(step)
-        return hook
+        for number in range(1, steps + 1):
+            self.progress.step_begins()
+            self.progress.add(report(number * (1 + steps_of_others), loss=number))
+        self.progress.finish()
+        return self.progress.steps
+
+
+def test_a_clock_counts_while_it_runs(monkeypatch):
+    now = [7.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    clock = StepClock(100.0)
+    for is_running, seconds in ((False, 100.0), (True, 102.0), (False, 102.0), (True, 104.0)):
+        if is_running:
+            assert clock.run() is True
+            assert clock.run() is False  # It runs already.
+        now[0] += 2.0
+        assert clock.seconds == seconds
+        clock.pause()
+        assert clock.seconds == seconds
 
 
 def test_a_row_has_the_means_since_the_last_one_without_the_first_step():
     run = Run()
-    assert run.train(5).steps == 5
+    assert run.train(5) == 5
     assert run.history.train == [
         {
             "step": 3,

@@ -1,14 +1,16 @@
 """TensorBoard's events are of steps that do not depend on kills, and each step counts once."""
 
+import io
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from cifar10.output.history import History
 from cifar10.run.hooks import summaries
-from cifar10.step import training_step
+from cifar10.run.hooks.summaries import ModelSummaries, Samples
 
 
 @pytest.fixture(autouse=True)
@@ -36,22 +38,15 @@ def write(folder: pathlib.Path, *steps: int) -> None:
         summaries.writer(str(folder)).add_summary(tf.Summary(value=[value]), step)
 
 
-def train(
-    hook: tf.train.SessionRunHook, first: int, steps: int, each: int = 1, name: str = "curve"
-) -> None:
+def train(folder: pathlib.Path, first: int, steps: int, each: int = 1, name: str = "curve") -> None:
     """Takes steps from global step `first`; other trainers take the rest of `each` meanwhile."""
-    with tf.Graph().as_default():
-        step = tf.train.create_global_step()
-        begun = step.assign(first).op
-        setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
-        counted = step.assign_add(each, read_value=True)
-        numbers = [tf.cast(one, tf.float64) for one in (counted, 0, 0, 0)]
-        tf.stack(numbers, name=training_step.REPORT)
-        tf.summary.scalar(name, tf.cast(counted, tf.float32))
-        creator = tf.train.ChiefSessionCreator(setting)
-        with tf.train.MonitoredSession(creator, [hook]) as session:
-            for _ in range(steps):
-                session.run(counted)
+    made = ModelSummaries(10, str(folder))
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.summary.scalar(name, tf.constant(1.0))
+        made.find()
+        made.begin(first)
+        for step in range(first, first + steps * each, each):
+            made.add(step + each, session.run(made.due(step)))
 
 
 @pytest.mark.parametrize(
@@ -67,14 +62,12 @@ def train(
     ],
 )
 def test_summaries_are_of_step_1_and_of_multiples(tmp_path, first, steps, each, expected):
-    hook = summaries.SummaryHook(10, str(tmp_path))
-    train(hook, first, steps, each)
+    train(tmp_path, first, steps, each)
     assert rows(tmp_path) == expected
 
 
 def test_estimators_summary_of_the_loss_is_not_written_a_second_time(tmp_path):
-    hook = summaries.SummaryHook(10, str(tmp_path))
-    train(hook, first=0, steps=3, name="loss")
+    train(tmp_path, first=0, steps=3, name="loss")
     assert rows(tmp_path) == []
 
 
@@ -86,28 +79,34 @@ def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):
     assert rows(tmp_path) == [1, 2, 3]
 
 
-def test_what_is_kept_is_in_the_files(tmp_path):
-    write(tmp_path, 1, 2)
-    assert shown(tmp_path) == []
-    history = History(str(tmp_path / "history.json"), [{"step": 2}])
-    summaries.keep(history, str(tmp_path))
-    assert shown(tmp_path) == [1, 2]
-    assert (tmp_path / "history.json").read_text() == '{"train": [{"step": 2}], "validation": []}'
-
-
-def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
-    with tf.Graph().as_default(), tf.Session() as session:
-        step = tf.get_variable("global_step", initializer=tf.constant(20, tf.int64))
-        session.run(step.initializer)
-        tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), 20)
-    write(tmp_path / "logs", 10, 20, 21, 30)
-    history = History(None, [{"step": 20}, {"step": 21}], [{"step": 20}, {"step": 40}])
-    # Another trainer has taken two steps by now.
-    train(summaries.ResumeHook(str(tmp_path), str(tmp_path / "logs"), history), first=22, steps=1)
-    assert rows(tmp_path / "logs") == [10, 20]
-    assert history.as_dict() == {"train": [{"step": 20}], "validation": [{"step": 20}]}
-
-
 def test_a_writer_is_to_be_had_in_eager_mode_and_is_one_a_folder(tmp_path):
     assert tf.executing_eagerly()
     assert summaries.writer(str(tmp_path)) is summaries.writer(str(tmp_path))
+
+
+def sheets(folder: pathlib.Path) -> list[tuple[int, np.ndarray]]:
+    """The pictures of training images in TensorBoard's files."""
+    summaries.writer(str(folder)).flush()
+    return [
+        (event.step, np.asarray(Image.open(io.BytesIO(value.image.encoded_image_string))))
+        for path in folder.glob("events.*")
+        for event in tf.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tag == summaries.SAMPLES
+    ]
+
+
+def test_the_first_step_and_each_checkpoint_have_a_picture_of_their_images(tmp_path):
+    samples = Samples(str(tmp_path))
+    samples.write()  # A checkpoint before the first step has none.
+    for step in range(1, 8):
+        # The pixels of a step's images are its number, and of the n-th image n more.
+        images = np.ones([6, 32, 32, 3], np.uint8) * (step + np.arange(6)[:, None, None, None])
+        samples.add(step, images)
+        if step in (1, 3, 7):
+            samples.write()
+    found = sheets(tmp_path)
+    assert [step for step, _ in found] == [1, 3, 7]
+    _, picture = found[1]
+    assert picture.shape == (2 * 128 + 8, 4 * 128 + 3 * 8, 3)
+    assert picture[::136, ::136, 0].tolist() == [[3, 4, 5, 6], [7, 8, 255, 255]]

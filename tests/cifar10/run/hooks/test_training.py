@@ -1,276 +1,196 @@
-"""When training ends early, what its clock counts, and what comes before validation."""
+"""What the hook of training does between two steps: what it refuses, and what ends training."""
 
+import contextlib
+import math
+import pathlib
 import signal
+import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import Stopped, TrainingOver
+from cifar10.errors import Stopped, TrainingError, TrainingOver
 from cifar10.host.signals import Stay, StopRequest
-from cifar10.run.hooks.training import (
-    EndAllHook,
-    FollowChiefHook,
-    LastStepHook,
-    PauseListener,
-    SaverHook,
-    StepClock,
-    StopEvaluationHook,
-    StopHook,
-    TimeLimitHook,
-)
-from cifar10.step import training_step
-from tests.cifar10.hooked import stopped, train
-from tests.cifar10.tf_internals.private import add_listener
+from cifar10.output import checkpoints
+from cifar10.output import report as report_page
+from cifar10.run.hooks.saving import SaverHook, Saving
+from cifar10.run.hooks.training import ChiefHook, WorkerHook
+from tests.cifar10.hooked import job_in, parts, stopped, train
 
 
-def test_a_clock_counts_while_it_runs(monkeypatch):
-    now = [7.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    clock = StepClock(100.0)
-    for is_running, seconds in ((False, 100.0), (True, 102.0), (False, 102.0), (True, 104.0)):
-        if is_running:
-            clock.run()
-        now[0] += 2.0
-        assert clock.seconds == seconds
-        clock.pause()
-        assert clock.seconds == seconds
+@pytest.fixture(autouse=True)
+def _own_writers(monkeypatch: pytest.MonkeyPatch):
+    """No event file of another test, and no module loaded beside a test."""
+    monkeypatch.setattr(report_page, "load", lambda: None)
+    yield
+    tf.summary.FileWriterCache.clear()
 
 
-def test_a_clock_says_whether_it_stood_when_it_was_started():
-    clock = StepClock()
-    assert clock.run() is True
-    assert clock.run() is False
-    clock.pause()
-    assert clock.run() is True
+def chief(
+    folder: pathlib.Path, stop: Optional[StopRequest] = None, total_steps: int = 1_000, **more: Any
+) -> ChiefHook:
+    return ChiefHook(*parts(job_in(folder, total_steps), stop), **more)
 
 
-def test_a_signal_ends_training_after_the_step_at_hand():
-    stop = StopRequest()
-
-    class Signal(tf.train.SessionRunHook):
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            stop._note(signal.SIGTERM)
-
-    assert train(Signal(), StopHook(stop)) == 1
-    assert train(StopHook(StopRequest())) == 20
-
-
-def test_a_signal_ends_training_of_a_replica_that_the_master_needs_after_its_stay():
-    stop, left = StopRequest(), [False] * 4 + [True]
-
-    class Signal(tf.train.SessionRunHook):
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            stop._note(signal.SIGTERM)
-
-    assert train(Signal(), StopHook(stop, Stay(stop, lambda: not left.pop(0)))) == 5
+def worker(
+    folder: pathlib.Path,
+    total_steps: int = 1_000,
+    stop: Optional[StopRequest] = None,
+    stay: Optional[Stay] = None,
+    knows_last_step: bool = True,
+) -> WorkerHook:
+    return WorkerHook(*parts(job_in(folder, total_steps), stop), stay, knows_last_step)
 
 
-def test_a_signal_before_training_starts_no_session():
-    with pytest.raises(Stopped):
-        train(StopHook(stopped()))
+class Signal(tf.train.SessionRunHook):
+    """A signal in the first step."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self._stop = stop
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._stop._note(signal.SIGTERM)
 
 
-def test_a_signal_breaks_an_evaluation_off():
-    with pytest.raises(Stopped):
-        train(StopEvaluationHook(stopped()))
-    assert train(StopEvaluationHook(StopRequest())) == 20
+# Losses that are not finite.
 
 
-def time_limit(seconds: float, stop: Optional[StopRequest] = None) -> TimeLimitHook:
-    return TimeLimitHook(time.monotonic() + seconds, stop or StopRequest())
-
-
-def test_a_time_limit_ends_training_after_the_step_at_hand():
-    passed, far = time_limit(0.0), time_limit(1000.0)
-    assert (train(passed), passed.reached) == (1, True)
-    assert (train(far), far.reached) == (20, False)
-
-
-@pytest.mark.parametrize(
-    ("hook", "saved_at"),
-    [
-        (lambda: time_limit(0.0), 101),  # What ends a run early adds 100 to the step.
-        (lambda: time_limit(0.0, stopped()), 1),  # A signal came as well: the run goes on later.
-        (lambda: time_limit(1000.0), 20),
-    ],
-    ids=["reached", "and a signal", "not reached"],
-)
-def test_the_last_checkpoint_of_a_run_that_its_time_limit_ends_has_what_ends_a_run(
-    tmp_path, hook, saved_at
-):
-    class EarlyEnd(tf.train.SessionRunHook):
-        def begin(self) -> None:
-            tf.add_to_collection(
-                training_step.EARLY_END, tf.train.get_global_step().assign_add(100).op
-            )
-
-    train(EarlyEnd(), hook(), SaverHook(str(tmp_path), 1000))
-    latest = tf.train.latest_checkpoint(str(tmp_path))
-    assert tf.train.load_variable(latest, "global_step") == saved_at
-
-
-class EndsAll(tf.train.SessionRunHook):
-    """Puts an op where the chief's hook looks for what ends the training of all replicas."""
-
-    def __init__(self, build: Callable[[], Any]) -> None:
-        self._build = build
-
-    def begin(self) -> None:
-        tf.add_to_collection(training_step.END_ALL, self._build())
-
-
-@pytest.mark.parametrize(
-    ("stop", "ended"), [(StopRequest(), 1), (stopped(), 0)], ids=["last step", "signal"]
-)
-def test_the_chief_ends_the_training_of_all_unless_a_signal_ends_its_own(stop, ended):
-    times: list[int] = []
-    ops = EndsAll(lambda: tf.py_func(lambda: times.append(1) or 0, [], tf.int64))
-    train(ops, EndAllHook(stop))
-    assert len(times) == ended
-
-
-def test_a_process_that_trains_alone_has_nobody_to_tell_of_its_end():
-    assert train(EndAllHook(StopRequest())) == 20
-
-
-class LostSession:
-    """A session whose parameter server has gone."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def run(self, _: Any) -> None:
-        raise self._error
-
-
-@pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.AbortedError])
-def test_a_parameter_server_that_has_gone_needs_no_word_of_the_end(kind):
-    with tf.Graph().as_default():
-        hook = EndAllHook(StopRequest())
-        hook.begin()
-        hook.end(LostSession(kind(None, None, "Socket closed")))
-        with pytest.raises(tf.errors.InternalError):
-            hook.end(LostSession(tf.errors.InternalError(None, None, "another fault")))
-
-
-def test_a_worker_ends_with_the_chief():
-    assert train(FollowChiefHook(1_000), over_at=7) == 7
-
-
-def test_a_worker_ends_at_the_last_step():
-    assert train(FollowChiefHook(10)) == 10
-
-
-def test_a_worker_that_does_not_know_the_last_step_of_a_continued_run_ends_with_the_chief():
-    assert train(FollowChiefHook(10, always=False), first_step=3) == 23
-    assert train(FollowChiefHook(10, always=False), first_step=3, over_at=15) == 15
-    assert train(FollowChiefHook(10, always=False)) == 10  # It has begun with all others.
-
-
-def test_a_worker_trains_on_while_the_chief_does():
-    assert train(FollowChiefHook(1_000)) == 20
-
-
-@pytest.mark.parametrize("step", [1_000, 1_003])
-def test_a_worker_that_comes_after_the_last_step_does_not_train(step):
-    with pytest.raises(TrainingOver) as over:
-        train(FollowChiefHook(1_000), first_step=step)
-    assert over.value.step == step
-    assert str(over.value) == f"training is over at step {step:,}"
-
-
-def test_a_worker_that_comes_after_an_early_end_does_not_train():
-    with pytest.raises(TrainingOver) as over:
-        train(FollowChiefHook(1_000), first_step=400, over_before=True)
-    assert over.value.step == 400
-
-
-def test_a_worker_that_comes_just_before_the_end_trains():
-    assert train(FollowChiefHook(1_000), first_step=999, over_at=1_000) == 1_000
-
-
-def pause_listener(
-    clock: StepClock, stop: StopRequest, saver: SaverHook, calls: list[str]
-) -> PauseListener:
-    """One that notes what it calls."""
-    return PauseListener(
-        clock, lambda: calls.append("keep"), stop, saver, lambda: calls.append("last")
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_names_step_rate_and_images(tmp_path, loss):
+    with pytest.raises(TrainingError) as raised:
+        train(chief(tmp_path), loss=lambda step: tf.where(step < 3, 1.0, loss))
+    assert str(raised.value).startswith(
+        f"the loss is {loss} at step 3, with learning rate 0.25, on the images 129 to 192 of this "
+        "training; nothing of that was saved, and the next start continues from step 0: "
     )
 
 
-def test_a_checkpoint_stops_the_clock(tmp_path) -> None:
-    calls: list[str] = []
-    clock, saver = StepClock(), SaverHook(str(tmp_path), 1)
-    listener = pause_listener(clock, StopRequest(), saver, calls)
-    clock.run()
-    listener.after_save(None, 1)
-    assert clock.run() is True  # It stood.
-    assert calls == []
-    saver.at_end = True
-    listener.after_save(None, 2)
-    assert calls == ["last"]
-    listener.end(None, 2)
-    assert calls == ["last"]
+# The end of training.
 
 
-def test_what_was_measured_is_kept_before_the_checkpoint_is_there(tmp_path) -> None:
-    calls: list[str] = []
-    saver = SaverHook(str(tmp_path), 1)
-    listener = pause_listener(StepClock(), StopRequest(), saver, calls)
-
-    def keep() -> None:
-        calls.append(f"keep before {len(list(tmp_path.glob('model.ckpt-*.index')))} more")
-
-    listener._keep = keep
-    add_listener(saver, listener)
-    train(LastStepHook(2), saver)
-    assert calls[:3] == ["keep before 0 more", "keep before 1 more", "keep before 2 more"]
+def test_training_ends_at_its_last_step_or_with_the_chief(tmp_path):
+    for make in (chief, worker):
+        assert train(make(tmp_path, total_steps=10)) == 10
+        assert train(make(tmp_path), over_at=7) == 7
+        assert train(make(tmp_path)) == 20
 
 
-def test_a_signal_leaves_validation_out(tmp_path) -> None:
-    calls: list[str] = []
-    saver = SaverHook(str(tmp_path), 1)
-    saver.at_end = True
-    listener = pause_listener(StepClock(), stopped(), saver, calls)
+def test_a_signal_ends_training_after_the_step_at_hand(tmp_path):
+    for make in (chief, worker):
+        stop = StopRequest()
+        assert train(Signal(stop), make(tmp_path, stop=stop)) == 1
+
+
+def test_a_signal_before_training_starts_no_session(tmp_path):
     with pytest.raises(Stopped):
-        listener.after_save(None, 1)
-    with pytest.raises(Stopped):
-        listener.end(None, 1)
-    assert calls == []
+        train(chief(tmp_path, stopped()))
 
 
-class Saves(tf.train.CheckpointSaverListener):
-    """Notes each checkpoint, and whether the session was at its end."""
-
-    def __init__(self, saver: SaverHook) -> None:
-        self._saver = saver
-        self.steps: list[tuple[int, bool]] = []
-
-    def after_save(self, session: Any, global_step_value: int) -> None:
-        self.steps.append((int(global_step_value), self._saver.at_end))
+def test_a_signal_ends_a_worker_that_the_chief_needs_after_its_stay(tmp_path):
+    stop, left = StopRequest(), [False] * 4 + [True]
+    stay = Stay(stop, lambda: not left.pop(0))
+    assert train(Signal(stop), worker(tmp_path, stop=stop, stay=stay)) == 5
 
 
-def test_only_a_step_with_a_checkpoint_asks_for_the_global_step_once_more(tmp_path, monkeypatch):
-    steps = []
-    save = tf.train.CheckpointSaverHook.after_run
-
-    def note(hook: Any, run_context: Any, run_values: Any) -> None:
-        steps.append(run_values.results)
-        save(hook, run_context, run_values)
-
-    monkeypatch.setattr(tf.train.CheckpointSaverHook, "after_run", note)
-    assert train(LastStepHook(11), SaverHook(str(tmp_path), 4)) == 11
-    assert steps == [4, 8]
+def test_a_worker_that_does_not_know_the_last_step_of_a_continued_run_ends_with_the_chief(tmp_path):
+    assert train(worker(tmp_path, 10, knows_last_step=False), first_step=3) == 23
+    assert train(worker(tmp_path, 10, knows_last_step=False), first_step=3, over_at=15) == 15
+    assert train(worker(tmp_path, 10, knows_last_step=False)) == 10  # It has begun with all others.
 
 
-@pytest.mark.parametrize("total", [8, 9])
-def test_the_last_checkpoint_is_left_to_the_end(tmp_path, total):
-    saver = SaverHook(str(tmp_path), 4)
-    saves = Saves(saver)
-    add_listener(saver, saves)
-    assert train(LastStepHook(total), saver) == total
-    before = [(0, False), (4, False)] + [(8, False)] * (total == 9)
-    assert saves.steps == [*before, (total, True)]
-    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / f"model.ckpt-{total}")
+@pytest.mark.parametrize(
+    ("step", "over_before"), [(1_000, False), (1_003, False), (400, True)], ids=str
+)
+def test_a_worker_that_comes_after_the_end_does_not_train(tmp_path, step, over_before):
+    with pytest.raises(TrainingOver) as over:
+        train(worker(tmp_path), first_step=step, over_before=over_before)
+    assert str(over.value) == f"training is over at step {step:,}"
+
+
+def test_a_worker_that_comes_just_before_the_end_trains(tmp_path):
+    assert train(worker(tmp_path), first_step=999, over_at=1_000) == 1_000
+
+
+@pytest.mark.parametrize("has_signal", [False, True])
+def test_the_chief_ends_the_training_of_all_unless_a_signal_ends_its_own(tmp_path, has_signal):
+    times: list[int] = []
+    stop = StopRequest()
+    hooks = [chief(tmp_path, stop, total_steps=3), *([Signal(stop)] if has_signal else [])]
+    train(*hooks, end_all=lambda: times.append(1) or 0)
+    assert len(times) == (0 if has_signal else 1)
+
+
+@pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.AbortedError])
+def test_a_parameter_server_that_has_gone_needs_no_word_of_the_end(tmp_path, kind):
+    class LostSession:
+        def __init__(self, error: Exception) -> None:
+            self._error = error
+
+        def run(self, _: Any) -> None:
+            raise self._error
+
+    hook = chief(tmp_path)
+    train(hook)
+    hook.end(LostSession(kind(None, None, "Socket closed")))
+    with pytest.raises(tf.errors.InternalError):
+        hook.end(LostSession(tf.errors.InternalError(None, None, "another fault")))
+
+
+# An early end: its last checkpoint has the final weights, but not after a signal.
+
+
+def last_saved(folder: pathlib.Path, hook: ChiefHook, *hooks: Any, stop: StopRequest) -> int:
+    """The step of the last checkpoint; an early end adds 100."""
+    job, _, _, progress = parts(job_in(folder))
+    saving = Saving(job.activity, progress.clock, stop, str(folder), (), lambda: None)
+    with contextlib.suppress(Stopped):
+        train(*hooks, hook, SaverHook(str(folder), 1_000, str(folder), saving))
+    return checkpoints.latest_step(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "has_signal", "saved_at"),
+    [(0.0, False, 101), (0.0, True, 1), (1_000.0, False, 20)],
+    ids=["reached", "and a signal", "not reached"],
+)
+def test_a_time_limit_ends_training_after_the_step_at_hand(tmp_path, seconds, has_signal, saved_at):
+    stop = StopRequest()
+    hook = chief(tmp_path, stop, deadline=time.monotonic() + seconds)
+    signals = [Signal(stop)] if has_signal else []
+    assert last_saved(tmp_path, hook, *signals, stop=stop) == saved_at
+    assert hook.is_late == (seconds == 0.0)
+
+
+@pytest.mark.parametrize(("has_signal", "saved_at"), [(False, 103), (True, 1)])
+def test_a_goal_that_an_evaluator_sees_ends_training_after_the_step_at_hand(
+    tmp_path, has_signal, saved_at
+):
+    stop, looks = StopRequest(), [False, False, True]
+    hook = chief(tmp_path, stop, is_enough=lambda: looks.pop(0))
+    signals = [Signal(stop)] if has_signal else []
+    assert last_saved(tmp_path, hook, *signals, stop=stop) == saved_at
+
+
+def test_modules_of_the_report_are_loaded_beside_the_first_step(tmp_path, monkeypatch):
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(report_page, "load", lambda: threads.append(threading.current_thread()))
+    train(chief(tmp_path, total_steps=2))
+    (thread,) = threads
+    assert thread is not threading.main_thread()
+
+
+def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
+    with tf.Graph().as_default(), tf.Session() as session:
+        step = tf.get_variable("global_step", initializer=tf.constant(20, tf.int64))
+        session.run(step.initializer)
+        tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), 20)
+    job, stop, probe, progress = parts(job_in(tmp_path))
+    progress.history.train = [{"step": 20}, {"step": 21}]
+    progress.history.validation = [{"step": 20}, {"step": 40}]
+    hook = ChiefHook(job, stop, probe, progress)
+    # Another trainer has taken two steps by now.
+    train(hook, first_step=22, over_at=23)
+    assert progress.history.validation == [{"step": 20}]
+    assert [row["step"] for row in progress.history.train] == [20]

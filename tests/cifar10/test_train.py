@@ -17,12 +17,13 @@ from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_status
-from cifar10.run import figures, master, results
-from cifar10.run.hooks import training
+from cifar10.run import figures, results
+from cifar10.run.hooks.training import ChiefHook
 from cifar10.run.hooks.validation import ValidationRecorder
-from cifar10.run.job import Job, make_job
+from cifar10.run.job import Job, make_job, training_input
 from cifar10.step.replication import Replication
 from cifar10.step.state import examples_seen
+from cifar10.train import train_and_evaluate
 from tests.cifar10 import record_files
 
 
@@ -73,7 +74,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
 
 
 def run(config: TrainConfig, stop: Optional[StopRequest] = None) -> None:
-    master.train_and_evaluate(config, stop or StopRequest(), time.monotonic())
+    train_and_evaluate(config, stop or StopRequest(), time.monotonic())
 
 
 def note(config: TrainConfig) -> Any:
@@ -198,18 +199,16 @@ def test_a_signal_ends_a_master_that_waits_for_figures(config, told, monkeypatch
 
 
 def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkeypatch):
-    steps = []
+    stop, after_step = StopRequest(), ChiefHook.after_step
 
-    class SignalInTheSecondStep(training.StopHook):
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            steps.append(1)
-            if len(steps) == 2:
-                self._stop._note(signal.SIGTERM)
-            super().after_run(run_context, run_values)
+    def signal_in_the_second_step(hook: ChiefHook, report: Any, results: Any) -> None:
+        if report.step == 2:
+            stop._note(signal.SIGTERM)
+        after_step(hook, report, results)
 
-    monkeypatch.setattr(training, "StopHook", SignalInTheSecondStep)
+    monkeypatch.setattr(ChiefHook, "after_step", signal_in_the_second_step)
     with pytest.raises(Stopped):
-        run(config)
+        run(config, stop)
     assert checkpoints.latest_step(config.output_place) == 2
     assert told == []
     assert note(config)["ended_at_step"] is None
@@ -261,7 +260,7 @@ def test_a_damaged_record_is_named_before_the_first_step(config, told, tmp_path,
 def first_batch(job: Job, seen: int) -> Any:
     """What training is fed first, after a checkpoint that has seen so many images."""
     with tf.Graph().as_default(), tf.Session() as session:
-        batches = tf.data.make_initializable_iterator(master.train_input(job))
+        batches = tf.data.make_initializable_iterator(training_input(job))
         batch = batches.get_next()
         session.run(tf.global_variables_initializer())
         examples_seen("/cpu:0").load(seen, session)

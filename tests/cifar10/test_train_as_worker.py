@@ -9,6 +9,7 @@ from typing import Any, Callable
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import train
 from cifar10.cluster.spec import Cluster
 from cifar10.config.done import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
@@ -18,11 +19,12 @@ from cifar10.host.signals import Stay, StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_status
 from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
-from cifar10.run import worker
+from cifar10.run import resume
 from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.job import Job, make_job
 from cifar10.run.stall_watch import watch_for_stalls
 from cifar10.step import training_step
+from cifar10.train import train_as_worker
 from tests.cifar10 import record_files
 
 # Three trainers of 10 images each, on 100 training images.
@@ -52,7 +54,7 @@ def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
     def join(*_: Any) -> Job:
         raise Joined
 
-    monkeypatch.setattr(worker, "join_job", join)
+    monkeypatch.setattr(train, "join_job", join)
 
 
 # The end of training, as the master has noted it.
@@ -63,7 +65,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """A function that plays the newest checkpoint: its step, and the images seen up to there."""
 
     def save(step: int, examples_seen: int) -> None:
-        monkeypatch.setattr(worker.checkpoints, "latest_done", lambda _: Done(step, examples_seen))
+        monkeypatch.setattr(resume.checkpoints, "latest_done", lambda _: Done(step, examples_seen))
 
     return save
 
@@ -88,10 +90,10 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(
         saved(last_step - 1, (last_step - 1) * images)
         run_status.write(place, validates=True, ended_at=ended_at)
         with pytest.raises(Joined):
-            worker.train(config, CLUSTER, StopRequest())
+            train_as_worker(config, CLUSTER, StopRequest())
     saved(last_step, last_step * images)
     run_status.write(place, validates=True, ended_at=last_step)
-    worker.train(config, CLUSTER, StopRequest())
+    train_as_worker(config, CLUSTER, StopRequest())
     ended = f"worker/1 ends: training is over at step {last_step}; it trained 0 steps"
     assert capsys.readouterr().out.startswith(ended)
 
@@ -105,10 +107,10 @@ def test_epochs_of_another_number_of_trainers_count_as_the_images_that_they_were
     saved(28, 280)
     run_status.write(config.output_place, validates=True, ended_at=28)
     with pytest.raises(Joined):
-        worker.train(config, CLUSTER, StopRequest())
+        train_as_worker(config, CLUSTER, StopRequest())
     saved(29, 310)
     run_status.write(config.output_place, validates=True, ended_at=29)
-    worker.train(config, CLUSTER, StopRequest())
+    train_as_worker(config, CLUSTER, StopRequest())
     assert "worker/1 ends: training is over at step 29" in capsys.readouterr().out
 
 
@@ -116,7 +118,7 @@ def test_epochs_of_another_number_of_trainers_count_as_the_images_that_they_were
 def test_the_end_of_an_older_run_whose_checkpoints_were_removed_is_no_end(config):
     run_status.write(config.output_place, validates=True, ended_at=30)
     with pytest.raises(Joined):
-        worker.train(config, CLUSTER, StopRequest())
+        train_as_worker(config, CLUSTER, StopRequest())
 
 
 @pytest.mark.usefixtures("_joins")
@@ -130,8 +132,8 @@ def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
     run_status.write(config.output_place, True, 20, "stopped by --stop-at-accuracy")
     # The master goes on, too, if the job is started again with a higher goal.
     with pytest.raises(Joined):
-        worker.train(dataclasses.replace(config, stop_at_accuracy=0.6), CLUSTER, StopRequest())
-    worker.train(dataclasses.replace(config, stop_at_accuracy=0.5), CLUSTER, StopRequest())
+        train_as_worker(dataclasses.replace(config, stop_at_accuracy=0.6), CLUSTER, StopRequest())
+    train_as_worker(dataclasses.replace(config, stop_at_accuracy=0.5), CLUSTER, StopRequest())
     assert "worker/1 ends: training is over at step 20" in capsys.readouterr().out
 
 
@@ -147,8 +149,8 @@ def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting
         check()
         raise Joined
 
-    monkeypatch.setattr(worker, "join_job", wait)
-    worker.train(config, CLUSTER, StopRequest())
+    monkeypatch.setattr(train, "join_job", wait)
+    train_as_worker(config, CLUSTER, StopRequest())
     assert "worker/1 ends: training is over at step 30" in capsys.readouterr().out
 
 
@@ -157,7 +159,7 @@ def test_a_worker_without_training_images_is_refused_before_it_joins(config, tmp
     data = tmp_path / "data"
     record_files.write_numbered(data, "eval", 5)
     with pytest.raises(DataError, match="has no train records"):
-        worker.train(dataclasses.replace(config, data_dir=str(data)), CLUSTER, StopRequest())
+        train_as_worker(dataclasses.replace(config, data_dir=str(data)), CLUSTER, StopRequest())
 
 
 # Training, with the real hooks in a session of a small graph.
@@ -212,10 +214,10 @@ class Trainer:
 
 
 @pytest.fixture
-def train(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
+def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Trains as worker 1; returns its place in the cluster."""
 
-    def trained(
+    def run(
         stop: StopRequest,
         place: Any,
         over_at: int = 1000,
@@ -226,13 +228,13 @@ def train(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         changed = dataclasses.replace(config, **settings)
         job = make_job(changed, open_records(changed.data_place), done)
         job = dataclasses.replace(job, cluster_session=place)
-        monkeypatch.setattr(worker, "join_job", lambda *_: job)
+        monkeypatch.setattr(train, "join_job", lambda *_: job)
         monkeypatch.setattr(
-            worker, "make_trainer", lambda job: Trainer(done.step, over_at, after_step)
+            train, "make_trainer", lambda job: Trainer(done.step, over_at, after_step)
         )
-        worker.train(changed, CLUSTER, stop)
+        train_as_worker(changed, CLUSTER, stop)
 
-    return trained
+    return run
 
 
 @pytest.mark.parametrize(
@@ -251,9 +253,9 @@ def test_the_time_between_two_sessions_is_no_step(config, task, index, phase):
 
 
 @pytest.mark.parametrize(("over_at", "steps"), [(1000, 30), (7, 7)], ids=["last step", "master's"])
-def test_a_worker_trains_to_the_end_and_tells_the_others(train, capsys, over_at, steps):
+def test_a_worker_trains_to_the_end_and_tells_the_others(trained, capsys, over_at, steps):
     place = Place()
-    train(StopRequest(), place, over_at=over_at)
+    trained(StopRequest(), place, over_at=over_at)
     assert place.ends_told == 1
     ended = capsys.readouterr().out.splitlines()[-1]
     assert ended.startswith(f"worker/1 ends: training is over; it trained {steps} steps")
@@ -261,15 +263,15 @@ def test_a_worker_trains_to_the_end_and_tells_the_others(train, capsys, over_at,
 
 @pytest.mark.parametrize(("sync", "steps"), [(True, 6), (False, 5)])
 def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_master(
-    train, capsys, sync, steps
+    trained, capsys, sync, steps
 ):
     # 250 of 300 images were seen in the first 20 steps; the master ends after step 26.
     done = Done(20, 250)
-    train(StopRequest(), Place(), 26, done=done, train_steps=None, train_epochs=3.0, sync=sync)
+    trained(StopRequest(), Place(), 26, done=done, train_steps=None, train_epochs=3.0, sync=sync)
     assert f"training is over; it trained {steps} steps" in capsys.readouterr().out
 
 
-def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_the_end(train):
+def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_the_end(trained):
     stop, place, taken = StopRequest(), Place(), []
 
     def after_step(number: int) -> None:
@@ -278,12 +280,12 @@ def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_th
             stop._note(signal.SIGTERM)
 
     with pytest.raises(Stopped):
-        train(stop, place, after_step=after_step, sync=False)
+        trained(stop, place, after_step=after_step, sync=False)
     assert taken[-1] == 4
     assert place.ends_told == 0
 
 
-def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone(train):
+def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone(trained):
     stop, place, taken = StopRequest(), Place(), []
 
     def after_step(number: int) -> None:
@@ -293,16 +295,16 @@ def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone
         place.master_is_here = number < 9
 
     with pytest.raises(Stopped):
-        train(stop, place, after_step=after_step)
+        trained(stop, place, after_step=after_step)
     assert taken[-1] == 10
     assert place.ends_told == 0
 
 
-def test_a_worker_that_fails_tells_nobody_of_an_end(train):
+def test_a_worker_that_fails_tells_nobody_of_an_end(trained):
     def fail(number: int) -> None:
         raise TrainingError("the loss is nan")
 
     place = Place()
     with pytest.raises(TrainingError, match="the loss is nan"):
-        train(StopRequest(), place, after_step=fail)
+        trained(StopRequest(), place, after_step=fail)
     assert place.ends_told == 0

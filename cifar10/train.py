@@ -1,0 +1,243 @@
+"""Training: what a chief and a worker do, from records to results. Read this file first.
+
+A run continues from its output folder by four rules:
+1. From the newest checkpoint that is complete and finite. A damaged one is renamed.
+2. With the model that model.json names; another one is an error. Other records or another seed are
+   allowed, and a line says so.
+3. At the first image that the job has not seen. The curves go on from the checkpoint.
+4. If its last step is saved, no step is trained: only what is missing is made.
+
+What happens between two steps is in `run/hooks/training.py`, a step in `step/training_step.py`.
+"""
+
+import contextlib
+import functools
+import math
+from typing import Callable, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import TrainingOver
+from cifar10.host import activity, folder_lock
+from cifar10.host.console import say
+from cifar10.host.signals import StopRequest
+from cifar10.input import pipeline
+from cifar10.input.records import open_records
+from cifar10.output import checkpoints, run_status
+from cifar10.output.history import History
+from cifar10.output.progress.line import ProgressLine
+from cifar10.run import figures, goals, results, resume
+from cifar10.run.hooks.duration import describe_amount
+from cifar10.run.hooks.progress import Progress
+from cifar10.run.hooks.saving import SaverHook, Saving
+from cifar10.run.hooks.step_probe import StepProbe
+from cifar10.run.hooks.training import ChiefHook, WorkerHook
+from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.job import (
+    Job,
+    describe_training,
+    join_job,
+    make_trainer,
+    open_output,
+    training_input,
+    with_values_from_data,
+)
+from cifar10.run.model_note import note_model
+from cifar10.run.resume import Start
+from cifar10.run.stall_watch import watch_for_stalls
+from cifar10.run.tf_errors import clear_errors
+from cifar10.schema import EVAL, TRAIN
+
+
+def train_and_evaluate(
+    config: TrainConfig,
+    stop: StopRequest,
+    started: float,
+    cluster: Optional[Cluster] = None,
+) -> None:
+    """Trains, validates after each checkpoint, evaluates the best one, reports and exports.
+
+    Args:
+      config: the settings.
+      stop: knows whether a signal has arrived.
+      started: the time when the process started (`time.monotonic`), in seconds.
+      cluster: the cluster whose chief this process is; None: it trains alone.
+
+    Raises:
+      UserError: the data or the settings are wrong.
+      TrainingError: training failed, or a task that is needed does not answer in time.
+      Stopped: a signal arrived; if training had begun, a checkpoint has been saved.
+    """
+    records = open_records(config.data_place)
+    for split in (TRAIN, EVAL):
+        records.require(split)
+    goals.check(config, records)
+    open_output(config)
+    places = (config.output_place, config.log_place)
+    with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
+        start = resume.find_start(config, records, cluster)  # Rule 1.
+        with resume.joined(config, records, cluster, stop, start) as job:
+            note_model(job, start.checkpoint, start.weights)  # Rule 2.
+            if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
+                resume.set_older_aside(config)
+            if start.is_over and results.is_finished(config, start.done.step):  # Rule 4.
+                job.tell_end()
+                say(results.describe_finished(config, start.ended))
+                return
+            _train_to_results(job, start, stop, started, check_owner)
+
+
+def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
+    """Trains with the chief, which saves, validates and writes the results.
+
+    Raises:
+      UserError: the data or the settings are wrong.
+      TrainingError: training failed, or a task that is needed does not answer in time.
+      Stopped: a signal arrived.
+    """
+    records = open_records(config.data_place)
+    records.require(TRAIN)
+    steps = 0
+    try:
+        check = functools.partial(resume.check_worker, config, cluster, records, stop)
+        check()
+        done = resume.seen_by_worker(config)
+        with contextlib.closing(join_job(config, records, cluster, check, done)) as job:
+            steps = _train_with_chief(job, stop)
+        ending = "training is over"
+    except TrainingOver as over:
+        ending = str(over)
+    say(f"{cluster.label} ends: {ending}; it trained {steps:,} steps")
+
+
+def _train_to_results(
+    job: Job, start: Start, stop: StopRequest, started: float, check_owner: Callable[[], None]
+) -> None:
+    """Trains from `start`, and sees to it that the figures exist at the end."""
+    with clear_errors(job.config):
+        pipeline.check_evaluation(job.records)
+        job = with_values_from_data(job)
+    describe_training(job, start.done.step)
+    amount = None if start.is_over else describe_amount(job, start.done.step)
+    if amount:
+        say(amount)
+    history = resume.prepare_folder(job, start)  # Rule 3.
+    epochs = job.params.total_epochs
+    with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
+        chief = _Chief(job, stop, Progress(line, history, job), start.ended, started, check_owner)
+        chief.train(start)
+    figures.finish(job, stop, history, chief.outcome, started)
+
+
+class _Chief:
+    """The training of a chief: its hook, its saver, its validations and its end."""
+
+    def __init__(
+        self,
+        job: Job,
+        stop: StopRequest,
+        progress: Progress,
+        ended: Optional[goals.Ending],
+        started: float,
+        check_owner: Callable[[], None],
+    ) -> None:
+        self._job, self._stop, self._progress = job, stop, progress
+        config, history = job.config, progress.history
+        self._probe = StepProbe(job.activity)
+        self._recorder = ValidationRecorder(job, history, progress.say)
+        self._goals = goals.of_run(config, history, job.has_evaluator)
+        self._goals.ending = ended
+        deadline = started + 60.0 * (config.max_minutes or math.inf)
+        # A goal that this process sees ends training after the validation, in `SaverHook`.
+        early = self._is_enough if job.has_evaluator else lambda: False
+        self._hook = ChiefHook(job, stop, self._probe, progress, deadline, early)
+        self._saving = Saving(
+            job.activity,
+            progress.clock,
+            stop,
+            config.output_place,
+            before=(check_owner, self._hook.keep),
+            last=self._say_that_training_is_over,
+        )
+        if job.cluster_session:
+            job.cluster_session.watch_steps(job.activity)
+
+    @property
+    def outcome(self) -> str:
+        """How training ended: the status of result.json."""
+        if self._goals.ending:
+            return self._goals.ending.status
+        return "stopped by --max-minutes" if self._hook.is_late else "completed"
+
+    def train(self, start: Start) -> None:
+        """Trains from `start` to the last step, with a validation after each checkpoint."""
+        with watch_for_stalls(self._job, self._probe), clear_errors(self._job.config):
+            self._validate_if_missing(start.checkpoint)
+            if start.is_over:
+                if start.ended:
+                    self._progress.say(start.ended.line)
+                self._say_that_training_is_over()
+            else:
+                self._train_on()  # Says that training is over before the last validation.
+            self._validate_if_missing(checkpoints.latest(self._job.config.output_place))
+        self._stop.check()
+
+    def _train_on(self) -> None:
+        job = self._job
+        trainer = make_trainer(job)
+        saver = SaverHook(
+            trainer.model_dir,
+            trainer.config.save_checkpoints_steps,
+            job.config.log_folder(TRAIN),
+            self._saving,
+            is_enough=(lambda: False) if job.has_evaluator else self._is_enough,
+        )
+        hooks = [self._hook, saver]  # The saver sees whether the other one ends training.
+        job.activity.begin(activity.START)
+        if not job.validates:
+            trainer.train(lambda: training_input(job), hooks)
+            return
+        spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
+        tf.estimator.train_and_evaluate(trainer, spec, self._recorder.spec(self._stop))
+
+    def _is_enough(self) -> bool:
+        return self._goals.look(self._progress.say) is not None
+
+    def _validate_if_missing(self, checkpoint: Optional[str]) -> None:
+        """Validates a checkpoint if the run that saved it was killed before its validation."""
+        if self._job.validates:
+            self._recorder.validate_if_missing(checkpoint, self._stop)
+
+    def _say_that_training_is_over(self) -> None:
+        """Tells other tasks so after the last checkpoint, unless a signal ends this run."""
+        if self._stop.requested:
+            return
+        place, job = self._job.config.output_place, self._job
+        last = checkpoints.latest_step(place)
+        run_status.write(place, not job.has_evaluator, last, self.outcome)
+        job.tell_end()
+
+
+def _train_with_chief(job: Job, stop: StopRequest) -> int:
+    """Trains as a worker; returns the number of steps that this process took."""
+    describe_training(job, 0)
+    config = job.config
+    stay = job.stay_for_the_master(stop)
+    probe = StepProbe(job.activity)
+    # Steps before may have had other numbers of images, or, in fp16, images without a step. In
+    # synchronous training, a worker that leaves before the chief would let it wait.
+    knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
+    epochs = job.params.total_epochs
+    with ProgressLine(job.total_steps, epochs) as line, watch_for_stalls(job, probe):
+        progress = Progress(line, History(None), job)
+        # An asynchronous chief needs nobody's gradients.
+        needed = stay if config.sync else None
+        hook = WorkerHook(job, stop, probe, progress, needed, knows_last_step)
+        with clear_errors(config):
+            # Without max_steps: Estimator's hook for it would fetch the global step once more.
+            make_trainer(job).train(lambda: training_input(job), [hook])
+    stop.check()  # A stopped worker may start again, so other tasks must not be told of an end.
+    job.tell_end()
+    return progress.steps
