@@ -144,7 +144,7 @@ def _load_task(config: TrainConfig, cluster: Cluster) -> _Work:
     if cluster.task_type == EVALUATOR:
         from cifar10.run.evaluator import evaluate_until_end
 
-        return lambda stop, started: evaluate_until_end(config, cluster, stop, started)
+        return lambda stop, _: evaluate_until_end(config, cluster, stop)
     if cluster.task_type == WORKER and config.replication == "between-graph":
         from cifar10.train import train_as_worker
 

@@ -11,8 +11,10 @@ What happens between two steps is in `run/hooks/training.py`, a step in `step/tr
 """
 
 import contextlib
+import dataclasses
 import functools
 import math
+import time
 from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
@@ -26,9 +28,9 @@ from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_status
-from cifar10.output.history import History
+from cifar10.output.history import History, validations
 from cifar10.output.progress.line import ProgressLine
-from cifar10.run import figures, goals, results, resume
+from cifar10.run import goals, results, resume
 from cifar10.run.hooks.duration import describe_amount
 from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import SaverHook, Saving
@@ -46,7 +48,7 @@ from cifar10.run.job import (
 )
 from cifar10.run.model_note import note_model
 from cifar10.run.resume import Start
-from cifar10.run.stall_watch import watch_for_stalls
+from cifar10.run.stall_watch import StallWatch, watch_for_stalls
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN
 
@@ -128,7 +130,8 @@ def _train_to_results(
     with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
         chief = _Chief(job, stop, Progress(line, history, job), start.ended, started, check_owner)
         chief.train(start)
-    figures.finish(job, stop, history, chief.outcome, started)
+    with StallWatch(job.activity, job.config.stall_timeout):
+        results.finish(job, stop, history, chief.outcome, time.monotonic() - started)
 
 
 class _Chief:
@@ -181,7 +184,7 @@ class _Chief:
                 self._say_that_training_is_over()
             else:
                 self._train_on()  # Says that training is over before the last validation.
-            self._validate_if_missing(checkpoints.latest(self._job.config.output_place))
+            self._validate_last()
         self._stop.check()
 
     def _train_on(self) -> None:
@@ -209,6 +212,16 @@ class _Chief:
         """Validates a checkpoint if the run that saved it was killed before its validation."""
         if self._job.validates:
             self._recorder.validate_if_missing(checkpoint, self._stop)
+
+    def _validate_last(self) -> None:
+        """Validates the last checkpoint, also if an evaluator has not: nothing waits for that."""
+        job, place = self._job, self._job.config.output_place
+        if job.has_evaluator:
+            self._job = job = dataclasses.replace(job, has_evaluator=False)
+            history = self._progress.history
+            history.validation = validations(place, checkpoints.latest_step(place))
+            self._recorder = ValidationRecorder(job, history, self._progress.say)
+        self._validate_if_missing(checkpoints.latest(place))
 
     def _say_that_training_is_over(self) -> None:
         """Tells other tasks so after the last checkpoint, unless a signal ends this run."""

@@ -4,9 +4,6 @@ The master knows an evaluator that its cluster lists. For one that it does not l
 rewrite evaluator.json every few seconds; a master that starts meanwhile leaves validation to the
 evaluator. An evaluator that starts later reads in training.json that the master validates, and does
 not validate.
-
-An evaluator rewrites evaluator.json only while it makes progress, so that the master, which waits
-for the figures at the end, notices one that hangs.
 """
 
 import time

@@ -1,8 +1,8 @@
 """A separate evaluator, which validates new checkpoints until training is over.
 
-The evaluator shares only the output folder with training, so it never delays training. When
-training is over, it evaluates the best checkpoint on the eval split and writes report, result and
-export, unless the master has done so itself.
+The evaluator shares only the output folder with training, so it never delays training, and nothing
+waits for it: the chief validates its last checkpoint itself if the evaluator has not, and makes the
+figures.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from cifar10.errors import ConfigError, DamagedError, TrainingError, UserError
 from cifar10.host import folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
-from cifar10.input.records import RecordSet, open_records
+from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings, recovery, run_owner, run_status
 from cifar10.output.history import VALIDATION_FILE_NAME, History, validations
 from cifar10.output.metrics import EVALUATOR_FILE_NAME
-from cifar10.run import goals, results
+from cifar10.run import goals
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, last_step, open_output, start_job
 from cifar10.run.stall_watch import StallWatch
@@ -34,16 +34,13 @@ from cifar10.schema import EVAL
 _POLL_SECS = 0.5
 
 
-def evaluate_until_end(
-    config: TrainConfig, cluster: Cluster, stop: StopRequest, started: float
-) -> None:
-    """Validates checkpoints until training is over, then writes the results.
+def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
+    """Validates checkpoints until training is over.
 
     Args:
       config: the settings.
       cluster: the addresses of all tasks, and which task this process is.
       stop: knows whether a signal has arrived.
-      started: the time when the process started (`time.monotonic`), in seconds.
 
     Raises:
       UserError: the data or the settings are wrong.
@@ -56,28 +53,14 @@ def evaluate_until_end(
     with folder_lock.hold(config.output_place, config.log_place, folder_lock.EVALUATOR, stop.check):
         run_status.touch_mark(config.output_place)
         try:
-            _evaluate_until_end(config, records, cluster, stop, started)
+            job = start_job(config, records)
+            say(f"evaluator of {config.output_place}, {job.plan.summary}")
+            watch = StallWatch(job.activity, config.stall_timeout)
+            with watch, contextlib.closing(_Run(job, stop, cluster)) as run:
+                run.follow()
+            say("evaluator ends: training is over, and the chief makes the figures")
         finally:
             run_status.remove_mark(config.output_place)
-
-
-def _evaluate_until_end(
-    config: TrainConfig, records: RecordSet, cluster: Cluster, stop: StopRequest, started: float
-) -> None:
-    """Does the work of `evaluate_until_end` in folders that this process has locked."""
-    job = start_job(config, records)
-    say(f"evaluator of {config.output_place}, {job.plan.summary}")
-    with StallWatch(job.activity, config.stall_timeout):
-        with contextlib.closing(_Run(job, stop, cluster)) as run:
-            note = run.follow()
-        if note["master_validates"]:
-            say("evaluator ends: training is over, and the master has evaluated by itself")
-            return
-        model_settings.check_classes(config, job.class_names)
-        rows = History.load(config.output_place, note["ended_at_step"]).train
-        history = History(None, rows, run.history.validation, run.history.metrics)
-        trained_by, seconds = results.read_process(config), time.monotonic() - started
-        results.finish(run.job, stop, history, note["status"], seconds, trained_by)
 
 
 class _Run:
@@ -94,8 +77,8 @@ class _Run:
         self._recorder = ValidationRecorder(self.job, self.history, say, self._seconds_of_training)
         self._changed = time.monotonic()
         self._checked: Optional[str] = None  # the checkpoint before which the classes were compared
-        self._earlier = self._note_of_an_earlier_start(cluster)
         self._cluster, self._said_where = cluster, False
+        self._earlier = self._note_of_an_earlier_start()
         self._acquaintance = Acquaintance(cluster, [cluster.master_label])
         # A process that trains alone opens no port for an evaluator that it does not know.
         is_hidden = cluster.is_alone and not cluster.evaluator_address
@@ -103,48 +86,37 @@ class _Run:
         self._masters = list(addresses)
         self._monitor = LivenessMonitor(addresses, job.config.cluster_timeout, self._meet)
 
-    def follow(self) -> dict[str, Any]:
-        """Validates new checkpoints until training is over; returns the final run status."""
+    def follow(self) -> None:
+        """Validates new checkpoints until training is over."""
         self._monitor.start()
         while True:
             self._stop.check()
             self._mark.keep()
-            # The note is read first: if it says that training is over, the last checkpoint exists.
             note = run_status.read(self.job.config.output_place)
-            self._validate_latest(note)
-            self.job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
-            if note and note["ended_at_step"] is not None and self._is_of_this_start(note):
-                return note
+            if _is_over(note) and note != self._earlier:
+                return
             if note != self._earlier:
                 self._earlier = None  # The master has started; if it ends likewise, it has ended.
+            self._validate_latest(note)
+            self.job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
             late = self._why_training_is_missing()
             if late and self._earlier and self._is_saved(self._earlier):
-                return self._earlier  # Training does not go on: this process was started again.
+                return  # Training does not go on: this process was started again.
             if late:
                 raise TrainingError(late)
             time.sleep(_POLL_SECS)
 
-    def _note_of_an_earlier_start(self, cluster: Cluster) -> Optional[dict[str, Any]]:
-        """Returns the final run status of a run that goes on now; None if there is none.
-
-        As long as the figures of that end are missing, this process has to make them.
-        """
+    def _note_of_an_earlier_start(self) -> Optional[dict[str, Any]]:
+        """Returns the final run status of a run that goes on now; None if there is none."""
         config, records = self.job.config, self.job.records
         note = run_status.read(config.output_place)
-        if note is None or note["ended_at_step"] is None:
+        if note is None or not _is_over(note):
             return None
         if not self._is_saved(note):
             return note  # Its checkpoints were removed.
         step, done = note["ended_at_step"], checkpoints.latest_done(config.output_place)
-        goes_on = step < last_step(config, cluster, records, done)
-        goes_on = goes_on and not goals.ended_before(config, step)
-        return note if goes_on and results.is_finished(config, step) else None
-
-    def _is_of_this_start(self, note: dict[str, Any]) -> bool:
-        """Returns whether a final run status is of the master that this process waits for."""
-        # Otherwise, a master of an older version of the program has ended.
-        is_known = bool(note["master_validates"]) or results.knows_process(self.job.config)
-        return is_known and note != self._earlier
+        goes_on = step < last_step(config, self._cluster, records, done)
+        return note if goes_on and not goals.ended_before(config, step) else None
 
     def _is_saved(self, note: dict[str, Any]) -> bool:
         """Returns whether the last step of a final run status has a checkpoint."""
@@ -199,12 +171,17 @@ class _Run:
             # A new run may have begun, which has renamed the file.
             self.history.validation = validations(place, checkpoints.latest_step(place))
         try:
-            if self._recorder.validate_if_missing(checkpoint, self._stop):
+            if self._recorder.validate_if_missing(checkpoint, self._stop, self._records_still):
                 self._changed = time.monotonic()
         except (UserError, tf.errors.NotFoundError, ValueError):  # ValueError: it is gone already.
             if checkpoints.exists(checkpoint):
                 raise
             # Training has removed this checkpoint in the meantime, and there is a newer one.
+
+    def _records_still(self) -> bool:
+        """Returns whether a validation may be recorded; once training is over, the chief does."""
+        note = run_status.read(self.job.config.output_place)
+        return not _is_over(note) or note == self._earlier
 
     def _why_training_is_missing(self) -> Optional[str]:
         """Returns a line if the master, or else a new checkpoint, is missing for too long.
@@ -230,3 +207,8 @@ class _Run:
             say(where)
         self._said_where = True
         return late and f"{where}; {late}"
+
+
+def _is_over(note: Optional[dict[str, Any]]) -> bool:
+    """Returns whether a run status says that training is over."""
+    return note is not None and note["ended_at_step"] is not None

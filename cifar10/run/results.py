@@ -23,51 +23,7 @@ from cifar10.schema import EVAL
 from cifar10_program import command_line
 
 RESULT_NAME, REPORT_NAME = "result.json", "report.html"
-_PROCESS_NAME = "trained_by.json"
-_OF_THE_PROCESS = ("configuration", "chosen", "cluster", "versions", "hardware")
 _MISTAKES = 36
-
-
-def describe_process(job: Job) -> dict[str, Any]:
-    """Returns what result.json says of the process that trains: its settings and its machine."""
-    place = job.params.place
-    return {
-        "command": command_line(),
-        "configuration": environment.describe_config(job.params),
-        "chosen": environment.chosen_settings(job.params),
-        "cluster": job.cluster_session.as_dict(place) if job.cluster_session else None,
-        "versions": environment.versions(),
-        "hardware": environment.hardware(),
-    }
-
-
-def write_process(job: Job) -> None:
-    """Writes what `describe_process` returns to a file, for the evaluator at the end."""
-    path = tf.io.gfile.join(job.config.output_place, _PROCESS_NAME)
-    write_json(path, describe_process(job))
-
-
-def knows_process(config: TrainConfig) -> bool:
-    """Returns whether there is a file for `read_process`."""
-    return bool(tf.io.gfile.exists(tf.io.gfile.join(config.output_place, _PROCESS_NAME)))
-
-
-def read_process(config: TrainConfig) -> dict[str, Any]:
-    """Reads what `write_process` has written.
-
-    Raises:
-      DamagedError: the file is damaged.
-      UnreadableError: the file cannot be read.
-    """
-    path = tf.io.gfile.join(config.output_place, _PROCESS_NAME)
-    found = read_json(path)
-    for name in ("command", *_OF_THE_PROCESS):
-        if not isinstance(found, dict) or name not in found:
-            raise DamagedError(path, f"it has no {name}")
-    configuration = found["configuration"]
-    if not isinstance(configuration, dict) or "recipe" not in configuration:
-        raise DamagedError(path, "its configuration has no recipe")
-    return dict(found)
 
 
 def finish(
@@ -76,7 +32,6 @@ def finish(
     history: History,
     status: str,
     seconds: float,
-    trained_by: Optional[dict[str, Any]] = None,
 ) -> None:
     """Evaluates the best checkpoint on the eval split, exports it, writes result and report.
 
@@ -86,14 +41,12 @@ def finish(
       history: the rows of training and validation.
       status: how training ended, for people.
       seconds: the time since the process started, in seconds.
-      trained_by: what `describe_process` returned in the process that trained; None: this one.
 
     Raises:
       UserError: the checkpoint or the data are damaged.
       Stopped: a signal arrived.
     """
-    config = job.config
-    trained_by = trained_by or describe_process(job)
+    config, cluster = job.config, job.cluster_session
     checkpoint = checkpoints.find(config)
     say(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, EVAL, checkpoint, stop)
@@ -103,12 +56,16 @@ def finish(
     result = {
         "status": status,
         "model": config.model_title,
-        "recipe": trained_by["configuration"]["recipe"],
+        "recipe": config.recipe,
         "init_checkpoint": model_settings.started_from(config),
-        "command": trained_by["command"],
+        "command": command_line(),
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
-        **{name: trained_by[name] for name in _OF_THE_PROCESS},
+        "configuration": environment.describe_config(job.params),
+        "chosen": environment.chosen_settings(job.params),
+        "cluster": cluster.as_dict(job.params.place) if cluster else None,
+        "versions": environment.versions(),
+        "hardware": environment.hardware(),
         "data": job.records.manifest,
         "class_names": list(job.class_names),
         "confusion_matrix": evaluation.confusion_matrix.tolist(),
@@ -140,17 +97,6 @@ def is_finished(config: TrainConfig, step: int) -> bool:
         return bool(read_json(path)["figures"]["global_step"] == step)
     except (DamagedError, KeyError, TypeError):  # It is damaged, so it is written again.
         return False
-
-
-def describe_end(config: TrainConfig) -> str:
-    """Returns a line with the figures that another process has written."""
-    path = tf.io.gfile.join(config.output_place, RESULT_NAME)
-    found = read_json(path)
-    figures = found["figures"]
-    return (
-        f"eval accuracy {figures['eval_accuracy']:.4f} on {figures['eval_examples']:,} images, "
-        f"{found['status']}; result: {path}"
-    )
 
 
 def describe_finished(config: TrainConfig, ended_early: Optional[goals.Ending]) -> str:

@@ -99,8 +99,6 @@ def prepare_folder(job: Job, start: Start) -> History:
     What is unfit to continue from is renamed. Other tasks and people find the settings there.
     """
     config, step = job.config, start.done.step
-    if job.has_evaluator:
-        results.write_process(job)
     run_status.write(config.output_place, not job.has_evaluator)
     validates = job.records.has_validation or job.has_evaluator
     recovery.settle_best(config.output_place, step, validates, say)

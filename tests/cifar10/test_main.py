@@ -151,8 +151,7 @@ def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     assert unnamed == []
     assert unused == [
         *("owner.json", "history_validation.json", "evaluator.json", "metrics_evaluator.jsonl"),
-        *("profile.txt", "train/plugins/profile/TIME/", "trained_by.json"),
-        *("seed-SEED/", "seeds.json"),
+        *("profile.txt", "train/plugins/profile/TIME/", "seed-SEED/", "seeds.json"),
     ]
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import signal
 import time
@@ -17,7 +16,8 @@ from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_status
-from cifar10.run import figures, results
+from cifar10.output.history import VALIDATION_FILE_NAME, History
+from cifar10.run import results
 from cifar10.run.hooks.training import ChiefHook
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, make_job, training_input
@@ -138,64 +138,32 @@ def test_a_run_that_a_goal_keeps_from_going_on_promises_no_steps(config, told, c
     assert "999,995 steps" not in out
 
 
-def test_an_evaluator_that_is_here_takes_validation_and_figures_over(
-    config, told, monkeypatch, capsys
+def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(
+    config, told, monkeypatch
 ):
     monkeypatch.setattr(run_status, "_FRESH_SECS", 1e6)  # however long the start takes
     tf.io.gfile.makedirs(config.output_place)
     run_status.touch_mark(config.output_place)
-    monkeypatch.setattr(figures.time, "sleep", lambda secs: write_result(config, step=10))
     run(config)
-    assert told == [("end told", 10)]
-    assert note(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-2] == "training is over; waiting for the evaluator, which evaluates and exports"
-    assert lines[-1] == (
-        f"eval accuracy 0.2500 on 20 images, completed; result: {config.output_place}/result.json"
-    )
-
-
-def write_result(config: TrainConfig, step: int) -> None:
-    """Writes what the master reads of an evaluator's result."""
-    found = {"global_step": step, "eval_accuracy": 0.25, "eval_examples": 20}
-    path = pathlib.Path(config.output_place, "result.json")
-    path.write_text(json.dumps({"status": "completed", "figures": found}))
-
-
-def test_a_master_makes_the_figures_itself_if_its_evaluator_makes_no_progress(
-    config, told, monkeypatch, capsys
-):
-    config = dataclasses.replace(config, cluster_timeout=100.0)
-    tf.io.gfile.makedirs(config.output_place)
-    run_status.touch_mark(config.output_place)
-    write_result(config, step=5)  # of an earlier run
-    mark = pathlib.Path(config.output_place, "evaluator.json")
-    silent = iter([99.0, 50.0, 101.0])
-
-    def sleep(secs: float) -> None:
-        assert told == [("end told", 10)]
-        now = time.time()
-        os.utime(mark, (now, now - next(silent)))
-
-    monkeypatch.setattr(figures.time, "sleep", sleep)
-    run(config)
-    assert list(silent) == []
+    # Nothing waits for the evaluator, which has not validated the last checkpoint.
     assert told == [("end told", 10), ("validated", 10), ("figures", "completed")]
-    assert note(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
-    assert (
-        "the evaluator has made no progress for 100 s (--cluster-timeout); this process evaluates "
-        "and exports instead"
-    ) in capsys.readouterr().out
+    assert note(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
 
 
-def test_a_signal_ends_a_master_that_waits_for_figures(config, told, monkeypatch):
+def test_validations_of_an_evaluator_are_not_repeated(config, told, monkeypatch):
+    monkeypatch.setattr(run_status, "_FRESH_SECS", 1e6)
     tf.io.gfile.makedirs(config.output_place)
     run_status.touch_mark(config.output_place)
-    stop = StopRequest()
-    monkeypatch.setattr(figures.time, "sleep", lambda secs: stop._note(signal.SIGTERM))
-    with pytest.raises(Stopped):
-        run(config, stop)
-    assert told == [("end told", 10)]
+    row = {"step": 10, "epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
+    write = run_status.write
+
+    def validated_meanwhile(output_dir: str, *args: Any) -> None:
+        write(output_dir, *args)
+        History(str(pathlib.Path(output_dir, VALIDATION_FILE_NAME)), validation=[row]).save()
+
+    monkeypatch.setattr(run_status, "write", validated_meanwhile)
+    run(config)
+    assert told == [("end told", 10), ("figures", "completed")]
 
 
 def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkeypatch):

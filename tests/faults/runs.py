@@ -278,11 +278,10 @@ class Job:
             self.wait_for(lambda: self._has_begun(task), f"first line of {task}")
         elif moment == SAVING:
             self._stop_while_saving()
-        elif moment == FIGURES and task in ("ps", WORKER):
+        elif moment == FIGURES and task != MASTER:
             self.wait_for(lambda: self.reached() >= STEPS, "last step")
         elif moment == FIGURES:
-            who = "evaluator/0" if self.shape.evaluator else self.lead
-            self.wait_for(lambda: "\nevaluating " in self.log(who), "evaluation")
+            self.wait_for(lambda: "\nevaluating " in self.log(self.lead), "evaluation")
         else:
             self.wait_for(lambda: self.reached() >= CHECKPOINT_STEPS, "mid-run")
 

@@ -93,12 +93,18 @@ class ValidationRecorder(tf.estimator.Exporter):
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
 
-    def validate_if_missing(self, checkpoint: Optional[str], stop: StopRequest) -> bool:
+    def validate_if_missing(
+        self,
+        checkpoint: Optional[str],
+        stop: StopRequest,
+        may_record: Callable[[], bool] = lambda: True,
+    ) -> bool:
         """Validates a checkpoint that has no row yet, outside of Estimator's training loop.
 
         Args:
           checkpoint: the checkpoint's path; None and the checkpoint of step 0 are not validated.
           stop: knows whether a signal has arrived.
+          may_record: function that returns, after the validation, whether it is recorded.
 
         Returns:
           Whether this call validated the checkpoint.
@@ -117,7 +123,8 @@ class ValidationRecorder(tf.estimator.Exporter):
                 checkpoint_path=checkpoint,
                 name=VALIDATION,
             )
-        self.export(job.estimator, job.config.output_place, checkpoint, result, False)
+        if may_record():
+            self.export(job.estimator, job.config.output_place, checkpoint, result, False)
         return True
 
     def _take_back_lost_ones(self) -> None:

@@ -25,10 +25,10 @@ from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_status
 from cifar10.output.digits import rounded
 from cifar10.output.history import History
-from cifar10.run import evaluator, results
+from cifar10.run import evaluator
 from cifar10.run.hooks import step_probe, validation
 from cifar10.run.job import evaluation_input, make_job
-from cifar10.schema import CLASS_NAMES
+from cifar10.schema import CLASS_NAMES, VALIDATION
 from testbeds.ports import free_ports
 from tests.cifar10 import steps
 from tests.cifar10.answering import answering
@@ -70,8 +70,6 @@ class Training:
     def begin(self, validates: bool = False) -> None:
         config = TrainConfig(**self._config)
         run_status.write(str(self.output), validates)
-        if not validates:
-            results.write_process(make_job(config, open_records(config.data_place)))
         model_settings.write(config, CLASS_NAMES)
 
     def save(self, step: int) -> None:
@@ -86,7 +84,7 @@ class Training:
     def evaluate(self, cluster: Optional[Cluster] = None, **settings: Any) -> None:
         config = TrainConfig(**{**self._config, **settings})
         cluster = cluster or task(master=None)
-        evaluator.evaluate_until_end(config, cluster, self.stop, time.monotonic())
+        evaluator.evaluate_until_end(config, cluster, self.stop)
 
     def stock(self, split: str, step: int) -> tuple[float, float]:
         """Accuracy and loss of a checkpoint by an evaluation of Estimator alone."""
@@ -137,57 +135,49 @@ def training(tmp_path, tutorial_data, checkpoints, monkeypatch) -> Training:
     return found
 
 
-@pytest.fixture
-def no_figures(monkeypatch) -> None:
-    """The figures at the end take longer than all else."""
-    monkeypatch.setattr(results, "finish", lambda *run: None)
-
-
-def test_each_checkpoint_is_validated_once_and_the_best_makes_the_figures(training, capsys):
+def test_each_checkpoint_is_validated_once_with_the_figures_of_estimators_own(training, capsys):
     training.follow(
         lambda: None,
         training.begin,
         lambda: training.save(1),
         lambda: None,
         lambda: training.save(2),
+        lambda: None,
         lambda: (training.save(3), training.end(3)),
     )
     training.evaluate()
     assert training.clock == []
-    assert training.validated == [1, 2, 3]
-    result = json.loads((training.output / "result.json").read_text())
-    assert result["status"] == "stopped by --max-minutes"
-    best = json.loads((training.output / "best/best.json").read_text())
-    figures = result["figures"]
-    assert (figures["global_step"], figures["best_validation_step"]) == (3, best["step"])
-    assert [row["step"] for row in result["history"]["validation"]] == [1, 2, 3]
-    assert (training.output / "report.html").exists()
+    assert training.validated == [1, 2]
     written = (training.output / "metrics_evaluator.jsonl").read_text().splitlines()
-    evaluated = [(row["split"], row["step"]) for row in map(json.loads, written)]
-    assert evaluated == [*(("validation", step) for step in (1, 2, 3)), ("eval", best["step"])]
+    found = [
+        (row["split"], row["step"], row["accuracy"], row["loss"])
+        for row in map(json.loads, written)
+    ]
+    assert found == [("validation", step, *training.stock(VALIDATION, step)) for step in (1, 2)]
+    best = json.loads((training.output / "best/best.json").read_text())
+    assert best["step"] == max(found, key=lambda row: row[2])[1]
+    # The chief validates the last checkpoint, and makes the figures.
+    assert not (training.output / "result.json").exists()
     assert not training.is_marked
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"evaluator of {training.output}, 1 tower on ")
-    assert sum(line.startswith("validation accuracy") for line in lines) == 3
+    assert sum(line.startswith("validation accuracy") for line in lines) == 2
+    assert lines[-1] == "evaluator ends: training is over, and the chief makes the figures"
 
 
-def test_validations_and_the_evaluation_at_the_end_have_the_figures_of_estimators_own(training):
-    training.follow(
-        training.begin,
-        lambda: training.save(1),
-        lambda: training.save(2),
-        lambda: (training.save(3), training.end(3)),
-    )
+def test_a_validation_that_ends_after_training_is_left_to_the_chief(training, monkeypatch):
+    images = validation.evaluation_input
+
+    def ends_meanwhile(job: Any, split: str) -> Any:
+        training.end(2)
+        return images(job, split)
+
+    monkeypatch.setattr(validation, "evaluation_input", ends_meanwhile)
+    training.begin()
+    training.save(2)
     training.evaluate()
-    written = (training.output / "metrics_evaluator.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in written]
-    found = [(row["split"], row["step"], row["accuracy"], row["loss"]) for row in rows]
-    best = found[-1][1]
-    assert found == [
-        *(("validation", step, *training.stock("validation", step)) for step in (1, 2, 3)),
-        ("eval", best, *training.stock("eval", best)),
-    ]
-    assert len({loss for _, _, _, loss in found}) == 4
+    assert not (training.output / "history_validation.json").exists()
+    assert not (training.output / "best").exists()
 
 
 def test_an_evaluator_whose_records_have_other_classes_validates_nothing(training):
@@ -202,7 +192,7 @@ def test_an_evaluator_whose_records_have_other_classes_validates_nothing(trainin
     assert not (training.output / "history_validation.json").exists()
 
 
-def test_an_evaluator_that_is_started_again_validates_what_is_new(training, no_figures):
+def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
     training.begin()
     training.save(1)
 
@@ -216,7 +206,7 @@ def test_an_evaluator_that_is_started_again_validates_what_is_new(training, no_f
     assert not training.is_marked
     training.stop = StopRequest()
     training.save(2)
-    training.end(2)
+    training.follow(lambda: training.end(2))
     training.evaluate()
     assert training.validated == [1, 2]
 
@@ -227,21 +217,19 @@ def test_an_evaluator_that_is_started_before_the_master_goes_on_does_not_take_it
     training.begin()
     training.save(1)
     training.end(1)
-    training.evaluate()
     training.follow(
         lambda: None,
         training.begin,
         lambda: training.save(2),
+        lambda: None,
         lambda: (training.save(3), training.end(3)),
     )
     training.evaluate()
     assert training.clock == []
-    assert training.validated == [1, 2, 3]
-    result = json.loads((training.output / "result.json").read_text())
-    assert result["figures"]["global_step"] == 3
+    assert training.validated[-1] == 2
 
 
-def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(training, no_figures):
+def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(training):
     def begin_anew() -> None:
         for path in training.output.glob("model.ckpt-*"):
             path.unlink()
@@ -251,20 +239,19 @@ def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(trainin
 
     training.begin()
     training.save(1)
-    training.follow(
-        begin_anew, lambda: training.save(2), lambda: (training.save(3), training.end(3))
-    )
+    training.follow(begin_anew, lambda: training.save(2), lambda: None, lambda: training.end(2))
     training.evaluate()
-    assert training.validated == [2, 3]
+    assert training.validated == [2]
 
 
 def test_an_evaluator_goes_on_with_the_curve_of_a_master_that_validated_before(training):
     row = {"step": 1, "epoch": 0.1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     History(str(training.output / "history.json"), validation=[row]).save()
     training.save(1)
-    training.follow(training.begin, lambda: None, lambda: training.save(2), lambda: training.end(2))
+    training.follow(training.begin, lambda: None, lambda: training.save(2), lambda: None)
+    training.follow(lambda: training.end(2))
     training.evaluate()
-    rows = json.loads((training.output / "result.json").read_text())["history"]["validation"]
+    rows = json.loads((training.output / "history_validation.json").read_text())["validation"]
     assert rows[0] == row
     assert [row["step"] for row in rows] == [1, 2]
 
@@ -277,28 +264,12 @@ def test_an_evaluator_of_a_finished_run_ends_at_once(training):
         training.evaluate(train_steps=1)
 
 
-def test_the_result_has_the_settings_and_the_machine_of_the_process_that_trained(training):
-    training.begin()
-    path = training.output / "trained_by.json"
-    trained_by = json.loads(path.read_text())
-    trained_by["configuration"]["learning_rate"] = 0.4
-    trained_by["cluster"] = {"task": "master/0", "replication": "between-graph"}
-    trained_by["hardware"]["cpu"] = "the master's"
-    trained_by["command"] = ["cifar10_main.py", "--by-the-master"]
-    path.write_text(json.dumps(trained_by))
-    training.save(1)
-    training.end(1)
-    training.evaluate()
-    result = json.loads((training.output / "result.json").read_text())
-    assert {name: result[name] for name in trained_by} == trained_by
-
-
 def test_validations_have_the_seconds_of_training_that_the_master_has_measured(training):
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 10.0}
     rows = [{**row, "step": step, "seconds": 2.5 * step} for step in (1, 2)]
     History(str(training.output / "history.json"), rows).save()
     training.follow(training.begin, lambda: training.save(1), lambda: training.save(2))
-    training.follow(lambda: training.end(2))
+    training.follow(lambda: None, lambda: training.end(2))
     training.evaluate()
     found = json.loads((training.output / "history_validation.json").read_text())["validation"]
     assert [row["seconds"] for row in found] == [2.5, 5.0]
@@ -306,7 +277,7 @@ def test_validations_have_the_seconds_of_training_that_the_master_has_measured(t
     (training.output / "history.json").write_text("{")
     training.end(2)
     mended = History(str(training.output / "history.json"), rows)
-    training.follow(training.begin, lambda: training.save(3))
+    training.follow(training.begin, lambda: training.save(3), lambda: None)
     training.follow(lambda: (mended.save(), training.end(3)))
     training.evaluate()
     found = json.loads((training.output / "history_validation.json").read_text())["validation"]
@@ -338,13 +309,12 @@ def test_an_evaluator_says_that_it_is_here_after_each_batch_of_an_evaluation(tra
         times.append(time.monotonic())
 
     monkeypatch.setattr(run_status, "touch_mark", touched)
-    training.end(1)
+    training.follow(lambda: training.end(1))
     training.evaluate(eval_batch_size=1)
-    records = 7 + 20  # validation and eval
-    assert len(times) >= records
+    assert len(times) >= 7  # records of the validation split
 
 
-def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training, capsys):
+def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training):
     training.follow(
         lambda: training.begin(validates=True),
         lambda: training.save(1),
@@ -352,10 +322,6 @@ def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training, cap
     )
     training.evaluate()
     assert not (training.output / "history_validation.json").exists()
-    assert not (training.output / "result.json").exists()
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "evaluator ends: training is over, and the master has evaluated by itself"
-    )
 
 
 def test_what_is_there_before_training_says_who_validates_waits(training):
@@ -370,7 +336,7 @@ def test_what_is_there_before_training_says_who_validates_waits(training):
 
 
 def test_a_checkpoint_that_training_removes_before_it_is_restored_is_passed_over(
-    training, no_figures, monkeypatch
+    training, monkeypatch
 ):
     training.begin()
     images = validation.evaluation_input
@@ -381,7 +347,8 @@ def test_a_checkpoint_that_training_removes_before_it_is_restored_is_passed_over
         return images(job, split)
 
     monkeypatch.setattr(validation, "evaluation_input", removed_and_read)
-    training.follow(lambda: training.save(1), lambda: training.save(2), lambda: training.end(2))
+    training.follow(lambda: training.save(1), lambda: training.save(2), lambda: None)
+    training.follow(lambda: training.end(2))
     training.evaluate()
     assert training.validated == [2]
 
@@ -445,7 +412,7 @@ def test_a_master_that_does_not_answer_is_named(training):
 
 
 def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_takes(
-    training, no_figures, monkeypatch
+    training, monkeypatch
 ):
     # The test's server answers, but says nothing of its job.
     monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)

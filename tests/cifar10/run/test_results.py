@@ -4,17 +4,11 @@ import numpy as np
 import pytest
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import DamagedError, UnreadableError
+from cifar10.errors import UnreadableError
 from cifar10.host.files import write_json
 from cifar10.run import goals, results
 from cifar10.run.modes.evaluate import Evaluation
 from tests.unprivileged import open_folder, unprivileged
-
-# What a task wrote of itself, without its settings.
-INCOMPLETE = (
-    '{"command": [], "configuration": {}, "chosen": [], "cluster": null, "versions": {}, '
-    '"hardware": {}}'
-)
 
 
 def evaluation(labels, probabilities):
@@ -79,13 +73,6 @@ def test_a_result_that_may_not_be_read_is_not_written_again():
         (folder / "result.json").touch(mode=0)
         with unprivileged(), pytest.raises(UnreadableError, match="result.json cannot be read"):
             results.is_finished(TrainConfig(output_dir=str(folder)), 10)
-
-
-@pytest.mark.parametrize("content", ["", "[1]", "null", "{}", INCOMPLETE])
-def test_what_is_known_of_the_master_is_refused_if_it_is_damaged(tmp_path, content):
-    (tmp_path / "trained_by.json").write_text(content)
-    with pytest.raises(DamagedError, match=r"trained_by\.json is damaged \(.*; move it"):
-        results.read_process(TrainConfig(output_dir=str(tmp_path)))
 
 
 @pytest.mark.parametrize("flag", ["--early-stopping-epochs", "--stop-at-accuracy"])
