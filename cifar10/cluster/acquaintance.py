@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Optional
 
 from cifar10.cluster import introduction
@@ -12,6 +12,7 @@ from cifar10.cluster.introduction import Conversation, NoAnswerError, StrangerEr
 from cifar10.cluster.liveness import answers
 from cifar10.cluster.spec import Cluster
 from cifar10.errors import ConfigError
+from cifar10.host.console import say
 
 _SILENCE_SECS = 30.0  # after which a server that does not say who it is counts as another program
 _CLOSING_SECS = 30.0  # longer than the requests of one question may take on a busy machine
@@ -28,6 +29,7 @@ class Acquaintance:
         `start_claiming`; a worker uses them only if their owner is its master.
       owner: the owner of this task's run; None if this task learns it from the master, or does not
         need it.
+      terms: what this task must agree on with other trainers.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class Acquaintance:
         labels: Collection[str],
         serving: Collection[str] = (),
         owner: Optional[Owner] = None,
+        terms: Optional[Mapping[str, str]] = None,
     ) -> None:
-        self._cluster, self._owner = cluster, owner
+        self._cluster, self._owner, self._terms = cluster, owner, terms
+        self._said: set[str] = set()
         self._labels, self._serving = frozenset(labels), frozenset(serving)
         self._roles = {label: role for role, label in cluster.labels.items()}
         self._silent_since: dict[str, float] = {}
@@ -49,7 +53,7 @@ class Acquaintance:
     @property
     def identity(self) -> Identity:
         """This task's identity, with the owner of its run as far as it is known."""
-        return Identity.of(self._cluster, self._owner)
+        return Identity.of(self._cluster, self._owner, self._terms)
 
     def start_claiming(self) -> None:
         """From now on, a master claims serving tasks when it meets them; before, it only looks.
@@ -142,9 +146,32 @@ class Acquaintance:
         if identity.role != self._roles[label]:
             other = self._cluster.labels.get(identity.role, identity.role)
             raise ConfigError(f"{self._named(label)} is {other} of this job; correct the addresses")
+        if not self._agrees(label, identity):
+            return False
         if label == self._cluster.master_label:
             self._owner = identity.owner
         return label not in self._serving or self._check_owner(label, task)
+
+    def _agrees(self, label: str, identity: Identity) -> bool:
+        """Returns whether another trainer trains as this one does; a master says it if not.
+
+        Raises:
+          ConfigError: this task is no master; the master goes on, and waits for the right one.
+        """
+        unlike = self.identity.disagreement(identity)
+        if not unlike:
+            return True
+        name, own, other = unlike
+        line = (
+            f"{name} is {own} for {self._cluster.label}, but {other} for {self._named(label)}; "
+            "start all trainers with the same program, settings and records"
+        )
+        if not self._cluster.is_master:
+            raise ConfigError(line)
+        if line not in self._said:
+            self._said.add(line)
+            say(line)
+        return False
 
     def _check_owner(self, label: str, task: Conversation) -> bool:
         """Checks that a serving task has the same owner as this one, or none; may claim it."""

@@ -69,17 +69,24 @@ class Identity:
       token: SHA-256 of the job token; None without a token.
       jobs: addresses `host:port` of all tasks by the platform's jobs.
       owner: the run that the task belongs to; None if the task does not know it.
+      terms: what trainers must agree on, by name; a task that trains nothing has none.
     """
 
     role: str
     token: Optional[str]
     jobs: Mapping[str, tuple[str, ...]]
     owner: Optional[Owner] = None
+    terms: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, cluster: Cluster, owner: Optional[Owner] = None) -> "Identity":
+    def of(
+        cls,
+        cluster: Cluster,
+        owner: Optional[Owner] = None,
+        terms: Optional[Mapping[str, str]] = None,
+    ) -> "Identity":
         """Returns the identity of the cluster's own task."""
-        return cls(cluster.role, cluster.token, cluster.platform_jobs, owner)
+        return cls(cluster.role, cluster.token, cluster.platform_jobs, owner, terms or {})
 
     def as_text(self) -> str:
         """Returns the identity as JSON."""
@@ -100,6 +107,7 @@ class Identity:
                 None if token is None else _text(token),
                 {job: tuple(map(_address, tasks)) for job, tasks in found["jobs"].items()},
                 None if owner is None else Owner.read(owner),
+                {_text(name): _text(value) for name, value in found.get("terms", {}).items()},
             )
 
     def difference(self, other: "Identity") -> Optional[str]:
@@ -120,6 +128,13 @@ class Identity:
         unlike = _unlike(self.jobs, other.jobs)
         if unlike:
             return f"{unlike}; correct the address, or give all tasks of a job the same cluster"
+        return None
+
+    def disagreement(self, other: "Identity") -> Optional[tuple[str, str, str]]:
+        """Returns the first term on which two tasks disagree, with the own and the other value."""
+        for name, value in self.terms.items():
+            if name in other.terms and other.terms[name] != value:
+                return name, value, other.terms[name]
         return None
 
 

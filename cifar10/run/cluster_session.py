@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
@@ -42,6 +43,7 @@ class ClusterSession:
       target: the address of this trainer's server, for sessions.
       trains: whether there is anything left to train; otherwise no other task is needed.
       owner: the owner of the master's run; None for a worker, which learns it from the master.
+      terms: what this trainer must agree on with the others.
 
     Attributes:
       session_begins: function that is called before each new session of training is made.
@@ -55,6 +57,7 @@ class ClusterSession:
         target: str,
         trains: bool = True,
         owner: Optional[Owner] = None,
+        terms: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.trains = trains
         self.session_begins: Callable[[], None] = lambda: None
@@ -69,8 +72,8 @@ class ClusterSession:
         needed = {*self._servers, cluster.master_label}
         self._needed = [one for one in others if self.in_graph or one in needed]
         self._serving = [one for one in self._needed if one != cluster.master_label]
-        asked = [*self._needed, *(self._workers if self._waits_for_workers else [])]
-        self._acquaintance = Acquaintance(cluster, asked, self._serving, owner)
+        asked = [*self._needed, *(self._workers if cluster.is_master else [])]
+        self._acquaintance = Acquaintance(cluster, asked, self._serving, owner, terms)
         self._monitor = LivenessMonitor(others, config.cluster_timeout, self._acquaintance.meet)
         self._guard = ProcessGuard(self._monitor)
         self._noted: Optional[Activity] = None
@@ -79,7 +82,12 @@ class ClusterSession:
 
     @classmethod
     def start(
-        cls, config: TrainConfig, cluster: Cluster, plan: DevicePlan, trains: bool = True
+        cls,
+        config: TrainConfig,
+        cluster: Cluster,
+        plan: DevicePlan,
+        trains: bool = True,
+        terms: Optional[Mapping[str, str]] = None,
     ) -> "ClusterSession":
         """Starts this trainer's server; `join` waits for the servers of other tasks.
 
@@ -88,8 +96,8 @@ class ClusterSession:
         """
         owner = _owner(config, cluster) if cluster.is_master else None
         target = server.start(cluster, plan.session_config).target
-        introduction.introduce(target, Identity.of(cluster, owner))
-        session = cls(config, cluster, plan, target, trains, owner)
+        introduction.introduce(target, Identity.of(cluster, owner, terms))
+        session = cls(config, cluster, plan, target, trains, owner, terms)
         session_wait.look_often(target, session.meet_serving)
         return session
 

@@ -20,6 +20,7 @@ from cifar10.input.records import RecordSet
 from cifar10.input.sample import sample_images
 from cifar10.output import model_settings
 from cifar10.output.checkpoints import BEST_DIR
+from cifar10.run.agreement import terms
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.schema import CLASS_NAMES, EVAL, TRAIN, VALIDATION
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
@@ -155,7 +156,7 @@ def join_job(
     """
     plan = plan_devices(config, cluster.host_share)
     use_devices(plan.session_config, plan.gpus)
-    session = ClusterSession.start(config, cluster, plan, trains)
+    session = ClusterSession.start(config, cluster, plan, trains, terms(config, records))
     session.join(check)
     return _assemble(config, plan, tuple(records.manifest["class_names"]), records, done, session)
 

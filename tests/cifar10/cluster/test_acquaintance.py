@@ -30,12 +30,14 @@ class Job:
     def task(self, job: str) -> Cluster:
         return Cluster(self.jobs, job, 0, False, "TF_CONFIG", token=self._token)
 
-    def serve(self, job: str, owner: Optional[Owner] = None, introduces: bool = True) -> None:
+    def serve(
+        self, job: str, owner: Optional[Owner] = None, introduces: bool = True, **terms: str
+    ) -> None:
         task = self.task(job)
         target = str(server.start(task, tf.ConfigProto()).target)
         self._targets[job] = target
         if introduces:
-            introduction.introduce(target, Identity.of(task, owner))
+            introduction.introduce(target, Identity.of(task, owner, terms))
 
     def owner(self, job: str = "ps") -> Optional[Owner]:
         return introduction.own_owner(self._targets[job])
@@ -56,6 +58,30 @@ def refused(seen: Acquaintance, label: str) -> str:
         seen.meet(label)
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(capsys):
+    job = Job()
+    job.serve("master", MINE, batch="32", rate="0.1")
+    job.serve("worker", batch="128", rate="0.2")
+    (master,), (worker,) = job.jobs["master"], job.jobs["worker"]
+    labels = ["master/0", "worker/0"]
+    own = Acquaintance(job.task("worker"), labels, terms={"batch": "128", "rate": "0.2"})
+    way_out = "start all trainers with the same program, settings and records"
+    assert refused(own, "master/0") == (
+        f"batch is 128 for worker/0, but 32 for master/0 ({master}); {way_out}"
+    )
+    own = Acquaintance(job.task("master"), labels, (), MINE, {"batch": "32", "rate": "0.1"})
+    for _ in range(2):  # It goes on, and waits for the right one.
+        assert not own.meet("worker/0")
+    line = f"batch is 32 for master/0, but 128 for worker/0 ({worker}); {way_out}\n"
+    assert capsys.readouterr().out == line
+
+
+def test_a_ps_which_trains_nothing_has_to_agree_on_nothing():
+    job = Job()
+    job.serve("ps")
+    assert Acquaintance(job.task("master"), ["ps/0"], terms={"batch": "32"}).meet("ps/0")
 
 
 def test_a_master_claims_a_ps_of_its_job_and_meets_it_again_when_it_has_started_again():

@@ -97,7 +97,8 @@ def test_tasks_with_different_tokens_are_of_different_jobs(own, other, differenc
 
 def test_an_identity_is_read_as_it_was_written():
     owner = Owner(digest("7"), "here:/output")
-    for one in (identity(token=SECRET), dataclasses.replace(identity("master/0"), owner=owner)):
+    owned = dataclasses.replace(identity("master/0"), owner=owner, terms={"--sync": "True"})
+    for one in (identity(token=SECRET), owned):
         assert Identity.from_text(one.as_text()) == one
     assert Owner.from_text(owner.as_text()) == owner
 
@@ -116,6 +117,7 @@ def test_an_identity_is_read_as_it_was_written():
         '{"role": "ps/0", "jobs": {"ps": [5]}}',
         '{"role": "ps/0", "jobs": {"ps": ["nowhere"]}}',
         '{"role": "ps/0", "jobs": {}, "owner": 5}',
+        '{"role": "ps/0", "jobs": {}, "terms": {"a": 5}}',
         pytest.param(f'{{"role": "{2_000_000 * "x"}", "jobs": {{}}}}', id="too long"),
         pytest.param("[" * 100_000, id="too deep"),
     ],
