@@ -1,13 +1,11 @@
 """Checks that the tasks which this one meets belong to its job, before it uses them."""
 
-import contextlib
-import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from typing import Optional
 
 from cifar10.cluster import introduction
-from cifar10.cluster.identity import Identity, Owner
+from cifar10.cluster.identity import Identity, Owner, Terms
 from cifar10.cluster.introduction import Conversation, NoAnswerError, StrangerError
 from cifar10.cluster.liveness import answers
 from cifar10.cluster.spec import Cluster
@@ -15,7 +13,6 @@ from cifar10.errors import ConfigError
 from cifar10.host.console import say
 
 _SILENCE_SECS = 30.0  # after which a server that does not say who it is counts as another program
-_CLOSING_SECS = 30.0  # longer than the requests of one question may take on a busy machine
 
 
 class Acquaintance:
@@ -38,7 +35,7 @@ class Acquaintance:
         labels: Collection[str],
         serving: Collection[str] = (),
         owner: Optional[Owner] = None,
-        terms: Optional[Mapping[str, str]] = None,
+        terms: Terms = None,
     ) -> None:
         self._cluster, self._owner, self._terms = cluster, owner, terms
         self._said: set[str] = set()
@@ -47,8 +44,6 @@ class Acquaintance:
         self._silent_since: dict[str, float] = {}
         self._met: set[str] = set()
         self._claims = False
-        self._asking, self._is_closed = 0, False
-        self._changed = threading.Condition()
 
     @property
     def identity(self) -> Identity:
@@ -89,43 +84,20 @@ class Acquaintance:
     def _ask(self, label: str) -> bool:
         """Does the work of `meet`, whether or not the task was met before."""
         address = self._address(label)
-        with self._counted() as may_ask:
-            # Where gRPC cannot connect, it does not try again for a while.
-            if not may_ask or not answers(address):
-                self._silent_since.pop(label, None)
-                return False
-            try:
-                with introduction.conversation(address) as task:
-                    return self._check(label, task)
-            except NoAnswerError:
-                return False
-            except StrangerError as error:
-                raise ConfigError(
-                    f"{self._named(label)} is no task of this program ({error}); correct the "
-                    "address, or start the task there"
-                ) from error
-
-    def close(self) -> None:
-        """Waits a moment until no thread asks a task any more; from then on, none begins to.
-
-        A thread that is inside TensorFlow while the process ends could abort it.
-        """
-        with self._changed:
-            self._is_closed = True
-            self._changed.wait_for(lambda: self._asking == 0, _CLOSING_SECS)
-
-    @contextlib.contextmanager
-    def _counted(self) -> Iterator[bool]:
-        """Counts this thread among those that ask a task; yields False after `close`."""
-        with self._changed:
-            may_ask = not self._is_closed
-            self._asking += may_ask
+        # Where gRPC cannot connect, it does not try again for a while.
+        if not answers(address):
+            self._silent_since.pop(label, None)
+            return False
         try:
-            yield may_ask
-        finally:
-            with self._changed:
-                self._asking -= may_ask
-                self._changed.notify_all()
+            with introduction.conversation(address) as task:
+                return self._check(label, task)
+        except NoAnswerError:
+            return False
+        except StrangerError as error:
+            raise ConfigError(
+                f"{self._named(label)} is no task of this program ({error}); correct the address, "
+                "or start the task there"
+            ) from error
 
     def _check(self, label: str, task: Conversation) -> bool:
         """Does the work of `meet` with a task that answers."""

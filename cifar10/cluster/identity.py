@@ -28,6 +28,7 @@ from cifar10.cluster.spec import (
 from cifar10.errors import ConfigError
 
 TOKEN = "CIFAR10_JOB_TOKEN"
+Terms = Optional[Mapping[str, str]]  # what trainers must agree on, by name
 _SHOWN_CHARS = 8  # of a digest, in messages
 _MAX_CHARS = 8192  # of each text of an identity; a path has at most 4,096
 
@@ -79,12 +80,7 @@ class Identity:
     terms: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        cluster: Cluster,
-        owner: Optional[Owner] = None,
-        terms: Optional[Mapping[str, str]] = None,
-    ) -> "Identity":
+    def of(cls, cluster: Cluster, owner: Optional[Owner] = None, terms: Terms = None) -> "Identity":
         """Returns the identity of the cluster's own task."""
         return cls(cluster.role, cluster.token, cluster.platform_jobs, owner, terms or {})
 

@@ -3,14 +3,13 @@
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import identity, introduction, server, shutdown
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity, Owner
+from cifar10.cluster.identity import Identity, Owner, Terms
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.process_guard import ProcessGuard
 from cifar10.cluster.spec import PS, WORKER, Cluster
@@ -57,7 +56,7 @@ class ClusterSession:
         target: str,
         trains: bool = True,
         owner: Optional[Owner] = None,
-        terms: Optional[Mapping[str, str]] = None,
+        terms: Terms = None,
     ) -> None:
         self.trains = trains
         self.session_begins: Callable[[], None] = lambda: None
@@ -87,7 +86,7 @@ class ClusterSession:
         cluster: Cluster,
         plan: DevicePlan,
         trains: bool = True,
-        terms: Optional[Mapping[str, str]] = None,
+        terms: Terms = None,
     ) -> "ClusterSession":
         """Starts this trainer's server; `join` waits for the servers of other tasks.
 
@@ -275,10 +274,9 @@ class ClusterSession:
             self._teller.start()
 
     def close(self) -> None:
-        """Ends the threads that ask and tell other tasks; waits a moment for them."""
+        """Ends the threads that ask and tell other tasks; waits a moment for the latter."""
         self._closed.set()
         self._monitor.stop()
-        self._acquaintance.close()
         if self._teller and self._teller.is_alive():
             self._teller.join(_CLOSING_SECS)
 

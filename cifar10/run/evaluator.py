@@ -131,9 +131,8 @@ class _Run:
             return float(rows[-1]["seconds"]) if rows else 0.0
 
     def close(self) -> None:
-        """Ends the threads that ask the master; waits a moment for them."""
+        """Ends the thread that asks the master."""
         self._monitor.stop()
-        self._acquaintance.close()
 
     def _meet(self, label: str) -> bool:
         """Returns whether the master has answered; raises ConfigError if it is another run's.

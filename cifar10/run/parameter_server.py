@@ -56,7 +56,6 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
         source = _until_over(config, cluster.master_label, monitor, listener, stop)
     finally:
         monitor.stop()
-        acquaintance.close()
     say(f"{cluster.label} ends: training is over{source}")
 
 

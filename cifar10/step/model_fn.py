@@ -10,8 +10,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
 from cifar10.ops.layers import Layers
 from cifar10.step import towers, training_step
-from cifar10.step.losses import cross_entropy
-from cifar10.step.metrics import confusion_matrix
+from cifar10.step.losses import confusion_matrix, cross_entropy
 from cifar10.step.params import ModelParams
 from cifar10.step.standardise import channel_variables, standardiser
 from cifar10.weights.separate import SeparateVariables

@@ -1,7 +1,6 @@
 """Whom a task takes for one of its own job, and whom it refuses: with TensorFlow's servers."""
 
 import re
-import threading
 from typing import Any, Optional
 
 import grpc
@@ -279,33 +278,3 @@ def test_tasks_that_are_not_used_are_not_asked(monkeypatch):
 
     monkeypatch.setattr(introduction, "conversation", conversation)
     assert Acquaintance(Job().task("worker"), ["ps/0"]).meet("worker/1")
-
-
-def test_after_its_close_no_task_is_asked():
-    job = Job()
-    job.serve("ps")
-    seen = job.seen_by("master", MINE)
-    seen.close()
-    assert not seen.meet("ps/0")
-
-
-def test_its_close_waits_for_a_question_that_is_being_answered(monkeypatch):
-    asked, answered, ended = threading.Event(), threading.Event(), []
-
-    def check(_: Acquaintance, label: str, task: Any) -> bool:
-        asked.set()
-        answered.wait(30.0)
-        ended.append(label)
-        return True
-
-    monkeypatch.setattr(Acquaintance, "_check", check)
-    job = Job()
-    job.serve("ps")
-    seen = job.seen_by("master", MINE)
-    asking = threading.Thread(target=seen.meet, args=("ps/0",), daemon=True)
-    asking.start()
-    assert asked.wait(30.0)
-    threading.Timer(0.3, answered.set).start()
-    seen.close()
-    assert ended == ["ps/0"]
-    asking.join(30.0)
