@@ -130,20 +130,21 @@ class Acquaintance:
         Raises:
           ConfigError: this task is no master; the master goes on, and waits for the right one.
         """
-        unlike = self.identity.disagreement(identity)
-        if not unlike:
-            return True
-        name, own, other = unlike
-        line = (
-            f"{name} is {own} for {self._cluster.label}, but {other} for {self._named(label)}; "
-            "start all trainers with the same program, settings and records"
-        )
-        if not self._cluster.is_master:
-            raise ConfigError(line)
-        if line not in self._said:
-            self._said.add(line)
-            say(line)
-        return False
+        for name, own in (self._terms or {}).items():
+            other = identity.terms.get(name, own)
+            if own == other:
+                continue
+            line = (
+                f"{name} is {own} for {self._cluster.label}, but {other} for {self._named(label)}; "
+                "start all trainers with the same program, settings and records"
+            )
+            if not self._cluster.is_master:
+                raise ConfigError(line)
+            if line not in self._said:
+                self._said.add(line)
+                say(line)
+            return False
+        return True
 
     def _check_owner(self, label: str, task: Conversation) -> bool:
         """Checks that a serving task has the same owner as this one, or none; may claim it."""

@@ -126,13 +126,6 @@ class Identity:
             return f"{unlike}; correct the address, or give all tasks of a job the same cluster"
         return None
 
-    def disagreement(self, other: "Identity") -> Optional[tuple[str, str, str]]:
-        """Returns the first term on which two tasks disagree, with the own and the other value."""
-        for name, value in self.terms.items():
-            if name in other.terms and other.terms[name] != value:
-                return name, value, other.terms[name]
-        return None
-
 
 def digest(secret: str) -> str:
     """Returns the SHA-256 of a token, in hexadecimal."""

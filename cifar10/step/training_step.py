@@ -201,9 +201,8 @@ def _early(state: TrainingState) -> Optional[tf.Tensor]:
     """
     if not state.layout.has_early:
         return None
-    params = state.params
     with tf.device(state.device):
-        end = int(params.config.whitening_bias_epochs * params.num_examples)
+        end = int(state.params.config.whitening_bias_epochs * state.params.num_examples)
         return state.seen.read_value() < end
 
 
