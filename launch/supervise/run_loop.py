@@ -24,7 +24,7 @@ from launch.supervise.task_status import TaskStatusTable
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
-_LAST_LINES_SECS = 10.0  # the longest wait for missing lines after the job is over
+_LAST_LINES_SECS = 30.0  # the longest wait for missing lines after the job is over
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _BUT_CTRL_C = _SIGNALS[1:]
 
@@ -151,7 +151,10 @@ class RunLoop(Generic[E]):
                 next_status = now + _STATUS_SECS
                 self._show(None)
         deadline = time.monotonic() + _LAST_LINES_SECS
-        while runner.has_lines_to_come() and time.monotonic() < deadline:
+        while runner.has_lines_to_come():
+            if time.monotonic() > deadline:
+                self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
+                break
             self._hear(runner, 0.05)
         self._journal.look(self._decider.outcome)
         for signum in self._signals[heeded:]:  # It came too late for the runner.
