@@ -16,6 +16,7 @@ from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
+from launch.supervise import run_loop
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import TaskState
 
@@ -162,6 +163,14 @@ def test_lines_that_are_still_to_come_are_waited_for(scene: Scene) -> None:
     runner.late = [lambda: scene.loop.events.put(scene.lines("last"))] * 2
     scene.run(scene.end, runner=runner)
     assert scene.log.read_text() == "last\n"
+
+
+def test_lines_that_do_not_come_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_loop, "_LAST_LINES_SECS", 0.0)
+    runner = Runner()
+    runner.late = [lambda: None] * 1_000_000
+    scene.run(scene.end, runner=runner)
+    assert "a task's last lines did not come within 0 s" in scene.screen.getvalue()
 
 
 STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
