@@ -1,13 +1,16 @@
 """Training: what a chief and a worker do, from records to results. Read this file first.
 
-A run continues from its output folder by four rules:
-1. From the newest checkpoint that is complete and finite. A damaged one is renamed.
-2. With the model that model.json names; another one is an error. Other records or another seed are
-   allowed, and a line says so.
-3. At the first image that the job has not seen. The curves go on from the checkpoint.
-4. If its last step is saved, no step is trained: only what is missing is made.
+A process alone is a chief. In a cluster, the chief (or master) saves, validates and writes results;
+workers train with it, parameter servers hold the weights, and an evaluator may validate meanwhile.
 
-What happens between two steps is in `run/hooks/training.py`, a step in `step/training_step.py`.
+A run continues from its output folder by four rules:
+1. From the newest checkpoint that is complete and finite, which Estimator restores.
+2. With the model that model.json names; other records or another seed are allowed, and said.
+3. At the first image that the job has not seen, which the checkpoint counts; so do the curves.
+4. If its last step is saved, or a goal was reached, only what is missing is made.
+
+It ends at its last step, at a goal, at --max-minutes, or by a signal, which saves. What happens
+between two steps is in `run/hooks/training.py`, a step in `step/training_step.py`.
 """
 
 import contextlib
@@ -25,13 +28,11 @@ from cifar10.errors import TrainingOver
 from cifar10.host import activity, folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
-from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_status
 from cifar10.output.history import History, validations
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run import goals, results, resume
-from cifar10.run.hooks.duration import describe_amount
 from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import SaverHook, Saving
 from cifar10.run.hooks.step_probe import StepProbe
@@ -94,10 +95,7 @@ def train_and_evaluate(
 def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """Trains with the chief, which saves, validates and writes the results.
 
-    Raises:
-      UserError: the data or the settings are wrong.
-      TrainingError: training failed, or a task that is needed does not answer in time.
-      Stopped: a signal arrived.
+    It raises what `train_and_evaluate` raises.
     """
     records = open_records(config.data_place)
     records.require(TRAIN)
@@ -107,9 +105,8 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
         check()
         done = resume.seen_by_worker(config)
         with contextlib.closing(join_job(config, records, cluster, check, done)) as job:
-            steps = _train_with_chief(job, stop)
-        ending = "training is over"
-    except TrainingOver as over:
+            steps, ending = _train_with_chief(job, stop)
+    except TrainingOver as over:  # Before this worker had joined.
         ending = str(over)
     say(f"{cluster.label} ends: {ending}; it trained {steps:,} steps")
 
@@ -118,13 +115,8 @@ def _train_to_results(
     job: Job, start: Start, stop: StopRequest, started: float, check_owner: Callable[[], None]
 ) -> None:
     """Trains from `start`, and sees to it that the figures exist at the end."""
-    with clear_errors(job.config):
-        pipeline.check_evaluation(job.records)
-        job = with_values_from_data(job)
-    describe_training(job, start.done.step)
-    amount = None if start.is_over else describe_amount(job, start.done.step)
-    if amount:
-        say(amount)
+    job = with_values_from_data(job)
+    describe_training(job, start.done.step, says_amount=not start.is_over)
     history = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
@@ -153,9 +145,9 @@ class _Chief:
         self._goals = goals.of_run(config, history, job.has_evaluator)
         self._goals.ending = ended
         deadline = started + 60.0 * (config.max_minutes or math.inf)
-        # A goal that this process sees ends training after the validation, in `SaverHook`.
-        early = self._is_enough if job.has_evaluator else lambda: False
-        self._hook = ChiefHook(job, stop, self._probe, progress, deadline, early)
+        # An evaluator's goals end training after a step, those of this process after a validation.
+        after_step = self._is_enough if job.has_evaluator else None
+        self._hook = ChiefHook(job, stop, self._probe, progress, deadline, after_step)
         self._saving = Saving(
             job.activity,
             progress.clock,
@@ -177,7 +169,7 @@ class _Chief:
     def train(self, start: Start) -> None:
         """Trains from `start` to the last step, with a validation after each checkpoint."""
         with watch_for_stalls(self._job, self._probe), clear_errors(self._job.config):
-            self._validate_if_missing(start.checkpoint)
+            self._validate(start.checkpoint)  # Its run may have been killed before that.
             if start.is_over:
                 if start.ended:
                     self._progress.say(start.ended.line)
@@ -195,7 +187,7 @@ class _Chief:
             trainer.config.save_checkpoints_steps,
             job.config.log_folder(TRAIN),
             self._saving,
-            is_enough=(lambda: False) if job.has_evaluator else self._is_enough,
+            None if job.has_evaluator else self._is_enough,
         )
         hooks = [self._hook, saver]  # The saver sees whether the other one ends training.
         job.activity.begin(activity.START)
@@ -208,8 +200,7 @@ class _Chief:
     def _is_enough(self) -> bool:
         return self._goals.look(self._progress.say) is not None
 
-    def _validate_if_missing(self, checkpoint: Optional[str]) -> None:
-        """Validates a checkpoint if the run that saved it was killed before its validation."""
+    def _validate(self, checkpoint: Optional[str]) -> None:
         if self._job.validates:
             self._recorder.validate_if_missing(checkpoint, self._stop)
 
@@ -221,7 +212,7 @@ class _Chief:
             history = self._progress.history
             history.validation = validations(place, checkpoints.latest_step(place))
             self._recorder = ValidationRecorder(job, history, self._progress.say)
-        self._validate_if_missing(checkpoints.latest(place))
+        self._validate(checkpoints.latest(place))
 
     def _say_that_training_is_over(self) -> None:
         """Tells other tasks so after the last checkpoint, unless a signal ends this run."""
@@ -233,8 +224,8 @@ class _Chief:
         job.tell_end()
 
 
-def _train_with_chief(job: Job, stop: StopRequest) -> int:
-    """Trains as a worker; returns the number of steps that this process took."""
+def _train_with_chief(job: Job, stop: StopRequest) -> tuple[int, str]:
+    """Trains as a worker; returns the number of steps that it took, and why it ends."""
     describe_training(job, 0)
     config = job.config
     stay = job.stay_for_the_master(stop)
@@ -248,9 +239,13 @@ def _train_with_chief(job: Job, stop: StopRequest) -> int:
         # An asynchronous chief needs nobody's gradients.
         needed = stay if config.sync else None
         hook = WorkerHook(job, stop, probe, progress, needed, knows_last_step)
-        with clear_errors(config):
-            # Without max_steps: Estimator's hook for it would fetch the global step once more.
-            make_trainer(job).train(lambda: training_input(job), [hook])
+        ending = "training is over"
+        try:
+            with clear_errors(config):
+                # Without max_steps: Estimator's hook for it would fetch the global step once more.
+                make_trainer(job).train(lambda: training_input(job), [hook])
+        except TrainingOver as over:  # A session that was made anew found it so.
+            ending = str(over)
     stop.check()  # A stopped worker may start again, so other tasks must not be told of an end.
     job.tell_end()
-    return progress.steps
+    return progress.steps, ending

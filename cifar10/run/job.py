@@ -22,6 +22,7 @@ from cifar10.output import model_settings
 from cifar10.output.checkpoints import BEST_DIR
 from cifar10.run.agreement import terms
 from cifar10.run.cluster_session import ClusterSession
+from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import CLASS_NAMES, EVAL, TRAIN, VALIDATION
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
@@ -31,6 +32,7 @@ from cifar10.tf_internals.evaluation_folder import log_evaluations
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 EXPORT_DIR = "export"
+_MUCH = 1_000_000  # images; fewer take minutes, unless the network is large
 MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
 
 
@@ -277,13 +279,16 @@ def evaluation_input(job: Job, split: str) -> Any:
 def with_values_from_data(job: Job) -> Job:
     """Adds the initial values that the model computes from the data, which only the chief needs.
 
-    Those of --init-checkpoint include them.
+    Those of --init-checkpoint include them. The splits for evaluation are read once, too, so that a
+    damaged record is an error before the first step.
     """
-    if job.params.values_from_data:
-        return job
-    values = models.find(job.config.model).first_values(
-        lambda count: sample_images(job.records, job.config.seed, count)
-    )
+    with clear_errors(job.config):
+        pipeline.check_evaluation(job.records)
+        if job.params.values_from_data:
+            return job
+        values = models.find(job.config.model).first_values(
+            lambda count: sample_images(job.records, job.config.seed, count)
+        )
     return job.with_first_values(values)
 
 
@@ -313,8 +318,30 @@ def open_output(config: TrainConfig) -> None:
             require_writable(folder, "the folder")
 
 
-def describe_training(job: Job, start_step: int) -> None:
-    """Prints which model is about to be trained, on which devices and data, up to which step."""
+def describe_amount(job: Job, start_step: int) -> Optional[str]:
+    """Returns a line about a run that may take long, for its start; None for a short one.
+
+    Only steps of this model on this machine can tell the time, so the line has no estimate.
+    """
+    steps = job.total_steps - start_step
+    images = steps * job.params.examples_per_step
+    if images < _MUCH or job.config.max_minutes is not None:
+        return None
+    epochs = images / job.num_examples
+    return (
+        f"{steps:,} steps are {epochs:,.0f} epochs, or {images:,} images; how long they take on "
+        "this machine is printed after the first steps"
+    )
+
+
+def describe_training(job: Job, start_step: int, says_amount: bool = False) -> None:
+    """Prints which model is about to be trained, on which devices and data, up to which step.
+
+    Args:
+      job: the job that is about to be trained.
+      start_step: the global step from which it continues.
+      says_amount: whether to print the amount of a long run, too.
+    """
     records, config, place = job.records, job.config, job.params.place
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
     say(f"{config.model_title}, {job.plan.summary}, batch {config.train_batch_size}")
@@ -325,3 +352,6 @@ def describe_training(job: Job, start_step: int) -> None:
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
     if job.plan.kernels_missing:
         say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")
+    amount = describe_amount(job, start_step) if says_amount else None
+    if amount:
+        say(amount)

@@ -127,13 +127,14 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
     tf.identity(tf.add_n(accuracies) / len(accuracies), ACCURACY)
 
-    # 3. Compute each tower's gradient, float32 [size]. Average the gradients, in one part per piece
-    #    of the weights and on the piece's device. Average the batch-norm moments, too.
+    # 3. Compute each tower's gradient, float32 [size]. Average those of this process, in one part
+    #    per piece of the weights and on the piece's device, and the batch-norm moments, too.
     gradients = tower_gradients(losses, copies, state.scale)
     mean = average_gradients(gradients, copies, state)
     moments = average_moments(parts, state)
 
-    # 4. Update weights, statistics and counters.
+    # 4. Update weights, statistics and counters. Synchronous processes average their gradients
+    #    before that; asynchronous ones apply their own as they come.
     done = apply_update(state, mean, moments, parts)
 
     _keep_for_hooks(state)

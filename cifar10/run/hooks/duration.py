@@ -4,28 +4,11 @@ from typing import Callable, Optional
 
 from cifar10.output.progress.line import format_duration
 from cifar10.run.hooks.progress import StepClock
-from cifar10.run.job import Job
+from cifar10.run.job import Job, describe_amount
 from cifar10.step.training_step import StepReport
 
-_MUCH = 1_000_000  # images; fewer take minutes, unless the network is large
 _MEASURED_SECS = 10.0
 _LONG_SECS = 600.0  # for a shorter run, an estimate is printed only if it was promised
-
-
-def describe_amount(job: Job, start_step: int) -> Optional[str]:
-    """Returns a line about a run that may take long, for its start; None for a short one.
-
-    Only steps of this model on this machine can tell the time, so the line has no estimate.
-    """
-    steps = job.total_steps - start_step
-    images = steps * job.params.examples_per_step
-    if images < _MUCH or job.config.max_minutes is not None:
-        return None
-    epochs = images / job.num_examples
-    return (
-        f"{steps:,} steps are {epochs:,.0f} epochs, or {images:,} images; how long they take on "
-        "this machine is printed after the first steps"
-    )
 
 
 class Duration:

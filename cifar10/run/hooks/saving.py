@@ -1,6 +1,6 @@
 """Saves checkpoints, and does what comes before and after each of them."""
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -97,7 +97,7 @@ class SaverHook(CheckpointSaver):
       saving: is told of each checkpoint.
       is_enough: function that is called after each step, and after the validation of a checkpoint
         if there is one: whether training ends. The last checkpoint is then the validated one, and
-        in asynchronous training the one after it.
+        in asynchronous training the one after it. None: it does not.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class SaverHook(CheckpointSaver):
         save_steps: int,
         log_folder: str,
         saving: Saving,
-        is_enough: Callable[[], bool] = lambda: False,
+        is_enough: Optional[Callable[[], bool]] = None,
     ) -> None:
         super().__init__(folder, save_steps, log_folder, [saving])
         self._save_steps, self._saving, self._is_enough = save_steps, saving, is_enough
@@ -128,7 +128,7 @@ class SaverHook(CheckpointSaver):
             super().after_run(
                 run_context, tf.train.SessionRunValues(step, run_values.options, None)
             )
-        if self._is_enough():
+        if self._is_enough and self._is_enough():
             run_context.request_stop()
 
     def end(self, session: Any) -> None:

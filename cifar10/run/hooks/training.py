@@ -158,8 +158,8 @@ class ChiefHook(TrainingHook):
     """Measures, keeps and ends the training of all.
 
     This hook runs before the one that saves, so the last checkpoint of a run that a time limit or
-    an evaluator's validation ends contains the final weights. After a signal the weights stay as
-    they are, since the run is to continue as if it had not been stopped.
+    an evaluator's validation ends contains the final weights. After a signal, the weights of a run
+    that is to continue stay as they are.
 
     Args:
       job: the job that is trained.
@@ -168,7 +168,7 @@ class ChiefHook(TrainingHook):
       progress: shows the steps.
       deadline: the time at which training ends (`time.monotonic`), in seconds.
       is_enough: function that returns whether the validations of a separate evaluator have reached
-        a goal.
+        a goal; None: this process validates.
 
     Attributes:
       is_late: whether the deadline has ended training.
@@ -181,7 +181,7 @@ class ChiefHook(TrainingHook):
         probe: StepProbe,
         progress: Progress,
         deadline: float = math.inf,
-        is_enough: Callable[[], bool] = lambda: False,
+        is_enough: Optional[Callable[[], bool]] = None,
     ) -> None:
         super().__init__(job, stop, probe, progress, job.total_steps)
         self._deadline, self._is_enough = deadline, is_enough
@@ -243,19 +243,22 @@ class ChiefHook(TrainingHook):
     def is_ending(self) -> bool:
         """Returns whether a signal, the deadline or an evaluator's validation ends training."""
         self.is_late = self.is_late or time.monotonic() >= self._deadline
-        self._has_reached = self._has_reached or self._is_enough()
+        if self._is_enough:
+            self._has_reached = self._has_reached or self._is_enough()
         return super().is_ending() or self.is_late or self._has_reached
 
     def end(self, session: Any) -> None:
         """Tells all replicas that training is over, unless a signal ends it, and keeps figures."""
-        if not self.stop.requested:
+        is_stopped = self.stop.requested  # Read once, so that all of this goes by the same answer.
+        if not is_stopped:
             # A parameter server that has ended knew that training is over, as all tasks then do.
             with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
                 session.run(self._end_all)
         super().end(session)
         self._metrics.finish()
         self._profile.finish(self._step)
-        if (self.is_late or self._has_reached) and not self.stop.requested:
+        # A run that a goal has ended does not go on later, even after a signal.
+        if self._has_reached or (self.is_late and not is_stopped):
             session.run(self._early_end)  # Replaces the weights by the final ones.
 
     def keep(self) -> None:

@@ -163,11 +163,15 @@ def test_a_time_limit_ends_training_after_the_step_at_hand(tmp_path, seconds, ha
     assert hook.is_late == (seconds == 0.0)
 
 
-@pytest.mark.parametrize(("has_signal", "saved_at"), [(False, 103), (True, 1)])
+@pytest.mark.parametrize(
+    ("looks", "has_signal", "saved_at"),
+    [([False, False, True], False, 103), ([False], True, 1), ([True], True, 101)],
+    ids=["goal", "signal before it", "signal at once"],
+)
 def test_a_goal_that_an_evaluator_sees_ends_training_after_the_step_at_hand(
-    tmp_path, has_signal, saved_at
+    tmp_path, looks, has_signal, saved_at
 ):
-    stop, looks = StopRequest(), [False, False, True]
+    stop = StopRequest()
     hook = chief(tmp_path, stop, is_enough=lambda: looks.pop(0))
     signals = [Signal(stop)] if has_signal else []
     assert last_saved(tmp_path, hook, *signals, stop=stop) == saved_at
