@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-import cifar10
 from cifar10.config.train_config import TrainConfig
 from cifar10.input.records import RecordSet
 from cifar10.schema import TRAIN
@@ -34,7 +33,7 @@ def terms(config: TrainConfig, records: RecordSet) -> dict[str, str]:
 
 def _code() -> str:
     """Returns a digest of the modules that train."""
-    root = Path(str(cifar10.__file__)).parent
+    root = Path(__file__).parents[1]
     paths = sorted(root.rglob("*.py"))
     return _digest(
         b"".join(str(one.relative_to(root)).encode() + one.read_bytes() for one in paths)

@@ -13,7 +13,7 @@ from tests.cifar10 import record_files
 @pytest.mark.parametrize(
     "setting",
     [
-        {"train_batch_size": 128},
+        {"train_batch_size": 32},
         {"sync": False},
         {"hidden_units": 50},
         {"schedule": "cosine"},

@@ -41,7 +41,8 @@ class Saved:
 
     def train(self, total_steps: int, **settings: Any) -> int:
         """Trains under the hook of a trainer, which ends at `total_steps`."""
-        trainer = WorkerHook(*parts(job_in(self.folder, total_steps)), None, True)
+        job, stop, probe, progress = parts(job_in(self.folder, total_steps))
+        trainer = WorkerHook(job, stop, probe, progress, None, True)
         return train(trainer, self.hook, **settings)
 
 

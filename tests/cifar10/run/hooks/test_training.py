@@ -41,7 +41,8 @@ def worker(
     stay: Optional[Stay] = None,
     knows_last_step: bool = True,
 ) -> WorkerHook:
-    return WorkerHook(*parts(job_in(folder, total_steps), stop), stay, knows_last_step)
+    job, stop, probe, progress = parts(job_in(folder, total_steps), stop)
+    return WorkerHook(job, stop, probe, progress, stay, knows_last_step)
 
 
 class Signal(tf.train.SessionRunHook):
