@@ -441,7 +441,6 @@ def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
 @pytest.mark.parametrize(
     ("task", "settings", "labels"),
     [
-        ("master", {"sync": False}, ["ps/0", "ps/1"]),
         ("master", {}, ["ps/0", "ps/1", "worker/0", "worker/1"]),
         ("master", {"replication": "in-graph"}, ["ps/0", "ps/1", "worker/0", "worker/1"]),
         ("worker", {}, ["master/0", "ps/0", "ps/1"]),

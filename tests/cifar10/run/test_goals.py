@@ -141,10 +141,11 @@ def test_the_validations_of_a_separate_evaluator_end_training(tmp_path, monkeypa
     config = save(tmp_path, VALIDATION_FILE_NAME, 0.5, 0.4)
     step = 20
     monkeypatch.setattr(checkpoints, "latest_step", lambda place: step)
-    judged = goals.of_evaluator(config)
-    assert judged.look() is None
+    judged, said = goals.of_run(config, History(None), has_evaluator=True), list[str]()
+    assert judged.look(said.append) is None
     save(tmp_path, VALIDATION_FILE_NAME, 0.5, 0.4, 0.4)
-    assert judged.look() is None  # Step 30 has not been reached since the last start.
+    assert judged.look(said.append) is None  # Step 30 has not been reached since the last start.
     step = 40
-    assert judged.look() == judged.ending
+    assert judged.look(said.append) == judged.ending
     assert judged.ending is not None
+    assert said == [judged.ending.line]
