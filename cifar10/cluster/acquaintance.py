@@ -12,6 +12,7 @@ from cifar10.cluster.spec import Cluster
 from cifar10.errors import ConfigError
 from cifar10.host.console import say
 
+_ASKED_SECS = 2.0  # for the master, which asks each second, and then says what differs, too
 _SILENCE_SECS = 30.0  # after which a server that does not say who it is counts as another program
 
 
@@ -139,6 +140,7 @@ class Acquaintance:
                 "start all trainers with the same program, settings and records"
             )
             if not self._cluster.is_master:
+                time.sleep(_ASKED_SECS)
                 raise ConfigError(line)
             if line not in self._said:
                 self._said.add(line)

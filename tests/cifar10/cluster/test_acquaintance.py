@@ -59,7 +59,10 @@ def refused(seen: Acquaintance, label: str) -> str:
     return str(error.value)
 
 
-def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(capsys):
+def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
     job = Job()
     job.serve("master", MINE, batch="32", rate="0.1")
     job.serve("worker", batch="128", rate="0.2")
