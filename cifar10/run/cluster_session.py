@@ -11,7 +11,6 @@ from cifar10.cluster import identity, introduction, server, shutdown
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, Owner, Terms
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.process_guard import ProcessGuard
 from cifar10.cluster.spec import PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
@@ -20,6 +19,7 @@ from cifar10.host.console import say
 from cifar10.host.signals import STAY_SECS, Stay, StopRequest
 from cifar10.output import run_owner
 from cifar10.run import cluster_replication, cluster_run_config
+from cifar10.run.process_guard import ProcessGuard
 from cifar10.step.devices import DevicePlan
 from cifar10.step.replication import Replication
 from cifar10.tf_internals import session_wait

@@ -80,7 +80,7 @@ import signal
 import tensorflow.compat.v1 as tf
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.process_guard import ProcessGuard
+from cifar10.run.process_guard import ProcessGuard
 
 stop = StopRequest()
 stop.install()

@@ -17,7 +17,6 @@ from cifar10.cluster import introduction, server, shutdown
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.process_guard import ProcessGuard
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver, UserError
@@ -26,6 +25,7 @@ from cifar10.host.activity import Activity
 from cifar10.host.signals import StopRequest
 from cifar10.run import cluster_session
 from cifar10.run.cluster_session import ClusterSession
+from cifar10.run.process_guard import ProcessGuard
 from cifar10.tf_internals import session_wait
 from testbeds.ports import free_ports
 from tests.cifar10.answering import answering

@@ -8,17 +8,32 @@ import time
 import pytest
 
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.process_guard import ProcessGuard
 from cifar10.errors import ConfigError
+from cifar10.run.process_guard import ProcessGuard
 from tests.cifar10 import program
 from tests.cifar10.answering import WAIT_SECS, answering, no_check, wait_until
 
 
+@pytest.fixture(autouse=True)
+def _short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes monitors and guards look twenty times a second."""
+    for name in ("cluster.liveness", "run.process_guard"):
+        monkeypatch.setattr(f"cifar10.{name}._PERIOD_SECS", 0.05)
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address of this machine where nobody listens."""
+    with answering() as address:
+        pass
+    return address
+
+
 def test_a_task_that_answers_in_the_last_moment_does_not_end_this_process(monkeypatch) -> None:
-    monkeypatch.setattr("cifar10.cluster.process_guard._LAST_WORDS_SECS", 1.5)
+    monkeypatch.setattr("cifar10.run.process_guard._LAST_WORDS_SECS", 1.5)
     ends: list[str] = []
     monkeypatch.setattr(
-        "cifar10.cluster.process_guard.end_process", lambda words, code: ends.append(words())
+        "cifar10.run.process_guard.end_process", lambda words, code: ends.append(words())
     )
     with answering() as address:
         pass
@@ -34,11 +49,9 @@ def test_a_task_that_answers_in_the_last_moment_does_not_end_this_process(monkey
 
 
 def test_tasks_that_are_missing_while_they_are_not_needed_end_nothing(nobody, monkeypatch) -> None:
-    monkeypatch.setattr("cifar10.cluster.process_guard._LAST_WORDS_SECS", 0.0)
+    monkeypatch.setattr("cifar10.run.process_guard._LAST_WORDS_SECS", 0.0)
     ends, looks = [], []
-    monkeypatch.setattr(
-        "cifar10.cluster.process_guard.end_process", lambda _, code: ends.append(code)
-    )
+    monkeypatch.setattr("cifar10.run.process_guard.end_process", lambda _, code: ends.append(code))
     needed = threading.Event()
 
     def is_needed() -> bool:
@@ -61,12 +74,10 @@ def test_tasks_that_are_missing_while_they_are_not_needed_end_nothing(nobody, mo
 def test_a_task_of_another_job_ends_this_process_only_if_it_is_needed(
     monkeypatch, at_least, code
 ) -> None:
-    monkeypatch.setattr("cifar10.cluster.process_guard._LAST_WORDS_SECS", 0.0)
+    monkeypatch.setattr("cifar10.run.process_guard._LAST_WORDS_SECS", 0.0)
     ends: list[int] = []
     looked = threading.Semaphore(0)
-    monkeypatch.setattr(
-        "cifar10.cluster.process_guard.end_process", lambda _, code: ends.append(code)
-    )
+    monkeypatch.setattr("cifar10.run.process_guard.end_process", lambda _, code: ends.append(code))
 
     def meet(label: str) -> bool:
         if label == "worker/1":
@@ -91,9 +102,9 @@ def test_a_task_of_another_job_ends_this_process_only_if_it_is_needed(
 # The process that a guard ends cannot be the test's.
 GUARDED = """
 import sys, time
-from cifar10.cluster import process_guard
+from cifar10.run import process_guard
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.process_guard import ProcessGuard
+from cifar10.run.process_guard import ProcessGuard
 
 process_guard._PERIOD_SECS = process_guard._LAST_WORDS_SECS = 0.1
 monitor = LivenessMonitor({"ps/0": sys.argv[1]}, timeout_secs=0.5)
@@ -131,11 +142,9 @@ def test_a_process_whose_tasks_have_gone_because_training_is_over_ends_with_exit
 def test_a_process_whose_task_answers_or_that_has_stopped_watching_goes_on(
     nobody, monkeypatch
 ) -> None:
-    monkeypatch.setattr("cifar10.cluster.process_guard._LAST_WORDS_SECS", 0.0)
+    monkeypatch.setattr("cifar10.run.process_guard._LAST_WORDS_SECS", 0.0)
     ends: list[int] = []
-    monkeypatch.setattr(
-        "cifar10.cluster.process_guard.end_process", lambda _, code: ends.append(code)
-    )
+    monkeypatch.setattr("cifar10.run.process_guard.end_process", lambda _, code: ends.append(code))
     with answering() as address:
         monitors = [LivenessMonitor({"ps/0": one}, timeout_secs=0.5) for one in (address, nobody)]
         for monitor in monitors:
@@ -151,7 +160,7 @@ def test_a_process_that_meets_another_job_ends_with_exit_code_2(tmp_path):
     code = (
         "import sys, time\n"
         "from cifar10.cluster.liveness import LivenessMonitor\n"
-        "from cifar10.cluster.process_guard import ProcessGuard\n"
+        "from cifar10.run.process_guard import ProcessGuard\n"
         "from tests.cifar10.answering import refuse\n"
         "monitor = LivenessMonitor({'ps/0': sys.argv[1]}, 60.0, refuse)\n"
         "monitor.start()\n"
