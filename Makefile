@@ -52,9 +52,9 @@ demo: kernels
 	@echo '  $(PY) -m data_prep --source cifar-10-python.tar.gz   # 10 seconds'
 	@echo 'Training on it, and about how long that takes on two cores of an AMD EPYC, Zen 3 (Zen 4):'
 	@echo '  $(PY) cifar10_main.py --recipe resnet20 --output-dir resnet20'
-	@echo '      # 13 minutes (6), to an accuracy of 82 %'
+	@echo '      # 16 minutes (6), to an accuracy of 82 %'
 	@echo '  $(PY) cifar10_main.py --recipe fast --output-dir fast'
-	@echo '      # 18 minutes (12), 90 %'
+	@echo '      # 23 minutes (12), 90 %'
 	@echo '  $(PY) cifar10_main.py --train-batch-size=128'
 	@echo '      # 80,000 steps of ResNet-44: 10 hours (5)'
 
