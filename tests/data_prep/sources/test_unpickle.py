@@ -47,39 +47,22 @@ def test_no_other_name_is_admitted(name: str) -> None:
     [b"", b"not a pickle", b"\x80\x02", b"\x80\x02}(", b"\x80\x02]q\x00.", b"\x80\x02Pid\n."],
 )
 def test_what_is_no_pickled_dictionary_is_refused_in_one_line(data: bytes) -> None:
-    with pytest.raises(SourceError, match=r"\Abatch: [^\n]+\Z"):
+    with pytest.raises(SourceError, match=r"\Abatch: not a readable CIFAR-10 batch: [^\n]+\Z"):
         unpickle.load(data, "batch")
-
-
-def _shared_tuples(depth: int) -> bytes:
-    """A pickle of a dictionary whose key is a tuple of itself twice, `depth` times over."""
-    return b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * depth + b"Ns."
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    "data",
     [
-        # A table of 64 million entries takes 1 GB.
-        (b"\x80\x02}r\xff\xff\xff\x03.", "it numbers an object 67,108,863"),
-        # Hashing this key takes 2**60 steps.
-        (_shared_tuples(60), "it has more than 20 tuples"),
-        (b"\x80\x02}" + b"0}" * 1_100_000 + b".", "it has more than 2,000,000 instructions"),
+        b"\x80\x02}r\xff\xff\xff\x03.",  # A table of 64 million entries takes 1 GB.
+        # A key that is a tuple of itself twice, 60 times over; to hash it takes 2**60 steps.
+        b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"Ns.",
+        b"\x80\x02}" + b"0}" * 1_100_000 + b".",
     ],
 )
-def test_a_pickle_that_would_take_much_memory_or_time_is_refused(data: bytes, reason: str) -> None:
-    with pytest.raises(SourceError, match=f"not a readable CIFAR-10 batch: {reason}"):
+def test_a_pickle_that_would_take_much_memory_or_time_is_refused(data: bytes) -> None:
+    with pytest.raises(SourceError, match="it has more than 2,000,000 instructions or 20 tuples"):
         unpickle.load(data, "batch")
-
-
-def test_a_deeply_nested_shape_is_described_in_few_words() -> None:
-    nested = b"]" * 100_000 + b"a" * 99_999
-    array = made.array_opcodes((1, 3072), b"\0" * 3072)
-    batch = unpickle.load(made.python2_pickle({b"data": made.Raw(array)}), "batch")
-    state = list(batch[b"data"].state)
-    state[1] = unpickle.load(b"\x80\x02}U\x00" + nested + b"s.", "batch")[b""]
-    batch[b"data"].state = tuple(state)
-    with pytest.raises(SourceError, match=r"has \[\[\[\[\[\[\[\.\.\.\]"):
-        unpickle.pixels(batch[b"data"], "batch")
 
 
 def test_a_truncated_batch_is_refused() -> None:
@@ -89,24 +72,31 @@ def test_a_truncated_batch_is_refused() -> None:
             unpickle.load(data[:length], "batch")
 
 
+def test_too_little_memory_is_not_a_fault_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lack(_: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(unpickle, "_refuse_excess", lack)
+    with pytest.raises(MemoryError):
+        unpickle.load(b"", "batch")
+
+
 @pytest.mark.parametrize(
-    ("opcodes", "reason"),
+    "opcodes",
     [
-        (
-            made.array_opcodes((2, 3072), b"\0" * 6143),
-            "2 images need 6144 bytes, the file holds 6143",
-        ),
-        (made.array_opcodes((2, 1024), b"\0" * 2048), r"must have the shape \(images, 3072\)"),
-        (made.array_opcodes((0, 3072), b""), r"has \(0, 3072\)"),
-        (made.array_opcodes((6144,), b"\0" * 6144), r"must have the shape"),
-        (made.array_opcodes((1, 3072), b"\0" * 3072, dtype=b"i1"), "must be uint8"),
-        (made.array_opcodes((1, 3072), b"\0" * 3072, fortran=b"\x88"), "in C order"),
-        # No memory is allocated for the terabytes of this shape.
-        (made.array_opcodes((1 << 30, 3072), b"\0"), "the file holds 1"),
-        (b"N", "must be a numpy array, is a NoneType"),
+        made.array_opcodes((2, 3072), b"\0" * 6143),
+        made.array_opcodes((2, 1024), b"\0" * 2048),
+        made.array_opcodes((0, 3072), b""),
+        made.array_opcodes((6144,), b"\0" * 6144),
+        made.array_opcodes((1, 3072), b"\0" * 3072, dtype=b"i1"),
+        made.array_opcodes((1, 3072), b"\0" * 3072, fortran=b"\x88"),
+        made.array_opcodes((1 << 30, 3072), b"\0"),  # It would take terabytes.
+        b"N",
     ],
 )
-def test_an_array_of_another_kind_says_what_it_must_be(opcodes: bytes, reason: str) -> None:
+def test_an_array_of_another_kind_says_what_it_must_be(opcodes: bytes) -> None:
     batch = unpickle.load(made.python2_pickle({b"data": made.Raw(opcodes)}), "batch")
-    with pytest.raises(SourceError, match=reason):
+    with pytest.raises(
+        SourceError, match=r"must be a whole numpy array of uint8 .* \(images, 3072"
+    ):
         unpickle.pixels(batch[b"data"], "batch")

@@ -1,5 +1,5 @@
-import io
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 import pytest
@@ -14,10 +14,8 @@ def _images(count: int) -> Images:
 
 
 def _file(count: int) -> bytes:
-    file = io.BytesIO()
     images = _images(count)
-    write.write_records(file, "train.tfrecords", images.pixels, images.labels, np.arange(count))
-    return file.getvalue()
+    return write.encode_records(images.pixels, images.labels).tobytes()
 
 
 def test_a_record_has_the_published_framing_byte_for_byte() -> None:
@@ -74,13 +72,20 @@ def test_our_bytes_are_those_of_tensorflow() -> None:
     assert ours == message.SerializeToString(deterministic=True)
 
 
-def test_an_unpacked_label_is_read_too() -> None:
+@pytest.mark.parametrize(
+    ("labels", "found"), [(b"\x08\x05", 5), (b"\x0a\x01\x05", 5), (b"\x0a\x02\x05\x05", None)]
+)
+def test_a_label_may_be_packed_or_not_but_is_one(labels: bytes, found: Optional[int]) -> None:
     def entry(key: bytes, feature: bytes) -> bytes:
         return write._field(1, write._field(1, key) + write._field(2, feature))
 
     image = entry(b"image", write._field(1, write._field(1, b"\0" * 3072)))
-    label = entry(b"label", write._field(3, b"\x08\x05"))
-    assert read.parse_example(write._field(1, image + label)) == (b"\0" * 3072, 5)
+    payload = write._field(1, entry(b"label", write._field(3, labels)) + image)
+    if found is None:
+        with pytest.raises(read.RecordError, match="'label' must hold one int64 value"):
+            read.parse_example(payload)
+    else:
+        assert read.parse_example(payload) == (b"\0" * 3072, found)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +95,7 @@ def test_an_unpacked_label_is_read_too() -> None:
         (b"\xff" * 50, "varint has no end"),
         (b"\x0b", "wire type 3"),
         (b"\x0a\x7fabc", "ends beyond it"),
+        (b"\x08\x01", "a number is where a message must be"),
         (write.encode_example(b"\0" * 3071, 1), "must be 3072 bytes, is 3071"),
         (write.encode_example(b"\0" * 3072, 10), "must be 0 to 9, is 10"),
     ],
@@ -101,7 +107,7 @@ def test_a_payload_that_is_no_record_of_ours_says_why(payload: bytes, reason: st
 
 def test_channel_sums_are_those_of_numpy() -> None:
     images = _images(50)
-    mean, deviation = write.channel_sums(images.pixels, np.arange(50)).statistics()
+    mean, deviation = write.channel_statistics(images.pixels, np.arange(50))
     channels = images.pixels.reshape(50, 3, 1024)
     assert np.allclose(mean, channels.mean(axis=(0, 2)), rtol=1e-12)
     assert np.allclose(deviation, channels.std(axis=(0, 2)), rtol=1e-12)
