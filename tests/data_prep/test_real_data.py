@@ -10,6 +10,7 @@ from data_prep.sources import detect
 JPEGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "cifar10-jpeg.tar.xz"
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not JPEGS.exists(), reason="needs ../shared/data/cifar10-jpeg.tar.xz")
 def test_the_60000_jpegs_are_read_from_the_tar_as_they_lie() -> None:
     dataset = detect.find(str(JPEGS), seed=0).load()

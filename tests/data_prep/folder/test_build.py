@@ -85,31 +85,18 @@ def test_the_manifest_of_a_version_without_resizing_is_up_to_date(
 
 def test_the_manifest_has_the_keys_that_training_reads(built: Path) -> None:
     manifest = _manifest(built)
-    assert list(manifest) == [
-        "format_version",
-        "source",
-        "class_names",
-        "seed",
-        "options",
-        "splits",
-        "channel_mean",
-        "channel_deviation",
-    ]
+    keys = "format_version source class_names seed options splits channel_mean channel_deviation"
+    assert list(manifest) == keys.split()
     assert (manifest["format_version"], manifest["seed"]) == (1, 0)
-    assert manifest["source"]["kind"] == "cifar-10-python"
-    assert manifest["source"]["name"] == "cifar-10-batches-py"
-    assert len(manifest["source"]["fingerprint"]) == 64
+    fingerprint = manifest["source"].pop("fingerprint")
+    assert len(fingerprint) == 64
+    assert manifest["source"] == {"kind": "cifar-10-python", "name": "cifar-10-batches-py"}
     assert manifest["class_names"] == list(schema.CLASS_NAMES)
-    assert {name: split["records"] for name, split in manifest["splits"].items()} == {
-        "train": 90,
-        "validation": 10,
-        "eval": 20,
-    }
+    assert [manifest["splits"][split]["records"] for split in schema.SPLITS] == [90, 10, 20]
     (file,) = manifest["splits"]["validation"]["files"]
     assert (file["name"], file["records"], file["bytes"]) == ("validation.tfrecords", 10, 31_260)
     assert manifest["options"] == {"validation_size": None, "shards": 1, "resize": None}
     assert all(100 < value < 155 for value in manifest["channel_mean"])
-    assert str(built) not in (built / "manifest.json").read_text()
 
 
 def test_python_and_binary_archives_give_the_same_records(built: Path, tmp_path: Path) -> None:
@@ -126,7 +113,6 @@ def test_no_validation_size_leaves_all_images_to_training(
     splits = _manifest(tmp_path)["splits"]
     assert splits["train"]["records"] == 100
     assert splits["validation"] == {"records": 0, "files": []}
-    assert not list(tmp_path.glob("validation*"))
     assert verify.verify(tmp_path).damages == []
 
 
@@ -170,15 +156,6 @@ def test_a_second_run_notices_what_is_amiss_and_rebuilds(
     assert _convert(python_source, out) == 0
     assert sorted(p.name for p in out.glob("*")) == sorted(p.name for p in built.glob("*"))
     assert verify.verify(out).damages == []
-
-
-def test_records_that_are_linked_from_elsewhere_are_up_to_date(
-    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path in built.glob("[!.]*"):
-        (tmp_path / path.name).symlink_to(path)
-    assert _convert(python_source, tmp_path) == 0
-    assert "up to date" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["train.tfrecords", "manifest.json", schema.INCOMPLETE_NAME])
@@ -242,14 +219,6 @@ def test_a_bad_source_leaves_the_old_records_as_they_were(out: Path, tmp_path: P
     assert _convert(source, out) == 2
     assert verify.verify(out).damages == []
     assert not (out / publish.STAGING_NAME).exists()
-
-
-def test_two_runs_into_one_folder_are_one_too_many(
-    python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with publish.locked(tmp_path / publish.LOCK_NAME):
-        assert _convert(python_source, tmp_path) == 1
-    assert "another run is at work there; wait for it or" in capsys.readouterr().err
 
 
 class _Killed(BaseException):

@@ -19,8 +19,6 @@ BLOCK = FOLDER.tobuf(tarfile.USTAR_FORMAT)
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz", "zip"])
 def test_an_archive_cut_anywhere_is_refused(mode: str, python_source: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "batches"
-    folder.symlink_to(python_source)
     whole = made.packed(mode, python_source).read_bytes()
     for length in (3, 300, len(whole) // 3, len(whole) * 9 // 10):
         cut = tmp_path / "cut"
@@ -41,27 +39,14 @@ def test_a_tar_that_ends_before_its_end_is_refused(change: str, tree: Path) -> N
         made.load(path)
 
 
-def test_a_flipped_bit_in_a_compressed_archive_is_noticed(tmp_path: Path) -> None:
-    path = made.tar(tmp_path / "whole", made.binary_folder(tmp_path / "batches"))
+def test_a_flipped_bit_in_a_compressed_archive_is_noticed(
+    python_source: Path, tmp_path: Path
+) -> None:
+    path = made.tar(tmp_path / "whole", python_source)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(SourceError, match="damaged"):
-        made.load(path)
-
-
-def test_a_zip_whose_member_has_no_name_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "nameless.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("x", b"content")
-    content = path.read_bytes()
-    directory = content.index(b"PK\x01\x02")
-    # The length of the name, 28 bytes into the entry, and the name itself, 46 bytes into it.
-    nameless = content[: directory + 28] + b"\0\0" + content[directory + 30 : directory + 46]
-    end = bytearray(content[directory + 47 :])
-    end[12] -= 1  # bytes of the directory
-    path.write_bytes(nameless + end)
-    with pytest.raises(SourceError, match="nameless.zip: not a tar .* or zip, or damaged"):
         made.load(path)
 
 
@@ -85,18 +70,12 @@ def test_links_in_an_archive_are_refused(tmp_path: Path) -> None:
         made.load(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "not a tar"),
-        (b"plain text that is no archive" * 50, r"not a tar \(plain, gzip, bzip2, xz\) or zip, or"),
-        (b"PK\x03\x04 rest", "not a tar"),
-    ],
-)
-def test_a_file_that_is_no_archive_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"plain text" * 99, b"PK\x03\x04 rest", b"\x1f\x8b rest"])
+def test_a_file_that_is_no_archive_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(SourceError, match=rf"\A[^\n]*{reason}[^\n]*\Z"):
+    line = r"\A[^\n]*: not a tar \(plain, gzip, bzip2, xz\) or zip, or damaged or [^\n]+\Z"
+    with pytest.raises(SourceError, match=line):
         made.load(path)
 
 

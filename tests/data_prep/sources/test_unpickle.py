@@ -32,36 +32,30 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_does_not(tmp_path: Pat
     assert not target.exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["builtins\neval", "numpy\nload", "numpy.core.multiarray\nscalar", "copyreg\n__newobj__"],
-)
-def test_no_other_name_is_admitted(name: str) -> None:
-    data = b"\x80\x02c" + name.encode() + b"\n."
-    with pytest.raises(SourceError, match="which the published files do not contain"):
-        unpickle.load(data, "batch")
+_EXCESS = "it has more than 2,000,000 instructions or 20 tuples, or numbers an object"
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"not a pickle", b"\x80\x02", b"\x80\x02}(", b"\x80\x02]q\x00.", b"\x80\x02Pid\n."],
-)
-def test_what_is_no_pickled_dictionary_is_refused_in_one_line(data: bytes) -> None:
-    with pytest.raises(SourceError, match=r"\Abatch: not a readable CIFAR-10 batch: [^\n]+\Z"):
-        unpickle.load(data, "batch")
-
-
-@pytest.mark.parametrize(
-    "data",
+    ("data", "reason"),
     [
-        b"\x80\x02}r\xff\xff\xff\x03.",  # A table of 64 million entries takes 1 GB.
+        (b"\x80\x02cbuiltins\neval\n.", "which the published files do not contain"),
+        (b"\x80\x02cnumpy\nload\n.", "which the published files do not contain"),
+        (b"\x80\x02cnumpy.core.multiarray\nscalar\n.", "which the published files do not contain"),
+        (b"", ""),
+        (b"not a pickle", ""),
+        (b"\x80\x02", ""),
+        (b"\x80\x02}(", ""),
+        (b"\x80\x02]q\x00.", "it holds a list, not a dictionary"),
+        (b"\x80\x02Pid\n.", "persistent"),
+        (b"\x80\x02}r\xff\xff\xff\x03.", _EXCESS),  # A table of 64 million entries takes 1 GB.
         # A key that is a tuple of itself twice, 60 times over; to hash it takes 2**60 steps.
-        b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"Ns.",
-        b"\x80\x02}" + b"0}" * 1_100_000 + b".",
+        (b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"Ns.", _EXCESS),
+        (b"\x80\x02}" + b"0}" * 1_100_000 + b".", _EXCESS),
     ],
 )
-def test_a_pickle_that_would_take_much_memory_or_time_is_refused(data: bytes) -> None:
-    with pytest.raises(SourceError, match="it has more than 2,000,000 instructions or 20 tuples"):
+def test_what_is_no_published_dictionary_is_refused_in_one_line(data: bytes, reason: str) -> None:
+    line = rf"\Abatch: not a readable CIFAR-10 batch: [^\n]*{reason}[^\n]*\Z"
+    with pytest.raises(SourceError, match=line):
         unpickle.load(data, "batch")
 
 

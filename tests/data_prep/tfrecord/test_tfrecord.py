@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Optional
 
 import numpy as np
@@ -24,23 +23,6 @@ def test_a_record_has_the_published_framing_byte_for_byte() -> None:
     assert write.masked_crc(b"123456789") == 0xC78AB0E5
     assert _file(1)[:8] == (3110).to_bytes(8, "little")
     assert len(_file(3)) == 3 * 3126
-
-
-@pytest.mark.slow
-def test_tensorflow_reads_what_we_write(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    path = tmp_path / "train.tfrecords"
-    path.write_bytes(_file(25))
-    features = {
-        "image": tf.io.FixedLenFeature([], tf.string),
-        "label": tf.io.FixedLenFeature([], tf.int64),
-    }
-    batch = next(iter(tf.data.TFRecordDataset(str(path)).batch(25)))
-    parsed = tf.io.parse_example(batch, features)
-    images = np.stack([np.frombuffer(image, np.uint8) for image in parsed["image"].numpy()])
-    assert np.array_equal(images, made.pixels(0, 25))
-    assert parsed["label"].numpy().tolist() == made.labels(25)
 
 
 @pytest.mark.slow
