@@ -116,8 +116,6 @@ def fetch(archive: Archive, folder: Path, mirror: Optional[str] = None) -> Path:
 def _append(archive: Archive, url: str, file: IO[Any]) -> None:
     """Appends the bytes of an archive that a file lacks, as far as the server sends them."""
     start = file.seek(0, os.SEEK_END)
-    if start >= archive.bytes:
-        return
     request = Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     with urlopen(request, timeout=_TIMEOUT_SECS) as response:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:

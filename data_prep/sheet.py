@@ -26,13 +26,15 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     """Writes a PNG with up to `count` images of each class, drawn at random from `split`.
 
     Raises:
-      UsageError: no such folder or split, `count` is too large for a picture, or `path` is a folder
-        or has the name of a file of records.
+      UsageError: no such folder or split, `count` is too large for a picture, or `path` does not
+        end in .png.
       DamageError: the folder is incomplete or a record is damaged.
     """
     if count > MAX_COUNT:
         raise UsageError(f"--count must be 1 to {MAX_COUNT}, got {count}")
-    _check_place(path)
+    # No file of a folder of records has such a name.
+    if not os.path.realpath(path).lower().endswith(".png"):
+        raise UsageError(f"{path}: --out must be a file that is called NAME.png")
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     if publish.is_incomplete(folder):
@@ -54,16 +56,6 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     name = folder.resolve().name if manifest is None else manifest.source.name
     title = f"{split}: {sum(map(len, found)):,} images of {name}"
     _sheet(samples, class_names, title).save(path, format="PNG", optimize=True)
-
-
-def _check_place(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder; --out must be a file, such as {path / 'grid.png'}")
-    if any(publish.is_read(os.path.basename(one)) for one in (path, os.path.realpath(path))):
-        raise UsageError(
-            f"{path}: folders of records have files of this name; give --out another, such as "
-            f"{path.with_name('grid.png')}"
-        )
 
 
 def _sheet(samples: list[list[bytes]], class_names: tuple[str, ...], title: str) -> Image.Image:

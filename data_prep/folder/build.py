@@ -98,8 +98,7 @@ def _stage(source: Source, staging: Path, options: Options, seed: int, say: Say)
     if dataset.note:
         say(dataset.note)
     parts = _split(dataset, options.validation_size, seed)
-    total = sum(len(indices) for _, indices in parts.values())
-    say(f"Writing {total:,} records ...")
+    say(f"Writing {sum(len(indices) for _, indices in parts.values()):,} records ...")
     splits = {
         split: _write(staging, split, *part, options.shards if split == schema.TRAIN else 1)
         for split, part in parts.items()

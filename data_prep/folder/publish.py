@@ -78,12 +78,6 @@ def record_files(folder: Path, ours: bool = True) -> dict[str, str]:
     return {name: facts[0] for name, facts in sorted(parsed.items()) if facts is not None}
 
 
-def is_read(name: str) -> bool:
-    """Tells whether readers of a folder use a file of this name: a record file or one beside it."""
-    others = (schema.MANIFEST_NAME, schema.INCOMPLETE_NAME)
-    return name in others or schema.parse_record_name(name) is not None
-
-
 def is_incomplete(folder: Path) -> bool:
     """Tells whether a run was interrupted while it published a build."""
     return (folder / schema.INCOMPLETE_NAME).exists()

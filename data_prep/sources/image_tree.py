@@ -3,8 +3,9 @@
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -14,6 +15,9 @@ from cifar10 import image_file, schema
 from data_prep.errors import SourceError
 from data_prep.sources import members
 from data_prep.sources.dataset import Dataset, Images, Kind
+
+# Up to here, Python takes most of an image's time, and threads do not help.
+_SMALL_BYTES = 16 << 10
 
 # A file, its split and its label.
 Placed = tuple[members.Member, str, int]
@@ -97,11 +101,11 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
     # Byte arrays grow in place, so that the images are in memory only once.
     pixels = {split: bytearray() for split in schema.SPLITS}
     labels = {split: bytearray() for split in schema.SPLITS}
-    waiting: deque[tuple[Future[bytes], str, int]] = deque()
+    waiting: deque[tuple[Callable[[], bytes], str, int]] = deque()
 
     def take() -> None:
-        image, split, label = waiting.popleft()
-        pixels[split] += image.result()
+        result, split, label = waiting.popleft()
+        pixels[split] += result()
         labels[split].append(label)
 
     threads = len(os.sched_getaffinity(0))
@@ -109,8 +113,9 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
         # `image_file.decode` sets filters of its own; threads restore each other's.
         warnings.simplefilter("ignore")
         for member, split, label in placed:
-            image = pool.submit(decode_file, member.read(), member.name, resize)
-            waiting.append((image, split, label))
+            work = partial(decode_file, member.read(), member.name, resize)
+            result = pool.submit(work).result if member.size > _SMALL_BYTES else work
+            waiting.append((result, split, label))
             if len(waiting) > 2 * threads:
                 take()
         while waiting:

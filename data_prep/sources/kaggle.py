@@ -86,5 +86,4 @@ def _placed(path: Path, table: str, labels: dict[str, int]) -> Iterator[image_tr
                 raise SourceError(f"{member.name}: {table} has no label for it, or two files do")
             yield member, schema.TRAIN, label
     if labels:
-        missing = "/".join((*folder, f"{next(iter(labels))}.png"))
-        raise SourceError(f"{table}: {missing} is missing")
+        raise SourceError(f"{table}: {'/'.join(folder)}/{next(iter(labels))}.png is missing")

@@ -23,7 +23,7 @@ def _code(*words: str) -> int:
         return int(error.code or 0)
 
 
-def test_help_tells_the_whole_story(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_tells_the_whole_story(capsys):
     assert _code("--help") == 0
     text = capsys.readouterr().out
     for word in ("download", "verify", "show", "synthetic", "--validation-size", "--force", "143"):
@@ -32,9 +32,7 @@ def test_help_tells_the_whole_story(capsys: pytest.CaptureFixture[str]) -> None:
         assert _code(command, "--help") == 0
 
 
-def test_a_run_ends_with_counts_balance_time_and_what_comes_next(
-    python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_ends_with_counts_balance_time_and_what_comes_next(python_source, tmp_path, capsys):
     out = tmp_path / "it's my data"
     assert _code("convert", "--source", str(python_source), "--out", str(out)) == 0
     output = capsys.readouterr().out
@@ -47,9 +45,7 @@ def test_a_run_ends_with_counts_balance_time_and_what_comes_next(
     assert shlex.split(last)[-3:] == ["--data-dir", str(out), "--train-batch-size=128"]
 
 
-def test_the_synthetic_set_is_never_passed_off_as_cifar10(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_synthetic_set_is_never_passed_off_as_cifar10(tmp_path, capsys):
     assert _code(*SMALL, "--out", str(tmp_path)) == 0
     output = capsys.readouterr().out
     assert "not CIFAR-10; accuracy says nothing about CIFAR-10" in output
@@ -84,9 +80,7 @@ def test_the_synthetic_set_is_never_passed_off_as_cifar10(
         (["--out", "~no-one", "--source", "synthetic"], "~no-one: there is no user no-one; a fold"),
     ],
 )
-def test_a_bad_flag_or_source_is_one_line_and_exit_2(
-    words: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_flag_or_source_is_one_line_and_exit_2(words, reason, tmp_path, capsys):
     place = [] if words[0] in ("frobnicate", "verify", "--out") else ["--out", str(tmp_path)]
     assert _code(*words, *place) == 2
     error = capsys.readouterr().err
@@ -95,9 +89,7 @@ def test_a_bad_flag_or_source_is_one_line_and_exit_2(
     assert error.count("\n") == 1
 
 
-def test_the_home_is_filled_in_for_every_path(
-    python_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_home_is_filled_in_for_every_path(python_source, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "source").symlink_to(python_source)
@@ -106,9 +98,7 @@ def test_the_home_is_filled_in_for_every_path(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["records", "source"]
 
 
-def test_a_name_with_control_characters_cannot_write_on_the_terminal(
-    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_with_control_characters_cannot_write_on_the_terminal(tree, tmp_path, capsys):
     (tree / "train" / "cat" / "a\n\x1b[31mred.png").write_bytes(b"noise")
     assert _code("--source", str(tree), "--out", str(tmp_path / "out")) == 2
     error = capsys.readouterr().err
@@ -116,9 +106,7 @@ def test_a_name_with_control_characters_cannot_write_on_the_terminal(
     assert error.count("\n") == 1
 
 
-def test_names_that_are_no_text_are_printed(
-    python_source: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_names_that_are_no_text_are_printed(python_source, tmp_path, capsysbinary):
     source, out = (f"{tmp_path}/{name}-\udcff" for name in ("in", "out"))
     os.symlink(python_source, source)
     assert _code("--source", source, "--out", out) == 0
@@ -128,12 +116,7 @@ def test_names_that_are_no_text_are_printed(
     assert capsysbinary.readouterr().err.startswith(b"error: ")
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(
-    python_source: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_full_disk_is_one_line_and_leaves_nothing(python_source, tmp_path, monkeypatch, capsys):
     def full(*_: object) -> None:
         # /dev/full gives the kernel's own error.
         with open("/dev/full", "wb", buffering=0) as device:
@@ -146,9 +129,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("has_lock", [False, True])
-def test_records_that_are_up_to_date_may_lie_in_a_folder_that_is_not_writable(
-    has_lock: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_that_are_up_to_date_may_lie_in_a_folder_that_is_not_writable(has_lock, capsys):
     with open_folder() as folder:
         assert _code(*SMALL, "--out", str(folder)) == 0
         if not has_lock:
@@ -166,9 +147,7 @@ def test_records_that_are_up_to_date_may_lie_in_a_folder_that_is_not_writable(
 
 @pytest.mark.parametrize("out", ["/proc/nowhere", "/dev/null", "/dev/null/x", "LINK", "LINK/x"])
 @pytest.mark.parametrize("command", [SMALL, ["download"]])
-def test_a_place_that_cannot_be_a_folder_is_one_line(
-    command: list[str], out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_that_cannot_be_a_folder_is_one_line(command, out, tmp_path, capsys):
     link = tmp_path / "link"
     link.symlink_to("gone")
     assert _code(*command, "--out", out.replace("LINK", str(link))) == 1
@@ -194,19 +173,14 @@ runpy.run_module("data_prep", run_name="__main__", alter_sys=True)
 """
 
 
-def test_ctrl_c_while_numpy_is_loaded_is_one_line_and_its_code(built: Path) -> None:
+def test_ctrl_c_while_numpy_is_loaded_is_one_line_and_its_code(built):
     words = [sys.executable, "-c", _INTERRUPTED, "verify", str(built)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "error: interrupted; run the same command again to go on\n"
 
 
-def test_a_lack_of_memory_is_said_and_no_file_is_blamed(
-    tree: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_lack_of_memory_is_said_and_no_file_is_blamed(tree, tmp_path, monkeypatch, capsys):
     def lack(*_: object) -> None:
         raise MemoryError
 

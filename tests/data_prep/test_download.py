@@ -95,18 +95,14 @@ def _assert_whole(path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["cifar-10-python.tar.gz"]
 
 
-def test_a_download_is_put_in_place_once_and_nothing_beside_it(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_download_is_put_in_place_once_and_nothing_beside_it(server, tmp_path):
     for _ in range(2):
         _assert_whole(_fetch(server, tmp_path / "raw"))
     assert server.seen == [("/cifar-10-python.tar.gz", None)]
 
 
 @pytest.mark.parametrize("way", ["drop", "stall", "too little"])
-def test_a_download_that_was_cut_off_goes_on_where_it_stopped(
-    way: str, server: Server, part: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_that_was_cut_off_goes_on_where_it_stopped(way, server, part, monkeypatch):
     monkeypatch.setattr(download, "_TIMEOUT_SECS", 0.2)
     server.script = [way]
     with pytest.raises(DownloadError, match=r"^http://127.*; 300,000 of 1,000,000 bytes are kept"):
@@ -119,9 +115,7 @@ def test_a_download_that_was_cut_off_goes_on_where_it_stopped(
     "reply", ["too much", (200, CONTENT + b"more"), (200, CONTENT), (301, b"")]
 )
 @pytest.mark.parametrize("before", [b"", CONTENT[:300_000]], ids=["at first", "after a part"])
-def test_a_server_that_sends_the_bytes_is_believed_nothing_else(
-    before: bytes, reply: Union[str, tuple[int, bytes]], server: Server, part: Path
-) -> None:
+def test_a_server_that_sends_the_bytes_is_believed_nothing_else(before, reply, server, part):
     part.write_bytes(before)
     server.script = [reply]
     _assert_whole(_fetch(server, part.parent))
@@ -148,13 +142,7 @@ def test_a_server_that_sends_the_bytes_is_believed_nothing_else(
         (b"", (302, b""), "302 The HTTP server returned a redirect error"),
     ],
 )
-def test_what_is_not_the_file_is_refused(
-    before: bytes,
-    reply: Union[str, tuple[int, bytes]],
-    reason: str,
-    server: Server,
-    part: Path,
-) -> None:
+def test_what_is_not_the_file_is_refused(before, reply, reason, server, part):
     part.write_bytes(before)
     server.script = [reply] * 20
     with pytest.raises(DownloadError, match=f"^http://127.*{reason}"):
@@ -175,7 +163,7 @@ def test_what_is_not_the_file_is_refused(
         ("http://host:x/", "nonnumeric port: 'x'"),
     ],
 )
-def test_an_address_that_does_not_work_is_said(mirror: str, reason: str, tmp_path: Path) -> None:
+def test_an_address_that_does_not_work_is_said(mirror, reason, tmp_path):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = mirror.replace("PORT", str(unused.getsockname()[1]))
@@ -184,18 +172,18 @@ def test_an_address_that_does_not_work_is_said(mirror: str, reason: str, tmp_pat
 
 
 @pytest.mark.parametrize("path", ["mirror/", "mirror/cifar-10-python.tar.gz", "file?id=1"])
-def test_a_mirror_is_a_folder_or_a_file(path: str, server: Server, tmp_path: Path) -> None:
+def test_a_mirror_is_a_folder_or_a_file(path, server, tmp_path):
     _assert_whole(download.fetch(ARCHIVE, tmp_path, server.url + path))
     wanted = path + "cifar-10-python.tar.gz" if path.endswith("/") else path
     assert server.seen[0][0] == f"/{wanted}"
 
 
-def test_a_mirror_must_be_a_url(tmp_path: Path) -> None:
+def test_a_mirror_must_be_a_url(tmp_path):
     with pytest.raises(UsageError, match="--url must be https://HOST/.*, got 'ftp://host/'"):
         download.fetch(ARCHIVE, tmp_path, "ftp://host/")
 
 
-def test_another_file_of_that_name_is_kept(server: Server, tmp_path: Path) -> None:
+def test_another_file_of_that_name_is_kept(server, tmp_path):
     path = tmp_path / "cifar-10-python.tar.gz"
     path.write_bytes(b"mine")
     with pytest.raises(DownloadError, match="is there, but is not the published archive"):
@@ -204,17 +192,12 @@ def test_another_file_of_that_name_is_kept(server: Server, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_two_downloads_of_one_file_are_one_too_many(server: Server, part: Path) -> None:
+def test_two_downloads_of_one_file_are_one_too_many(server, part):
     with publish.locked(part), pytest.raises(OutputError, match="another run is at work there"):
         _fetch(server, part.parent)
 
 
-def test_the_command_reports_progress_and_what_comes_next(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_reports_progress_and_what_comes_next(server, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(download.ARCHIVES, "python", ARCHIVE)
     words = ["download", "--url", server.url, "--out"]
     assert cli.main([*words, str(tmp_path / "my archives")]) == 0
@@ -229,11 +212,8 @@ def test_the_command_reports_progress_and_what_comes_next(
 
 
 def test_a_full_disk_keeps_what_was_fetched_and_says_how_much_an_archive_takes(
-    server: Server,
-    small_disk: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    server, small_disk, monkeypatch, capsys
+):
     monkeypatch.setitem(download.ARCHIVES, "python", ARCHIVE)
     assert cli.main(["download", "--out", str(small_disk), "--url", server.url]) == 1
     assert "the disk is full; CIFAR-10's records take 400 MB, an" in capsys.readouterr().err
@@ -241,6 +221,6 @@ def test_a_full_disk_keeps_what_was_fetched_and_says_how_much_an_archive_takes(
     assert part.stat().st_size > 50_000
 
 
-def test_the_published_archives_are_fetched_over_https_and_checked_by_sha256() -> None:
+def test_the_published_archives_are_fetched_over_https_and_checked_by_sha256():
     assert download._PUBLISHED == "https://www.cs.toronto.edu/~kriz/"
     assert [len(archive.sha256) for archive in download.ARCHIVES.values()] == [64, 64]

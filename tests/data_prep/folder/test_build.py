@@ -36,9 +36,7 @@ def out(built: Path, tmp_path: Path) -> Path:
     return shutil.copytree(built, tmp_path / "out")
 
 
-def test_the_manifest_says_how_images_were_resized(
-    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_manifest_says_how_images_were_resized(tree, tmp_path, capsys):
     (tree / "train" / "cat" / "photo.png").write_bytes(made.png((50, 40)))
     (tree / "a.png").write_bytes(made.png())
     out = tmp_path / "out"
@@ -52,9 +50,7 @@ def test_the_manifest_says_how_images_were_resized(
     assert "up to date" in capsys.readouterr().out
 
 
-def test_a_tree_with_its_own_validation_images_keeps_them(
-    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tree_with_its_own_validation_images_keeps_them(tree, tmp_path, capsys):
     for file in (tree / "train").glob("*/0000.png"):
         (tree / "val" / file.parent.name).mkdir(parents=True)
         file.rename(tree / "val" / file.parent.name / file.name)
@@ -65,17 +61,13 @@ def test_a_tree_with_its_own_validation_images_keeps_them(
     assert [splits[split]["records"] for split in schema.SPLITS] == [40, 10, 50]
 
 
-def test_a_class_without_images_is_named(
-    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_without_images_is_named(tree, tmp_path, capsys):
     shutil.rmtree(tree / "test" / "cat")
     assert _convert(tree, tmp_path / "out") == 2
     assert "the eval images hold none of class cat" in capsys.readouterr().err
 
 
-def test_the_manifest_of_a_version_without_resizing_is_up_to_date(
-    python_source: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_manifest_of_a_version_without_resizing_is_up_to_date(python_source, out, capsys):
     manifest = _manifest(out)
     del manifest["options"]["resize"]
     (out / "manifest.json").write_text(json.dumps(manifest))
@@ -83,7 +75,7 @@ def test_the_manifest_of_a_version_without_resizing_is_up_to_date(
     assert "up to date" in capsys.readouterr().out
 
 
-def test_the_manifest_has_the_keys_that_training_reads(built: Path) -> None:
+def test_the_manifest_has_the_keys_that_training_reads(built):
     manifest = _manifest(built)
     keys = "format_version source class_names seed options splits channel_mean channel_deviation"
     assert list(manifest) == keys.split()
@@ -99,16 +91,14 @@ def test_the_manifest_has_the_keys_that_training_reads(built: Path) -> None:
     assert all(100 < value < 155 for value in manifest["channel_mean"])
 
 
-def test_python_and_binary_archives_give_the_same_records(built: Path, tmp_path: Path) -> None:
+def test_python_and_binary_archives_give_the_same_records(built, tmp_path):
     source = made.binary_folder(tmp_path / "cifar-10-batches-bin")
     assert _convert(source, tmp_path / "out") == 0
     for name in ("train.tfrecords", "validation.tfrecords", "eval.tfrecords"):
         assert (tmp_path / "out" / name).read_bytes() == (built / name).read_bytes()
 
 
-def test_no_validation_size_leaves_all_images_to_training(
-    python_source: Path, tmp_path: Path
-) -> None:
+def test_no_validation_size_leaves_all_images_to_training(python_source, tmp_path):
     assert _convert(python_source, tmp_path, "--validation_size", "0") == 0
     splits = _manifest(tmp_path)["splits"]
     assert splits["train"]["records"] == 100
@@ -116,16 +106,14 @@ def test_no_validation_size_leaves_all_images_to_training(
     assert verify.verify(tmp_path).damages == []
 
 
-def test_a_second_run_does_nothing(
-    python_source: Path, built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_does_nothing(python_source, built, capsys):
     before = _snapshot(built)
     assert _convert(python_source, built) == 0
     assert _snapshot(built) == before
     assert "up to date" in capsys.readouterr().out
 
 
-def test_force_rebuilds_the_same_bytes(python_source: Path, built: Path, out: Path) -> None:
+def test_force_rebuilds_the_same_bytes(python_source, built, out):
     publish.start_staging(out)  # A kill leaves it.
     before = _snapshot(out)
     assert _convert(python_source, out, "--force") == 0
@@ -137,9 +125,7 @@ def test_force_rebuilds_the_same_bytes(python_source: Path, built: Path, out: Pa
 @pytest.mark.parametrize(
     "damage", ["removed", "truncated", "extra", "manifest", "marker", "link", "ring"]
 )
-def test_a_second_run_notices_what_is_amiss_and_rebuilds(
-    damage: str, python_source: Path, built: Path, out: Path
-) -> None:
+def test_a_second_run_notices_what_is_amiss_and_rebuilds(damage, python_source, built, out):
     if damage == "removed":
         (out / "train.tfrecords").unlink()
     elif damage in ("link", "ring"):
@@ -160,8 +146,8 @@ def test_a_second_run_notices_what_is_amiss_and_rebuilds(
 
 @pytest.mark.parametrize("name", ["train.tfrecords", "manifest.json", schema.INCOMPLETE_NAME])
 def test_a_folder_in_place_of_a_file_leaves_the_other_files_as_they_were(
-    name: str, python_source: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    name, python_source, out, capsys
+):
     (out / name).unlink(missing_ok=True)
     (out / name).mkdir()
     before = _snapshot(out)
@@ -172,9 +158,7 @@ def test_a_folder_in_place_of_a_file_leaves_the_other_files_as_they_were(
     assert _snapshot(out) == before
 
 
-def test_other_shards_replace_the_old_ones_and_leave_foreign_files(
-    python_source: Path, tmp_path: Path
-) -> None:
+def test_other_shards_replace_the_old_ones_and_leave_foreign_files(python_source, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for shards in (3, 2, 1, 3):
         assert _convert(python_source, tmp_path, "--shards", str(shards)) == 0
@@ -184,7 +168,7 @@ def test_other_shards_replace_the_old_ones_and_leave_foreign_files(
     assert [f["records"] for f in _manifest(tmp_path)["splits"]["train"]["files"]] == [30, 30, 30]
 
 
-def test_the_names_of_the_most_shards_are_those_of_records() -> None:
+def test_the_names_of_the_most_shards_are_those_of_records():
     most = schema.MAX_SHARDS
     name = schema.file_name(schema.TRAIN, most - 1, most)
     assert name == "train-99998-of-99999.tfrecords"
@@ -192,8 +176,8 @@ def test_the_names_of_the_most_shards_are_those_of_records() -> None:
 
 
 def test_records_that_another_program_made_are_kept_unless_forced(
-    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    python_source, built, tmp_path, capsys
+):
     shutil.copy(built / "eval.tfrecords", tmp_path / "train.tfrecords")
     assert _convert(python_source, tmp_path) == 1
     assert "holds train.tfrecords without a manifest" in capsys.readouterr().err
@@ -203,8 +187,8 @@ def test_records_that_another_program_made_are_kept_unless_forced(
 
 @pytest.mark.parametrize("name", [publish.LOCK_NAME, publish.STAGING_NAME, schema.INCOMPLETE_NAME])
 def test_links_in_place_of_files_of_a_build_are_not_written_through(
-    name: str, python_source: Path, built: Path, tmp_path: Path
-) -> None:
+    name, python_source, built, tmp_path
+):
     out, mine = tmp_path / "out", shutil.copytree(built, tmp_path / "mine")
     out.mkdir()
     is_folder = name == publish.STAGING_NAME
@@ -213,7 +197,7 @@ def test_links_in_place_of_files_of_a_build_are_not_written_through(
     assert verify.verify(mine).damages == []
 
 
-def test_a_bad_source_leaves_the_old_records_as_they_were(out: Path, tmp_path: Path) -> None:
+def test_a_bad_source_leaves_the_old_records_as_they_were(out, tmp_path):
     source = made.python_folder(tmp_path / "bad")
     (source / "test_batch").write_bytes(b"garbage")
     assert _convert(source, out) == 2
@@ -227,12 +211,8 @@ class _Killed(BaseException):
 
 @pytest.mark.parametrize("error", [_Killed, OSError])
 def test_a_kill_or_failure_at_any_step_of_publishing_is_noticed_and_mended(
-    error: type[BaseException],
-    python_source: Path,
-    built: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    error, python_source, built, tmp_path, monkeypatch
+):
     """Stops before each change on the disk in turn."""
     for step in range(1, 100):
         out = shutil.copytree(built, tmp_path / str(step))
@@ -266,8 +246,8 @@ def test_a_kill_or_failure_at_any_step_of_publishing_is_noticed_and_mended(
 
 
 def test_records_and_manifest_are_on_disk_before_they_are_named(
-    python_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    python_source, tmp_path, monkeypatch
+):
     """A machine that loses power may keep a rename, but not what was written before it."""
     events: list[tuple[str, str]] = []
     sync, replace = publish.sync, os.replace
@@ -293,9 +273,7 @@ def test_records_and_manifest_are_on_disk_before_they_are_named(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_run_with_its_code_one_line_and_no_leftovers(
-    number: int, code: int, tmp_path: Path
-) -> None:
+def test_a_signal_ends_a_run_with_its_code_one_line_and_no_leftovers(number, code, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "data_prep", "--source", "synthetic", "--out", str(out)]
     process = subprocess.Popen(

@@ -2,9 +2,7 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,7 +36,7 @@ def _verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_verify_counts_sound_records(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_counts_sound_records(built, capsys):
     assert cli.main(["verify", str(built)]) == 0
     output = capsys.readouterr().out
     assert "120 records are undamaged" in output
@@ -76,18 +74,14 @@ def _rotate(path: Path) -> None:
         (Path.unlink, "is in the manifest but not in the folder"),
     ],
 )
-def test_verify_names_the_damage_and_nothing_else(
-    change: Callable[[Path], object], reason: str, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_names_the_damage_and_nothing_else(change, reason, out, capsys):
     change(out / "train.tfrecords")
     output = _verify(out, capsys)
     assert f"DAMAGE {out}/train.tfrecords: {reason}" in output
     assert f"{out}: 1 faults." in output
 
 
-def test_records_of_another_schema_say_what_they_must_hold(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_of_another_schema_say_what_they_must_hold(tmp_path, capsys):
     payload = write.encode_example(made.png(), 3)  # as TensorFlow Datasets has them
     (tmp_path / "test.tfrecord").write_bytes(_framed(payload) * 30)
     output = _verify(tmp_path, capsys)
@@ -96,9 +90,7 @@ def test_records_of_another_schema_say_what_they_must_hold(
     assert f"DAMAGE {tmp_path}/test.tfrecord: gave up after 20 damaged records\n" in output
 
 
-def test_verify_names_missing_and_extra_files(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_names_missing_and_extra_files(out, capsys):
     (out / "eval.tfrecords").rename(out / "eval-00000-of-00002.tfrecords")
     output = _verify(out, capsys)
     assert "eval.tfrecords: is in the manifest but not in the folder" in output
@@ -108,9 +100,7 @@ def test_verify_names_missing_and_extra_files(
     assert f"DAMAGE {out}/eval-00001-of-00002.tfrecords is missing; run the data_prep" in output
 
 
-def test_a_link_to_a_file_is_read_and_one_to_nothing_is_one_line(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_link_to_a_file_is_read_and_one_to_nothing_is_one_line(out, capsys):
     path = (out / "eval.tfrecords").rename(out.parent / "elsewhere")
     (out / "eval.tfrecords").symlink_to(path)
     assert cli.main(["verify", str(out)]) == 0
@@ -128,34 +118,26 @@ def test_a_link_to_a_file_is_read_and_one_to_nothing_is_one_line(
         ("class_names", ["cat"], "1 class names"),
     ],
 )
-def test_verify_doubts_the_manifest(
-    key: str, value: Any, reason: str, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_doubts_the_manifest(key, value, reason, out, capsys):
     manifest = json.loads((out / "manifest.json").read_text())
     manifest[key] = value
     (out / "manifest.json").write_text(json.dumps(manifest))
     assert reason in _verify(out, capsys)
 
 
-def test_class_names_cannot_write_on_the_terminal(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_class_names_cannot_write_on_the_terminal(out, capsys):
     path = out / "manifest.json"
     path.write_text(path.read_text().replace('"airplane"', r'"\u001b[31mred\u0007"'))
     assert cli.main(["verify", str(out)]) == 0
     assert "\n [31mred " in capsys.readouterr().out
 
 
-def test_verify_refuses_a_folder_that_was_cut_off(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_refuses_a_folder_that_was_cut_off(out, capsys):
     (out / "INCOMPLETE").touch()
     assert "INCOMPLETE: a build did not finish" in _verify(out, capsys)
 
 
-def test_verify_and_a_conversion_keep_each_other_away(
-    out: Path, python_source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_and_a_conversion_keep_each_other_away(out, python_source, capsys):
     lock = out / publish.LOCK_NAME
     with publish.locked(lock):
         assert cli.main(["verify", str(out)]) == 1
@@ -167,9 +149,7 @@ def test_verify_and_a_conversion_keep_each_other_away(
 
 
 @pytest.mark.slow
-def test_verify_checks_tensorflows_files_without_a_manifest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_checks_tensorflows_files_without_a_manifest(tmp_path, capsys):
     import tensorflow as tf
 
     for split in ("train", "validation", "eval"):
@@ -189,17 +169,13 @@ def test_verify_checks_tensorflows_files_without_a_manifest(
 
 
 @pytest.mark.parametrize("folder", ["/nowhere", ""])
-def test_verify_needs_a_folder_with_records(
-    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_needs_a_folder_with_records(folder, tmp_path, capsys):
     assert cli.main(["verify", folder or str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("error: ")
 
 
 @pytest.mark.parametrize("change", ["cut", "wrong CRC"])
-def test_a_packed_file_that_cannot_be_unpacked_is_damage(
-    change: str, built: Path, tmp_path: Path
-) -> None:
+def test_a_packed_file_that_cannot_be_unpacked_is_damage(change, built, tmp_path):
     packed = bytearray(gzip.compress((built / "eval.tfrecords").read_bytes()))
     packed[-8] ^= 1
     path = tmp_path / "eval.tfrecords.gz"

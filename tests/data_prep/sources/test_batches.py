@@ -1,6 +1,3 @@
-from pathlib import Path
-from typing import Optional
-
 import numpy as np
 import pytest
 
@@ -16,9 +13,7 @@ from tests.data_prep.made import batch_pickle
         *(("binary", mode) for mode in (None, "w:gz")),
     ],
 )
-def test_published_archives_are_told_apart_and_hold_the_same(
-    kind: str, mode: Optional[str], tmp_path: Path
-) -> None:
+def test_published_archives_are_told_apart_and_hold_the_same(kind, mode, tmp_path):
     make = {"python": made.python_folder, "binary": made.binary_folder}[kind]
     path = made.packed(mode, make(tmp_path / "cifar-10-batches"))
     dataset = made.load(path)
@@ -61,9 +56,7 @@ def test_published_archives_are_told_apart_and_hold_the_same(
         ("batches.meta.txt", b"automobile\nairplane\n", "the classes must be airplane, automob"),
     ],
 )
-def test_a_bad_batch_is_named(
-    name: str, content: Optional[bytes], reason: str, tmp_path: Path
-) -> None:
+def test_a_bad_batch_is_named(name, content, reason, tmp_path):
     make = made.binary_folder if name.endswith((".bin", ".txt")) else made.python_folder
     folder = make(tmp_path / "batches")
     (folder / name).unlink()
@@ -73,7 +66,7 @@ def test_a_bad_batch_is_named(
         made.load(folder)
 
 
-def test_a_test_batch_that_was_cut_between_two_images_is_named(tmp_path: Path) -> None:
+def test_a_test_batch_that_was_cut_between_two_images_is_named(tmp_path):
     for name in made.BATCHES:
         with (tmp_path / f"{name}.bin").open("wb") as file:
             file.truncate((9_999 if name == "test_batch" else 10_000) * 3073)

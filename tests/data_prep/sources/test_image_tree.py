@@ -1,6 +1,4 @@
 import shutil
-from pathlib import Path
-from typing import Optional
 
 import pytest
 from PIL import Image
@@ -11,7 +9,7 @@ from tests.data_prep import made
 
 
 @pytest.mark.parametrize("mode", [None, "w:gz", "zip"])
-def test_an_image_tree_may_be_a_folder_a_tar_or_a_zip(mode: Optional[str], tree: Path) -> None:
+def test_an_image_tree_may_be_a_folder_a_tar_or_a_zip(mode, tree):
     dataset = made.load(made.packed(mode, tree))
     assert dataset.kind == "image-tree"
     assert (len(dataset.train), len(dataset.eval), dataset.validation) == (50, 50, None)
@@ -22,7 +20,7 @@ def test_an_image_tree_may_be_a_folder_a_tar_or_a_zip(mode: Optional[str], tree:
     assert sorted(dataset.train.labels.tolist()) == sorted(list(range(10)) * 5)
 
 
-def test_what_systems_leave_in_a_tree_and_files_beside_it_are_no_images(tree: Path) -> None:
+def test_what_systems_leave_in_a_tree_and_files_beside_it_are_no_images(tree):
     (tree / "test").rename(tree / "eval")
     for name in (".DS_Store", "train/cat/.DS_Store", "__MACOSX/train/cat/0.png", "README.txt"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +30,7 @@ def test_what_systems_leave_in_a_tree_and_files_beside_it_are_no_images(tree: Pa
 
 
 @pytest.mark.parametrize("name", ["validation", "valid", "val"])
-def test_the_validation_folder_of_a_tree_has_three_names(name: str, tree: Path) -> None:
+def test_the_validation_folder_of_a_tree_has_three_names(name, tree):
     for row in range(4):  # of the five in each class
         for file in (tree / "train").glob(f"*/{row:04}.png"):
             (tree / name / file.parent.name).mkdir(parents=True, exist_ok=True)
@@ -43,7 +41,7 @@ def test_the_validation_folder_of_a_tree_has_three_names(name: str, tree: Path) 
     assert dataset.note == ""
 
 
-def test_images_outside_of_the_splits_are_counted(tree: Path) -> None:
+def test_images_outside_of_the_splits_are_counted(tree):
     for name in ("Train/cat/x.png", "docs/y.JPG", "preview.webp", "notes.txt", "zebra/z.gif"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_bytes(made.png())
@@ -53,11 +51,11 @@ def test_images_outside_of_the_splits_are_counted(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "LA"])
-def test_grey_palette_and_alpha_become_rgb(mode: str) -> None:
+def test_grey_palette_and_alpha_become_rgb(mode):
     assert image_tree.decode_file(made.png(mode=mode), "x.png") == b"\0" * 3072
 
 
-def test_a_tree_may_mix_sizes_and_formats_if_they_are_resized(tree: Path) -> None:
+def test_a_tree_may_mix_sizes_and_formats_if_they_are_resized(tree):
     for number, name in enumerate(("a.webp", "b.gif", "c.bmp", "d.jpeg", "e.PNG")):
         Image.new("RGB", (40 + number, 64), "white").save(tree / "train" / "cat" / name)
     with pytest.raises(SourceError, match=r"train/cat/a\.webp: images must be 32x32 pixels, this"):
@@ -69,7 +67,11 @@ def test_a_tree_may_mix_sizes_and_formats_if_they_are_resized(tree: Path) -> Non
         assert sorted(white)[-5:][0] == whites, how
 
 
-def test_many_images_are_decoded_in_order_and_the_first_bad_one_is_named(tree: Path) -> None:
+@pytest.mark.parametrize("small_bytes", [0, 1 << 14], ids=["by threads", "one by one"])
+def test_many_images_are_decoded_in_order_and_the_first_bad_one_is_named(
+    small_bytes, tree, monkeypatch
+):
+    monkeypatch.setattr(image_tree, "_SMALL_BYTES", small_bytes)
     colours = [(number % 256, number // 256, 7) for number in range(300)]
     for number, colour in enumerate(colours):
         (tree / "train" / "truck" / f"x{number:04}.png").write_bytes(made.png(colour=colour))
@@ -96,22 +98,20 @@ def test_many_images_are_decoded_in_order_and_the_first_bad_one_is_named(tree: P
         (made.png((10_000, 5_001), "1"), "crop", "has 10000x5001 pixels, the limit is 50,000,000"),
     ],
 )
-def test_a_file_that_is_no_image_of_ours_is_named(
-    content: bytes, resize: Optional[str], reason: str, tree: Path
-) -> None:
+def test_a_file_that_is_no_image_of_ours_is_named(content, resize, reason, tree):
     (tree / "test" / "frog" / "0002.png").write_bytes(content)
     with pytest.raises(SourceError, match=rf"test/frog/0002\.png: .*({reason})"):
         made.load(tree, resize)
 
 
-def test_a_file_of_64_mebibytes_is_the_largest_that_is_read(tree: Path) -> None:
+def test_a_file_of_64_mebibytes_is_the_largest_that_is_read(tree):
     with (tree / "train" / "cat" / "large.png").open("wb") as file:
         file.truncate((64 << 20) + 1)
     with pytest.raises(SourceError, match=r"cat/large\.png: oversized: 67108865 bytes"):
         made.load(tree, "crop")
 
 
-def test_a_file_of_another_type_or_class_is_named(tree: Path) -> None:
+def test_a_file_of_another_type_or_class_is_named(tree):
     (tree / "train" / "cat" / "notes.txt").write_text("a cat")
     with pytest.raises(SourceError, match=r"train/cat/notes\.txt: must be an image file \(\.png, "):
         made.load(tree)
@@ -121,7 +121,7 @@ def test_a_file_of_another_type_or_class_is_named(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["train/cat/more/x.png", "test/a/b/frog/x.JPG", "eval/x.png"])
-def test_an_image_that_is_in_no_class_folder_is_named(name: str, tree: Path) -> None:
+def test_an_image_that_is_in_no_class_folder_is_named(name, tree):
     before = detect.find(str(tree), seed=0).fingerprint
     (tree / name).parent.mkdir(parents=True, exist_ok=True)
     (tree / name).write_bytes(made.png())
@@ -131,7 +131,7 @@ def test_an_image_that_is_in_no_class_folder_is_named(name: str, tree: Path) -> 
     assert detect.find(str(tree), seed=0).fingerprint != before  # So the next run fails, too.
 
 
-def test_images_directly_in_train_need_classes_or_kaggles_table(tmp_path: Path) -> None:
+def test_images_directly_in_train_need_classes_or_kaggles_table(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "x.png").write_bytes(made.png())
     with pytest.raises(SourceError, match="must be train/CLASS/FILE, or .* need trainLabels.csv"):
@@ -139,7 +139,7 @@ def test_images_directly_in_train_need_classes_or_kaggles_table(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("copy", ["backup", "images/old"])
-def test_two_trees_are_not_merged(copy: str, tree: Path) -> None:
+def test_two_trees_are_not_merged(copy, tree):
     source = tree.parent / "source"
     source.mkdir()
     tree.rename(source / "images")
@@ -149,7 +149,7 @@ def test_two_trees_are_not_merged(copy: str, tree: Path) -> None:
         made.load(source)
 
 
-def test_the_splits_of_a_tree_may_lie_in_different_folders(tree: Path) -> None:
+def test_the_splits_of_a_tree_may_lie_in_different_folders(tree):
     for split in ("train", "test"):
         (tree / f"{split}-images").mkdir()
         (tree / split).rename(tree / f"{split}-images" / split)
@@ -157,7 +157,7 @@ def test_the_splits_of_a_tree_may_lie_in_different_folders(tree: Path) -> None:
     assert (len(dataset.train), len(dataset.eval)) == (50, 50)
 
 
-def test_the_fingerprint_follows_the_content_not_the_times(tree: Path) -> None:
+def test_the_fingerprint_follows_the_content_not_the_times(tree):
     before = detect.find(str(tree), seed=0).fingerprint
     (tree / "train" / "cat" / "0000.png").touch()
     (tree / "notes.txt").write_text("not an image")

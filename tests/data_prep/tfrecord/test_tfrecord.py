@@ -1,5 +1,3 @@
-from typing import Optional
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ def _file(count: int) -> bytes:
     return write.encode_records(images.pixels, images.labels).tobytes()
 
 
-def test_a_record_has_the_published_framing_byte_for_byte() -> None:
+def test_a_record_has_the_published_framing_byte_for_byte():
     # CRC-32C of "123456789" is 0xE3069283 (RFC 3720, appendix B.4); rotated right by 15 bits that
     # is 0x2507C60D, and TFRecord adds 0xA282EAD8.
     assert write.masked_crc(b"123456789") == 0xC78AB0E5
@@ -26,7 +24,7 @@ def test_a_record_has_the_published_framing_byte_for_byte() -> None:
 
 
 @pytest.mark.slow
-def test_we_read_what_tensorflow_writes_in_any_order_of_features() -> None:
+def test_we_read_what_tensorflow_writes_in_any_order_of_features():
     import tensorflow as tf
 
     image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"\x07" * 3072]))
@@ -44,7 +42,7 @@ def test_we_read_what_tensorflow_writes_in_any_order_of_features() -> None:
 
 
 @pytest.mark.slow
-def test_our_bytes_are_those_of_tensorflow() -> None:
+def test_our_bytes_are_those_of_tensorflow():
     import tensorflow as tf
 
     message = tf.train.Example()
@@ -57,7 +55,7 @@ def test_our_bytes_are_those_of_tensorflow() -> None:
 @pytest.mark.parametrize(
     ("labels", "found"), [(b"\x08\x05", 5), (b"\x0a\x01\x05", 5), (b"\x0a\x02\x05\x05", None)]
 )
-def test_a_label_may_be_packed_or_not_but_is_one(labels: bytes, found: Optional[int]) -> None:
+def test_a_label_may_be_packed_or_not_but_is_one(labels, found):
     def entry(key: bytes, feature: bytes) -> bytes:
         return write._field(1, write._field(1, key) + write._field(2, feature))
 
@@ -82,12 +80,12 @@ def test_a_label_may_be_packed_or_not_but_is_one(labels: bytes, found: Optional[
         (write.encode_example(b"\0" * 3072, 10), "must be 0 to 9, is 10"),
     ],
 )
-def test_a_payload_that_is_no_record_of_ours_says_why(payload: bytes, reason: str) -> None:
+def test_a_payload_that_is_no_record_of_ours_says_why(payload, reason):
     with pytest.raises(read.RecordError, match=reason):
         read.parse_example(payload)
 
 
-def test_channel_sums_are_those_of_numpy() -> None:
+def test_channel_sums_are_those_of_numpy():
     images = _images(50)
     mean, deviation = write.channel_statistics(images.pixels, np.arange(50))
     channels = images.pixels.reshape(50, 3, 1024)
