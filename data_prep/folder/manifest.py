@@ -99,9 +99,9 @@ def read(folder: Path) -> Optional[Manifest]:
     except FileNotFoundError:
         return None
     except (OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise DamageError(
-            f"{path}: not a manifest of data_prep ({type(error).__name__}: {error}); "
-            "rebuild with --force"
+            f"{path}: not a manifest of data_prep ({reason}); rebuild with --force"
         ) from error
 
 
