@@ -15,75 +15,75 @@ from data_prep.tfrecord.write import Written
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The source of the records.
+
+    Attributes:
+      kind: kind of source, e.g. `cifar-10-python`.
+      name: name of the source's file or folder, without its path.
+      fingerprint: SHA-256 of the source, in hex (`detect.Source`).
+    """
+
+    kind: str
+    name: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class Options:
-    """The options that decide the records, besides the source.
+    """The options that decide the records, besides the source and the seed.
 
     Attributes:
       validation_size: number of training images to hold out; None: a tenth, or the source's own
         validation images.
       shards: number of files of the train split.
-      seed: seed of the validation split and of the order of the records.
       resize: how images of other sizes were brought to 32x32, one of `schema.RESIZES`; None: there
         were none.
     """
 
     validation_size: Optional[int] = None
     shards: int = 1
-    seed: int = 0
-    resize: Optional[str] = None
+    resize: Optional[str] = None  # Folders of older versions do not have it.
+
+
+@dataclass(frozen=True)
+class Split:
+    """The files of a split, and the number of their records."""
+
+    records: int
+    files: tuple[Written, ...]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json.
+    """The content of manifest.json; training reads it, so its keys must not change.
 
     Attributes:
-      kind: kind of source, e.g. `cifar-10-python`.
-      name: name of the source's file or folder, without its path.
-      fingerprint: SHA-256 of the source, in hex (`detect.Source`).
+      source: the source.
       class_names: names of the ten classes, in the order of the labels.
-      options: options of the records.
-      splits: split -> its files.
+      seed: seed of the validation split and of the order of the records.
+      options: the other options.
+      splits: each split, in the order of `schema.SPLITS`.
       channel_mean: mean of each channel over the train split, in pixel values 0 to 255.
       channel_deviation: standard deviation of each channel over the train split, in pixel values.
     """
 
-    kind: str
-    name: str
-    fingerprint: str
+    source: Origin
     class_names: tuple[str, ...]
+    seed: int
     options: Options
-    splits: Mapping[str, tuple[Written, ...]]
+    splits: Mapping[str, Split]
     channel_mean: tuple[float, ...]
     channel_deviation: tuple[float, ...]
 
-    def records(self, split: str) -> int:
-        """Returns the number of records of a split."""
-        return sum(file.records for file in self.splits[split])
-
-    def files(self) -> list[Written]:
-        """Returns all files, in the order of the splits."""
-        return [file for split in schema.SPLITS for file in self.splits[split]]
+    @property
+    def files(self) -> dict[str, Written]:
+        """All files by name."""
+        return {file.name: file for split in self.splits.values() for file in split.files}
 
     def to_json(self) -> str:
-        """Returns the text of the file; training reads it, so its keys must not change."""
-        options = asdict(self.options)
-        content = {
-            "format_version": schema.FORMAT_VERSION,
-            "source": {"kind": self.kind, "name": self.name, "fingerprint": self.fingerprint},
-            "class_names": list(self.class_names),
-            "seed": options.pop("seed"),
-            "options": options,
-            "splits": {
-                split: {
-                    "records": self.records(split),
-                    "files": [asdict(file) for file in self.splits[split]],
-                }
-                for split in schema.SPLITS
-            },
-            "channel_mean": list(self.channel_mean),
-            "channel_deviation": list(self.channel_deviation),
-        }
+        """Returns the text of the file."""
+        content = {"format_version": schema.FORMAT_VERSION, **asdict(self)}
         return json.dumps(content, indent=2) + "\n"
 
 
@@ -95,69 +95,39 @@ def read(folder: Path) -> Optional[Manifest]:
     """
     path = folder / schema.MANIFEST_NAME
     try:
-        if path.exists() and not path.is_file():  # To open a named pipe would wait.
-            raise DamageError(
-                f"{path}: must be a regular file, or a link to one; move it away and rebuild"
-            )
-        content = json.loads(path.read_bytes())
+        return _parse(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamageError(f"{path}: cannot be read: {error}") from error
-    version = content.get("format_version") if isinstance(content, dict) else None
-    if version != schema.FORMAT_VERSION:
+    except (OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise DamageError(
-            f"{path}: format_version must be {schema.FORMAT_VERSION}, is {version!r}; "
-            "rebuild with --force"
-        )
-    try:
-        return _parse(content)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DamageError(
-            f"{path}: not a manifest of data_prep ({type(error).__name__}: {error}); "
-            "rebuild with --force"
+            f"{path}: not a manifest of data_prep ({reason}); rebuild with --force"
         ) from error
 
 
-def _parse(content: dict[str, Any]) -> Manifest:
-    source, options = content["source"], content["options"]
-    splits = {split: _files(content["splits"][split], split) for split in schema.SPLITS}
+def _parse(content: Any) -> Manifest:
+    version = content["format_version"]
+    if version != schema.FORMAT_VERSION:
+        raise ValueError(f"format_version must be {schema.FORMAT_VERSION}, is {version!r}")
     class_names = tuple(str(name) for name in content["class_names"])
     if len(class_names) != schema.NUM_CLASSES:
         raise ValueError(f"{len(class_names)} class names")
     return Manifest(
-        source["kind"],
-        source["name"],
-        source["fingerprint"],
+        Origin(**content["source"]),
         class_names,
-        Options(
-            options["validation_size"],
-            int(options["shards"]),
-            int(content["seed"]),
-            _resize(options.get("resize")),  # Folders of older versions do not have it.
-        ),
-        splits,
+        content["seed"],
+        Options(**content["options"]),
+        {name: _split(content["splits"][name], name) for name in schema.SPLITS},
         tuple(float(value) for value in content["channel_mean"]),
         tuple(float(value) for value in content["channel_deviation"]),
     )
 
 
-def _resize(how: Any) -> Optional[str]:
-    if how is not None and how not in schema.RESIZES:
-        raise ValueError(f"{how!r} is no way to resize images")
-    return None if how is None else str(how)
-
-
-def _files(split: dict[str, Any], name: str) -> tuple[Written, ...]:
+def _split(split: Any, name: str) -> Split:
     files = tuple(
         Written(str(f["name"]), int(f["records"]), int(f["bytes"]), str(f["sha256"]))
         for f in split["files"]
     )
-    for file in files:
-        # This also keeps a forged manifest from naming files in other folders.
-        parsed = schema.parse_file_name(file.name)
-        if parsed is None or parsed[0] != name:
-            raise ValueError(f"{file.name!r} is no {name} file")
     if split["records"] != sum(file.records for file in files):
         raise ValueError(f"{name} counts {split['records']!r} records, its files do not")
-    return files
+    return Split(split["records"], files)

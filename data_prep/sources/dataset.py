@@ -1,16 +1,15 @@
-"""Labelled images in memory, and the split of the training images."""
+"""What every kind of source gives: labelled images in memory; and the split of these."""
 
+import abc
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Optional
 
 import numpy as np
-import numpy.typing as npt
 
 from cifar10 import schema
 from data_prep.errors import SourceError, UsageError
-
-Pixels = npt.NDArray[np.uint8]
-Indices = npt.NDArray[np.int64]
+from data_prep.tfrecord.write import Indices, Pixels
 
 # Training images per validation image in the published set; used for sets of other sizes, too.
 _DEFAULT_RATIO = schema.NUM_TRAINING_IMAGES // schema.NUM_VALIDATION_IMAGES
@@ -53,6 +52,39 @@ class Dataset:
     note: str = ""
 
 
+class Kind(abc.ABC):
+    """A kind of folder or archive; `detect.KINDS` lists them.
+
+    Attributes:
+      name: its name in the manifest.
+      looks: how people recognise it.
+    """
+
+    name: str
+    looks: str
+
+    @abc.abstractmethod
+    def claims(self, parts: tuple[str, ...]) -> bool:
+        """Tells whether a source with a file of this path, in components, is of this kind."""
+
+    def decides(self, parts: tuple[str, ...]) -> bool:
+        """Tells whether the file of this path decides the images of a source of this kind."""
+        return self.claims(parts)
+
+    @abc.abstractmethod
+    def load(self, path: Path, resize: Optional[str]) -> Dataset:
+        """Reads all images into memory.
+
+        Args:
+          path: the folder or archive.
+          resize: how image files of other sizes are brought to 32x32; None: they are refused.
+
+        Raises:
+          SourceError: the content is damaged or incomplete.
+          UsageError: `resize` is given, and there are no image files.
+        """
+
+
 def check_classes(dataset: Dataset) -> None:
     """Checks that every class has images.
 
@@ -64,14 +96,8 @@ def check_classes(dataset: Dataset) -> None:
         missing = [name for name, count in zip(dataset.class_names, counts) if count == 0]
         if missing:
             raise SourceError(
-                f"the {split} images hold none of class {', '.join(missing)}: "
-                f"each of the {schema.NUM_CLASSES} classes needs at least one"
+                f"the {split} images hold none of class {', '.join(missing)}; each class needs one"
             )
-
-
-def default_validation_size(num_training: int) -> int:
-    """Returns a tenth of the training images: 5,000 of the published 50,000."""
-    return num_training // _DEFAULT_RATIO
 
 
 def split_training(
@@ -81,7 +107,7 @@ def split_training(
 
     Args:
       labels: classes of the training images, uint8 [n].
-      validation_size: number of images to hold out; None: `default_validation_size`.
+      validation_size: number of images to hold out; None: a tenth, 5,000 of the published 50,000.
       seed: seed of the choice of images and of the order of both parts.
 
     Returns:
@@ -91,11 +117,10 @@ def split_training(
     Raises:
       UsageError: `validation_size` does not leave one image of each class for training.
     """
-    size = default_validation_size(len(labels)) if validation_size is None else validation_size
+    size = len(labels) // _DEFAULT_RATIO if validation_size is None else validation_size
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(labels))
-    counts = np.bincount(labels, minlength=schema.NUM_CLASSES)
-    quotas = _quotas(counts, size)
+    quotas = _quotas(np.bincount(labels, minlength=schema.NUM_CLASSES), size)
     taken = np.zeros(len(labels), dtype=bool)
     for label, quota in enumerate(quotas):
         taken[order[labels[order] == label][:quota]] = True
@@ -113,7 +138,7 @@ def _quotas(counts: Indices, size: int) -> Indices:
     if not 0 <= size <= most:
         raise UsageError(
             f"--validation-size must be 0 to {most} for {total} training images (each class "
-            f"keeps one), got {size}; without the flag it is {default_validation_size(total)}"
+            f"keeps one), got {size}; without the flag it is {total // _DEFAULT_RATIO}"
         )
     shares = room * (size / max(most, 1))
     quotas: Indices = np.floor(shares).astype(np.int64)

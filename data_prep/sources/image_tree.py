@@ -1,91 +1,125 @@
 """A tree of image files: train/CLASS/* and test/CLASS/*, optionally validation/CLASS/*."""
 
+import os
+import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Optional
 
 import numpy as np
 
-from cifar10 import schema
+from cifar10 import image_file, schema
 from data_prep.errors import SourceError
-from data_prep.sources import decoder
-from data_prep.sources.dataset import Dataset, Images
-from data_prep.sources.member import MAX_READ_BYTES, Member
+from data_prep.sources import members
+from data_prep.sources.dataset import Dataset, Images, Kind
 
-KIND = "image-tree"
-MAX_IMAGE_BYTES = 1 << 20  # A 32x32 PNG takes about 2.5 kB.
-MAX_RESIZED_BYTES = MAX_READ_BYTES  # of an image of another size
+# Up to here, Python takes most of an image's time, and threads do not help.
+_SMALL_BYTES = 16 << 10
 
 # A file, its split and its label.
-Placed = tuple[Member, str, int]
+Placed = tuple[members.Member, str, int]
 
 
-def is_ours(parts: tuple[str, ...]) -> bool:
-    """Tells whether the components of a name end with SPLIT/CLASS/FILE."""
-    return len(parts) >= 3 and parts[-3] in schema.SPLIT_WORDS
+class _ImageTree(Kind):
+    name = "image-tree"
+    looks = "train/CLASS/* and test/CLASS/* with image files"
+
+    def claims(self, parts: tuple[str, ...]) -> bool:
+        # An image beside the class folders ends a conversion, so it counts, too.
+        return _is_placed(parts) or (is_image(parts) and _split_word(parts) is not None)
+
+    def load(self, path: Path, resize: Optional[str]) -> Dataset:
+        left_out: list[str] = []
+        images = decode(_placed(path, left_out), resize)
+        train, validation, test = (images[split] for split in schema.SPLITS)
+        own = validation if len(validation) else None
+        note = f"Left out, since they are in no folder of a split: {len(left_out):,} image files."
+        return Dataset(self.name, schema.CLASS_NAMES, train, test, own, note if left_out else "")
 
 
-def is_misplaced(parts: tuple[str, ...]) -> bool:
-    """Tells whether the components of a name are those of an image beside the CLASS folders.
-
-    That is an image file directly in SPLIT, or in a folder inside SPLIT/CLASS.
-    """
-    return (
-        is_image(parts)
-        and not is_ours(parts)
-        and not schema.SPLIT_WORDS.keys().isdisjoint(parts[:-1])
-    )
-
-
-def is_left_out(parts: tuple[str, ...]) -> bool:
-    """Tells whether the components of a name are those of an image outside of all SPLIT folders."""
-    return is_image(parts) and schema.SPLIT_WORDS.keys().isdisjoint(parts[:-1])
+IMAGE_TREE = _ImageTree()
 
 
 def is_image(parts: tuple[str, ...]) -> bool:
-    """Tells whether the components of a name are those of an image file."""
+    """Tells whether the components of a path are those of an image file."""
     return parts[-1].lower().endswith(schema.IMAGE_EXTENSIONS)
 
 
-def misplaced(member: Member) -> SourceError:
-    """Returns the error for an image that `is_misplaced`."""
-    split = next(part for part in member.parts if part in schema.SPLIT_WORDS)
-    return SourceError(
-        f"{member.name}: images must be {split}/CLASS/FILE, without other folders between; move it "
-        "there, or out of the source"
-    )
+def _is_placed(parts: tuple[str, ...]) -> bool:
+    return len(parts) >= 3 and parts[-3] in schema.SPLIT_WORDS
 
 
-def load(members: Iterable[Member], resize: Optional[str] = None) -> Dataset:
-    """Decodes all images.
+def _split_word(parts: tuple[str, ...]) -> Optional[str]:
+    return next((part for part in parts[:-1] if part in schema.SPLIT_WORDS), None)
 
-    Args:
-      members: the files.
-      resize: how images of other sizes are brought to 32x32; None: they are refused.
+
+def _placed(path: Path, left_out: list[str]) -> Iterator[Placed]:
+    """Yields the files of all splits; appends the names of images outside of these.
 
     Raises:
-      SourceError: a file is not an image, or not of 32x32 pixels without `resize`, an image is not
-        in a class folder, a class folder has an unknown name, or a split has two folders.
+      SourceError: a file is not an image in a class folder, or a split has two folders. Images of a
+        copy would come into training and validation.
     """
-    images = decode(_placed(members), resize)
-    validation = images[schema.VALIDATION] if len(images[schema.VALIDATION]) else None
-    return Dataset(KIND, schema.CLASS_NAMES, images[schema.TRAIN], images[schema.EVAL], validation)
+    folders: dict[str, tuple[str, ...]] = {}
+    for member in members.walk(path):
+        folder, word = member.parts[:-2], _split_word(member.parts)
+        if _is_placed(member.parts):
+            class_name, split = member.parts[-2], schema.SPLIT_WORDS[folder[-1]]
+            if class_name not in schema.CLASS_NAMES:
+                known = ", ".join(schema.CLASS_NAMES)
+                raise SourceError(
+                    f"{member.name}: class folders must be {known}, got {class_name!r}"
+                )
+            if not is_image(member.parts):
+                known = ", ".join(schema.IMAGE_EXTENSIONS)
+                raise SourceError(f"{member.name}: must be an image file ({known})")
+            other = folders.setdefault(split, folder)
+            if other != folder:
+                raise SourceError(
+                    f"{member.name}: {'/'.join(other)} and {'/'.join(folder)} are two folders of "
+                    "the same split; give one of them"
+                )
+            yield member, split, schema.CLASS_NAMES.index(class_name)
+        elif is_image(member.parts) and word is not None:
+            raise SourceError(
+                f"{member.name}: images must be {word}/CLASS/FILE, without other folders between; "
+                "move it there, or out of the source"
+            )
+        elif is_image(member.parts):
+            left_out.append(member.name)
 
 
 def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]:
     """Decodes image files; returns the images of each split, in order.
 
     Raises:
-      SourceError: two files have one name, or as for `decoder.decode_all`.
+      SourceError: as for `decode_file`, for the first bad file in order.
     """
     # Byte arrays grow in place, so that the images are in memory only once.
     pixels = {split: bytearray() for split in schema.SPLITS}
     labels = {split: bytearray() for split in schema.SPLITS}
-    places: deque[tuple[str, int]] = deque()
-    for image in decoder.decode_all(_contents(placed, places, resize), resize):
-        split, label = places.popleft()
-        pixels[split] += image
+    waiting: deque[tuple[Callable[[], bytes], str, int]] = deque()
+
+    def take() -> None:
+        result, split, label = waiting.popleft()
+        pixels[split] += result()
         labels[split].append(label)
+
+    threads = len(os.sched_getaffinity(0))
+    with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
+        # `image_file.decode` sets filters of its own; threads restore each other's.
+        warnings.simplefilter("ignore")
+        for member, split, label in placed:
+            work = partial(decode_file, member.read(), member.name, resize)
+            result = pool.submit(work).result if member.size > _SMALL_BYTES else work
+            waiting.append((result, split, label))
+            if len(waiting) > 2 * threads:
+                take()
+        while waiting:
+            take()
     return {
         split: Images(
             np.frombuffer(pixels[split], np.uint8).reshape(-1, schema.IMAGE_BYTES),
@@ -95,65 +129,17 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
     }
 
 
-def _contents(
-    placed: Iterable[Placed], places: deque[tuple[str, int]], resize: Optional[str]
-) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of each image, and appends its split and label to `places`."""
-    seen: set[str] = set()
-    for member, split, label in placed:
-        if member.name in seen:
-            raise SourceError(f"{member.name}: there is more than one file of this name")
-        seen.add(member.name)
-        places.append((split, label))
-        if resize is None and MAX_IMAGE_BYTES < member.size <= MAX_RESIZED_BYTES:
-            raise SourceError(
-                f"{member.name}: oversized: {member.size} bytes, where an image of 32x32 pixels "
-                f"takes at most {MAX_IMAGE_BYTES}; {decoder.RESIZE_ADVICE}"
-            )
-        yield member.name, member.read(MAX_RESIZED_BYTES)
-
-
-def _placed(members: Iterable[Member]) -> Iterator[Placed]:
-    folders: dict[str, tuple[str, ...]] = {}
-    for member in members:
-        if is_misplaced(member.parts):
-            raise misplaced(member)
-        if is_ours(member.parts):
-            split, label = _place(member)
-            _check_folder(member, folders)
-            yield member, split, label
-
-
-def _check_folder(member: Member, folders: dict[str, tuple[str, ...]]) -> None:
-    """Adds the folder of a file's split to `folders`, the folders by split.
+def decode_file(data: bytes, name: str, resize: Optional[str] = None) -> bytes:
+    """Decodes an image file to 3,072 bytes in CHW order: see `cifar10.image_file`.
 
     Raises:
-      SourceError: another folder has images of the same split. Those of a copy would come into
-        training and validation.
+      SourceError: the file is not an image, is damaged, or has another size or depth.
     """
-    folder = member.parts[:-2]
-    other = folders.setdefault(schema.SPLIT_WORDS[folder[-1]], folder)
-    if other != folder:
-        kind = "names" if other[:-1] == folder[:-1] else "folders"
-        raise SourceError(
-            f"{member.name}: {'/'.join(other)} and {'/'.join(folder)} are two {kind} of the same "
-            "split; give one of them"
-        )
-
-
-def _place(member: Member) -> tuple[str, int]:
-    """Returns the split and the label that the folders of a file give.
-
-    Raises:
-      SourceError: the class folder or the type of the file is unknown.
-    """
-    folder, name, file = member.parts[-3:]
-    if name not in schema.CLASS_NAMES:
-        raise SourceError(
-            f"{member.name}: class folders must be {', '.join(schema.CLASS_NAMES)}, got {name!r}"
-        )
-    if not file.lower().endswith(schema.IMAGE_EXTENSIONS):
-        raise SourceError(
-            f"{member.name}: must be an image file ({', '.join(schema.IMAGE_EXTENSIONS)})"
-        )
-    return schema.SPLIT_WORDS[folder], schema.CLASS_NAMES.index(name)
+    try:
+        pixels = image_file.decode(data, resize).pixels
+    except image_file.ImageSizeError as error:
+        advice = f"--resize {'|'.join(schema.RESIZES)} takes images of any size"
+        raise SourceError(f"{name}: {error}; {advice}") from error
+    except image_file.ImageFileError as error:
+        raise SourceError(f"{name}: {error}") from error
+    return pixels.transpose(2, 0, 1).tobytes()

@@ -6,37 +6,46 @@ does not tell the classes apart.
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cifar10 import schema
-from data_prep.sources.dataset import Dataset, Images, Pixels
+from data_prep.sources.dataset import Dataset, Images
+from data_prep.tfrecord.write import Pixels
 
 KIND = "synthetic"
 DEFAULT_SIZE = 10_000  # Training images; there are a fifth as many for eval.
 MIN_SIZE, MAX_SIZE = 20, 200_000
 _VERSION = 1  # Increase it when the pictures change.
 
-CLASS_NAMES = (
-    "disc",
-    "ring",
-    "square",
-    "triangle",
-    "cross",
-    "crescent",
-    "two-discs",
-    "rows",
-    "columns",
-    "checks",
-)
-
 Floats = npt.NDArray[np.floating[Any]]
 
 _HUE_SPREAD = 0.16  # Standard deviation, in turns; neighbouring classes are 0.1 turns apart.
 _AT_ONCE = 500  # Pictures drawn at once; each takes some 150 kB meanwhile.
 _NOISE = 0.09  # Standard deviation, as a share of the full range of pixel values.
+
+
+def _farther(x: Floats, y: Floats) -> Floats:
+    return np.maximum(abs(x), abs(y))
+
+
+# Each class, and the signed distance of a point to its shape's outline, negative inside it.
+_SHAPES: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "disc": lambda x, y: np.hypot(x, y) - 0.62,
+    "ring": lambda x, y: abs(np.hypot(x, y) - 0.52) - 0.15,
+    "square": lambda x, y: _farther(x, y) - 0.6,
+    "triangle": lambda x, y: np.maximum(abs(x) * 0.88 - y * 0.47 - 0.3, y - 0.55),
+    "cross": lambda x, y: np.maximum(np.minimum(abs(x), abs(y)) - 0.19, _farther(x, y) - 0.6 - 0.1),
+    "crescent": lambda x, y: np.maximum(np.hypot(x, y) - 0.66, 0.56 - np.hypot(x - 0.32, y)),
+    "two-discs": lambda x, y: np.hypot(abs(x) - 0.42, y) - 0.33,
+    "rows": lambda x, y: np.maximum(np.sin(y * 9.5) / 8, _farther(x, y) - 0.8),
+    "columns": lambda x, y: np.maximum(np.sin(x * 9.5) / 8, _farther(x, y) - 0.8),
+    "checks": lambda x, y: np.maximum(np.sin(x * 7.5) * np.sin(y * 7.5) / 8, _farther(x, y) - 0.8),
+}
+CLASS_NAMES = tuple(_SHAPES)
 
 
 def fingerprint(size: int, seed: int) -> str:
@@ -69,8 +78,9 @@ def _draw(count: int, rng: np.random.Generator) -> Images:
 def _draw_class(label: int, count: int, rng: np.random.Generator) -> Pixels:
     """Returns pictures of one class, uint8 [count, 3072]."""
     x, y = _placed_grid(count, rng)
+    distance = _SHAPES[CLASS_NAMES[label]](x, y)
     # The edge is soft over about half a pixel; distances are in halves of the image's width.
-    mask = 1 / (1 + np.exp(np.clip(_distance(label, x, y) * 40, -30, 30)))
+    mask = 1 / (1 + np.exp(np.clip(distance * 40, -30, 30)))
     mask = mask[:, None]
     hue = label / schema.NUM_CLASSES + rng.normal(0, _HUE_SPREAD, count)
     ink = _colour(hue, rng.uniform(0.35, 0.95, count), rng.uniform(0.55, 1.0, count))
@@ -92,35 +102,6 @@ def _placed_grid(count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     turned_x = (np.cos(tilt) * x + np.sin(tilt) * y) / size
     turned_y = (np.cos(tilt) * y - np.sin(tilt) * x) / size
     return turned_x, turned_y
-
-
-def _distance(label: int, x: Floats, y: Floats) -> Floats:
-    """Returns the signed distance of each point to the shape's outline, negative inside it."""
-    name = CLASS_NAMES[label]
-    radius = np.hypot(x, y)
-    box = np.maximum(abs(x), abs(y)) - 0.6
-    frame = np.maximum(abs(x), abs(y)) - 0.8
-    if name == "disc":
-        distance = radius - 0.62
-    elif name == "ring":
-        distance = abs(radius - 0.52) - 0.15
-    elif name == "square":
-        distance = box
-    elif name == "triangle":
-        distance = np.maximum(abs(x) * 0.88 - y * 0.47 - 0.3, y - 0.55)
-    elif name == "cross":
-        distance = np.maximum(np.minimum(abs(x), abs(y)) - 0.19, box - 0.1)
-    elif name == "crescent":
-        distance = np.maximum(radius - 0.66, 0.56 - np.hypot(x - 0.32, y))
-    elif name == "two-discs":
-        distance = np.hypot(abs(x) - 0.42, y) - 0.33
-    elif name == "rows":
-        distance = np.maximum(np.sin(y * 9.5) / 8, frame)
-    elif name == "columns":
-        distance = np.maximum(np.sin(x * 9.5) / 8, frame)
-    else:
-        distance = np.maximum(np.sin(x * 7.5) * np.sin(y * 7.5) / 8, frame)
-    return distance
 
 
 def _colour(hue: Floats, saturation: Floats, value: Floats) -> Floats:

@@ -10,9 +10,8 @@ uint32 masked CRC-32C of the payload, all little-endian
 
 import hashlib
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from pathlib import Path
 
 import google_crc32c
 import numpy as np
@@ -23,11 +22,9 @@ from cifar10 import schema
 Pixels = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
 
+HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
 _ROWS_AT_ONCE = 4096  # 12.8 MB
-
-HEADER = struct.Struct("<QI")
-FOOTER = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -74,16 +71,11 @@ def encode_example(image: bytes, label: int) -> bytes:
 
 def _field(number: int, payload: bytes) -> bytes:
     """Returns a length-delimited protobuf field (wire type 2)."""
-    return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    length, varint = len(payload), bytearray()
+    while length > 0x7F:
+        varint.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([number << 3 | 2, *varint, length]) + payload
 
 
 # The label is the last byte of the payload; the image begins where the 0xFF bytes begin.
@@ -93,81 +85,59 @@ IMAGE_END = IMAGE_START + schema.IMAGE_BYTES
 PREFIX, MIDDLE = _PAYLOAD[:IMAGE_START], _PAYLOAD[IMAGE_END:-1]
 PAYLOAD_BYTES = len(_PAYLOAD)
 RECORD_BYTES = HEADER.size + PAYLOAD_BYTES + FOOTER.size
-_LENGTH = struct.pack("<Q", PAYLOAD_BYTES)
+_LENGTH_CRC = masked_crc(struct.pack("<Q", PAYLOAD_BYTES))
 _TEMPLATE = np.frombuffer(
-    HEADER.pack(PAYLOAD_BYTES, masked_crc(_LENGTH)) + _PAYLOAD + bytes(FOOTER.size), np.uint8
+    HEADER.pack(PAYLOAD_BYTES, _LENGTH_CRC) + _PAYLOAD + bytes(FOOTER.size), np.uint8
 )
 
 
-def write_records(
-    file: BinaryIO, name: str, pixels: Pixels, labels: Pixels, indices: Indices
-) -> Written:
-    """Appends images to a file; the caller syncs and renames the file.
+def write_records(path: Path, pixels: Pixels, labels: Pixels, indices: Indices) -> Written:
+    """Writes images to a new file; the caller syncs it.
 
     Args:
-      file: the file, open for writing.
-      name: name of the file for the result.
+      path: path of the file.
       pixels: uint8 [n, 3072] in CHW order.
       labels: uint8 [n].
       indices: int64 [k], the images to write, in this order.
     """
     digest = hashlib.sha256()
-    for rows in _record_rows(pixels, labels, indices):
-        block = rows.data.cast("B")
-        digest.update(block)
-        file.write(block)
-    return Written(name, len(indices), len(indices) * RECORD_BYTES, digest.hexdigest())
+    with path.open("wb") as file:
+        for first in range(0, len(indices), _ROWS_AT_ONCE):
+            chosen = indices[first : first + _ROWS_AT_ONCE]
+            block = encode_records(pixels[chosen], labels[chosen]).data.cast("B")
+            digest.update(block)
+            file.write(block)
+    return Written(path.name, len(indices), len(indices) * RECORD_BYTES, digest.hexdigest())
 
 
-def _record_rows(pixels: Pixels, labels: Pixels, indices: Indices) -> Iterator[Pixels]:
-    """Yields blocks of complete records, uint8 [at most 4096, RECORD_BYTES]."""
+def encode_records(pixels: Pixels, labels: Pixels) -> Pixels:
+    """Returns complete records, uint8 [n, RECORD_BYTES], of images, uint8 [n, 3072]."""
     start, end = HEADER.size, HEADER.size + PAYLOAD_BYTES
-    for first in range(0, len(indices), _ROWS_AT_ONCE):
-        chosen = indices[first : first + _ROWS_AT_ONCE]
-        rows = np.tile(_TEMPLATE, (len(chosen), 1))
-        rows[:, start + IMAGE_START : start + IMAGE_END] = pixels[chosen]
-        rows[:, end - 1] = labels[chosen]
-        crcs = [masked_crc(row[start:end].tobytes()) for row in rows]
-        rows[:, end:] = np.array(crcs, dtype="<u4").view(np.uint8).reshape(-1, FOOTER.size)
-        yield rows
+    rows = np.tile(_TEMPLATE, (len(labels), 1))
+    rows[:, start + IMAGE_START : start + IMAGE_END] = pixels
+    rows[:, end - 1] = labels
+    crcs = [masked_crc(row[start:end].tobytes()) for row in rows]
+    rows[:, end:] = np.array(crcs, dtype="<u4").view(np.uint8).reshape(-1, FOOTER.size)
+    return rows
 
 
-class ChannelSums:
-    """Computes mean and standard deviation of each channel, in pixel values 0 to 255.
+def channel_statistics(pixels: Pixels, indices: Indices) -> list[tuple[float, ...]]:
+    """Returns means and standard deviations of the channels, in pixel values 0 to 255.
 
     The sums are exact integers, so the results do not depend on the order of the images.
 
-    Attributes:
-      images: number of images that were added.
+    Args:
+      pixels: uint8 [n, 3072] in CHW order.
+      indices: int64 [k], the images that count, at least one.
     """
-
-    def __init__(self) -> None:
-        self.images = 0
-        self._sums = np.zeros(schema.CHANNELS, np.uint64)
-        self._squares = np.zeros(schema.CHANNELS, np.uint64)
-
-    def add(self, pixels: Pixels) -> None:
-        """Adds images, uint8 [n, 3072]; this takes about four times their memory meanwhile."""
-        channels = pixels.reshape(-1, schema.CHANNELS, schema.HEIGHT * schema.WIDTH)
-        self.images += len(pixels)
-        self._sums += channels.sum(axis=(0, 2), dtype=np.uint64)
-        wide = channels.astype(np.uint16)  # Holds 255 squared.
-        self._squares += np.square(wide).sum(axis=(0, 2), dtype=np.uint64)
-
-    def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Returns (means, standard deviations), three floats each.
-
-        At least one image must have been added.
-        """
-        count = self.images * schema.HEIGHT * schema.WIDTH
-        mean = self._sums / count
-        deviation = np.sqrt(self._squares / count - mean**2)
-        return tuple(map(float, mean)), tuple(map(float, deviation))
-
-
-def channel_sums(pixels: Pixels, indices: Indices) -> ChannelSums:
-    """Returns the sums over the images of `pixels`, uint8 [n, 3072], that `indices` choose."""
-    sums = ChannelSums()
+    sums, squares = np.zeros((2, schema.CHANNELS), np.uint64)
     for first in range(0, len(indices), _ROWS_AT_ONCE):
-        sums.add(pixels[indices[first : first + _ROWS_AT_ONCE]])
-    return sums
+        some = pixels[indices[first : first + _ROWS_AT_ONCE]]
+        channels = some.reshape(-1, schema.CHANNELS, schema.HEIGHT * schema.WIDTH)
+        sums += channels.sum(axis=(0, 2), dtype=np.uint64)
+        wide = channels.astype(np.uint16)  # Holds 255 squared.
+        squares += np.square(wide).sum(axis=(0, 2), dtype=np.uint64)
+    count = len(indices) * schema.HEIGHT * schema.WIDTH
+    mean = sums / count
+    deviation = np.sqrt(squares / count - mean**2)
+    return [tuple(map(float, mean)), tuple(map(float, deviation))]

@@ -8,7 +8,7 @@ import pytest
 import generate_cifar10_tfrecords
 from cifar10.cluster.resolve import notes, resolve, with_model_dir
 from cifar10.config.flags import parse
-from data_prep.commands import download
+from data_prep import commands
 from tests.data_prep import made
 
 ALONE = "changes nothing: this process trains alone"
@@ -87,7 +87,7 @@ def test_the_tutorials_script_downloads_the_archive_once_and_converts_it(tmp_pat
         folder.mkdir(parents=True)
         return shutil.copy(archive, folder / published.name)
 
-    monkeypatch.setattr(download, "fetch", fetch)
+    monkeypatch.setattr(commands, "fetch", fetch)
     data = tmp_path / "cifar-10-data"
     for _ in range(2):
         assert generate_cifar10_tfrecords.main([f"--data-dir={data}"]) == 0

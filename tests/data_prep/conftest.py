@@ -1,5 +1,6 @@
 """Sources and record folders that several tests share; the tests only read them."""
 
+import shutil
 from pathlib import Path
 from typing import Optional
 
@@ -13,6 +14,17 @@ from tests.data_prep import made
 def python_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
     return made.python_folder(folder / "cifar-10-batches-py")
+
+
+@pytest.fixture(scope="session")
+def image_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.image_folder(tmp_path_factory.mktemp("tree") / "images")
+
+
+@pytest.fixture
+def tree(image_source: Path, tmp_path: Path) -> Path:
+    """A copy of `image_source`, to change."""
+    return shutil.copytree(image_source, tmp_path / "images")
 
 
 @pytest.fixture(scope="session")

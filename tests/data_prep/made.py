@@ -3,14 +3,17 @@
 import io
 import struct
 import tarfile
+import zipfile
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from cifar10 import schema
+from data_prep.sources import detect
+from data_prep.sources.dataset import Dataset
 
 Pixels = npt.NDArray[np.uint8]
 TRAINING_BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
@@ -122,7 +125,26 @@ def png(
     return file.getvalue()
 
 
+def load(path: Path, resize: Optional[str] = None) -> Dataset:
+    return detect.find(str(path), seed=0, resize=resize).load()
+
+
 def tar(path: Path, folder: Path, mode: str = "w:gz") -> Path:
     with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
         archive.add(folder, folder.name)
     return path
+
+
+def zipped(path: Path, folder: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, file.relative_to(folder.parent))
+    return path
+
+
+def packed(kind: Optional[str], folder: Path) -> Path:
+    """Packs a folder as a `zip` or, by a mode of tarfile, as a tar; None: leaves it as it is."""
+    path = folder.with_name("an archive")
+    if kind == "zip":
+        return zipped(path, folder)
+    return folder if kind is None else tar(path, folder, kind)

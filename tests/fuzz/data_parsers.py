@@ -6,7 +6,7 @@ import io
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,8 +15,9 @@ from cifar10 import schema
 from data_prep import cli
 from data_prep.errors import DamageError, SourceError
 from data_prep.folder import manifest
-from data_prep.sources import batches, decoder, detect
-from data_prep.sources.member import Member
+from data_prep.sources import batches, image_tree, unpickle
+from data_prep.sources.dataset import check_classes
+from data_prep.sources.members import Member
 from data_prep.tfrecord import read, write
 from tests.data_prep import made
 from tests.fuzz import mutate, repair
@@ -24,7 +25,7 @@ from tests.fuzz.parser import Parser
 
 
 def _member(name: str, data: bytes) -> Member:
-    return Member(name, len(data), lambda limit: data[:limit])
+    return Member(name, len(data), lambda: io.BytesIO(data))
 
 
 def _pickles() -> list[bytes]:
@@ -37,11 +38,11 @@ def _python_batches() -> list[bytes]:
 
 
 def _read_pickle(data: bytes, _: Path) -> None:
-    batches.PYTHON.check_meta(_member("batches.meta", data))
+    unpickle.load(data, "batches.meta")
 
 
 def _read_python_batch(data: bytes, _: Path) -> None:
-    images = batches.PYTHON.parse_batch(_member("data_batch_1", data))
+    images = batches.PYTHON.parse(_member("data_batch_1", data))
     assert images.pixels.shape == (len(images), 3072)
     assert images.labels.max() <= 9
 
@@ -52,7 +53,7 @@ def _binary_batches() -> list[bytes]:
 
 
 def _read_binary_batch(data: bytes, _: Path) -> None:
-    images = batches.BINARY.parse_batch(_member("data_batch_1.bin", data))
+    images = batches.BINARY.parse(_member("data_batch_1.bin", data))
     assert images.labels.max() <= 9
 
 
@@ -61,7 +62,7 @@ def _class_names() -> list[bytes]:
 
 
 def _read_class_names(data: bytes, _: Path) -> None:
-    batches.BINARY.check_meta(_member("batches.meta.txt", data))
+    batches.check_meta(_member("batches.meta.txt", data))
 
 
 def _image(kind: str, mode: str, **options: Any) -> bytes:
@@ -95,18 +96,12 @@ def images_of_export() -> list[bytes]:
 
 
 def _decode(data: bytes, _: Path) -> None:
-    _check_answer(decoder.decode_batch([("x.png", data)]))
+    assert len(image_tree.decode_file(data, "x.png")) == 3072
 
 
 def _decode_and_resize(data: bytes, _: Path) -> None:
     for resize in schema.RESIZES:
-        _check_answer(decoder.decode_batch([("x.png", data)], resize))
-
-
-def _check_answer(answer: Union[bytes, SourceError, MemoryError]) -> None:
-    if isinstance(answer, (SourceError, MemoryError)):
-        raise answer
-    assert len(answer) == 3072
+        assert len(image_tree.decode_file(data, "x.png", resize)) == 3072
 
 
 @functools.cache
@@ -160,7 +155,8 @@ def _zips() -> tuple[bytes, ...]:
 def _load(data: bytes, folder: Path) -> None:
     path = folder / "source"
     path.write_bytes(data)
-    dataset = detect.find(str(path), seed=0).load()
+    dataset = made.load(path)
+    check_classes(dataset)
     assert min(len(dataset.train), len(dataset.eval)) > 0
 
 
@@ -168,19 +164,17 @@ def _load_gzipped(data: bytes, folder: Path) -> None:
     _load(gzip.compress(data, 1), folder)
 
 
-@functools.cache
-def _records() -> tuple[bytes, ...]:
-    file, labels = io.BytesIO(), np.array(made.labels(2), np.uint8)
-    write.write_records(file, "train.tfrecords", made.pixels(0, 2), labels, np.arange(2))
-    return (file.getvalue(),)
+def _records() -> list[bytes]:
+    labels = np.array(made.labels(2), np.uint8)
+    return [write.encode_records(made.pixels(0, 2), labels).tobytes()]
 
 
 def _scan(data: bytes, folder: Path) -> None:
     path = folder / "train.tfrecords"
     path.write_bytes(data)
-    result = read.scan(path)
-    assert all("\n" not in damage for damage in result.damages)
-    assert sum(result.label_counts) + len(result.damages) >= result.records or result.is_foreign
+    damages: list[str] = []
+    assert all(len(image) == 3072 and 0 <= label < 10 for image, label in read.scan(path, damages))
+    assert all("\n" not in damage for damage in damages)
 
 
 def _examples() -> list[bytes]:
@@ -202,12 +196,13 @@ def _parse_example(data: bytes, _: Path) -> None:
 def manifests() -> list[bytes]:
     """Returns the manifest of a folder with a file for each split."""
     splits = {
-        split: (write.Written(f"{split}.tfrecords", 2, 6_000, "0" * 64),) for split in schema.SPLITS
+        split: manifest.Split(2, (write.Written(f"{split}.tfrecords", 2, 6_000, "0" * 64),))
+        for split in schema.SPLITS
     }
+    origin, sums = manifest.Origin("synthetic", "x", "0" * 64), (1.0, 2.0, 3.0)
     made_one = manifest.Manifest(
-        "synthetic", "x", "0" * 64, schema.CLASS_NAMES, manifest.Options(), splits,
-        (1.0, 2.0, 3.0), (1.0, 2.0, 3.0),
-    )  # fmt: skip
+        origin, schema.CLASS_NAMES, 0, manifest.Options(), splits, sums, sums
+    )
     return [made_one.to_json().encode()]
 
 
@@ -251,7 +246,7 @@ PARSERS = [
     Parser("tar-in-gzip", lambda: list(_tars()), _load_gzipped, (SourceError,), repair=repair.tar),
     Parser("compressed-tar", lambda: list(_compressed_tars()), _load, (SourceError,)),
     Parser("zip", lambda: list(_zips()), _load, (SourceError,)),
-    Parser("tfrecords", lambda: list(_records()), _scan, repair=repair.tfrecords),
+    Parser("tfrecords", _records, _scan, repair=repair.tfrecords),
     Parser("example", _examples, _parse_example, (read.RecordError,)),
     Parser("manifest", manifests, _read_manifest, (DamageError,), mutate.of_json),
     Parser("data-prep-flags", lambda: COMMANDS, _parse_command, (), mutate.of_words),

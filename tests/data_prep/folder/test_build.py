@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import shutil
@@ -8,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from cifar10 import schema
 from data_prep import cli
-from data_prep.errors import OutputError
 from data_prep.folder import publish, verify
 from tests.data_prep import made
 
@@ -31,126 +30,102 @@ def _snapshot(out: Path) -> dict[str, tuple[int, int]]:
     return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in out.glob("[!.]*")}
 
 
-def test_the_manifest_says_how_images_were_resized(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tree, out = made.image_folder(tmp_path / "images"), tmp_path / "out"
-    Image.new("RGB", (50, 40)).save(tree / "train" / "cat" / "photo.webp")
-    assert _convert(tree, out, "--resize", "pad") == 0
-    assert "Source: images (image-tree, --resize pad for images of other" in capsys.readouterr().out
-    assert _manifest(out)["options"]["resize"] == "pad"
-    assert _convert(tree, out, "--resize", "pad") == 0
-    assert "up to date" in capsys.readouterr().out
+@pytest.fixture
+def out(built: Path, tmp_path: Path) -> Path:
+    """A copy of `built`, to change."""
+    return shutil.copytree(built, tmp_path / "out")
+
+
+def test_the_manifest_says_how_images_were_resized(tree, tmp_path, capsys):
+    (tree / "train" / "cat" / "photo.png").write_bytes(made.png((50, 40)))
+    (tree / "a.png").write_bytes(made.png())
+    out = tmp_path / "out"
+    for how, printed in (("pad", "(image-tree, --resize pad for"), ("crop", "the options changed")):
+        assert _convert(tree, out, "--resize", how) == 0
+        output = capsys.readouterr().out
+        assert printed in output
+        assert "\nLeft out, since they are in no folder of a split: 1 image files.\n" in output
+        assert _manifest(out)["options"]["resize"] == how
     assert _convert(tree, out, "--resize", "crop") == 0
-    assert "the options changed" in capsys.readouterr().out
-    assert _manifest(out)["options"]["resize"] == "crop"
-
-
-def test_a_build_says_how_many_images_it_leaves_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tree, out = made.image_folder(tmp_path / "images"), tmp_path / "out"
-    assert _convert(tree, out) == 0
-    assert "Left out" not in capsys.readouterr().out
-    for name in ("a.png", "b.png"):
-        (tree / name).write_bytes(made.png())
-    assert _convert(tree, out, "--force") == 0
-    line = "\nLeft out, since they are in no folder of a split: 2 image files.\n"
-    assert line in capsys.readouterr().out
-
-
-def test_the_manifest_of_a_version_without_resizing_is_up_to_date(
-    python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _convert(python_source, tmp_path) == 0
-    manifest = _manifest(tmp_path)
-    del manifest["options"]["resize"]
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert _convert(python_source, tmp_path) == 0
     assert "up to date" in capsys.readouterr().out
 
 
-def test_the_manifest_has_the_keys_that_training_reads(built: Path) -> None:
+def test_a_tree_with_its_own_validation_images_keeps_them(tree, tmp_path, capsys):
+    for file in (tree / "train").glob("*/0000.png"):
+        (tree / "val" / file.parent.name).mkdir(parents=True)
+        file.rename(tree / "val" / file.parent.name / file.name)
+    assert _convert(tree, tmp_path / "out", "--validation-size", "5") == 2
+    assert "--validation-size 5: the source has its own val" in capsys.readouterr().err
+    assert _convert(tree, tmp_path / "out") == 0
+    splits = _manifest(tmp_path / "out")["splits"]
+    assert [splits[split]["records"] for split in schema.SPLITS] == [40, 10, 50]
+
+
+def test_a_class_without_images_is_named(tree, tmp_path, capsys):
+    shutil.rmtree(tree / "test" / "cat")
+    assert _convert(tree, tmp_path / "out") == 2
+    assert "the eval images hold none of class cat" in capsys.readouterr().err
+
+
+def test_the_manifest_of_a_version_without_resizing_is_up_to_date(python_source, out, capsys):
+    manifest = _manifest(out)
+    del manifest["options"]["resize"]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    assert _convert(python_source, out) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_the_manifest_has_the_keys_that_training_reads(built):
     manifest = _manifest(built)
-    assert list(manifest) == [
-        "format_version",
-        "source",
-        "class_names",
-        "seed",
-        "options",
-        "splits",
-        "channel_mean",
-        "channel_deviation",
-    ]
-    assert manifest["format_version"] == 1
-    assert manifest["source"]["kind"] == "cifar-10-python"
-    assert manifest["source"]["name"] == "cifar-10-batches-py"
-    assert len(manifest["source"]["fingerprint"]) == 64
+    keys = "format_version source class_names seed options splits channel_mean channel_deviation"
+    assert list(manifest) == keys.split()
+    assert (manifest["format_version"], manifest["seed"]) == (1, 0)
+    fingerprint = manifest["source"].pop("fingerprint")
+    assert len(fingerprint) == 64
+    assert manifest["source"] == {"kind": "cifar-10-python", "name": "cifar-10-batches-py"}
     assert manifest["class_names"] == list(schema.CLASS_NAMES)
-    assert {name: split["records"] for name, split in manifest["splits"].items()} == {
-        "train": 90,
-        "validation": 10,
-        "eval": 20,
-    }
+    assert [manifest["splits"][split]["records"] for split in schema.SPLITS] == [90, 10, 20]
     (file,) = manifest["splits"]["validation"]["files"]
     assert (file["name"], file["records"], file["bytes"]) == ("validation.tfrecords", 10, 31_260)
     assert manifest["options"] == {"validation_size": None, "shards": 1, "resize": None}
     assert all(100 < value < 155 for value in manifest["channel_mean"])
-    assert str(built) not in (built / "manifest.json").read_text()
 
 
-def test_python_and_binary_archives_give_the_same_records(built: Path, tmp_path: Path) -> None:
+def test_python_and_binary_archives_give_the_same_records(built, tmp_path):
     source = made.binary_folder(tmp_path / "cifar-10-batches-bin")
     assert _convert(source, tmp_path / "out") == 0
     for name in ("train.tfrecords", "validation.tfrecords", "eval.tfrecords"):
         assert (tmp_path / "out" / name).read_bytes() == (built / name).read_bytes()
 
 
-def test_no_validation_size_leaves_all_images_to_training(
-    python_source: Path, tmp_path: Path
-) -> None:
+def test_no_validation_size_leaves_all_images_to_training(python_source, tmp_path):
     assert _convert(python_source, tmp_path, "--validation_size", "0") == 0
     splits = _manifest(tmp_path)["splits"]
     assert splits["train"]["records"] == 100
     assert splits["validation"] == {"records": 0, "files": []}
-    assert not list(tmp_path.glob("validation*"))
     assert verify.verify(tmp_path).damages == []
 
 
-def test_a_second_run_does_nothing(
-    python_source: Path, built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_does_nothing(python_source, built, capsys):
     before = _snapshot(built)
     assert _convert(python_source, built) == 0
     assert _snapshot(built) == before
     assert "up to date" in capsys.readouterr().out
 
 
-def test_a_second_run_removes_what_a_kill_left(
-    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = shutil.copytree(built, tmp_path / "out")
-    publish.start_staging(out)  # The last step of a build is to remove it.
-    assert _convert(python_source, out) == 0
-    assert "up to date" in capsys.readouterr().out
-    assert not (out / publish.STAGING_NAME).exists()
-
-
-def test_force_rebuilds_the_same_bytes(python_source: Path, built: Path, tmp_path: Path) -> None:
-    out = shutil.copytree(built, tmp_path / "out")
+def test_force_rebuilds_the_same_bytes(python_source, built, out):
+    publish.start_staging(out)  # A kill leaves it.
     before = _snapshot(out)
     assert _convert(python_source, out, "--force") == 0
     assert not set(_snapshot(out).values()) & set(before.values())
     assert (out / "train.tfrecords").read_bytes() == (built / "train.tfrecords").read_bytes()
+    assert not (out / publish.STAGING_NAME).exists()
 
 
 @pytest.mark.parametrize(
     "damage", ["removed", "truncated", "extra", "manifest", "marker", "link", "ring"]
 )
-def test_a_second_run_notices_what_is_amiss_and_rebuilds(
-    damage: str, python_source: Path, built: Path, tmp_path: Path
-) -> None:
-    out = shutil.copytree(built, tmp_path / "out")
+def test_a_second_run_notices_what_is_amiss_and_rebuilds(damage, python_source, built, out):
     if damage == "removed":
         (out / "train.tfrecords").unlink()
     elif damage in ("link", "ring"):
@@ -169,24 +144,10 @@ def test_a_second_run_notices_what_is_amiss_and_rebuilds(
     assert verify.verify(out).damages == []
 
 
-def test_records_that_are_linked_from_elsewhere_are_up_to_date(
-    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path in built.glob("[!.]*"):
-        (tmp_path / path.name).symlink_to(path)
-    assert _convert(python_source, tmp_path) == 0
-    assert "up to date" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", ["train.tfrecords", "manifest.json", schema.INCOMPLETE_NAME])
 def test_a_folder_in_place_of_a_file_leaves_the_other_files_as_they_were(
-    name: str,
-    python_source: Path,
-    built: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = shutil.copytree(built, tmp_path / "out")
+    name, python_source, out, capsys
+):
     (out / name).unlink(missing_ok=True)
     (out / name).mkdir()
     before = _snapshot(out)
@@ -195,27 +156,19 @@ def test_a_folder_in_place_of_a_file_leaves_the_other_files_as_they_were(
     assert printed.err.startswith(f"error: {out / name}: is a folder, where a file of this name")
     assert "Reading" not in printed.out  # Nothing was built in vain.
     assert _snapshot(out) == before
-    staging = publish.start_staging(out)
-    (staging / "eval.tfrecords").write_text("new")
-    with pytest.raises(OutputError, match="move it away, or choose another --out"):
-        publish.publish(out)
-    assert _snapshot(out) == before
 
 
-def test_other_shards_replace_the_old_ones_and_leave_foreign_files(
-    python_source: Path, tmp_path: Path
-) -> None:
+def test_other_shards_replace_the_old_ones_and_leave_foreign_files(python_source, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    for shards, names in ((3, 3), (2, 2), (1, 1)):
+    for shards in (3, 2, 1, 3):
         assert _convert(python_source, tmp_path, "--shards", str(shards)) == 0
-        assert len(list(tmp_path.glob("train*.tfrecords"))) == names
+        assert len(list(tmp_path.glob("train*.tfrecords"))) == shards
         assert verify.verify(tmp_path).damages == []
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert _convert(python_source, tmp_path, "--shards", "3") == 0
     assert [f["records"] for f in _manifest(tmp_path)["splits"]["train"]["files"]] == [30, 30, 30]
 
 
-def test_the_names_of_the_most_shards_are_those_of_records() -> None:
+def test_the_names_of_the_most_shards_are_those_of_records():
     most = schema.MAX_SHARDS
     name = schema.file_name(schema.TRAIN, most - 1, most)
     assert name == "train-99998-of-99999.tfrecords"
@@ -223,8 +176,8 @@ def test_the_names_of_the_most_shards_are_those_of_records() -> None:
 
 
 def test_records_that_another_program_made_are_kept_unless_forced(
-    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    python_source, built, tmp_path, capsys
+):
     shutil.copy(built / "eval.tfrecords", tmp_path / "train.tfrecords")
     assert _convert(python_source, tmp_path) == 1
     assert "holds train.tfrecords without a manifest" in capsys.readouterr().err
@@ -234,28 +187,17 @@ def test_records_that_another_program_made_are_kept_unless_forced(
 
 @pytest.mark.parametrize("name", [publish.LOCK_NAME, publish.STAGING_NAME, schema.INCOMPLETE_NAME])
 def test_links_in_place_of_files_of_a_build_are_not_written_through(
-    name: str, python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, mine = tmp_path / "out", tmp_path / "mine"
+    name, python_source, built, tmp_path
+):
+    out, mine = tmp_path / "out", shutil.copytree(built, tmp_path / "mine")
     out.mkdir()
-    if name == publish.STAGING_NAME:
-        mine.mkdir()
-    else:
-        mine.write_text("mine")
-    (out / name).symlink_to(mine)
-    code = _convert(python_source, out)
-    if name == publish.LOCK_NAME:
-        assert capsys.readouterr().err == (
-            f"error: {out / name}: is a link, and must be a file; move it away\n"
-        )
-    else:
-        assert verify.verify(out).damages == []
-    assert code == (name == publish.LOCK_NAME)
-    assert mine.is_dir() or mine.read_text() == "mine"
+    is_folder = name == publish.STAGING_NAME
+    (out / name).symlink_to(mine if is_folder else mine / "manifest.json")
+    assert _convert(python_source, out, "--seed", "1") == is_folder
+    assert verify.verify(mine).damages == []
 
 
-def test_a_bad_source_leaves_the_old_records_as_they_were(built: Path, tmp_path: Path) -> None:
-    out = shutil.copytree(built, tmp_path / "out")
+def test_a_bad_source_leaves_the_old_records_as_they_were(out, tmp_path):
     source = made.python_folder(tmp_path / "bad")
     (source / "test_batch").write_bytes(b"garbage")
     assert _convert(source, out) == 2
@@ -263,90 +205,85 @@ def test_a_bad_source_leaves_the_old_records_as_they_were(built: Path, tmp_path:
     assert not (out / publish.STAGING_NAME).exists()
 
 
-def test_two_runs_into_one_folder_are_one_too_many(
-    python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with publish.exclusive(tmp_path):
-        assert _convert(python_source, tmp_path) == 1
-    assert "another run is building there" in capsys.readouterr().err
-
-
 class _Killed(BaseException):
     pass
 
 
-def test_a_kill_at_any_step_of_publishing_is_noticed_and_mended(
-    python_source: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finished = False
-    steps = 0
-    while not finished:
-        steps += 1
-        out = shutil.copytree(built, tmp_path / str(steps))
-        finished = _publish_until(steps, out, python_source, monkeypatch)
-        refused = (out / schema.INCOMPLETE_NAME).exists()
-        assert refused or verify.verify(out).damages == []
+@pytest.mark.parametrize("error", [_Killed, OSError])
+def test_a_kill_or_failure_at_any_step_of_publishing_is_noticed_and_mended(
+    error, python_source, built, tmp_path, monkeypatch
+):
+    """Stops before each change on the disk in turn."""
+    for step in range(1, 100):
+        out = shutil.copytree(built, tmp_path / str(step))
+        left = [step]
+
+        def counted(function: Any, left: list[int] = left) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                left[0] -= 1
+                if left[0] == 0:
+                    raise error
+                return function(*args, **kwargs)
+
+            return call
+
+        with monkeypatch.context() as patch, contextlib.suppress(_Killed):
+            if error is _Killed:  # Then nothing is cleaned up.
+                patch.setattr(publish, "discard_staging", lambda folder: None)
+            patch.setattr(publish, "sync", counted(publish.sync))
+            patch.setattr(os, "replace", counted(os.replace))
+            patch.setattr(Path, "touch", counted(Path.touch))
+            patch.setattr(Path, "unlink", counted(Path.unlink))
+            assert _convert(python_source, out, "--shards", "2") == (left[0] <= 0)
+        assert (out / schema.INCOMPLETE_NAME).exists() or verify.verify(out).damages == []
+        if left[0] > 0:
+            break
         assert _convert(python_source, out, "--shards", "2") == 0
         assert len(list(out.glob("train*"))) == 2
         assert verify.verify(out).damages == []
         assert not (out / schema.INCOMPLETE_NAME).exists()
-    assert steps > 15
+    assert 15 < step < 99
 
 
-def _publish_until(step: int, out: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Rebuilds with two shards, but stops before one of the changes on disk, as if killed.
+def test_records_and_manifest_are_on_disk_before_they_are_named(
+    python_source, tmp_path, monkeypatch
+):
+    """A machine that loses power may keep a rename, but not what was written before it."""
+    events: list[tuple[str, str]] = []
+    sync, replace = publish.sync, os.replace
 
-    Args:
-      step: number of the change, from 1.
-      out: the folder of records.
-      source: the source to build from.
-      monkeypatch: the fixture.
+    def note_sync(path: Path) -> None:
+        events.append(("sync", path.name))
+        sync(path)
 
-    Returns:
-      Whether the build was complete because it makes fewer changes.
-    """
-    left = [step]
+    def note_replace(path: Path, target: Path) -> None:
+        assert ("sync", path.name) in events
+        events.append(("name", target.name))
+        replace(path, target)
 
-    def counted(function: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            left[0] -= 1
-            if left[0] <= 0:
-                raise _Killed
-            return function(*args, **kwargs)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        # As after SIGKILL, nothing is cleaned up.
-        patch.setattr(publish, "discard_staging", lambda folder: None)
-        patch.setattr(publish, "sync", counted(publish.sync))
-        patch.setattr(os, "replace", counted(os.replace))
-        patch.setattr(Path, "unlink", counted(Path.unlink))
-        try:
-            assert _convert(source, out, "--shards", "2") == 0
-        except _Killed:
-            return False
-    return True
-
-
-def heed_interrupts() -> None:
-    """Lets SIGINT end the process; the background jobs of a shell and their children ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    monkeypatch.setattr(publish, "sync", note_sync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    assert _convert(python_source, tmp_path / "out") == 0
+    names = ["eval.tfrecords", "train.tfrecords", "validation.tfrecords"]
+    folder = ("sync", "out")
+    files = {("sync", name) for name in (*names, "manifest.json")}
+    assert set(events[:4]) == files
+    named = [("name", name) for name in names]
+    assert events[4:] == [folder, *named, folder, ("name", "manifest.json"), folder, folder]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_run_with_its_code_one_line_and_no_leftovers(
-    number: int, code: int, tmp_path: Path
-) -> None:
+def test_a_signal_ends_a_run_with_its_code_one_line_and_no_leftovers(number, code, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "data_prep", "--source", "synthetic", "--out", str(out)]
     process = subprocess.Popen(
-        [*command, "--synthetic-size", "40000"],
+        command,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,
+        # The background jobs of a shell and their children ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("Reading")

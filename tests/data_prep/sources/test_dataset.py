@@ -7,32 +7,32 @@ from data_prep.sources.dataset import split_training
 PUBLISHED = np.repeat(np.arange(10, dtype=np.uint8), 5_000)
 
 
-def test_the_published_set_gives_45000_and_5000_with_500_of_each_class() -> None:
+def test_the_published_set_gives_45000_and_5000_with_500_of_each_class():
     train, validation = split_training(PUBLISHED, None, seed=0)
     assert (len(train), len(validation)) == (45_000, 5_000)
     assert np.bincount(PUBLISHED[validation]).tolist() == [500] * 10
     assert sorted([*train, *validation]) == list(range(50_000))
 
 
-def test_another_seed_chooses_others_and_the_same_seed_the_same() -> None:
+def test_another_seed_chooses_others_and_the_same_seed_the_same():
     first, again, other = (split_training(PUBLISHED, 5_000, seed)[1] for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert set(first) != set(other)
 
 
-def test_the_training_images_are_mixed() -> None:
+def test_the_training_images_are_mixed():
     train, _ = split_training(PUBLISHED, 0, seed=0)
     assert len(train) == 50_000
     assert len(set(PUBLISHED[train[:100]])) == 10
 
 
-def test_a_small_set_holds_out_a_tenth_by_default() -> None:
+def test_a_small_set_holds_out_a_tenth_by_default():
     labels = (np.arange(2_000) % 10).astype(np.uint8)
     train, validation = split_training(labels, None, seed=0)
     assert (len(train), len(validation)) == (1_800, 200)
 
 
-def test_every_class_keeps_a_training_image_however_uneven_the_classes() -> None:
+def test_every_class_keeps_a_training_image_however_uneven_the_classes():
     labels = np.array([0] * 50 + [1] + [2, 2] + list(range(3, 10)) * 3, np.uint8)
     train, validation = split_training(labels, 64, seed=0)
     assert len(validation) == 64
@@ -40,7 +40,7 @@ def test_every_class_keeps_a_training_image_however_uneven_the_classes() -> None
 
 
 @pytest.mark.parametrize("size", [-1, 1_991])
-def test_a_validation_size_that_does_not_fit_says_what_would(size: int) -> None:
+def test_a_validation_size_that_does_not_fit_says_what_would(size):
     labels = (np.arange(2_000) % 10).astype(np.uint8)
     with pytest.raises(UsageError, match=rf"0 to 1990 for 2000 .* got {size}; .* it is 200"):
         split_training(labels, size, seed=0)

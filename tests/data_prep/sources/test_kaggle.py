@@ -6,7 +6,6 @@ import pytest
 from data_prep import cli
 from data_prep.errors import SourceError
 from data_prep.sources import detect
-from data_prep.sources.dataset import Dataset
 from tests.data_prep import made
 
 
@@ -15,14 +14,9 @@ def folder(tmp_path: Path) -> Path:
     return made.kaggle_folder(tmp_path / "kaggle")
 
 
-def _load(path: Path, seed: int = 0) -> Dataset:
-    return detect.find(str(path), seed).load()
-
-
-@pytest.mark.parametrize("mode", [None, "w", "w:gz"])
-def test_kaggles_layout_is_read_and_a_fifth_is_held_out(mode: "str | None", folder: Path) -> None:
-    path = made.tar(folder.parent / "kaggle.tar", folder, mode) if mode else folder
-    dataset = _load(path)
+@pytest.mark.parametrize("mode", [None, "w", "w:gz", "zip"])
+def test_kaggles_layout_is_read_and_a_fifth_is_held_out(mode, folder):
+    dataset = made.load(made.packed(mode, folder))
     assert dataset.kind == "kaggle"
     for images, per_class in ((dataset.train, 8), (dataset.eval, 2)):
         assert np.bincount(images.labels).tolist() == [per_class] * 10
@@ -35,12 +29,12 @@ def test_kaggles_layout_is_read_and_a_fifth_is_held_out(mode: "str | None", fold
     )
 
 
-def test_no_seed_changes_the_images_for_evaluation(folder: Path) -> None:
-    one, other = (_load(folder, seed).eval.pixels for seed in (0, 5))
+def test_no_seed_changes_the_images_for_evaluation(folder):
+    one, other = (detect.find(str(folder), seed).load().eval.pixels for seed in (0, 5))
     np.testing.assert_array_equal(one, other)
 
 
-def test_a_change_of_labels_or_images_makes_the_records_anew(folder: Path) -> None:
+def test_a_change_of_labels_or_images_makes_the_records_anew(folder):
     def converted() -> str:
         out = folder.parent / "out"
         assert cli.main(["--source", str(folder), "--out", str(out)]) == 0
@@ -66,29 +60,27 @@ def test_a_change_of_labels_or_images_makes_the_records_anew(folder: Path) -> No
         ('"' + "x" * 200_000, r"trainLabels\.csv: field larger than field limit"),
     ],
 )
-def test_a_table_that_does_not_fit_the_images_is_named(
-    line: str, reason: str, folder: Path
-) -> None:
+def test_a_table_that_does_not_fit_the_images_is_named(line, reason, folder):
     with (folder / "trainLabels.csv").open("a") as file:
         file.write(line)
     with pytest.raises(SourceError, match=f"^{reason}"):
-        _load(folder)
+        made.load(folder)
 
 
-def test_an_image_without_a_label_is_named(folder: Path) -> None:
+def test_an_image_without_a_label_is_named(folder):
     (folder / "train" / "x.png").write_bytes(made.png())
     with pytest.raises(SourceError, match=r"^train/x\.png: trainLabels\.csv has no label for it"):
-        _load(folder)
+        made.load(folder)
 
 
-def test_an_archive_inside_is_to_be_unpacked(tmp_path: Path) -> None:
+def test_an_archive_inside_is_to_be_unpacked(tmp_path):
     for name in ("train.7z", "trainLabels.csv"):
         (tmp_path / name).write_bytes(b"id,label\n")
     with pytest.raises(SourceError, match=r"such as train\.7z, must be unpacked$"):
-        _load(tmp_path)
+        made.load(tmp_path)
 
 
-def test_a_tree_of_classes_may_keep_kaggles_table(tmp_path: Path) -> None:
+def test_a_tree_of_classes_may_keep_kaggles_table(tmp_path):
     tree = made.image_folder(tmp_path / "images")
     (tree / "trainLabels.csv").write_text("id,label\n1,cat\n")
-    assert _load(tree).kind == "image-tree"
+    assert made.load(tree).kind == "image-tree"

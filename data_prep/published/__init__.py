@@ -1,1 +1,0 @@
-"""The published archives: their addresses and checksums, and their download."""

@@ -1,0 +1,84 @@
+"""Draws a labelled contact sheet of a folder of records, a row for each class."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from cifar10 import schema
+from cifar10_program import DATA, started_as
+from data_prep.errors import DamageError, UsageError
+from data_prep.folder import manifest as manifests
+from data_prep.folder import publish
+from data_prep.tfrecord import read
+
+MAX_COUNT = 100
+
+_SCALE = 2  # A pixel of an image becomes 2x2 pixels of the sheet.
+_TILE, _GAP, _MARGIN = schema.WIDTH * _SCALE, 6, 28
+_LABELS_WIDTH, _TITLE_HEIGHT = 132, 48
+_PAPER, _INK = "#ffffff", "#1b1f24"
+
+
+def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
+    """Writes a PNG with up to `count` images of each class, drawn at random from `split`.
+
+    Raises:
+      UsageError: no such folder or split, `count` is too large for a picture, or `path` does not
+        end in .png.
+      DamageError: the folder is incomplete or a record is damaged.
+    """
+    if count > MAX_COUNT:
+        raise UsageError(f"--count must be 1 to {MAX_COUNT}, got {count}")
+    # No file of a folder of records has such a name.
+    if not os.path.realpath(path).lower().endswith(".png"):
+        raise UsageError(f"{path}: --out must be a file that is called NAME.png")
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
+    if publish.is_incomplete(folder):
+        raise DamageError(f"{folder}: a build did not finish; run {started_as(DATA)} again")
+    manifest = manifests.read(folder)
+    names = publish.record_files(folder, ours=manifest is not None)
+    if split not in names.values():
+        raise UsageError(f"{folder}: holds no {split} records")
+    found: list[list[bytes]] = [[] for _ in range(schema.NUM_CLASSES)]
+    damages: list[str] = []
+    for name in (name for name, of_split in names.items() if of_split == split):
+        for image, label in read.scan(folder / name, damages):
+            found[label].append(image)
+    if damages:
+        raise DamageError(damages[0])
+    rng = random.Random(seed)
+    samples = [rng.sample(images, min(count, len(images))) for images in found]
+    class_names = schema.CLASS_NAMES if manifest is None else manifest.class_names
+    name = folder.resolve().name if manifest is None else manifest.source.name
+    title = f"{split}: {sum(map(len, found)):,} images of {name}"
+    _sheet(samples, class_names, title).save(path, format="PNG", optimize=True)
+
+
+def _sheet(samples: list[list[bytes]], class_names: tuple[str, ...], title: str) -> Image.Image:
+    columns = max(1, *(len(row) for row in samples))
+    step = _TILE + _GAP
+    width = max(2 * _MARGIN + _LABELS_WIDTH + columns * step - _GAP, 480)
+    height = 2 * _MARGIN + _TITLE_HEIGHT + schema.NUM_CLASSES * step - _GAP
+    sheet = Image.new("RGB", (width, height), _PAPER)
+    pen = ImageDraw.Draw(sheet)
+    pen.text((_MARGIN, _MARGIN), title, _INK, ImageFont.load_default(26))
+    font = ImageFont.load_default(17)
+    for row, (name, images) in enumerate(zip(class_names, samples)):
+        top = _MARGIN + _TITLE_HEIGHT + row * step
+        pen.text((_MARGIN, top + _TILE // 2), name, _INK, font, anchor="lm")
+        for column, image in enumerate(images):
+            sheet.paste(_tile(image), (_MARGIN + _LABELS_WIDTH + column * step, top))
+    return sheet
+
+
+def _tile(image: bytes) -> Image.Image:
+    shape = (schema.CHANNELS, schema.HEIGHT, schema.WIDTH)
+    pixels = np.frombuffer(image, np.uint8).reshape(shape).transpose(1, 2, 0)
+    # NEAREST, so that the sheet shows exactly the pixels of the records.
+    return Image.fromarray(np.ascontiguousarray(pixels)).resize(
+        (_TILE, _TILE), Image.Resampling.NEAREST
+    )

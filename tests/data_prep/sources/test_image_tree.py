@@ -1,0 +1,166 @@
+import shutil
+
+import pytest
+from PIL import Image
+
+from data_prep.errors import SourceError
+from data_prep.sources import detect, image_tree
+from tests.data_prep import made
+
+
+@pytest.mark.parametrize("mode", [None, "w:gz", "zip"])
+def test_an_image_tree_may_be_a_folder_a_tar_or_a_zip(mode, tree):
+    dataset = made.load(made.packed(mode, tree))
+    assert dataset.kind == "image-tree"
+    assert (len(dataset.train), len(dataset.eval), dataset.validation) == (50, 50, None)
+    # Every image of class 3 has red 60 and blue 7, in CHW order.
+    row = dataset.train.pixels[dataset.train.labels == 3][0].reshape(3, 1024)
+    assert row[0].tolist() == [60] * 1024
+    assert row[2].tolist() == [7] * 1024
+    assert sorted(dataset.train.labels.tolist()) == sorted(list(range(10)) * 5)
+
+
+def test_what_systems_leave_in_a_tree_and_files_beside_it_are_no_images(tree):
+    (tree / "test").rename(tree / "eval")
+    for name in (".DS_Store", "train/cat/.DS_Store", "__MACOSX/train/cat/0.png", "README.txt"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes(b"noise")
+    dataset = made.load(tree)
+    assert [len(part) for part in (dataset.train, dataset.eval)] == [50, 50]
+
+
+@pytest.mark.parametrize("name", ["validation", "valid", "val"])
+def test_the_validation_folder_of_a_tree_has_three_names(name, tree):
+    for row in range(4):  # of the five in each class
+        for file in (tree / "train").glob(f"*/{row:04}.png"):
+            (tree / name / file.parent.name).mkdir(parents=True, exist_ok=True)
+            file.rename(tree / name / file.parent.name / file.name)
+    dataset = made.load(tree)
+    assert dataset.validation is not None
+    assert (len(dataset.train), len(dataset.validation)) == (10, 40)
+    assert dataset.note == ""
+
+
+def test_images_outside_of_the_splits_are_counted(tree):
+    for name in ("Train/cat/x.png", "docs/y.JPG", "preview.webp", "notes.txt", "zebra/z.gif"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes(made.png())
+    assert made.load(tree).note == (
+        "Left out, since they are in no folder of a split: 4 image files."
+    )
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "LA"])
+def test_grey_palette_and_alpha_become_rgb(mode):
+    assert image_tree.decode_file(made.png(mode=mode), "x.png") == b"\0" * 3072
+
+
+def test_a_tree_may_mix_sizes_and_formats_if_they_are_resized(tree):
+    for number, name in enumerate(("a.webp", "b.gif", "c.bmp", "d.jpeg", "e.PNG")):
+        Image.new("RGB", (40 + number, 64), "white").save(tree / "train" / "cat" / name)
+    with pytest.raises(SourceError, match=r"train/cat/a\.webp: images must be 32x32 pixels, this"):
+        made.load(tree)
+    for how, whites in (("crop", 1024), ("pad", 640), ("stretch", 1024)):
+        dataset = made.load(tree, how)
+        assert len(dataset.train) == 55
+        white = (dataset.train.pixels[:, :1024] > 250).sum(axis=1)
+        assert sorted(white)[-5:][0] == whites, how
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 14], ids=["by threads", "one by one"])
+def test_many_images_are_decoded_in_order_and_the_first_bad_one_is_named(
+    small_bytes, tree, monkeypatch
+):
+    monkeypatch.setattr(image_tree, "_SMALL_BYTES", small_bytes)
+    colours = [(number % 256, number // 256, 7) for number in range(300)]
+    for number, colour in enumerate(colours):
+        (tree / "train" / "truck" / f"x{number:04}.png").write_bytes(made.png(colour=colour))
+    images = made.load(tree).train
+    trucks = images.pixels[images.labels == 9][5:]
+    assert [tuple(row) for row in trucks[:, ::1024].tolist()] == colours
+    for number in (150, 151):
+        (tree / "train" / "truck" / f"x{number:04}.png").write_bytes(b"noise")
+    with pytest.raises(SourceError, match=r"^train/truck/x0150\.png: not a sound PNG, JPEG, .* im"):
+        made.load(tree)
+
+
+@pytest.mark.parametrize(
+    ("content", "resize", "reason"),
+    [
+        (b"", None, "the file is empty"),
+        (b"just text", None, "not a sound PNG, JPEG, WEBP, GIF or BMP image"),
+        (made.png()[:60], None, "not a sound PNG, JPEG"),
+        (
+            made.png((33, 32)),
+            None,
+            r"must be 32x32 pixels, this is 33x32; --resize crop\|pad\|stretch takes images of any",
+        ),
+        (made.png((10_000, 5_001), "1"), "crop", "has 10000x5001 pixels, the limit is 50,000,000"),
+    ],
+)
+def test_a_file_that_is_no_image_of_ours_is_named(content, resize, reason, tree):
+    (tree / "test" / "frog" / "0002.png").write_bytes(content)
+    with pytest.raises(SourceError, match=rf"test/frog/0002\.png: .*({reason})"):
+        made.load(tree, resize)
+
+
+def test_a_file_of_64_mebibytes_is_the_largest_that_is_read(tree):
+    with (tree / "train" / "cat" / "large.png").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(SourceError, match=r"cat/large\.png: oversized: 67108865 bytes"):
+        made.load(tree, "crop")
+
+
+def test_a_file_of_another_type_or_class_is_named(tree):
+    (tree / "train" / "cat" / "notes.txt").write_text("a cat")
+    with pytest.raises(SourceError, match=r"train/cat/notes\.txt: must be an image file \(\.png, "):
+        made.load(tree)
+    (tree / "train" / "cat").rename(tree / "train" / "zebra")
+    with pytest.raises(SourceError, match="class folders must be airplane, .* got 'zebra'"):
+        made.load(tree)
+
+
+@pytest.mark.parametrize("name", ["train/cat/more/x.png", "test/a/b/frog/x.JPG", "eval/x.png"])
+def test_an_image_that_is_in_no_class_folder_is_named(name, tree):
+    before = detect.find(str(tree), seed=0).fingerprint
+    (tree / name).parent.mkdir(parents=True, exist_ok=True)
+    (tree / name).write_bytes(made.png())
+    split = name.partition("/")[0]
+    with pytest.raises(SourceError, match=rf"{name}: images must be {split}/CLASS/FILE, without"):
+        made.load(tree)
+    assert detect.find(str(tree), seed=0).fingerprint != before  # So the next run fails, too.
+
+
+def test_images_directly_in_train_need_classes_or_kaggles_table(tmp_path):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "x.png").write_bytes(made.png())
+    with pytest.raises(SourceError, match="must be train/CLASS/FILE, or .* need trainLabels.csv"):
+        made.load(tmp_path)
+
+
+@pytest.mark.parametrize("copy", ["backup", "images/old"])
+def test_two_trees_are_not_merged(copy, tree):
+    source = tree.parent / "source"
+    source.mkdir()
+    tree.rename(source / "images")
+    for split in ("train", "test"):
+        shutil.copytree(source / "images" / split, source / copy / split)
+    with pytest.raises(SourceError, match="are two folders of the same split; give one of them"):
+        made.load(source)
+
+
+def test_the_splits_of_a_tree_may_lie_in_different_folders(tree):
+    for split in ("train", "test"):
+        (tree / f"{split}-images").mkdir()
+        (tree / split).rename(tree / f"{split}-images" / split)
+    dataset = made.load(tree)
+    assert (len(dataset.train), len(dataset.eval)) == (50, 50)
+
+
+def test_the_fingerprint_follows_the_content_not_the_times(tree):
+    before = detect.find(str(tree), seed=0).fingerprint
+    (tree / "train" / "cat" / "0000.png").touch()
+    (tree / "notes.txt").write_text("not an image")
+    assert detect.find(str(tree), seed=0).fingerprint == before
+    (tree / "train" / "cat" / "0000.png").write_bytes(made.png())
+    assert detect.find(str(tree), seed=0).fingerprint != before
