@@ -1,11 +1,11 @@
 // Products of matrices of bfloat16s in a thread's matrix registers (AMX).
 
-#ifndef CIFAR10_KERNELS_MATRICES_H_
-#define CIFAR10_KERNELS_MATRICES_H_
+#ifndef CIFAR10_KERNELS_AMX_H_
+#define CIFAR10_KERNELS_AMX_H_
 
 #include <cstdint>
 
-#include "lanes.h"
+#include "simd.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {
@@ -89,4 +89,4 @@ INLINE void AddProducts(const uint16_t* upper, const uint16_t* lower, int64_t st
 }  // namespace INSTRUCTIONS
 }  // namespace cifar10
 
-#endif  // CIFAR10_KERNELS_MATRICES_H_
+#endif  // CIFAR10_KERNELS_AMX_H_

@@ -1,18 +1,13 @@
 // TensorFlow's ops around winograd.h, small_images.h and direct.h, for CPUs.
 
-#include <algorithm>
-#include <type_traits>
-#include <vector>
+#include <sys/mman.h>
 
-#include "direct_steps.h"
+#include <mutex>
+#include <type_traits>
+
+#include "direct.h"
 #include "dispatch.h"
-#include "op.h"
-#include "row_blocks.h"
-#include "small_image_steps.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/platform/threadpool.h"
-#include "winograd.h"
+#include "small_images.h"
 
 namespace cifar10 {
 namespace {
@@ -24,9 +19,259 @@ using tensorflow::Status;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::errors::InvalidArgument;
-using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
+using tensorflow::thread::ThreadPool;
+
+// Parts of so many things, of which a thread takes one after the other.
+ThreadPool::SchedulingParams Blocks(int64_t each) {
+  return ThreadPool::SchedulingParams(ThreadPool::SchedulingStrategy::kFixedBlockSize,
+                                      absl::nullopt, each);
+}
+
+// Calls function(begin, end, number of the thread, from 0 to that of the pool's threads).
+template <typename Function>
+void ShareByThread(ThreadPool* pool, int64_t all, int64_t each, const Function& function) noexcept {
+  pool->ParallelForWithWorkerId(all, Blocks(each), function);
+}
+
+// Memory that ops work with and that is kept for the next ones: memory which is allocated anew has
+// to be cleared by the kernel, page by page, and that takes as long as some of the steps.
+class Workspace {
+ public:
+  // Throws std::bad_alloc.
+  explicit Workspace(int64_t floats) {
+    const size_t size = (floats * sizeof(float) + kPage - 1) / kPage * kPage;
+    {
+      const std::lock_guard<std::mutex> lock(Mutex());
+      if (!Unused().empty()) {
+        block_ = Unused().back();
+        Unused().pop_back();
+      }
+    }
+    if (block_.size >= size) return;
+    std::free(block_.memory);
+    block_ = {static_cast<float*>(std::aligned_alloc(kPage, size)), size};
+    if (block_.memory == nullptr) throw std::bad_alloc();
+    madvise(block_.memory, size, MADV_HUGEPAGE);  // Without large pages it works, too.
+  }
+
+  ~Workspace() {
+    const std::lock_guard<std::mutex> lock(Mutex());
+    try {
+      Unused().push_back(block_);
+    } catch (const std::bad_alloc&) {
+      std::free(block_.memory);
+    }
+  }
+
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  float* memory() const { return block_.memory; }
+
+ private:
+  static constexpr size_t kPage = 2 << 20;  // bytes
+
+  struct Block {
+    float* memory;
+    size_t size;
+  };
+
+  // These are never destroyed, since ops may still run while the process ends.
+  static std::mutex& Mutex() {
+    static auto& mutex = *new std::mutex;
+    return mutex;
+  }
+  static std::vector<Block>& Unused() {
+    static auto& blocks = *new std::vector<Block>;
+    return blocks;
+  }
+
+  Block block_ = {nullptr, 0};
+};
+
+// The steps of direct.h, one after the other, each shared out among TensorFlow's threads.
+class DirectSteps {
+ public:
+  DirectSteps(ThreadPool* pool, const Shape& shape)
+      : pool_(pool), sizes_{shape}, functions_(amx::kDirect) {}
+
+  // The convolution of images and weights; see `pack`. Throws std::bad_alloc.
+  void Convolve(const uint16_t* images, bool transposes, const uint16_t* weights,
+                const Epilogue<uint16_t>& epilogue, uint16_t* outputs) const {
+    const int64_t of_filters = InFloats(sizes_.Packed());
+    const int64_t of_thread = Aligned(functions_.convolve_scratch(sizes_));
+    // Memory for each thread of the pool, and for this one.
+    const Workspace work(of_filters + (pool_->NumThreads() + 1) * of_thread);
+    uint16_t* const packed = reinterpret_cast<uint16_t*>(work.memory());
+    float* const scratch = work.memory() + of_filters;
+    Pack(weights, transposes, packed);
+    // So many images at a time that no thread waits long for the others at the end.
+    const int64_t count = sizes_.shape.count;
+    const int64_t each = std::max<int64_t>(1, count / (kPieces * pool_->NumThreads()));
+    ShareByThread(pool_, count, each, [&](int64_t begin, int64_t end, int thread) {
+      functions_.convolve(sizes_, begin, end, images, packed, epilogue, outputs,
+                          scratch + thread * of_thread);
+    });
+  }
+
+  // The gradient of the filters. Throws std::bad_alloc.
+  void Correlate(const uint16_t* images, const uint16_t* upstream, uint16_t* gradient) const {
+    const int64_t count = sizes_.shape.count, of_sums = Aligned(sizes_.Sums());
+    const int64_t each = of_sums + Aligned(functions_.correlate_scratch(sizes_));
+    const int64_t parts = Parts(each);
+    const Workspace work(parts * each);
+    // Each part has sums of its own, so that they are added in the same order in each run.
+    ShareByThread(pool_, parts, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t part = begin; part < end; ++part) {
+        float* const sums = work.memory() + part * each;
+        std::fill_n(sums, of_sums, 0.0f);
+        functions_.correlate(sizes_, count * part / parts, count * (part + 1) / parts, images,
+                             upstream, sums, sums + of_sums);
+      }
+    });
+    float* const all = work.memory();
+    pool_->ParallelFor(sizes_.shape.filters / Direct::kSide, 9 * sizes_.Inputs() * parts,
+                       [&](int64_t begin, int64_t end) {
+                         functions_.round(sizes_, begin, end, parts, each, all, gradient);
+                       });
+  }
+
+ private:
+  static constexpr int64_t kPieces = 4;  // that a thread takes, one after the other
+
+  static int64_t Aligned(int64_t floats) { return Direct::RoundUp(floats, 16); }
+  static int64_t InFloats(int64_t numbers) { return Aligned((numbers + 1) / 2); }
+
+  // How many threads have sums of their own at most: as many as compute them for several groups of
+  // images, so that clearing and adding them takes less time, and as need no more than 256 MB
+  // together, `each` floats of them.
+  int64_t Parts(int64_t each) const {
+    constexpr int64_t kMost = (256 << 20) / sizeof(float), kGroups = 4;
+    const int64_t images = kGroups * sizes_.Together();
+    const int64_t most = std::min((sizes_.shape.count + images - 1) / images, kMost / each);
+    return std::max<int64_t>(1, std::min<int64_t>(pool_->NumThreads(), most));
+  }
+
+  void Pack(const uint16_t* weights, bool transposes, uint16_t* packed) const noexcept {
+    pool_->ParallelFor(sizes_.shape.filters / Direct::kSide, 3 * sizes_.Seen(),
+                       [&](int64_t begin, int64_t end) {
+                         functions_.pack(sizes_, begin, end, weights, transposes, packed);
+                       });
+  }
+
+  ThreadPool* const pool_;
+  const Direct sizes_;
+  const DirectFunctions& functions_;
+};
+
+const SmallImageFunctions<float>& SmallImageFunctionsOf(int side, float) {
+  return (HasWideRegisters() ? avx512::kFloatSmallImages : avx2::kFloatSmallImages)[side == 7];
+}
+
+const SmallImageFunctions<uint16_t>& SmallImageFunctionsOf(int side, uint16_t) {
+  return (HasWideRegisters() ? avx512::kBfloat16SmallImages
+                             : avx2::kBfloat16SmallImages)[side == 7];
+}
+
+// The steps of small_images.h, one after the other, each shared out among TensorFlow's threads. No
+// sum is split between threads, so that their number changes no bit of the results.
+template <typename Element>
+class SmallImageSteps {
+ public:
+  SmallImageSteps(ThreadPool* pool, const Shape& shape)
+      : pool_(pool),
+        sizes_{shape, SmallImages::SideOf(shape)},
+        functions_(SmallImageFunctionsOf(sizes_.side, Element())) {}
+
+  // The convolution of images and weights; see `evaluate_filters`. Throws std::bad_alloc.
+  void Convolve(const Element* images, bool transposes, const Element* weights,
+                const Epilogue<Element>& epilogue, Element* outputs) const {
+    const Shape& shape = sizes_.shape;
+    const int64_t of_filters = sizes_.Planes() * sizes_.FilterPlane();
+    const int64_t of_inputs = sizes_.Planes() * sizes_.InputPlane();
+    const int64_t of_outputs = sizes_.Planes() * sizes_.OutputPlane();
+    // Memory for each thread of the pool, and for this one.
+    const int64_t of_thread = transposes ? sizes_.Transposed() : 0;
+    const Workspace work(of_filters + of_inputs + of_outputs +
+                         (pool_->NumThreads() + 1) * of_thread);
+    float* const filters = work.memory();
+    float* const rows = filters + of_filters;
+    float* const products = rows + of_inputs;
+    float* const transposed = products + of_outputs;
+    ShareByThread(pool_, shape.inputs / kChannels, 1, [&](int64_t begin, int64_t end, int thread) {
+      float* const own = transposes ? transposed + thread * of_thread : nullptr;
+      functions_.evaluate_filters(sizes_, begin, end, weights, reinterpret_cast<Element*>(own),
+                                  filters);
+    });
+    ForGroups([&](int64_t first, int64_t count) {
+      Share(count, kImages, [&](int64_t begin, int64_t end) {
+        functions_.evaluate(sizes_, begin, end, images + first * Size(shape.inputs), rows);
+      });
+      Share(sizes_.Planes(), 1, [&](int64_t begin, int64_t end) {
+        functions_.multiply(sizes_, count, begin, end, rows, filters, products);
+      });
+      Share(count, kImages, [&](int64_t begin, int64_t end) {
+        const int64_t place = first * Size(shape.filters);
+        Epilogue<Element> own = epilogue;
+        if (own.shortcut != nullptr) own.shortcut += place;
+        functions_.interpolate(sizes_, begin, end, products, own, outputs + place);
+      });
+    });
+  }
+
+  // The gradient of the filters. Throws std::bad_alloc.
+  void Correlate(const Element* images, const Element* upstream, Element* gradient) const {
+    const Shape& shape = sizes_.shape;
+    const int64_t of_filters = sizes_.Planes() * sizes_.FilterPlane();
+    const int64_t of_inputs = sizes_.Planes() * sizes_.InputPlane();
+    const Workspace work(of_filters + of_inputs + sizes_.Planes() * sizes_.OutputPlane());
+    float* const sums = work.memory();
+    float* const rows = sums + of_filters;
+    float* const panels = rows + of_inputs;
+    if (shape.count == 0) std::fill_n(sums, of_filters, 0.0f);
+    ForGroups([&](int64_t first, int64_t count) {
+      Share(count, kImages, [&](int64_t begin, int64_t end) {
+        functions_.evaluate(sizes_, begin, end, images + first * Size(shape.inputs), rows);
+        functions_.evaluate_upstream(sizes_, begin, end, upstream + first * Size(shape.filters),
+                                     panels);
+      });
+      Share(sizes_.Planes(), 1, [&](int64_t begin, int64_t end) {
+        functions_.correlate(sizes_, count, first > 0, begin, end, rows, panels, sums);
+      });
+    });
+    Share(shape.inputs / kChannels, 1, [&](int64_t begin, int64_t end) {
+      functions_.interpolate_filters(sizes_, begin, end, sums, gradient);
+    });
+  }
+
+ private:
+  static constexpr int64_t kImages = 4;  // that a thread takes at a time
+
+  // Elements of an image.
+  int64_t Size(int64_t channels) const {
+    return sizes_.shape.height * sizes_.shape.width * channels;
+  }
+
+  // Calls function(first, count) for all groups of images.
+  template <typename Function>
+  void ForGroups(const Function& function) const {
+    for (int64_t first = 0; first < sizes_.shape.count; first += kImagesTogether) {
+      function(first, std::min(kImagesTogether, sizes_.shape.count - first));
+    }
+  }
+
+  // Calls function(begin, end) for parts of `all`, of `each` at a time.
+  template <typename Function>
+  void Share(int64_t all, int64_t each, const Function& function) const noexcept {
+    pool_->ParallelFor(all, Blocks(each), function);
+  }
+
+  ThreadPool* const pool_;
+  const SmallImages sizes_;
+  const SmallImageFunctions<Element>& functions_;
+};
 
 constexpr char kSizes[] =
     "Images are not empty, filters come in multiples of 16, channels in multiples of 8 from 16 on, "
@@ -34,6 +279,16 @@ constexpr char kSizes[] =
 constexpr char kAboutPairs[] =
     " With `pairs`, what is multiplied may be rounded to bfloat16: if T is bfloat16 and the CPU "
     "multiplies pairs of them.";
+
+// Sets the shape of a convolution's outputs, whose channels are that dimension of the weights.
+Status SetOutputs(InferenceContext* c, int filters) {
+  ShapeHandle images, weights, outputs;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 4, &weights));
+  TF_RETURN_IF_ERROR(c->ReplaceDim(images, 3, c->Dim(weights, filters), &outputs));
+  c->set_output(0, outputs);
+  return tensorflow::OkStatus();
+}
 
 REGISTER_OP("Cifar10Conv3x3")
     .Input("images: T")
@@ -44,16 +299,9 @@ REGISTER_OP("Cifar10Conv3x3")
     .Attr("pairs: bool = false")
     .Doc(std::string(kSizes) + kAboutPairs)
     .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle images, weights;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 4, &weights));
       bool transposes;
       TF_RETURN_IF_ERROR(c->GetAttr("transposes", &transposes));
-      ShapeHandle outputs;
-      const DimensionHandle filters = c->Dim(weights, transposes ? 2 : 3);
-      TF_RETURN_IF_ERROR(c->ReplaceDim(images, 3, filters, &outputs));
-      c->set_output(0, outputs);
-      return tensorflow::OkStatus();
+      return SetOutputs(c, transposes ? 2 : 3);
     });
 
 REGISTER_OP("Cifar10Conv3x3NormRelu")
@@ -71,14 +319,7 @@ REGISTER_OP("Cifar10Conv3x3NormRelu")
     .Doc(
         "ReLU(Cifar10Conv3x3, normalised by given statistics, + shortcut, if there is one); it has "
         "no gradient.")
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle images, weights, y;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 4, &weights));
-      TF_RETURN_IF_ERROR(c->ReplaceDim(images, 3, c->Dim(weights, 3), &y));
-      c->set_output(0, y);
-      return tensorflow::OkStatus();
-    });
+    .SetShapeFn([](InferenceContext* c) { return SetOutputs(c, 3); });
 
 REGISTER_OP("Cifar10Conv3x3BackpropFilter")
     .Input("images: T")
@@ -141,7 +382,7 @@ Status Check(const Tensor& images, int64_t filters, Shape* shape) {
   return tensorflow::OkStatus();
 }
 
-tensorflow::thread::ThreadPool* PoolOf(OpKernelContext* context) {
+ThreadPool* PoolOf(OpKernelContext* context) {
   return context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
@@ -182,15 +423,11 @@ class Parts {
       some(0, 1);
       return;
     }
-    using tensorflow::thread::ThreadPool;
-    pool_->ParallelFor(count_,
-                       ThreadPool::SchedulingParams(ThreadPool::SchedulingStrategy::kFixedBlockSize,
-                                                    absl::nullopt, 1),
-                       some);
+    pool_->ParallelFor(count_, Blocks(1), some);
   }
 
  private:
-  tensorflow::thread::ThreadPool* pool_;
+  ThreadPool* pool_;
   int64_t rows_, count_, each_;
   Tensor memory_;
 };

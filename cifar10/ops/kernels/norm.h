@@ -4,8 +4,8 @@
 //
 // Elements are float, or uint16_t for the bits of a bfloat16; all is computed in float.
 
-#ifndef CIFAR10_KERNELS_NORMALISATION_H_
-#define CIFAR10_KERNELS_NORMALISATION_H_
+#ifndef CIFAR10_KERNELS_NORM_H_
+#define CIFAR10_KERNELS_NORM_H_
 
 #include <cstdint>
 
@@ -60,4 +60,4 @@ extern const Normalisation<uint16_t> kBfloat16Normalisation;
 
 }  // namespace cifar10
 
-#endif  // CIFAR10_KERNELS_NORMALISATION_H_
+#endif  // CIFAR10_KERNELS_NORM_H_
