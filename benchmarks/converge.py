@@ -346,7 +346,8 @@ def verdict(title: str, new: Curve, committed: Curve) -> tuple[bool, str]:
     )
     said = f"differs at {len(differing)} of {len(points)} points" if differing else "agrees"
     nearest = f"nearest to its bound: {max(points, key=lambda point: point.share)}"
-    lines = [f"{title}: {said} ({conditions})", *map(str, differing or [nearest])]
+    details = [str(point) for point in differing] or [nearest]
+    lines = [f"{title}: {said} ({conditions})", *details]
     return not differing, "\n  ".join(lines)
 
 

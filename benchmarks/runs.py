@@ -29,7 +29,8 @@ _LEAST_LINES = 5
 _LOOK_SECS = 0.02
 _LINES_A_SEC = 4
 _PROGRESS = re.compile(r"\bstep ([\d,]+)/.* ([\d,]+(?:\.\d+)?) images/s")
-_Way, _Result = TypeVar("_Way"), TypeVar("_Result")
+_Way = TypeVar("_Way")
+_Result = TypeVar("_Result")
 
 
 class Line(NamedTuple):

@@ -183,8 +183,8 @@ class _Cells(string.Formatter):
 def _cell(template: str, row: Mapping[str, Any]) -> str:
     cells = _Cells()
     try:
-        # `ratio[0]` refers to the field `ratio`.
-        fields = [name.partition("[")[0] for _, name, _, _ in cells.parse(template) if name]
+        # `ratio[0]` and `way.title` refer to the fields `ratio` and `way`.
+        fields = [re.split(r"[.[]", name)[0] for _, name, _, _ in cells.parse(template) if name]
         if any(row[field] is None for field in fields):
             return ""
         return cells.vformat(template, (), row)

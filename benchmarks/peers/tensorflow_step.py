@@ -54,7 +54,7 @@ def _by_keras(network: Network, precision: str, times: StepTimes) -> None:
     def dense(x: Any, use_bias: bool) -> Any:
         return keras.layers.Dense(10, use_bias=use_bias, dtype="float32")(x)
 
-    class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    class StepCallback(tf2.keras.callbacks.Callback):
         _supports_tf_logs = True  # Spares Keras converting each step's metrics to numpy.
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -83,7 +83,7 @@ def _by_mirrored_strategy(network: Network, precision: str, times: StepTimes) ->
     if precision == "bf16":
         session_config.graph_options.rewrite_options.auto_mixed_precision_onednn_bfloat16 = 1
 
-    class StepHook(tf.train.SessionRunHook):  # type: ignore[misc]
+    class StepHook(tf.train.SessionRunHook):
         def after_run(self, run_context: Any, run_values: Any) -> None:
             times.step_ended()
 

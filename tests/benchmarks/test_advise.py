@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.advise import Way, _outputs, best_of, ways_on_hosts
+from benchmarks.advise import Way, _outputs, best_of, table_of, ways_on_hosts
 from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 
@@ -63,3 +63,8 @@ def test_the_lines_of_each_trainer_are_told_apart(tmp_path: Path) -> None:
     assert _outputs(log, 2) == ["z", ""]
     log.write_text("step 1\n")
     assert _outputs(log, 1) == ["step 1\n"]
+
+
+def test_the_fastest_way_is_first_in_the_table() -> None:
+    first, *_ = table_of({ALONE: [100.0, 90.0, 110.0], TWO: [200.0]}, 128).splitlines()[2:]
+    assert first == "| two | asynchronous | 200 | 200, 200 | 1 | 128 |"

@@ -131,8 +131,8 @@ def test_curves_of_other_batches_or_epochs_are_not_compared(
     check_comparable("resnet8", committed, words, DATA)
     with pytest.raises(BenchmarkError, match="number of training images must .*9000, got 90; "):
         check_comparable("resnet8", committed, words, {**DATA, "records": {"train": 90}})
+    other = words_of_case("resnet8", ["--train-batch-size=32"])
     with pytest.raises(BenchmarkError, match="batch size must be .*64, got 32; "):
-        other = words_of_case("resnet8", ["--train-batch-size=32"])
         check_comparable("resnet8", committed, other, DATA)
     assert capsys.readouterr().out == ""
     check_comparable("resnet8", committed, words, {**DATA, "fingerprint": "f2"})
