@@ -1,33 +1,29 @@
 """Command lines of benchmarks: a benchmark's own flags, then optionally `--` and training flags."""
 
 import argparse
+import dataclasses
 import os
+import pathlib
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Optional
 
-from benchmarks.errors import BenchmarkError
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.settings import flag_name
 
 # Settings that a benchmark chooses itself for each run, so the user must not set them.
 _VARIED = (
-    "mode",
-    "images",
-    "checkpoint",
-    "work_dir",
-    "sync",
-    "replication",
-    "replicas_to_aggregate",
-    "ps_hosts",
-    "worker_hosts",
-    "job_name",
-    "task_index",
+    *("mode", "images", "checkpoint", "work_dir", "sync", "replication", "replicas_to_aggregate"),
+    *("ps_hosts", "worker_hosts", "job_name", "task_index"),
 )
 TRAINING_ARGS = "TRAINING ARGS, after `--`, are those of cifar10_main.py."
-_LINK = re.compile(r"([0-9]+(?:\.[0-9]+)?)([MG])bit")
+_LINK = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([MG])bit")
+
+
+class BenchmarkError(Exception):
+    """Ends a benchmark with a line that gives the value, the rule and the way out."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,61 +36,68 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
 
-def new_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Returns a parser for a benchmark's own flags; `--help` shows `description` unwrapped."""
-    return _Parser(
+def new_parser(
+    name: str,
+    description: str,
+    *,
+    rounds: Optional[int] = None,
+    seconds: Optional[float] = None,
+    writes: bool = False,
+) -> argparse.ArgumentParser:
+    """Returns a parser for a benchmark's own flags.
+
+    Args:
+      name: the benchmark's name.
+      description: what `--help` shows, unwrapped.
+      rounds: default of --rounds; None: there is no such flag, as of the others.
+      seconds: default of --seconds.
+      writes: whether there is --out, for a results file.
+    """
+    parser = _Parser(
         prog=f"python -m benchmarks {name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    if rounds is not None:
+        parser.add_argument("--rounds", type=at_least_one, default=rounds, help=f"({rounds})")
+    if seconds is not None:
+        said = f"of each run ({seconds:g})"
+        parser.add_argument("--seconds", type=positive, default=seconds, help=said)
+    if writes:
+        parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="a results file")
+    return parser
 
 
-def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str], varied: Sequence[str] = ()
+) -> argparse.Namespace:
     """Parses a command line.
 
+    Args:
+      parser: parser of the benchmark's own flags.
+      argv: the command line.
+      varied: further settings that the benchmark chooses for each run.
+
     Returns:
-      The benchmark's own arguments, with the parsed training flags as `config`.
+      The benchmark's own arguments, with the training flags as `training` and parsed as `config`.
 
     Raises:
       BenchmarkError: a training flag sets what the benchmark chooses for each run.
       ConfigError: a training flag is invalid.
     """
     parser.epilog = TRAINING_ARGS
-    ours, theirs = split(argv)
-    arguments = parser.parse_args(ours)
-    arguments.config = training_config(theirs)
+    words = list(argv)
+    place = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:place])
+    arguments.training = words[place + 1 :]
+    arguments.config = training_config(arguments.training, varied)
     return arguments
 
 
-def parse_training_flags(name: str, description: str, argv: Sequence[str]) -> TrainConfig:
-    """Parses the command line of a benchmark that takes the flags of cifar10_main.py alone.
-
-    Raises:
-      ConfigError: a flag is invalid.
-    """
-    if {"-h", "--help"} & set(argv):
-        parser = new_parser(name, description)
-        parser.usage = f"{parser.prog} [flags of cifar10_main.py]"
-        parser.parse_args(["--help"])
-    return flags.parse(argv)
-
-
-def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits a command line into the arguments before `--` and those after it."""
-    words = list(argv)
-    place = words.index("--") if "--" in words else len(words)
-    return words[:place], words[place + 1 :]
-
-
-def training_config(words: Sequence[str]) -> TrainConfig:
-    """Parses training flags.
-
-    Raises:
-      BenchmarkError: a flag sets what the benchmark chooses for each run.
-      ConfigError: a flag is invalid.
-    """
+def training_config(words: Sequence[str], varied: Sequence[str] = ()) -> TrainConfig:
+    """Parses training flags; raises what `parse` does."""
     config = flags.parse(words)
-    for name in _VARIED:
+    for name in (*_VARIED, *varied):
         if config.is_set(name):
             raise BenchmarkError(
                 f"{flag_name(name)} is what this benchmark decides for each run; leave it out"
@@ -102,10 +105,21 @@ def training_config(words: Sequence[str]) -> TrainConfig:
     return config
 
 
-def data_flag(config: TrainConfig) -> str:
-    """Returns the `--data-dir` flag of a configuration; a local path is made absolute."""
-    place = config.data_dir
-    return f"--data-dir={place if '://' in place else os.path.abspath(place)}"
+def words_of(config: TrainConfig, leave_out: Collection[str] = ()) -> list[str]:
+    """Returns the flags that give the settings of `config` but those named in `leave_out`.
+
+    A recipe is not among them: its settings are, and its file may be gone or elsewhere.
+    """
+    return [
+        f"{flag_name(field.name)}={getattr(config, field.name)}"
+        for field in dataclasses.fields(config)
+        if field.name not in {*leave_out, "recipe"} and config.is_set(field.name)
+    ]
+
+
+def data_flag(data_dir: str) -> str:
+    """Returns the `--data-dir` flag; a local path is made absolute."""
+    return f"--data-dir={data_dir if '://' in data_dir else os.path.abspath(data_dir)}"
 
 
 def bytes_per_sec(text: str) -> float:
@@ -115,32 +129,20 @@ def bytes_per_sec(text: str) -> float:
       argparse.ArgumentTypeError: the text has another form, or the speed is 0.
     """
     match = _LINK.fullmatch(text)
-    if not match or len(match[1]) > 15 or not float(match[1]):
+    if not match or not float(match[1]):
         raise argparse.ArgumentTypeError(f"must be such as 100Mbit or 10Gbit, got {text!r}")
     return float(match[1]) * {"M": 1e6, "G": 1e9}[match[2]] / 8
 
 
 def at_least_one(text: str) -> int:
-    """Converts text to a whole number of at least 1.
-
-    Raises:
-      argparse.ArgumentTypeError: the text is not such a number.
-    """
+    """Converts text to a whole number of at least 1, or raises argparse.ArgumentTypeError."""
     if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
     return int(text)
 
 
 def positive(text: str) -> float:
-    """Converts text to a number above 0 and below 1,000,000.
-
-    Raises:
-      argparse.ArgumentTypeError: the text is not such a number.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
+    """Converts text to a number above 0, below 1,000,000, or raises argparse.ArgumentTypeError."""
+    if not re.fullmatch(r"[0-9]{0,6}(\.[0-9]{1,6})?", text) or not text or not float(text):
         raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
-    return value
+    return float(text)

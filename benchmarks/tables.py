@@ -1,62 +1,60 @@
 """Writes the tables of measured results in the documents, from benchmarks/results/.
 
-    python -m benchmarks tables            writes them
-    python -m benchmarks tables --check    says which are out of date: exit code 1
+    python -m benchmarks tables
 
 The text between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
 benchmarks/results/NAME.json, which holds the figures, the conditions of the measurement and the
-number of runs (benchmarks/table_text.py describes its columns). The tables `converge` and
-`learning` are made from the curves in the folders of these names in benchmarks/results/.
+number of runs; most benchmarks write such a file with `--out`. The table `converge` is made from
+the curves in the folder of that name.
+
+The columns of a table are templates over the fields of its rows, as
+`{ours[0]:,.0f} ({ours[1]:,.0f} to {ours[2]:,.0f})`. A cell is empty if one of its fields is null. A
+string is shown unchanged, whatever its format. Besides Python's formats there are:
+
+  .1%       0.82 -> `82.0 %`, with a space
+  minutes   498 seconds -> `8 min 18 s`
+  list      [1, 2] -> `1, 2`
+  percents  [.9011, .8977] -> `90.11, 89.77 %`; three or more are followed by their mean,
+            `...: 89.93 %`
 """
 
 import json
 import re
-from collections.abc import Callable, Sequence
+import string
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
-from benchmarks.arguments import new_parser
-from benchmarks.convergence.table import curves_table
-from benchmarks.errors import BenchmarkError
-from benchmarks.learning.learning import learning_table
-from benchmarks.table_text import as_markdown
-from launch.cluster.host_list import ROOT
+from benchmarks import converge
+from benchmarks.arguments import BenchmarkError, new_parser
+from benchmarks.runs import machine_text
+from testbeds.processes import ROOT
 
-# Tables that are made from a folder of curves, not from one file.
-CURVES = {"converge": curves_table, "learning": learning_table}
 # The conditions that a results file states besides its figures; null means not stated.
-CONDITIONS = ("what", "command", "hardware", "versions", "data", "n")
-_KEYS = {*CONDITIONS, "columns", "rows"}
+_CONDITIONS = ("what", "command", "hardware", "versions", "data", "n")
+_KEYS = {*_CONDITIONS, "columns", "rows"}
 _TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _MARKER = re.compile(r"<!-- (?:table: |end -->)")
+_MEAN_FROM = 3
 
 
-def main(argv: Sequence[str]) -> int:
-    """Writes the tables or, with --check, names the documents that are out of date.
-
-    Returns:
-      The exit code: 1 if --check found a document that is out of date, else 0.
-    """
-    parser = new_parser("tables", __doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args(argv).check
-    stale = renewed(ROOT)
-    for path, text in stale.items():
-        if check:
-            print(f"{path.relative_to(ROOT)} is out of date: python -m benchmarks tables")
-        else:
-            path.write_text(text, encoding="utf-8")
-            print(f"written: {path.relative_to(ROOT)}")
-    return 1 if check and stale else 0
+def main(argv: Sequence[str]) -> None:
+    """Writes the documents whose tables are out of date."""
+    new_parser("tables", __doc__).parse_args(argv)
+    for path, text in renewed(ROOT).items():
+        path.write_text(text, encoding="utf-8")
+        print(f"written: {path.relative_to(ROOT)}")
 
 
 def documents(root: Path) -> list[Path]:
     """Returns the paths of the Markdown documents that may hold tables."""
-    return [
-        *sorted(root.glob("README*.md")),
-        *sorted((root / "docs").glob("*.md")),
-        root / "benchmarks/README.md",
-    ]
+    places = ("README*.md", "docs/**/*.md", "benchmarks/README.md")
+    return [path for place in places for path in sorted(root.glob(place))]
+
+
+def names(text: str) -> list[str]:
+    """Returns the names of the tables in a document."""
+    return [name for _, name, _, _ in _TABLE.findall(text)]
 
 
 def renewed(root: Path) -> dict[Path, str]:
@@ -70,7 +68,14 @@ def renewed(root: Path) -> dict[Path, str]:
     for path in documents(root):
         before = path.read_text(encoding="utf-8")
         try:
-            after = with_tables(before, lambda name: table(folder, name))
+            if len(_MARKER.findall(before)) != 2 * len(names(before)):
+                raise BenchmarkError(
+                    "each `<!-- table: NAME -->` must be a line that is followed by a line "
+                    "`<!-- end -->`"
+                )
+            after = _TABLE.sub(
+                lambda found: f"{found[1]}{_table(folder, found[2])}\n{found[4]}", before
+            )
         except BenchmarkError as error:
             raise BenchmarkError(f"{path.relative_to(root)}: {error}") from None
         if after != before:
@@ -78,32 +83,10 @@ def renewed(root: Path) -> dict[Path, str]:
     return result
 
 
-def with_tables(text: str, make: Callable[[str], str]) -> str:
-    """Returns a document's text with each table replaced by `make(name)`.
-
-    Raises:
-      BenchmarkError: a start or end marker has no counterpart.
-    """
-    if len(_MARKER.findall(text)) != 2 * len(_TABLE.findall(text)):
-        raise BenchmarkError(
-            "each `<!-- table: NAME -->` must be a line that is followed by a line `<!-- end -->`"
-        )
-    return _TABLE.sub(lambda found: f"{found[1]}{make(found[2])}\n{found[4]}", text)
-
-
-def names(text: str) -> list[str]:
-    """Returns the names of the tables in a document."""
-    return [name for _, name, _, _ in _TABLE.findall(text)]
-
-
-def table(folder: Path, name: str) -> str:
-    """Returns the table of that name as Markdown.
-
-    Raises:
-      BenchmarkError: the results are missing or invalid.
-    """
-    if name in CURVES:
-        return CURVES[name](folder / name)
+def _table(folder: Path, name: str) -> str:
+    if name == "converge":
+        columns, rows, note = converge.table_of(folder / name)
+        return as_markdown(columns, rows) + note
     content = read_results(folder / f"{name}.json")
     return as_markdown(content["columns"], content["rows"])
 
@@ -112,7 +95,7 @@ def read_results(path: Path) -> dict[str, Any]:
     """Reads a results file.
 
     Raises:
-      BenchmarkError: the file is missing, is not JSON, or has other keys or no rows.
+      BenchmarkError: the file is missing, or has other keys or no rows.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -120,8 +103,93 @@ def read_results(path: Path) -> dict[str, Any]:
         raise BenchmarkError(
             f"there are no results {path}; write them, or correct the name"
         ) from None
-    except ValueError as error:
-        raise BenchmarkError(f"{path} is no JSON: {error}") from None
     if not isinstance(content, dict) or set(content) != _KEYS or not content["rows"]:
         raise BenchmarkError(f"{path} must have rows, and exactly {', '.join(sorted(_KEYS))}")
     return content
+
+
+def report(
+    what: str,
+    columns: Sequence[Sequence[str]],
+    rows: Sequence[Mapping[str, Any]],
+    n: int,
+    argv: Sequence[str],
+    out: Optional[Path] = None,
+    **versions: str,
+) -> None:
+    """Prints the machine and a table, and writes a results file.
+
+    Args:
+      what: what was measured, and the name of the benchmark before the first space.
+      columns: a (title, template) pair for each column.
+      rows: a mapping from field to value for each row.
+      n: number of rounds.
+      argv: the benchmark's command line.
+      out: path of the results file; None: no file.
+      **versions: further packages and their versions.
+    """
+    # Imported here since it loads TensorFlow, which would take time and memory from the runs.
+    from cifar10.run import environment
+
+    machine = machine_text(environment.hardware(), {**environment.versions(), **versions})
+    print(f"{machine}; n = {n}\n\n{as_markdown(columns, rows)}")
+    if out is not None:
+        hardware, _, packages = machine.partition("; ")
+        command = f"python -m benchmarks {what.split()[0]} {' '.join(argv)}"
+        values = (what, command, hardware, packages, None, n)
+        content = {**dict(zip(_CONDITIONS, values)), "columns": columns, "rows": rows}
+        out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def as_markdown(columns: Sequence[Sequence[str]], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the table, without a newline at its end.
+
+    Args:
+      columns: a (title, template) pair for each column.
+      rows: a mapping from field to value for each row.
+
+    Raises:
+      BenchmarkError: a row lacks a field of a template, or its value does not fit the format.
+    """
+    lines = [[title for title, _ in columns], ["---"] * len(columns)]
+    lines += [[_cell(template, row) for _, template in columns] for row in rows]
+    # `| title | | next |`: an empty cell is one space.
+    padded = [
+        [one if one == "---" else f" {one} " if one else " " for one in line] for line in lines
+    ]
+    return "\n".join("|".join(["", *line, ""]) for line in padded)
+
+
+class _Cells(string.Formatter):
+    """A formatter that also knows the formats of this module."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Returns the text of one field."""
+        if isinstance(value, str):
+            return value
+        if format_spec.endswith("%"):
+            return f"{value:{format_spec}}"[:-1] + " %"
+        if format_spec == "minutes":
+            return f"{value // 60} min {value % 60} s"
+        if format_spec == "list":
+            return ", ".join(map(str, value))
+        if format_spec == "percents":
+            text = ", ".join(f"{100 * one:.2f}" for one in value) + " %"
+            mean = f": {100 * sum(value) / len(value):.2f} %"
+            return text + mean * (len(value) >= _MEAN_FROM)
+        return str(super().format_field(value, format_spec))
+
+
+def _cell(template: str, row: Mapping[str, Any]) -> str:
+    cells = _Cells()
+    try:
+        # `ratio[0]` and `way.title` refer to the fields `ratio` and `way`.
+        fields = [re.split(r"[.[]", name)[0] for _, name, _, _ in cells.parse(template) if name]
+        if any(row[field] is None for field in fields):
+            return ""
+        return cells.vformat(template, (), row)
+    except (LookupError, TypeError, ValueError) as error:
+        raise BenchmarkError(
+            f"{template!r} must be a template for each row, and {dict(row)} has no such field or "
+            f"value ({error})"
+        ) from error

@@ -1,7 +1,6 @@
 """Control groups with which processes have little memory or CPU: version 2 or 1 of them."""
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Iterable
@@ -9,23 +8,10 @@ from pathlib import Path
 from typing import Optional
 
 from testbeds.errors import TestbedError
-from testbeds.process_list import of_dead_processes
 
 _ROOT = Path("/sys/fs/cgroup")
-_FILES = {
-    "memory": ("memory.max", "memory.limit_in_bytes"),
-    "cpu": ("cpu.max", "cpu.cfs_quota_us"),
-}
+_FILES = {"memory": ("memory.max", "memory.limit_in_bytes"), "cpu": ("cpu.max", "cpu.cfs_quota_us")}
 _QUOTA_US = 1000  # the least that the kernel takes: so processes stand still only briefly
-
-
-def why_not(controller: str) -> Optional[str]:
-    """Returns why this machine cannot have groups of a controller; None if it can."""
-    try:
-        Group(controller, f"testbedtry{os.getpid()}").remove()
-    except TestbedError as error:
-        return str(error)
-    return None
 
 
 class Group:
@@ -41,7 +27,7 @@ class Group:
 
     def __init__(self, controller: str, name: str) -> None:
         self._unified = (_ROOT / "cgroup.controllers").exists()
-        parent = _parent(controller)
+        parent = _ROOT if self._unified else _ROOT / controller
         self.path = parent / name
         try:
             if self._unified:
@@ -67,20 +53,11 @@ class Group:
             (self.path / "cpu.cfs_period_us").write_text(str(period_us))
             self._limit.write_text(str(_QUOTA_US))
 
-    def prefer_cpu(self) -> None:
-        """Lets the group's processes have a core before those of other groups."""
-        name, weight = ("cpu.weight", 10_000) if self._unified else ("cpu.shares", 262_144)
-        (self.path / name).write_text(str(weight))
-
     def add(self, pids: Iterable[int]) -> None:
         """Moves processes into the group; those that have ended meanwhile are left out."""
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 (self.path / "cgroup.procs").write_text(str(pid))
-
-    def enter(self) -> list[str]:
-        """Returns the command prefix that runs a command in the group."""
-        return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh"]
 
     def killed(self) -> bool:
         """Returns whether the kernel killed a process of the group since memory had run out."""
@@ -93,35 +70,12 @@ class Group:
         Raises:
           TestbedError: the group cannot be removed.
         """
-        _remove(self.path)
-
-
-def remove_dead(controller: str, pattern: str) -> None:
-    """Removes groups of processes that were killed before they could remove them.
-
-    Args:
-      controller: `memory` or `cpu`.
-      pattern: regular expression of such a name, as for `process_list.of_dead_processes`.
-
-    Raises:
-      TestbedError: a group cannot be removed.
-    """
-    parent = _parent(controller)
-    for name, _ in of_dead_processes(parent, pattern):
-        _remove(parent / name)
-
-
-def _parent(controller: str) -> Path:
-    return _ROOT if (_ROOT / "cgroup.controllers").exists() else _ROOT / controller
-
-
-def _remove(path: Path) -> None:
-    for _ in range(100):
-        for pid in (path / "cgroup.procs").read_text().split():
+        for _ in range(100):
+            for pid in (self.path / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (self.path.parent / "cgroup.procs").write_text(pid)
             with contextlib.suppress(OSError):
-                (path.parent / "cgroup.procs").write_text(pid)
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
-            return
-        time.sleep(0.05)
-    raise TestbedError(f"{path} cannot be removed")
+                self.path.rmdir()
+                return
+            time.sleep(0.05)
+        raise TestbedError(f"{self.path} cannot be removed")

@@ -9,12 +9,11 @@ import ipaddress
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Optional
 
-from testbeds import process_list
 from testbeds.errors import TestbedError
 
 _TRIED = f"testbedtry{os.getpid()}"
@@ -92,8 +91,18 @@ def remove(namespace: str, veth: str) -> None:
 
 
 def of_dead_processes(pattern: str) -> list[tuple[str, str]]:
-    """Finds namespaces of dead processes (see `process_list.of_dead_processes`)."""
-    return process_list.of_dead_processes(Path("/run/netns"), pattern)
+    """Finds namespaces of processes that were killed before they could remove them.
+
+    Args:
+      pattern: regular expression of such a name; its group 1 is two letters and the process's id in
+        hexadecimal digits.
+
+    Returns:
+      (name, group 1) of each.
+    """
+    names = os.listdir("/run/netns") if os.path.isdir("/run/netns") else []
+    found = [(name, match[1]) for name in names if (match := re.fullmatch(pattern, name))]
+    return [one for one in found if not os.path.exists(f"/proc/{int(one[1][2:], 16)}")]
 
 
 def remove_bridge(name: str) -> None:

@@ -121,7 +121,7 @@ class Nodes:
           **more: further options of sshd.
 
         Raises:
-          TestbedError: it does not answer; with its log and what is known of its network.
+          TestbedError: it does not answer; with its processes and its log.
         """
         options = {
             "ListenAddress": self.address(name),
@@ -146,21 +146,12 @@ class Nodes:
                 return
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise TestbedError(self._explain(name, error)) from None
+                    said = log.read_text() if log.exists() else "no log"
+                    raise TestbedError(
+                        f"the sshd of {name} does not answer at {self.address(name)}: {error}\n"
+                        f"{self.processes(name)}\n{said}"
+                    ) from None
                 time.sleep(0.05)
-
-    def _explain(self, name: str, error: OSError) -> str:
-        log = self.folder / f"{name}.log"
-        return "\n".join(
-            (
-                f"the sshd of {name} does not answer at {self.address(name)}: {error}",
-                f"processes: {self.processes(name)}",
-                f"log: {log.read_text() if log.exists() else 'none'}",
-                f"addresses here:\n{ip('-brief', 'addr')}",
-                f"addresses there:\n{ip('-n', self.namespace(name), '-brief', 'addr')}",
-                f"route: {ip('route', 'get', self.address(name))}",
-            )
-        )
 
     def cut(self, name: str) -> None:
         """Takes a node's link down: connections stall, as in a network partition."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -33,12 +32,6 @@ def stop_process(pid: int) -> None:
         time.sleep(0.001)
 
 
-def wait_until_asleep(pid: int) -> None:
-    """Waits until every thread of a process sleeps, as when it waits for an answer."""
-    while not all(state in "SZX" for state in _states_of_threads(pid)):
-        time.sleep(0.001)
-
-
 def _states_of_threads(pid: int) -> list[str]:
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):
@@ -54,19 +47,3 @@ def all_commands() -> dict[int, str]:
         with contextlib.suppress(OSError):  # The process has ended meanwhile.
             found[pid] = command_of(pid)
     return found
-
-
-def of_dead_processes(folder: Path, pattern: str) -> list[tuple[str, str]]:
-    """Finds what processes have left in a folder that were killed before they could remove it.
-
-    Args:
-      folder: the folder; nothing is found if it does not exist.
-      pattern: regular expression of such a name; its group 1 is two letters and the process's id in
-        hexadecimal digits.
-
-    Returns:
-      (name, group 1) of each.
-    """
-    names = os.listdir(folder) if folder.is_dir() else []
-    found = [(name, match[1]) for name in names if (match := re.fullmatch(pattern, name))]
-    return [one for one in found if not os.path.exists(f"/proc/{int(one[1][2:], 16)}")]

@@ -1,4 +1,4 @@
-"""Runs real processes of cifar10_main.py: a single one, or a cluster on the loopback interface."""
+"""Runs clusters of real processes of cifar10_main.py on the loopback interface; kills tasks."""
 
 import contextlib
 import json
@@ -19,6 +19,8 @@ from testbeds.process_list import stop_process
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "cifar10_main.py"
 _POLL_SECS = 0.02
+START_UP, MID_RUN, SAVING = ("start-up", "mid-run", "saving")
+_SAVING_SECS = 240.0  # time limit for a checkpoint to begin
 _LAST_CHARS = 2000  # how much of the end of a task's output an error message quotes
 
 
@@ -78,26 +80,6 @@ def tasks_started_by(start: Start) -> Iterator[None]:
         yield
     finally:
         _start = before
-
-
-def run_alone(folder: pathlib.Path, arguments: Sequence[object]) -> None:
-    """Runs a single process, without a cluster, to its end.
-
-    Args:
-      folder: working folder; `alone.log` in it gets the output.
-      arguments: command-line arguments of cifar10_main.py.
-
-    Raises:
-      TestbedError: the process failed.
-    """
-    path = folder / "alone.log"
-    with path.open("ab") as log:
-        words = command(*arguments)
-        done = subprocess.run(
-            words, cwd=folder, env=environment(), stdout=log, stderr=subprocess.STDOUT, check=False
-        )
-    if done.returncode:
-        raise TestbedError(f"ended with {done.returncode}: {path.read_text()[-_LAST_CHARS:]}")
 
 
 class ClusterOfProcesses:
@@ -299,3 +281,46 @@ def _answers(address: str) -> bool:
     host, _, port = address.partition(":")
     with socket.socket() as probe:
         return probe.connect_ex((host, int(port))) == 0
+
+
+def kill_in_phase(tasks: ClusterOfProcesses, label: str, phase: str, output: pathlib.Path) -> None:
+    """Kills a task with SIGKILL when its job is in a given phase.
+
+    Args:
+      tasks: the cluster, whose tasks have been started.
+      label: label of the task to kill, e.g. `worker/0`.
+      phase: START_UP (the task has printed its first line), MID_RUN (a checkpoint has been
+        validated), or SAVING (a checkpoint is half written).
+      output: the job's output folder.
+
+    Raises:
+      TestbedError: the job did not reach the phase in time.
+    """
+    if phase == SAVING:
+        _stop_while_saving(tasks, output)
+    elif phase == START_UP:
+        tasks.wait_for_output(label, "\n")
+    else:
+        validating = "evaluator/0" if "evaluator/0" in tasks.labels else "master/0"
+        tasks.wait_for_output(validating, "validation accuracy")
+    tasks.kill(label)
+    if phase == SAVING and label != "master/0":
+        tasks.kill("master/0", signal.SIGCONT)
+
+
+def _stop_while_saving(tasks: ClusterOfProcesses, output: pathlib.Path) -> None:
+    """Stops the master while it writes a checkpoint other than its first (step 0)."""
+    deadline = time.monotonic() + _SAVING_SECS
+    while time.monotonic() < deadline:
+        if _is_half_written(output):
+            tasks.kill("master/0", signal.SIGSTOP)
+            if _is_half_written(output):
+                return
+            tasks.kill("master/0", signal.SIGCONT)  # It had finished the checkpoint before.
+        time.sleep(0.0005)
+    raise TestbedError(f"no checkpoint within {_SAVING_SECS:g} s\n{tasks.all_output()}")
+
+
+def _is_half_written(output: pathlib.Path) -> bool:
+    """Whether files of a checkpoint after step 0 exist under temporary names."""
+    return any("temp" in path.name for path in output.glob("model.ckpt-[1-9]*"))

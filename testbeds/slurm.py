@@ -86,9 +86,8 @@ class Slurm:
         reason = why_not()
         if reason:
             raise TestbedError(reason)
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="slurm-")
-        )  # short, since the path of a socket is limited
+        # Short, since the path of a socket is limited.
+        self._folder = Path(tempfile.mkdtemp(prefix="slurm-"))
         self.names = [f"m{i + 1}" for i in range(count)]
         self.env = {"SLURM_CONF": str(self._folder / "slurm.conf"), "PATH": _path()}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -168,9 +167,8 @@ class Slurm:
         daemon.wait()
 
     def _is_idle(self) -> bool:
-        return self.run("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D") == str(
-            len(self.names)
-        )
+        idle = self.run("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D")
+        return idle == str(len(self.names))
 
     def _start(self, name: str, *command: str, **environment: str) -> None:
         with (self._folder / f"{name}.out").open("wb") as output:

@@ -70,7 +70,7 @@ def test_the_wheel_holds_every_file_of_the_packages(root: Path, wheel: Path) -> 
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
     assert sorted(names) == sorted(tracked.splitlines())
-    assert {"cifar10/ops/kernels/ops.cc", "cifar10/output/report/report.css"} <= set(names)
+    assert {"cifar10/ops/kernels/conv_op.cc", "cifar10/output/report/report.css"} <= set(names)
 
 
 def test_the_wheel_names_its_version_and_the_requirements(root: Path, wheel: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_kernels_are_found_by_an_installed_program(installed: Path, tmp_path
     code = "from cifar10.ops.kernels import library; print(library.path().parent.parent)"
     place = Path(_run(f"python -c '{code}'", installed, tmp_path).stdout.strip())
     assert place.is_relative_to(installed.parent)
-    assert (place / "ops.cc").exists()
+    assert (place / "conv_op.cc").exists()
 
 
 def test_an_installed_launcher_checks_the_installed_package(installed: Path, folder: Path) -> None:

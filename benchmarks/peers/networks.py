@@ -7,7 +7,8 @@ import argparse
 import json
 import statistics
 import time
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
 
 
 class Network(NamedTuple):
@@ -54,11 +55,15 @@ LOGIT_FACTOR = 1 / 9  # scale of fastnet's logits
 PRECISIONS = ("fp32", "bf16")
 
 
-def peer_run(description: str) -> tuple[Network, str]:
+def peer_run(description: str, ways: Sequence[str] = ()) -> tuple[Network, argparse.Namespace]:
     """Parses the command line that all peers share.
 
+    Args:
+      description: for --help.
+      ways: the values of --way, if there are several.
+
     Returns:
-      The network, with the requested batch size and number of steps; and the precision.
+      The network, with the requested batch size and number of steps; and the other arguments.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -67,15 +72,17 @@ def peer_run(description: str) -> tuple[Network, str]:
     parser.add_argument("--batch-size", type=int, help="default: the network's own")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--steps", type=int, help="timed (default: the network's own)")
+    if ways:
+        parser.add_argument("--way", choices=ways, required=True)
     arguments = parser.parse_args()
     network = NETWORKS[arguments.network]
-    return (
-        network._replace(
-            batch_size=arguments.batch_size or network.batch_size,
-            steps=arguments.steps or network.steps,
-        ),
-        arguments.precision,
-    )
+    return sized(network, arguments.batch_size, arguments.steps), arguments
+
+
+def sized(network: Network, batch_size: Optional[int], steps: Optional[int]) -> Network:
+    """Returns a network with a batch size and number of steps, its own ones where None is given."""
+    steps = steps or network.steps
+    return network._replace(batch_size=batch_size or network.batch_size, steps=steps)
 
 
 class StepTimes:

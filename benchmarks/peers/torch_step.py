@@ -13,19 +13,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.peers.networks import (
-    GROUP_FILTERS,
-    LOGIT_FACTOR,
-    STAGE_FILTERS,
-    WHITENING_FILTERS,
-    StepTimes,
-    peer_run,
-)
+from benchmarks.peers import networks
+from benchmarks.peers.networks import StepTimes, peer_run
 
 
 def main() -> None:
     """Trains for the warm-up and the timed steps, and prints images/s as a JSON line."""
-    network, precision = peer_run(__doc__)
+    network, arguments = peer_run(__doc__)
     times = StepTimes(network)
     model = resnet(network.depth) if network.depth else _Fastnet()
     model = model.to(memory_format=torch.channels_last)
@@ -35,7 +29,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(trained, 0.1, network.momentum, nesterov=not network.depth)
     smoothing = network.label_smoothing
     for _ in range(times.total_steps):
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
             loss = functional.cross_entropy(model(images), labels, label_smoothing=smoothing)
         optimizer.zero_grad()
         loss.backward()
@@ -69,9 +63,9 @@ class _Block(nn.Module):
 
 def resnet(depth: int) -> Any:
     """Returns a ResNet v1 for images of CIFAR-10, with PyTorch's own initialisation."""
-    width = STAGE_FILTERS[0]
+    width = networks.STAGE_FILTERS[0]
     parts: list[Any] = [_conv(3, width), nn.BatchNorm2d(width), nn.ReLU()]
-    for filters in STAGE_FILTERS:
+    for filters in networks.STAGE_FILTERS:
         for _ in range(depth // 6):
             parts.append(_Block(width, filters))
             width = filters
@@ -81,9 +75,9 @@ def resnet(depth: int) -> Any:
 class _Fastnet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        width = WHITENING_FILTERS
+        width = networks.WHITENING_FILTERS
         parts: list[Any] = [nn.Conv2d(3, width, 2).requires_grad_(False), nn.GELU()]
-        for filters in GROUP_FILTERS:
+        for filters in networks.GROUP_FILTERS:
             parts += [_conv(width, filters), nn.MaxPool2d(2), _offset_norm(filters), nn.GELU()]
             parts += [_conv(filters, filters), _offset_norm(filters), nn.GELU()]
             width = filters
@@ -91,7 +85,7 @@ class _Fastnet(nn.Module):
         self.layers = nn.Sequential(*parts)
 
     def forward(self, x: Any) -> Any:
-        return LOGIT_FACTOR * self.layers(x)
+        return networks.LOGIT_FACTOR * self.layers(x)
 
 
 def _offset_norm(filters: int) -> Any:

@@ -8,8 +8,14 @@ import time
 import pytest
 
 from cifar10.output import checkpoints
-from testbeds.kills import MID_RUN, SAVING, START_UP, kill_in_phase
-from testbeds.processes import ClusterOfProcesses, cluster
+from testbeds.processes import (
+    MID_RUN,
+    SAVING,
+    START_UP,
+    ClusterOfProcesses,
+    cluster,
+    kill_in_phase,
+)
 from tests.system import small
 
 pytestmark = pytest.mark.system

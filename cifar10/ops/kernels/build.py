@@ -32,9 +32,9 @@ from cifar10.tf_internals import native_log
 _PART = "part-"  # The names of folders begin so in which libraries are made.
 _KEPT_SECS = 24 * 3600.0
 _COMPILERS = ("c++", "g++", "clang++")
-_OPS = ("ops.cc", "activation_ops.cc", "normalisation_ops.cc")
-# Compiled once per architecture.
-_FUNCTIONS = ("winograd.cc", "small_images.cc", "activations.cc", "normalisation.cc")
+_OPS = ("conv_op.cc", "gelu_op.cc", "norm_op.cc")
+# Compiled once per architecture, with the macro INSTRUCTIONS.
+_FUNCTIONS = ("winograd.cc", "small_images.cc", "gelu_op.cc", "norm_op.cc")
 # Values of the macro INSTRUCTIONS, and the compilers' names of these architectures. The one with
 # the fewest instructions comes first, since the linker keeps the first copy of each function of
 # the standard library that several object files contain.

@@ -6,9 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "epilogue.h"
-#include "lanes.h"
-#include "matrices.h"
+#include "amx.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {
@@ -95,7 +93,7 @@ INLINE void StoreOutputs(const Direct& sizes, int64_t position, int64_t rows, co
         const Lanes out = Load(sums + row * kColumns * kSide + index * kSide);
         const int64_t at = index * kSide;
         const Lanes done = Finish(epilogue, filter + at, place + at, out);
-        // One instruction, where `Store` of lanes.h has five.
+        // One instruction, where `Store` of simd.h has five.
         const auto halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(done));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(outputs + place + at),
                             reinterpret_cast<__m256i>(halves));

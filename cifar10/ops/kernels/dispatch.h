@@ -1,4 +1,5 @@
-// What TensorFlow's ops share: elements' bits, and the instruction set that their functions use.
+// What TensorFlow's ops share: elements' bits, the instruction set that their functions use, what
+// they report when memory has run out, and the numbers that normalise channels.
 
 #ifndef CIFAR10_KERNELS_DISPATCH_H_
 #define CIFAR10_KERNELS_DISPATCH_H_
@@ -8,11 +9,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <new>
 #include <string>
+#include <vector>
 
-#include "tensorflow/core/framework/tensor.h"
+#include "norm.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/threadpool.h"
 
 namespace cifar10 {
 
@@ -91,6 +100,64 @@ template <typename T>
 typename BitsOf<T>::Type* Write(tensorflow::Tensor* tensor) {
   return reinterpret_cast<typename BitsOf<T>::Type*>(tensor->flat<T>().data());
 }
+
+// TensorFlow catches nothing, so that std::bad_alloc would abort the process.
+//
+// All memory is allocated before work is shared out among threads: what calls ParallelFor is
+// `noexcept`, since threads would go on with what an exception had destroyed. The few bytes for
+// which ParallelFor itself asks are what still aborts the process.
+class Op : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(tensorflow::OpKernelContext* context) final {
+    try {
+      Run(context);
+    } catch (const std::bad_alloc&) {
+      context->CtxFailure(__FILE__, __LINE__,
+                          tensorflow::errors::ResourceExhausted("OOM when allocating what ",
+                                                                type_string(), " works with"));
+    }
+  }
+
+ protected:
+  // Computes the outputs; it may throw std::bad_alloc.
+  virtual void Run(tensorflow::OpKernelContext* context) = 0;
+};
+
+// The numbers of all channels that normalise them.
+class Normaliser {
+ public:
+  // Throws std::bad_alloc.
+  Normaliser(const float* mean, const float* variance, const float* gamma, const float* beta,
+             float epsilon, int64_t channels)
+      : deviations_(channels),
+        means_(channels),
+        factors_(channels),
+        offsets_(channels),
+        line_{means_.data(), factors_.data(), offsets_.data()} {
+    for (int64_t at = 0; at < channels; ++at) {
+      deviations_[at] = Stored(std::sqrt(static_cast<double>(variance[at]) + epsilon));
+      means_[at] = Stored(mean[at]);
+      factors_[at] = Stored(gamma[at] / deviations_[at]);
+      offsets_[at] = Stored(beta[at]);
+    }
+  }
+
+  const Line& line() const { return line_; }
+  double deviation(int64_t channel) const { return deviations_[channel]; }
+
+ private:
+  // The number, or for any NaN the one that `Store` in simd.h rounds to a NaN.
+  template <typename Number>
+  static Number Stored(Number number) {
+    return std::isnan(number) ? std::numeric_limits<Number>::quiet_NaN() : number;
+  }
+
+  std::vector<double> deviations_;
+  std::vector<float> means_, factors_, offsets_;
+  Line line_;
+};
 
 }  // namespace cifar10
 

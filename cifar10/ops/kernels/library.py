@@ -15,7 +15,7 @@ from typing import Any, Optional
 from cifar10.errors import ConfigError
 
 SOURCE_DIR = pathlib.Path(__file__).parent
-# The values of normalisation.h and winograd.h: the number of channels must be a multiple of
+# The values of norm.h and winograd.h: the number of channels must be a multiple of
 # CHANNELS; an image's may be one of INPUTS unless the image is a single tile.
 CHANNELS, INPUTS = 16, 8
 BUILD_COMMAND = "python -m cifar10.ops.kernels.build"

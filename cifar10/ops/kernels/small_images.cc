@@ -2,10 +2,7 @@
 
 #include "small_images.h"
 
-#include "epilogue.h"
-#include "lanes.h"
-#include "odd_tiles.h"
-#include "products.h"
+#include "tiles.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {
@@ -105,22 +102,15 @@ void EvaluateFilters(const SmallImages& sizes, int64_t begin, int64_t end, const
     const Element* const from = transposed ? transposed : weights + first * filters;
     const int64_t step = (transposed ? kChannels : inputs) * filters;
     for (int64_t at = 0; at < kChannels * filters; at += kLanes) {
-      Lanes lines[kPoints][3];
-      for (int column = 0; column < 3; ++column) {
-        Lanes in[3], out[kPoints];
-        for (int row = 0; row < 3; ++row) in[row] = Load(from + (row * 3 + column) * step + at);
-        Odd<side>::OfFilter(in, out);
-        for (int point = 0; point < kPoints; ++point) lines[point][column] = out[point];
-      }
       float* const to = panels + InPanels(inputs, first + at / filters, at % filters, filters);
-      for (int point = 0; point < kPoints; ++point) {
-        Lanes out[kPoints];
-        Odd<side>::OfFilter(lines[point], out);
-        for (int index = 0; index < kPoints; ++index) {
-          Store(to + (point * kPoints + index) * sizes.FilterPlane(), out[index]);
-          __builtin_prefetch(to + (point * kPoints + index) * sizes.FilterPlane() + kPanel, 1);
-        }
-      }
+      TransformBoth<3, kPoints, Odd<side>::OfFilter>(
+          [&](int row, int column)
+              INLINE_LAMBDA { return Load(from + (row * 3 + column) * step + at); },
+          [&](int row, int column, Lanes out) INLINE_LAMBDA {
+            float* const place = to + (row * kPoints + column) * sizes.FilterPlane();
+            Store(place, out);
+            __builtin_prefetch(place + kPanel, 1);
+          });
     }
   }
 }
@@ -131,7 +121,7 @@ INLINE void Prefetch(const float* from, int64_t floats) {
   for (int64_t at = 0; at < floats; at += 16) __builtin_prefetch(from + at, kWrites);
 }
 
-// Multiplies kRows rows and a panel; see products.h. The error of a sum grows with the number of
+// Multiplies kRows rows and a panel; see `Multiply`. The error of a sum grows with the number of
 // its terms, so that sums of some of them are added.
 template <int columns, bool adds>
 INLINE void MultiplyInParts(int64_t depth, const float* left, int64_t row_step, int64_t step,
@@ -145,7 +135,7 @@ INLINE void MultiplyInParts(int64_t depth, const float* left, int64_t row_step, 
   }
 }
 
-// Multiplies two matrices, [rows, depth] and panels of [depth, columns]; see products.h. If `rows`
+// Multiplies two matrices, [rows, depth] and panels of [depth, columns]; see `Multiply`. If `rows`
 // is not a multiple of kRows, some more of them are multiplied.
 template <bool adds>
 void MultiplyPanels(int64_t rows, int64_t depth, int64_t columns, const float* left,
@@ -206,24 +196,18 @@ void Interpolate(const SmallImages& sizes, int64_t begin, int64_t end, const flo
     for (int64_t channel = 0; channel < channels; channel += kLanes) {
       const float* const from = products + image * sizes.Step(channels) + channel;
       Element* const to = outputs + image * shape.height * shape.width * channels + channel;
-      Lanes lines[side][kPoints];
-      for (int point = 0; point < kPoints; ++point) {
-        Lanes in[kPoints], out[side];
-        for (int index = 0; index < kPoints; ++index) {
-          in[index] = Load(from + (index * kPoints + point) * sizes.OutputPlane());
-          __builtin_prefetch(from + (index * kPoints + point) * sizes.OutputPlane() + kLanes);
-        }
-        Odd<side>::ToOutputs(in, out);
-        for (int row = 0; row < side; ++row) lines[row][point] = out[row];
-      }
-      for (int row = 0; row < side && row < shape.height; ++row) {
-        Lanes out[side];
-        Odd<side>::ToOutputs(lines[row], out);
-        for (int column = 0; column < side && column < shape.width; ++column) {
-          Element* const at = to + (row * shape.width + column) * channels;
-          Store(at, Finish(epilogue, channel, at - outputs, out[column]));
-        }
-      }
+      TransformBoth<kPoints, side, Odd<side>::ToOutputs>(
+          [&](int row, int column) INLINE_LAMBDA {
+            const float* const at = from + (row * kPoints + column) * sizes.OutputPlane();
+            __builtin_prefetch(at + kLanes);
+            return Load(at);
+          },
+          [&](int row, int column, Lanes out) INLINE_LAMBDA {
+            if (column >= shape.width) return;
+            Element* const at = to + (row * shape.width + column) * channels;
+            Store(at, Finish(epilogue, channel, at - outputs, out));
+          },
+          shape.height);
     }
   }
 }
@@ -234,24 +218,14 @@ void InterpolateFilters(const SmallImages& sizes, int64_t begin, int64_t end, co
   constexpr int kPoints = Odd<side>::kPoints;
   const int64_t filters = sizes.shape.filters, size = sizes.shape.inputs * filters;
   for (int64_t at = begin * kChannels * filters; at < end * kChannels * filters; at += kLanes) {
-    Lanes lines[3][kPoints];
-    for (int point = 0; point < kPoints; ++point) {
-      Lanes in[kPoints], out[3];
-      for (int index = 0; index < kPoints; ++index) {
-        const float* const from = sums + (index * kPoints + point) * sizes.FilterPlane() + at;
-        in[index] = Load(from);
-        __builtin_prefetch(from + kLanes);
-      }
-      Odd<side>::ToFilter(in, out);
-      for (int row = 0; row < 3; ++row) lines[row][point] = out[row];
-    }
-    for (int row = 0; row < 3; ++row) {
-      Lanes out[3];
-      Odd<side>::ToFilter(lines[row], out);
-      for (int column = 0; column < 3; ++column) {
-        Store(gradient + (row * 3 + column) * size + at, out[column]);
-      }
-    }
+    TransformBoth<kPoints, 3, Odd<side>::ToFilter>(
+        [&](int row, int column) INLINE_LAMBDA {
+          const float* const from = sums + (row * kPoints + column) * sizes.FilterPlane() + at;
+          __builtin_prefetch(from + kLanes);
+          return Load(from);
+        },
+        [&](int row, int column, Lanes out)
+            INLINE_LAMBDA { Store(gradient + (row * 3 + column) * size + at, out); });
   }
 }
 

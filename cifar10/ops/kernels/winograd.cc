@@ -4,10 +4,7 @@
 
 #include <algorithm>
 
-#include "epilogue.h"
-#include "lanes.h"
-#include "points.h"
-#include "products.h"
+#include "tiles.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {
@@ -128,39 +125,43 @@ struct Tiles {
     }
   }
 
-  // Evaluates the inputs of `rows` rows of tiles from `begin` on.
-  template <Neighbours neighbours, typename Element>
-  static INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows,
-                                    const Element* images, const Scratch& scratch) {
-    const int64_t channels = shape.inputs, line = shape.width * channels;
+  // Evaluates `rows` rows of tiles from `begin` on, of images with so many channels, by
+  // `transform`: inputs, of which a tile sees one line more than it has outputs on each side, or
+  // the gradients of outputs.
+  template <int kIn, void (*transform)(const Lanes*, Lanes*), Neighbours neighbours,
+            typename Element>
+  static INLINE void EvaluateTiles(const Shape& shape, int64_t channels, int64_t begin,
+                                   int64_t rows, const Element* images, const Scratch& scratch,
+                                   Operand* evaluated) {
+    constexpr int64_t kBorder = (kIn - kTile) / 2;
+    const int64_t line = shape.width * channels, border = kBorder * channels;
     const int64_t across = shape.Across(), down = shape.Down();
-    const int64_t padded = (across * kTile + 2) * channels;
+    const int64_t padded = across * kTile * channels + 2 * border;
     for (int point = 0; point < kPoints; ++point) {
       float* const to = scratch.lines + point * padded;
-      std::fill_n(to, channels, 0.0f);
-      std::fill(to + channels + line, to + padded, 0.0f);
+      std::fill_n(to, border, 0.0f);
+      std::fill(to + border + line, to + padded, 0.0f);
     }
     for (int64_t row = 0; row < rows; ++row) {
       const Element* const image = images + (begin + row) / down * shape.height * line;
       const int64_t top = (begin + row) % down * kTile;
-      // A tile sees one line more than it has outputs on each side.
-      const Element* from[kPoints];
-      FindLines<kPoints>(shape, channels, image, top - 1, scratch, from);
+      const Element* from[kIn];
+      FindLines<kIn>(shape, channels, image, top - kBorder, scratch, from);
       for (int64_t next = 0; next < line; next += kLanes) {
         const int64_t at = Whole(next, line);
-        Lanes in[kPoints], out[kPoints];
-        for (int index = 0; index < kPoints; ++index) in[index] = Load(from[index] + at);
-        Tile<kTile>::OfInputs(in, out);
+        Lanes in[kIn], out[kPoints];
+        for (int index = 0; index < kIn; ++index) in[index] = Load(from[index] + at);
+        transform(in, out);
         for (int point = 0; point < kPoints; ++point) {
-          Store(scratch.lines + point * padded + channels + at, out[point]);
+          Store(scratch.lines + point * padded + border + at, out[point]);
         }
       }
       for (int point = 0; point < kPoints; ++point) {
         for (int64_t tile = 0; tile < across; ++tile) {
           const float* const from = scratch.lines + point * padded + tile * kTile * channels;
           const Place<Operand, neighbours> place(
-              scratch.inputs, point * kPoints * scratch.tiles + row * across + tile, channels);
-          Transform<kPoints, kPoints, Tile<kTile>::OfInputs>(
+              evaluated, point * kPoints * scratch.tiles + row * across + tile, channels);
+          Transform<kIn, kPoints, transform>(
               channels, from, channels, [&](int index, int64_t channel, Lanes out) INLINE_LAMBDA {
                 place.Put(index * scratch.tiles, channel, out);
               });
@@ -169,42 +170,11 @@ struct Tiles {
     }
   }
 
-  // Evaluates the gradients of outputs, likewise.
-  template <typename Element>
-  static INLINE void EvaluateUpstream(const Shape& shape, int64_t begin, int64_t rows,
-                                      const Element* upstream, const Scratch& scratch) {
-    const int64_t channels = shape.filters, line = shape.width * channels;
-    const int64_t across = shape.Across(), down = shape.Down();
-    const int64_t padded = across * kTile * channels;
-    for (int point = 0; point < kPoints; ++point) {
-      float* const to = scratch.lines + point * padded;
-      std::fill(to + line, to + padded, 0.0f);
-    }
-    for (int64_t row = 0; row < rows; ++row) {
-      const Element* const image = upstream + (begin + row) / down * shape.height * line;
-      const int64_t top = (begin + row) % down * kTile;
-      const Element* from[kTile];
-      FindLines<kTile>(shape, channels, image, top, scratch, from);
-      for (int64_t at = 0; at < line; at += kLanes) {
-        Lanes in[kTile], out[kPoints];
-        for (int index = 0; index < kTile; ++index) in[index] = Load(from[index] + at);
-        Tile<kTile>::OfUpstream(in, out);
-        for (int point = 0; point < kPoints; ++point) {
-          Store(scratch.lines + point * padded + at, out[point]);
-        }
-      }
-      for (int point = 0; point < kPoints; ++point) {
-        for (int64_t tile = 0; tile < across; ++tile) {
-          const float* const from = scratch.lines + point * padded + tile * kTile * channels;
-          const Place<Operand, Neighbours::kRows> place(
-              scratch.upstream, point * kPoints * scratch.tiles + row * across + tile, channels);
-          Transform<kTile, kPoints, Tile<kTile>::OfUpstream>(
-              channels, from, channels, [&](int index, int64_t channel, Lanes out) INLINE_LAMBDA {
-                place.Put(index * scratch.tiles, channel, out);
-              });
-        }
-      }
-    }
+  template <Neighbours neighbours, typename Element>
+  static INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows,
+                                    const Element* images, const Scratch& scratch) {
+    EvaluateTiles<kPoints, Tile<kTile>::OfInputs, neighbours>(shape, shape.inputs, begin, rows,
+                                                              images, scratch, scratch.inputs);
   }
 
   // Interpolates the outputs of `rows` rows of tiles from `begin` on.
@@ -245,7 +215,7 @@ struct Tiles {
     }
   }
 
-  // Multiplies kRows rows and all columns, `width` of them; see products.h.
+  // Multiplies kRows rows and all columns, `width` of them; see `Multiply`.
   template <bool adds>
   static INLINE void MultiplyRows(int64_t depth, const Operand* left, int64_t row_step,
                                   int64_t step, const Operand* right, int64_t width, float* to) {
@@ -305,7 +275,8 @@ struct Tiles {
       const int64_t depth = (tiles + Numbers<Operand>::kCount - 1) / Numbers<Operand>::kCount;
       const int64_t next = row + rows, after = std::min(next + together, end);
       EvaluateInputs<Neighbours::kRows>(shape, row, rows, images, scratch);
-      EvaluateUpstream(shape, row, rows, upstream, scratch);
+      EvaluateTiles<kTile, Tile<kTile>::OfUpstream, Neighbours::kRows>(
+          shape, filters, row, rows, upstream, scratch, scratch.upstream);
       Ahead of_images(LinesOf(shape, images, inputs, next), LinesOf(shape, images, inputs, after),
                       kPlanes - first_ahead);
       Ahead of_upstream(LinesOf(shape, upstream, filters, next),
@@ -328,21 +299,6 @@ struct Tiles {
     }
   }
 
-  // Evaluates a vector of filters at all points. Those of the 3x3 weights lie `size` apart.
-  template <typename Element>
-  static INLINE void EvaluateVector(const Element* weights, int64_t size, Lanes out[kPlanes]) {
-    Lanes columns[kPoints][3];
-    for (int column = 0; column < 3; ++column) {
-      Lanes in[3], points[kPoints];
-      for (int row = 0; row < 3; ++row) in[row] = Load(weights + (row * 3 + column) * size);
-      Tile<kTile>::OfFilter(in, points);
-      for (int point = 0; point < kPoints; ++point) columns[point][column] = points[point];
-    }
-    for (int point = 0; point < kPoints; ++point) {
-      Tile<kTile>::OfFilter(columns[point], out + point * kPoints);
-    }
-  }
-
   template <typename Element>
   static void Evaluate(const Shape& shape, int64_t begin, int64_t end, const Element* weights,
                        float* evaluated) {
@@ -353,7 +309,12 @@ struct Tiles {
       for (int64_t filter = 0; filter < filters; filter += kLanes) {
         Lanes out[kTogether][kPlanes];
         for (int index = 0; index < kTogether; ++index) {
-          EvaluateVector(weights + (input + index) * filters + filter, size, out[index]);
+          const Element* const from = weights + (input + index) * filters + filter;
+          TransformBoth<3, kPoints, Tile<kTile>::OfFilter>(
+              [&](int row, int column)
+                  INLINE_LAMBDA { return Load(from + (row * 3 + column) * size); },
+              [&](int row, int column, Lanes point)
+                  INLINE_LAMBDA { out[index][row * kPoints + column] = point; });
         }
         Operand* const to = operands + input / kTogether * filters + filter;
         for (int plane = 0; plane < kPlanes; ++plane) {
@@ -370,22 +331,11 @@ struct Tiles {
                           Element* gradient) {
     const int64_t size = shape.inputs * shape.filters, each = kInputs * shape.filters;
     for (int64_t at = begin * each; at < end * each; at += kLanes) {
-      Lanes rows[3][kPoints];
-      for (int index = 0; index < kPoints; ++index) {
-        Lanes in[kPoints], out[3];
-        for (int point = 0; point < kPoints; ++point) {
-          in[point] = Load(sums + (point * kPoints + index) * size + at);
-        }
-        Tile<kTile>::ToFilter(in, out);
-        for (int row = 0; row < 3; ++row) rows[row][index] = out[row];
-      }
-      for (int row = 0; row < 3; ++row) {
-        Lanes out[3];
-        Tile<kTile>::ToFilter(rows[row], out);
-        for (int column = 0; column < 3; ++column) {
-          Store(gradient + (row * 3 + column) * size + at, out[column]);
-        }
-      }
+      TransformBoth<kPoints, 3, Tile<kTile>::ToFilter>(
+          [&](int row, int column)
+              INLINE_LAMBDA { return Load(sums + (row * kPoints + column) * size + at); },
+          [&](int row, int column, Lanes out)
+              INLINE_LAMBDA { Store(gradient + (row * 3 + column) * size + at, out); });
     }
   }
 };

@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "normalisation.h"
+#include "norm.h"
 
 namespace cifar10 {
 

@@ -841,7 +841,7 @@ def test_other_sources_make_another_library(tmp_path, monkeypatch):
     before = library.path().name
     monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
     assert library.path() == tmp_path / "built" / before
-    (tmp_path / "ops.cc").write_text("// changed")
+    (tmp_path / "conv_op.cc").write_text("// changed")
     assert library.path().name != before
 
 
@@ -891,12 +891,12 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     elsewhere, tmp_path, monkeypatch, capsys
 ):
     compiler = tmp_path / "broken"
-    compiler.write_text("#!/bin/sh\necho 'ops.cc:1: error: of course' >&2\nexit 1\n")
+    compiler.write_text("#!/bin/sh\necho 'conv_op.cc:1: error: of course' >&2\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     assert build.main([]) == 1
     errors = capsys.readouterr().err
-    assert "ops.cc:1: error: of course" in errors
+    assert "conv_op.cc:1: error: of course" in errors
     assert "Training does without them" in errors
     assert list(elsewhere.parent.iterdir()) == []
 

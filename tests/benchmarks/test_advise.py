@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from benchmarks.advise import Way, _outputs, best_of, table_of, ways_on_hosts
+from launch.backends.registry import KINDS
+from launch.cluster.cluster_file import read_cluster
+
+ALONE = Way("alone", 1, 0)
+TWO, TWO_SYNC, FOUR = Way("two", 2, 1), Way("two", 2, 1, sync=True), Way("four", 4, 1)
+HOSTS = {"hosts": [{"name": "a"}, {"name": "b", "user": "alice"}], "workdir": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("rates", "best"),
+    [
+        ({ALONE: 100.0, FOUR: 200.0, TWO_SYNC: 180.0}, FOUR),
+        ({TWO: 100.0, TWO_SYNC: 96.0}, TWO_SYNC),  # as fast, and fresher
+        ({TWO_SYNC: 100.0, ALONE: 97.0}, ALONE),  # as fresh, with smaller updates
+    ],
+)
+def test_of_ways_as_fast_the_freshest_and_simplest_is_the_best(
+    rates: dict[Way, float], best: Way
+) -> None:
+    assert best_of({way: [rate] for way, rate in rates.items()}, 128) == best
+
+
+def test_two_hosts_are_tried_in_every_way() -> None:
+    ways = ways_on_hosts(HOSTS)
+    assert [way.label for way in ways] == [
+        "one process on a, by itself",
+        "2 trainers and 1 ps on a, asynchronous",
+        "2 trainers and 1 ps on a, synchronous",
+        "2 trainers on 2 hosts, 1 ps beside them, asynchronous",
+        "2 trainers on 2 hosts, 1 ps beside them, synchronous",
+        "2 trainers on 2 hosts, 2 ps beside them, asynchronous",
+        "2 trainers on 2 hosts, 2 ps beside them, synchronous",
+        "ps on a, 1 trainer on the other hosts, by itself",
+    ]
+
+
+def test_the_winners_command_can_be_run_as_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "advised.yaml"
+    assert ALONE.command(["--num-layers=8"], file) == ["cifar10_main.py", "--num-layers=8"]
+    words = ["-m", "launch", "up", "--on", "local", "--workers", "1", "--ps", "1", "--"]
+    assert TWO_SYNC.command([], file) == words
+    assert TWO.command([], file) == [*words, "--sync=false"]
+    assert not file.exists()
+    for way in ways_on_hosts(HOSTS):
+        assert way.command([], file)[:5] == ["-m", "launch", "up", "--cluster", str(file)]
+        cluster = read_cluster(str(file), KINDS)
+        assert cluster.count("master", "worker") == way.trainers
+        assert cluster.count("ps") == way.ps
+        assert {host.workdir for host in cluster.hosts} == {"/data"}
+    assert [(host.name, host.user) for host in cluster.hosts] == [("a", None), ("b", "alice")]
+
+
+def test_the_lines_of_each_trainer_are_told_apart(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("starts\n[worker/0 b] x\n[ps/0 a] y\n[master/0 a] z\n[worker/0 b] w\n")
+    assert _outputs(log, 2) == ["z", "x\nw"]
+    log.write_text("starts\n[master/0 a] z\n")
+    assert _outputs(log, 2) == ["z", ""]
+    log.write_text("step 1\n")
+    assert _outputs(log, 1) == ["step 1\n"]
+
+
+def test_the_fastest_way_is_first_in_the_table() -> None:
+    first, *_ = table_of({ALONE: [100.0, 90.0, 110.0], TWO: [200.0]}, 128).splitlines()[2:]
+    assert first == "| two | asynchronous | 200 | 200, 200 | 1 | 128 |"
