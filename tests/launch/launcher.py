@@ -18,6 +18,7 @@ from testbeds.process_list import all_commands, environment_of
 ROOT = Path(__file__).resolve().parent.parent.parent
 STAND_IN = Path(__file__).with_name("stand_in.py")
 LOCAL = ("--on", "local")
+TWO = (*LOCAL, "--workers", "1")  # and a ps
 
 
 def make_workdir(folder: Path) -> Path:
@@ -201,6 +202,12 @@ def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:
         time.sleep(0.05)
     left = processes_of(run_id)
     assert left == {}, left
+
+
+def read_until(process: "subprocess.Popen[str]", words: str) -> None:
+    """Reads a launcher's output up to the first line that contains `words`."""
+    assert process.stdout is not None
+    assert any(words in line for line in process.stdout), f"it ended without {words!r}"
 
 
 def interrupt(process: "subprocess.Popen[str]", signum: int = signal.SIGINT) -> str:

@@ -1,28 +1,26 @@
-"""What an agent tells of its tasks, and what it does while their container engine hangs.
+"""What an agent tells of its tasks, and what it does while their container engine or disk hangs.
 
 The engine is a script: what real ones do, tests/system/test_launch_docker.py sees.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from launch.agent import tasks
-from launch.agent.aside import Asides
-from launch.agent.containers import Containers
 from launch.agent.machine import Machine
 from launch.agent.protocol import Outgoing
 from launch.agent.tasks import Tasks
 from testbeds.ports import free_ports
-from tests.launch.agent.pipes import lines_of
-from tests.launch.agent.scene import Scene
-from tests.launch.launcher import wait_for
+from testbeds.process_list import stop_process
+from tests.launch.agent.scene import Scene, lines_of
+from tests.launch.launcher import agent_pids, has_ended, wait_for
 
 # `run` writes a line and waits for ever; `ps` waits until it is let go, and finds no container.
 _HANGING = """\
@@ -127,32 +125,6 @@ def test_a_container_that_outlives_its_client_is_removed_and_its_port_not_anothe
     )
 
 
-def test_a_silent_container_is_told_of_if_its_engine_does_not_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "_SILENT_SECS", 0)
-    engine = _script(tmp_path, "#!/bin/sh\necho 'is the daemon running?' >&2\nexit 1\n")
-    said: list[Any] = []
-    machine = Machine()
-    none: Any = None  # no task writes a line
-    made = Tasks("silent", machine, none, lambda event, **fields: said.append(fields))
-    silent: Any = SimpleNamespace(name="worker/0", pid=1, is_silent=lambda secs: True)
-    made._running["worker/0"] = silent
-    for _ in range(2):  # it is asked for once
-        made._look_for_silence(Containers(str(engine)))
-    asides: Asides = made._asides
-    (child,) = asides._running.values()
-    while not said:
-        machine.wait(60)
-    os.waitpid(child.pid, 0)
-    assert said == [
-        {
-            "text": "worker/0 has not written a line for 0 s: "
-            f"{engine} does not work: is the daemon running?"
-        }
-    ]
-
-
 class Log:
     """A log whose disk is as slow as a test wants."""
 
@@ -207,22 +179,6 @@ class Counting(Machine):
             read=lambda: lines,
             finish=lambda code: [],
         )
-
-
-def test_the_output_of_a_task_that_outlived_its_kill_is_not_watched_beside_the_next_one() -> None:
-    reading, writing = os.pipe()
-    machine = Counting()
-    made = Tasks("watched", machine, Outgoing(writing), lambda *_, **__: None)
-    try:
-        for _ in range(2):
-            first = made._running.get("worker/0")
-            made.start({"task": "worker/0", "env": {}, "port": None})
-            assert len(machine.watched) == 1
-        assert first is not None
-        assert cast(Any, first.log).is_closed  # the log of the next one waits for that
-    finally:
-        os.close(reading)
-        os.close(writing)
 
 
 @dataclass
@@ -297,10 +253,43 @@ def test_the_errors_of_a_log_that_is_written_after_the_end_are_told(watched: Wat
     assert not watched.tasks.logs.has_unwritten
 
 
-def test_an_agent_answers_while_the_disk_of_a_log_does_not(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "log")  # opening it waits for a reader
-    with Scene(tmp_path) as scene:
-        for _ in "12":  # the second one writes after the first
-            scene.order(sys.executable, "-c", "print('one')")
-            assert scene.wait("exit")["code"] == 0
-        assert lines_of(tmp_path / "log", 2) == b"one\none\n"
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """An agent of plain processes, which a test may stop to decide what it learns at once."""
+    with Scene(tmp_path_factory.mktemp("scene")) as scene:
+        yield scene
+
+
+WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(300)"
+
+
+def test_the_end_of_a_task_names_the_signals_that_it_got(scene: Scene) -> None:
+    scene.start(WAITS)
+    scene.send("signal", task="worker/0", signal=15)
+    found = scene.wait("exit")
+    assert (found["code"], found["signals"]) == (-15, [15])
+
+
+def test_a_signal_that_comes_after_a_tasks_death_is_not_one_that_it_got(scene: Scene) -> None:
+    task, (agent, *_) = scene.start(WAITS), agent_pids(scene.run_id)
+    stop_process(agent)
+    os.kill(task, signal.SIGKILL)
+    wait_for(lambda: has_ended(str(task)), "death of the task")
+    scene.send("signal", task="worker/0", signal=15)
+    os.kill(agent, signal.SIGCONT)
+    found = scene.wait("exit")
+    assert (found["code"], found["signals"]) == (-9, [])
+
+
+def test_a_task_that_could_not_be_started_got_no_signal(scene: Scene) -> None:
+    scene.order("/nowhere")
+    found = scene.wait("exit")
+    assert (found["code"], found["signals"]) == (None, [])
+
+
+def test_an_agent_answers_while_the_disk_of_a_log_does_not(scene: Scene) -> None:
+    os.mkfifo(scene.folder / "pipe")  # opening it waits for a reader
+    for _ in "12":  # the second one writes after the first
+        scene.order(sys.executable, "-c", "print('one')", log="pipe")
+        assert scene.wait("exit")["code"] == 0
+    assert lines_of(scene.folder / "pipe", 2) == b"one\none\n"
