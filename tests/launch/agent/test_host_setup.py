@@ -13,8 +13,11 @@ from launch.agent import host_setup
 from launch.agent.host_setup import Failed
 
 
-def test_a_host_without_a_python_that_fits_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_a_python_that_fits_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host_setup, "_FITS", "raise SystemExit(1)")
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Failed) as caught:
         host_setup._host_python()
     words = "it has no Python 3.9, 3.10 or 3.11 that can make a venv on PATH (this one is 3."

@@ -61,7 +61,7 @@ def test_an_agent_outlives_its_guard() -> None:
         os.kill(guard, signal.SIGSTOP)
         try:
             with pytest.raises(subprocess.TimeoutExpired):
-                agent.communicate(b"\n", timeout=0.5)
+                agent.communicate(b"\n", timeout=0.2)
         finally:
             os.kill(guard, signal.SIGCONT)
         assert agent.wait(60) == 0
@@ -168,7 +168,10 @@ def test_a_command_that_does_not_end_is_killed() -> None:
         bounded_run.run(["sh", "-c", "exec >&- 2>&-; exec sleep 300"], 0.2)
 
 
-def test_a_process_in_the_background_is_not_waited_for() -> None:
+def test_a_process_in_the_background_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_run, "_DRAIN_SECS", 0.1)
     began = time.monotonic()
     done = bounded_run.run(["sh", "-c", "echo one; sleep 30 & echo $! >&2; exit 3"])
     os.kill(int(done.stderr), signal.SIGKILL)
@@ -176,7 +179,10 @@ def test_a_process_in_the_background_is_not_waited_for() -> None:
     assert time.monotonic() - began < 15  # seconds
 
 
-def test_a_process_in_the_background_that_goes_on_writing_is_not_waited_for() -> None:
+def test_a_process_in_the_background_that_goes_on_writing_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_run, "_DRAIN_SECS", 0.1)
     script = "(while sleep 0.01; do echo x; done) & exit 3"
     began = time.monotonic()
     done = bounded_run.run(["sh", "-c", script], 15)  # It ends at its next line, by SIGPIPE.

@@ -65,35 +65,39 @@ def _script(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[Scene]:
-    with Scene(tmp_path, _script(tmp_path, _HANGING)) as scene:
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """An agent with a container engine that hangs until its folder has a file `go-on`."""
+    folder = tmp_path_factory.mktemp("hanging")
+    with Scene(folder, _script(folder, _HANGING)) as scene:
         yield scene
-        (tmp_path / "go-on").touch()
+        (folder / "go-on").touch()
 
 
-def test_an_agent_answers_while_its_engine_hangs(hanging: Scene, tmp_path: Path) -> None:
-    hanging.order(str(tmp_path / "docker"), "run")
+def test_an_agent_answers_while_its_engine_hangs(hanging: Scene) -> None:
+    folder = hanging.folder
+    hanging.order(str(folder / "docker"), "run")
     hanging.wait("lines")
     hanging.send("signal", task="worker/0", signal=9)
-    wait_for((tmp_path / "asked").exists, "search for the container")
+    wait_for((folder / "asked").exists, "search for the container")
     hanging.send("ports", count=1)
     assert hanging.wait("ports", "exit")["event"] == "ports"
-    (tmp_path / "go-on").touch()
+    (folder / "go-on").touch()
     assert hanging.wait("exit")["code"] == -9
+    for name in ("go-on", "asked"):
+        (folder / name).unlink()
 
 
-def test_a_start_that_waits_for_the_engine_can_be_taken_back(
-    hanging: Scene, tmp_path: Path
-) -> None:
+def test_a_start_that_waits_for_the_engine_can_be_taken_back(hanging: Scene) -> None:
+    folder = hanging.folder
     hanging.connect_again()
-    hanging.order(str(tmp_path / "docker"), "run")
-    wait_for((tmp_path / "asked").exists, "search for the container")
+    hanging.order(str(folder / "docker"), "run")
+    wait_for((folder / "asked").exists, "search for the container")
     hanging.send("signal", task="worker/0", signal=15)
     found = hanging.wait("started", "exit")
     assert (found["event"], found["code"], found["signals"]) == ("exit", -15, [15])
-    (tmp_path / "go-on").touch()
-    hanging.order(str(tmp_path / "docker"), "run")  # this one is started
+    (folder / "go-on").touch()
+    hanging.order(str(folder / "docker"), "run")  # this one is started
     assert [hanging.wait("started", "lines")["event"] for _ in "12"] == ["started", "lines"]
 
 

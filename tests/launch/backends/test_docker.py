@@ -16,7 +16,6 @@ from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
 from launch.errors import LaunchError
 from launch.verbs.facts import Facts, problems
-from tests.launch.launcher import STAND_IN, Launcher, assert_nothing_left
 
 GOOD: dict[str, Any] = {
     "engine_error": None,
@@ -26,15 +25,6 @@ GOOD: dict[str, Any] = {
     "gpus": [],
     "disk_free": 50 << 30,
 }
-
-# Runs what it is told to as a process, without any container.
-_ENGINE = f"""\
-#!/bin/sh
-[ "$1" = run ] || exit 0
-while [ "$1" != stand-in ]; do shift; done
-shift 2
-cd {{workdir}} && exec python3 {STAND_IN} "$@"
-"""
 
 
 def make_cluster(*arguments: str, **settings: Any) -> Job:
@@ -202,27 +192,3 @@ def test_check_tells_what_is_wrong_with_an_engine(second: dict[str, Any], proble
     facts = {"ip0": Facts(found=GOOD), "ip1": Facts(found={**GOOD, "gpus": ["A"], **second})}
     (found,) = problems(job, facts, Docker().containers(job))
     assert found.startswith(problem)
-
-
-def lab(launcher: Launcher, engine: str) -> tuple[str, ...]:
-    """A master, a worker and a ps here, with a script as their engine."""
-    (launcher.workdir / "data").mkdir()
-    script = launcher.workdir / "docker"
-    script.write_text(engine.format(workdir=launcher.workdir))
-    script.chmod(0o755)
-    file = launcher.workdir / "lab.yaml"
-    file.write_text(
-        f"backend: docker\nports: free\nworkdir: {launcher.workdir}\nhosts:\n"
-        "  - name: localhost\n    address: 127.0.0.1\n    roles: {master: 1, worker: 1, ps: 1}\n"
-        f"docker: {{image: stand-in, engine: {script}}}\n"
-    )
-    return ("--cluster", str(file))
-
-
-def test_a_job_runs_to_its_end(launcher: Launcher) -> None:
-    output = launcher.up(lab(launcher, _ENGINE), "--no-check", "--", "steps=5", "print=here")
-    assert output.splitlines()[-1] == "master/0 is done"
-    assert "[worker/0 localhost] here" in output
-    log = launcher.state / launcher.run_id() / "logs" / "ps-0.log"
-    assert log.read_text().startswith("here\n")
-    assert_nothing_left(launcher.run_id())

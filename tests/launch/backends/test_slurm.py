@@ -213,6 +213,7 @@ def put_tool(folder: Path, name: str, script: str) -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
+    monkeypatch.setattr(backend, "_LOOK_SECS", 0.05)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 

@@ -235,7 +235,7 @@ class FakeTransport:
 
 
 def test_agents_hear_from_a_launcher_that_waits_for_its_disk() -> None:
-    cluster = replace(from_hosts("ip0"), limits=Limits(lease_secs=0.6))
+    cluster = replace(from_hosts("ip0"), limits=Limits(lease_secs=0.3))
     events: Inbox[Event] = Inbox(8)
     transport: Any = FakeTransport()
     connections = Connections(cluster, "run", transport, events)
@@ -248,7 +248,7 @@ def test_agents_hear_from_a_launcher_that_waits_for_its_disk() -> None:
     finally:
         connections.close_all()
     link.has_beaten.clear()
-    assert not link.has_beaten.wait(0.5)
+    assert not link.has_beaten.wait(0.3)
 
 
 def test_an_agent_is_late_only_for_a_launcher_that_has_looked_all_the_time() -> None:

@@ -71,7 +71,7 @@ def test_a_pipe_that_does_not_block_gets_every_line() -> None:
         display = Display(stream)
         for line in lines:
             display.note(line)
-        time.sleep(0.5)  # the pipe is full
+        time.sleep(0.1)  # the pipe is full
         reader = threading.Thread(target=read)
         reader.start()
         display.close()

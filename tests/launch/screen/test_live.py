@@ -26,27 +26,14 @@ def has_table(lines: "tuple[str, ...] | list[str]") -> bool:
     return any(line.startswith("task ") for line in lines)
 
 
-def test_lines_of_tasks_stay_and_the_table_goes(launcher: Launcher) -> None:
-    with job(launcher, 100, "steps=30") as terminal:
-        terminal.wait_for_words(" elapsed")
-        assert terminal.finish() == 0
-        lines = terminal.all_lines
-        assert any(has_table(frame) for frame in terminal.frames)
-        assert not has_table(lines)
-        assert not [line for line in lines if "elapsed" in line]
-        for task in ("master/0", "worker/0"):
-            assert f"[{task} localhost] epoch 0.1/1  step 1/30  loss 1.9" in lines
-        assert lines[-1] == "master/0 is done"
-        assert terminal.screen.cursor.x == 0
-
-
-def test_ctrl_c_ends_with_what_is_saved_and_how_to_continue(launcher: Launcher) -> None:
+def test_lines_stay_the_table_goes_and_ctrl_c_ends_with_what_is_saved(launcher: Launcher) -> None:
     columns = 60
     saves = "master/0:saves=output/model.ckpt-7"
     with job(launcher, columns, "steps=1000", saves) as terminal:
         terminal.wait_for(
             lambda: re.search(r"512 images/s +\d+s elapsed", "\n".join(terminal.shown)), "a speed"
         )
+        assert any(has_table(frame) for frame in terminal.frames)
         terminal.type(CTRL_C)
         terminal.wait_for_words("[s]top")
         terminal.type("s\r")
@@ -58,6 +45,9 @@ def test_ctrl_c_ends_with_what_is_saved_and_how_to_continue(launcher: Launcher) 
         assert " -- steps=1000 master/0:saves=output/model.ckpt-7 " in text
         assert terminal.all_lines[-1] == "exit code 130: stopped by SIGINT"
         assert not has_table(terminal.all_lines)
+        assert not [line for line in terminal.all_lines if "elapsed" in line]
+        for task in ("master/0", "worker/0"):
+            assert f"[{task} localhost] epoch 0.1/1  step 1/1,000  loss 1.9" in terminal.all_lines
         assert "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?" in text
         assert "^C" not in text
     assert_nothing_left(launcher.run_id())

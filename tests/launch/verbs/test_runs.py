@@ -54,7 +54,7 @@ def a_run(parent: Path) -> RunFolder:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
     """A job of three tasks that goes on, each of which has started a child."""
     launcher = Launcher(tmp_path_factory.mktemp("running"))
-    launcher.start_up(TWO, "--", "steps=100000", "print=hello", "child")
+    launcher.start_up(TWO, "--", "steps=100000", "child", "deaf")
     launcher.wait_for_log("worker/0", "step 3/")
     folder = RunFolder(launcher.state / launcher.run_id())
 
@@ -108,16 +108,6 @@ def test_status_shows_no_escape_codes(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert not set("\x1b\x07") & set(output)
 
 
-def test_stop_now_does_not_wait(launcher: Launcher) -> None:
-    job = launcher.start_up(TWO, "--", "steps=100000", "deaf")
-    launcher.wait_for_log("worker/0", "step 3/")
-    began = time.monotonic()
-    launcher.verb("stop", "--now")
-    assert time.monotonic() - began < Limits().stop_secs / 2  # The tasks ignore SIGTERM.
-    job.communicate(timeout=60)
-    assert_nothing_left(launcher.run_id())
-
-
 def test_clean_refuses_a_run_that_goes_on(
     running: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,8 +143,28 @@ def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
     assert said(state, capfd, "stop", code=1) == f"error: {words}"
     assert said(state, capfd, "attach", code=1).endswith(f"error: {words}")
     assert len(processes_of(run_id)) > 3
-    assert "localhost: ended" in said(state, capfd, "clean", "--run", run_id)
-    assert_nothing_left(run_id, timeout_secs=20)
+    running.add(launcher=launcher)
+
+
+def test_clean_ends_a_run_of_another_machines_launcher_if_it_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    folder.add(launcher={**folder.record()["launcher"], "machine": "login1"})
+    left = subprocess.Popen(["sleep", "300"], env={**os.environ, "LAUNCH_RUN_ID": folder.run_id})
+    output = said(tmp_path, capfd, "clean", "--run", folder.run_id)
+    assert output == f"run {folder.run_id}: localhost: ended 1 ({left.pid})\n"
+    assert left.wait() == -15
+
+
+def test_stop_now_ends_the_run_without_a_wait(
+    running: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The last test that uses this run; its tasks ignore SIGTERM."""
+    began = time.monotonic()
+    said(running.path.parent, capfd, "stop", "--now")
+    assert time.monotonic() - began < Limits().stop_secs / 2
+    assert_nothing_left(running.run_id)
 
 
 KUBECTL = """#!/bin/sh
