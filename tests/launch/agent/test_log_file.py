@@ -6,12 +6,15 @@ A pipe that nobody reads is a disk that does not answer.
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from launch.agent import log_file, log_writer
 from launch.agent.log_file import LogFile
 from launch.agent.log_writer import LogWriter
+from launch.agent.logs import Logs
 from tests.launch.agent.scene import lines_of
 from tests.launch.launcher import wait_for
 
@@ -126,3 +129,42 @@ def test_a_place_that_cannot_be_written_is_told_without_a_line() -> None:
     assert log.new_errors() == []
     log.close()
     assert log.wait(60)
+
+
+class Told:
+    """The logs of an agent, a task with a log that a test sets, and what the launcher is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.logs = Logs(self.notes.append)
+        log = SimpleNamespace(is_behind=True, wait=lambda secs: False, new_errors=list)
+        self.task: Any = SimpleNamespace(name="worker/0", signals=[], log=log)
+
+
+def test_the_output_of_a_task_is_not_read_while_its_log_is_behind() -> None:
+    told = Told()
+    assert told.logs.hold(told.task)
+    assert told.logs.turn([told.task]) == []
+    told.task.log.is_behind = False
+    assert told.logs.turn([told.task]) == [told.task]
+    assert told.logs.turn([told.task]) == []
+    assert not told.logs.hold(told.task)
+
+
+def test_a_task_that_is_to_end_can_write_although_its_log_is_behind() -> None:
+    told = Told()
+    assert told.logs.hold(told.task)
+    told.task.signals.append(15)
+    assert told.logs.turn([told.task]) == [told.task]
+    assert not told.logs.hold(told.task)
+
+
+def test_the_errors_of_a_log_that_is_written_after_the_end_are_told() -> None:
+    told = Told()
+    told.logs.close(told.task, 0)
+    assert told.logs.has_unwritten
+    told.task.log.new_errors = lambda: ["the disk is full"]  # once it answers
+    told.task.log.wait = lambda secs: True
+    told.logs.turn([])
+    assert told.notes == ["worker/0: the disk is full, but the job goes on"]
+    assert not told.logs.has_unwritten

@@ -7,16 +7,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from launch.agent.machine import Machine
-from launch.agent.protocol import Outgoing
-from launch.agent.tasks import Tasks
 from testbeds.ports import free_ports
 from testbeds.process_list import stop_process
 from tests.launch.agent.scene import Scene, lines_of
@@ -127,134 +121,6 @@ def test_a_container_that_outlives_its_client_is_removed_and_its_port_not_anothe
     assert found["reason"] == (
         f"exit code 1: {engine} ended before its container, which was still running: removed"
     )
-
-
-class Log:
-    """A log whose disk is as slow as a test wants."""
-
-    def __init__(self) -> None:
-        self.is_behind, self.is_written = False, True
-        self.errors: list[str] = []
-        self.is_closed = False
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def wait(self, secs: float) -> bool:
-        return self.is_written
-
-    def new_errors(self) -> list[str]:
-        found, self.errors = self.errors, []
-        return found
-
-
-class Counting(Machine):
-    """A machine that starts nothing and notes what is watched."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.watched: list[int] = []
-        self.ended: list[tuple[int, int]] = []
-
-    def ended_children(self) -> Iterator[tuple[int, int]]:
-        ended, self.ended = self.ended, []
-        return iter(ended)
-
-    def watch(self, fd: int, ready: Any) -> None:
-        self.watched.append(fd)
-
-    def unwatch(self, fd: int) -> None:
-        self.watched.remove(fd)
-
-    def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
-        return []
-
-    def spawn(self, order: Any) -> Any:
-        fd = 100 + len(self.watched)
-        lines: list[str] = ["one"]
-        return SimpleNamespace(
-            name=order["task"],
-            fd=fd,
-            pid=fd,
-            port=None,
-            log=Log(),
-            dropped=0,
-            signals=[],
-            read=lambda: lines,
-            finish=lambda code: [],
-        )
-
-
-@dataclass
-class Watched:
-    """The tasks of an agent, of which one, worker/0, has been started.
-
-    Attributes:
-      tasks: the tasks.
-      machine: their machine.
-      task: worker/0.
-      said: what was said since the start, as (event, its fields).
-    """
-
-    tasks: Tasks
-    machine: Counting
-    task: Any
-    said: list[tuple[str, dict[str, Any]]]
-
-
-@pytest.fixture
-def watched() -> Iterator[Watched]:
-    reading, writing = os.pipe()
-    said: list[tuple[str, dict[str, Any]]] = []
-    machine = Counting()
-
-    def say(event: str, **fields: Any) -> None:
-        said.append((event, fields))
-
-    made = Tasks("watched", machine, Outgoing(writing), say)
-    made.start({"task": "worker/0", "env": {}, "port": None})
-    said.clear()
-    yield Watched(made, machine, made._running["worker/0"], said)
-    os.close(reading)
-    os.close(writing)
-
-
-def test_the_output_of_a_task_is_not_read_while_its_log_is_behind(watched: Watched) -> None:
-    watched.task.read = lambda: pytest.fail("it was read")
-    watched.task.log.is_behind = True
-    watched.tasks._read(watched.task)
-    watched.tasks.turn()
-    assert watched.machine.watched == []
-    watched.task.log.is_behind = False
-    watched.tasks.turn()
-    watched.tasks.turn()
-    assert watched.machine.watched == [watched.task.fd]
-
-
-def test_a_task_that_is_to_end_can_write_although_its_log_is_behind(watched: Watched) -> None:
-    watched.task.log.is_behind = True
-    watched.tasks._read(watched.task)
-    assert watched.machine.watched == []
-    watched.task.signals.append(15)
-    watched.tasks.turn()
-    assert watched.machine.watched == [watched.task.fd]
-    watched.tasks._read(watched.task)
-    assert watched.machine.watched == [watched.task.fd]
-
-
-def test_the_errors_of_a_log_that_is_written_after_the_end_are_told(watched: Watched) -> None:
-    watched.task.log.is_written = False
-    watched.machine.ended = [(watched.task.pid, 3)]
-    watched.tasks.turn()
-    ((event, fields),) = watched.said
-    assert (event, fields["code"]) == ("exit", 3)
-    assert watched.tasks.logs.has_unwritten
-    watched.task.log.errors = ["the disk is full"]  # once it answers
-    watched.task.log.is_written = True
-    watched.tasks.turn()
-    told = {"text": "worker/0: the disk is full, but the job goes on"}
-    assert watched.said[1:] == [("note", told)]
-    assert not watched.tasks.logs.has_unwritten
 
 
 @pytest.fixture(scope="module")

@@ -483,14 +483,6 @@ def test_the_leads_log_is_waited_for_though_the_job_is_shown_as_done_before_its_
         rig.runner.handle(rig.loop.events.get(timeout=30))
 
 
-def test_a_job_that_fails_is_looked_at_and_deleted(rig: Rig) -> None:
-    rig.pod("MODIFIED", "worker", terminated(3))
-    rig.tick()
-    rig.tick(10)
-    assert rig.objects.asked == ["look", "delete"]
-    assert rig.reason == "worker/0 on n1 failed: exit code 3"
-
-
 @pytest.mark.parametrize(("state", "exists"), [(None, True), (DOWN, False)])
 def test_a_job_that_is_gone_by_then_was_deleted_by_someone(
     rig: Rig, state: Any, exists: bool
@@ -507,20 +499,6 @@ def test_a_job_that_is_done_by_then_is_done(rig: Rig) -> None:
     rig.tick()
     assert rig.reason == "master/0 is done"
     assert rig.objects.asked == ["look"]  # the other tasks have time to end
-
-
-def test_a_deletion_that_gets_no_answer_is_tried_again_and_is_nobody_elses(rig: Rig) -> None:
-    rig.objects.state = rig.objects.exists = DOWN
-    rig.pod("MODIFIED", "worker", terminated(3))
-    rig.tick()
-    rig.objects.state, rig.objects.exists = None, False
-    rig.tick(1)
-    assert rig.objects.asked == ["look", "delete"]
-    rig.tick(5)
-    assert rig.reason == "worker/0 on n1 failed: exit code 3"
-    assert not rig.follower.wants_deletion(rig.now)
-    told = "the cluster does not answer; trying again to delete TFJob job"
-    assert rig.loop.notes.count(told) == 1
 
 
 def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:

@@ -290,21 +290,6 @@ def test_the_log_of_a_pod_that_is_gone_is_complete(monkeypatch: pytest.MonkeyPat
     assert found.logs.are_complete
 
 
-def test_a_stream_to_a_pod_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one to a node that has been lost: it neither speaks nor ends."""
-    found = Logs(monkeypatch, "exec sleep 60")
-    try:
-        now = time.monotonic()
-        found.logs.follow(pod("1"), now)
-        found.logs.keep_reading(now)
-        found.logs.follow(pod("2"), now)
-        for later, opened in ((0.0, 1), (2.0, 1), (4.0, 2)):
-            found.logs.keep_reading(now + later)
-            assert len(found.commands) == opened
-    finally:
-        found.logs.close()
-
-
 def ended_watch(watch: Watch, script: str, now: float) -> str:
     """Lets a connection of a watch run and end; returns what to tell the user."""
     kubectl = Kubectl(None, None)
