@@ -106,17 +106,6 @@ def test_a_backend_from_outside_the_tree_shows_its_plan(
     assert [task["port"] for task in shown["tasks"]] == [4000, 4000]
 
 
-@pytest.mark.usefixtures("yard")
-def test_a_job_runs_on_a_backend_from_outside_the_tree(
-    capsys: pytest.CaptureFixture[str], file: str, tmp_path: Path
-) -> None:
-    state = ("--state-dir", str(tmp_path / "state"))
-    code, output = run(capsys, "up", "--cluster", file, *state)
-    assert code == 3
-    assert "[master/0 node0] 3 cranes\n[worker/0 node1] 3 cranes\n" in output
-    assert output.splitlines()[-1] == "exit code 3: a crane fell"
-
-
 def test_an_unknown_backend_is_refused() -> None:
     rule = "a backend must be one of local, ssh, docker, slurm, kubernetes, got 'cloud'"
     with pytest.raises(LaunchError, match=rule):
@@ -124,11 +113,14 @@ def test_an_unknown_backend_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("yard")
-def test_runs_of_a_backend_that_is_gone_are_told_of_and_hold_nothing_up(
+def test_a_job_runs_on_such_a_backend_and_once_that_is_gone_is_told_of(
     capsys: pytest.CaptureFixture[str], file: str, tmp_path: Path
 ) -> None:
     state = ("--state-dir", str(tmp_path))
-    run(capsys, "up", "--cluster", file, *state)
+    code, output = run(capsys, "up", "--cluster", file, *state)
+    assert code == 3
+    assert "[master/0 node0] 3 cranes\n[worker/0 node1] 3 cranes\n" in output
+    assert output.splitlines()[-1] == "exit code 3: a crane fell"
     without_launchers(tmp_path)
     code, output = run(capsys, "clean", *state)
     assert (code, output.endswith(": swept the yard of yard\n")) == (0, True)

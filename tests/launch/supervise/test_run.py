@@ -429,7 +429,7 @@ MESSAGES = st.one_of(
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sent=st.lists(MESSAGES, max_size=12))
 def test_messages_in_any_order_and_number_are_handled(

@@ -105,15 +105,6 @@ def test_since_says_which_log_has_no_times(
     )
 
 
-def test_a_last_line_without_its_end_is_not_mixed_with_the_next(
-    run: RunFolder, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with run.log_path("worker/0").open("a") as file:
-        file.write("half")
-    assert "[worker/0 localhost] half\n" in said(run, capfd)
-    assert said(run, capfd, "worker/0").endswith("\nhalf")
-
-
 def test_a_task_that_the_run_does_not_have_is_named_with_those_that_it_has(
     run: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
