@@ -3,24 +3,24 @@
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 from unittest import mock
 
-import tensorflow.compat.v1 as tf
 
-# What may fail: where it is looked up, and its name.
-_OPERATIONS: tuple[tuple[Any, str], ...] = (
-    (os, "fsync"),
-    (os, "replace"),
-    (os, "unlink"),
-    (tf.io.gfile, "GFile"),
-    (tf.io.gfile, "copy"),
-    (tf.io.gfile, "makedirs"),
-    (tf.io.gfile, "remove"),
-    (tf.io.gfile, "rename"),
-)
+def _operations() -> list[tuple[Any, str]]:
+    """Returns what may fail: where it is looked up, and its name; TensorFlow's if it is loaded."""
+    found: list[tuple[Any, str]] = [(os, "fsync"), (os, "replace"), (os, "unlink")]
+    gfile = _gfile()
+    names = ("GFile", "copy", "makedirs", "remove", "rename") if gfile else ()
+    return found + [(gfile, name) for name in names]
+
+
+def _gfile() -> Any:
+    tensorflow = sys.modules.get("tensorflow")
+    return None if tensorflow is None else tensorflow.compat.v1.io.gfile
 
 
 class DiskFull(OSError):
@@ -61,7 +61,7 @@ def _failing(number: int) -> Iterator[list[int]]:
         return call
 
     with contextlib.ExitStack() as stack:
-        for module, name in _OPERATIONS:
+        for module, name in _operations():
             stack.enter_context(mock.patch.object(module, name, wrap(getattr(module, name))))
         yield failed
 
@@ -95,7 +95,8 @@ def every_rename_is_synced() -> Iterator[list[str]]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(os, "fsync", note))
-        for module, name in ((os, "replace"), (tf.io.gfile, "rename")):
+        renames = [(os, "replace"), *([(_gfile(), "rename")] if _gfile() else [])]
+        for module, name in renames:
             stack.enter_context(mock.patch.object(module, name, wrap(getattr(module, name))))
         yield renamed
 

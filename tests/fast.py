@@ -19,7 +19,7 @@ _ROOMS = ("cifar10", "data_prep", "launch", "benchmarks", "testbeds", "tests")
 # Tests that import these modules or use these fixtures start our programs or a compiler, which
 # takes seconds per test.
 _STARTERS = ("testbeds.processes", "testbeds.ports", "testbeds.terminal", "tests.shell")
-_STARTING_FIXTURES = {"launcher", "compiled_kernels", "forks"}
+_STARTING_FIXTURES = {"launcher", "running", "compiled_kernels", "forks"}
 
 
 class FastTests:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launch.agent.messages import ORDERS, read_order
+from launch.agent.messages import EVENTS, ORDERS, read_event, read_order
 from launch.agent.protocol import MAGIC
 from launch.backends import tool_errors
 from launch.backends.registry import KINDS
@@ -121,10 +121,12 @@ _ORDERS = b"\n".join(
 )
 
 
-def _hear_orders(data: bytes, _: Path) -> None:
+def _hear_lines(data: bytes, _: Path) -> None:
     for line in data.splitlines():
-        order = read_order(line)
+        order, event = read_order(line), read_event(line)
         assert order is None or order.keys() == {"do", *ORDERS[order["do"]]}
+        assert event is None or event.keys() == {"event", *EVENTS[event["event"]]}
+        json.dumps(event, ensure_ascii=False).encode()  # no half of a character is left
 
 
 _LINES = [
@@ -266,7 +268,7 @@ PARSERS = [
         lambda: [b'--config={"data_dir": "d"}\0--recipe\0{"job-dir": 1}\0--output_dir\0o'],
         _training_words, (), mutate.of_words,
     ),
-    Parser("agent-orders", lambda: [_ORDERS], _hear_orders, (), mutate.of_lines),
+    Parser("agent-lines", lambda: [_ORDERS, _AGENT], _hear_lines, (), mutate.of_lines),
     Parser("agent-events", lambda: [_AGENT], _hear_agent, (HostError,), mutate.of_lines),
     Parser("records-here", lambda: _json(_MANIFEST), _records, (), mutate.of_json),
     Parser("progress", lambda: _LINES, _progress, (), mutate.of_text),

@@ -108,23 +108,14 @@ class Cluster:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self.kubeconfig.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "current-context": "stand-in",
-                    "clusters": [{"name": "here", "cluster": {"server": url}}],
-                    "users": [{"name": "me", "user": {}}],
-                    "contexts": [
-                        {
-                            "name": "stand-in",
-                            "context": {"cluster": "here", "user": "me", "namespace": "vision"},
-                        }
-                    ],
-                }
-            )
-        )
+        context = {"cluster": "here", "user": "me", "namespace": "vision"}
+        config = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "stand-in",
+            "clusters": [{"name": "here", "cluster": {"server": url}}],
+            "users": [{"name": "me", "user": {}}],
+            "contexts": [{"name": "stand-in", "context": context}],
+        }  # fmt: skip
+        self.kubeconfig.write_text(json.dumps(config))
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self._controllers = threading.Thread(target=self._control, daemon=True)
         self._controllers.start()
@@ -163,11 +154,8 @@ class Cluster:
         with self.changed:
             pod = self._pod_of(task)
             self.processes[pod["metadata"]["uid"]].kill()
-            pod["status"] = {
-                "phase": "Failed",
-                "reason": "Evicted",
-                "message": "The node was low on resource: memory.",
-            }
+            words = "The node was low on resource: memory."
+            pod["status"] = {"phase": "Failed", "reason": "Evicted", "message": words}
             self._changed("pods", "MODIFIED", pod)
 
     def has_condition(self, kind: str) -> bool:
@@ -206,7 +194,7 @@ class Cluster:
         Raises:
           Refused: the object is invalid or exists already.
         """
-        errors = check_object(found) if plural != "events" else []
+        errors = [] if plural in ("events", "services") else check_object(found)
         if plural == "tfjobs":
             errors += check_operator_rules(found)
             for replica in found["spec"]["tfReplicaSpecs"].values():
@@ -400,14 +388,8 @@ class Cluster:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         self.create("pods", namespace, pod)
         with contextlib.suppress(Refused):  # The service exists if the pod is recreated.
-            key = ("services", namespace, name)
-            if key not in self._objects:
-                self._objects[key] = {
-                    "apiVersion": "v1", "kind": "Service",
-                    "metadata": {**copy.deepcopy(metadata), "namespace": namespace,
-                                 "uid": str(uuid.uuid4())},
-                }  # fmt: skip
-                self._changed("services", "ADDED", self._objects[key])
+            service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+            self.create("services", namespace, service)
 
     def _warn(self, about: Object, reason: str, message: str) -> None:
         namespace, name = _key(about)
@@ -476,11 +458,9 @@ class Cluster:
                 words = [self._here(one.replace("$$", "$")) for one in spec["args"]]
                 if self.user is not None:  # who may not be able to start this Python
                     words[1] = f"import os, sys, tempfile; os.setuid({self.user})\n{words[1]}"
-                init = self._inits[uid] = subprocess.Popen(
-                    [sys.executable, "-S", *words],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                )
+                command, pipe = [sys.executable, "-S", *words], subprocess.PIPE
+                init = subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT)
+                self._inits[uid] = init
             code = init.poll()
             state: Object = {"running": {}}
             if code is not None:
@@ -623,13 +603,9 @@ class _Handler(BaseHTTPRequestHandler):
             if answer is not None:
                 self._send(200, answer)
         except Refused as refused:
-            self._send(
-                refused.code,
-                {
-                    "apiVersion": "v1", "kind": "Status", "status": "Failure",
-                    "code": refused.code, "reason": refused.reason, "message": str(refused),
-                },
-            )  # fmt: skip
+            status = {"apiVersion": "v1", "kind": "Status", "status": "Failure"}
+            told = {"code": refused.code, "reason": refused.reason, "message": str(refused)}
+            self._send(refused.code, {**status, **told})
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
@@ -707,12 +683,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream_log(self, pod: Object) -> None:
         container = self.api.processes.get(pod["metadata"]["uid"])
         if container is None:
-            name = pod["metadata"]["name"]
-            raise Refused(
-                400,
-                "BadRequest",
-                f'container "tensorflow" in pod "{name}" is waiting to start: ContainerCreating',
-            )
+            words = f"container in pod {pod['metadata']['name']} is waiting to start"
+            raise Refused(400, "BadRequest", words)
         self._begin_stream("text/plain")
         since = self._query.get("sinceTime", "")
         epoch, sent = self.api.epoch, 0

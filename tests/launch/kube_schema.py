@@ -2,14 +2,16 @@
 
 The schemas are those of the packages `kubernetes` and `kubeflow-training`, which are generated from
 the OpenAPI documents of Kubernetes and of the training operator. An object must have no field that
-its schema lacks, and every field must have the schema's type.
+its schema lacks, all that it requires, and every field must have the schema's type. The schemas are
+read from the packages' sources, since an import of the packages takes seconds.
 """
 
+import ast
+import functools
+import importlib.util
 import re
+from pathlib import Path
 from typing import Any, Optional
-
-import kubernetes.client.models as kubernetes_models  # type: ignore[import-untyped]
-from kubeflow.training import models as kubeflow_models  # type: ignore[import-untyped]
 
 _KINDS = {
     ("kubeflow.org/v1", "TFJob"): "KubeflowOrgV1TFJob",
@@ -60,21 +62,41 @@ def _check(value: Any, type_name: str, path: str) -> list[str]:
 
 
 def _check_model(value: Any, type_name: str, path: str) -> list[str]:
-    model = getattr(kubeflow_models, type_name, None) or getattr(kubernetes_models, type_name)
+    types, required = _schema(type_name)
     if not isinstance(value, dict):
         return [f"{path} must be a mapping, is {value!r}"]
-    names = {json_name: name for name, json_name in model.attribute_map.items()}
-    errors = [f"{path} knows no {key}" for key in value if key not in names]
-    known = {key: one for key, one in value.items() if key in names}
-    for key, one in known.items():
-        errors += _check(one, model.openapi_types[names[key]], f"{path}.{key}")
-        if key in _ENUMS and one not in _ENUMS[key]:
-            errors.append(f"{path}.{key} must be one of {sorted(_ENUMS[key])}, is {one!r}")
-    try:
-        model(**{names[key]: one for key, one in known.items()})
-    except ValueError as error:  # A required field is missing.
-        errors.append(f"{path}: {error}")
+    errors = [f"{path} knows no {key}" for key in value if key not in types]
+    errors += [f"{path} needs {key}" for key in required if value.get(key) is None]
+    for key in value.keys() & types.keys():
+        errors += _check(value[key], types[key], f"{path}.{key}")
+        if key in _ENUMS and value[key] not in _ENUMS[key]:
+            errors.append(f"{path}.{key} must be one of {sorted(_ENUMS[key])}, is {value[key]!r}")
     return errors
+
+
+@functools.cache
+def _schema(type_name: str) -> tuple[dict[str, str], set[str]]:
+    """Returns the type of each field of a model, and the fields that it requires."""
+    module = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", type_name)
+    module = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", module).lower()
+    folders = [_folder("kubeflow/training/models"), _folder("kubernetes/client/models")]
+    (source, *_) = (path for one in folders if (path := one / f"{module}.py").is_file())
+    text = source.read_text(encoding="utf-8")
+    types, names = (
+        ast.literal_eval(re.findall(rf"^    {name} = (\{{.*?^    \}})", text, re.M | re.S)[0])
+        for name in ("openapi_types", "attribute_map")
+    )
+    required = re.findall(r"Invalid value for `(\w+)`, must not be `None`", text)
+    return {names[name]: one for name, one in types.items()}, {names[name] for name in required}
+
+
+def _folder(path: str) -> Path:
+    """Returns a folder in a package, which is not imported."""
+    package, _, rest = path.partition("/")
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(next(iter(spec.submodule_search_locations))) / rest
 
 
 ROLES = ("Chief", "Master", "PS", "Worker", "Evaluator")

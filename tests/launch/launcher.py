@@ -18,6 +18,7 @@ from testbeds.process_list import all_commands, environment_of
 ROOT = Path(__file__).resolve().parent.parent.parent
 STAND_IN = Path(__file__).with_name("stand_in.py")
 LOCAL = ("--on", "local")
+TWO = (*LOCAL, "--workers", "1")  # and a ps
 
 
 def make_workdir(folder: Path) -> Path:
@@ -78,18 +79,13 @@ class Launcher:
         ours, theirs = arguments[:split], arguments[split:] or ()
         theirs = theirs[1:] if split or theirs[:1] == ("--",) else theirs
         place: tuple[str, ...] = ("--state-dir", str(self.state), "--workdir", str(self.workdir))
-        knows_its_code = {"--cluster", "kubernetes"} & set(
-            cluster
-        )  # from the cluster file or the image
-        place = place[:2] if knows_its_code else place
+        if {"--cluster", "kubernetes"} & set(cluster):  # the file or the image has the code
+            place = place[:2]
         return [*cluster, *place, *ours, "--", *theirs]
 
     def up(self, cluster: tuple[str, ...], *arguments: str, exit_code: int = 0) -> str:
         """Runs a job to its end; returns its output."""
-        process = self.start("up", *self.up_words(cluster, *arguments))
-        output, _ = process.communicate(timeout=200)
-        assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
-        return output
+        return _output(self.start_up(cluster, *arguments), exit_code)
 
     def start_up(self, cluster: tuple[str, ...], *arguments: str) -> "subprocess.Popen[str]":
         """Starts a job; the caller must end it."""
@@ -97,17 +93,11 @@ class Launcher:
 
     def verb(self, verb: str, *words: str, exit_code: int = 0) -> str:
         """Runs a command on existing runs, such as `status` or `stop`; returns its output."""
-        process = self.start(verb, "--state-dir", str(self.state), *words)
-        output, _ = process.communicate(timeout=200)
-        assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
-        return output
+        return _output(self.start(verb, "--state-dir", str(self.state), *words), exit_code)
 
     def verb_on(self, cluster: tuple[str, ...], verb: str, *words: str, exit_code: int = 0) -> str:
         """Runs `plan` or `check` for a cluster; returns its output."""
-        process = self.start(verb, *cluster, *words)
-        output, _ = process.communicate(timeout=200)
-        assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
-        return output
+        return _output(self.start(verb, *cluster, *words), exit_code)
 
     def run_id(self) -> str:
         """Waits until there is a run, and returns the id of the newest one."""
@@ -118,6 +108,13 @@ class Launcher:
         """Waits until a task's log contains `words`."""
         log = self.state / self.run_id() / "logs" / f"{task.replace('/', '-')}.log"
         wait_for(lambda: log.exists() and words in log.read_text(), f"{words!r} in {log}")
+
+
+def _output(process: "subprocess.Popen[str]", exit_code: int) -> str:
+    """Waits for the end of a launcher; returns its output."""
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
+    return output
 
 
 def cluster_file(folder: Path, launcher: Launcher, text: str) -> tuple[str, ...]:
@@ -201,6 +198,12 @@ def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:
         time.sleep(0.05)
     left = processes_of(run_id)
     assert left == {}, left
+
+
+def read_until(process: "subprocess.Popen[str]", words: str) -> None:
+    """Reads a launcher's output up to the first line that contains `words`."""
+    assert process.stdout is not None
+    assert any(words in line for line in process.stdout), f"it ended without {words!r}"
 
 
 def interrupt(process: "subprocess.Popen[str]", signum: int = signal.SIGINT) -> str:

@@ -9,12 +9,10 @@ An argument of the form `worker/0:die=3` is for one task, others are for all tas
   at=N           delays die, die_once and kill to step N
   deaf           ignores SIGTERM
   child          starts a child in a session of its own, which ignores SIGTERM
-  stays          a ps or an evaluator does not end when the master has ended
   flood=N        writes N lines
   print=TEXT     writes TEXT
   saves=PATH     names PATH as what it has saved, after SIGTERM
   env=NAME       writes the value of a variable
-  mute           writes nothing
 """
 
 import functools
@@ -74,11 +72,10 @@ def _train(name: str, options: "dict[str, str]", awaited: "list[str]") -> None:
         is_together = all(_mark("wrote", one).exists() for one in awaited)
         if step >= int(options.get("at", 0)) and is_together:
             _perhaps_die(name, options)
-        stays = "stays" in options and name.startswith(("ps", "evaluator"))
-        if not is_lead and done.exists() and not stays:
+        if not is_lead and done.exists():
             return
         step += 1
-        if "mute" not in options and not name.startswith("ps"):
+        if not name.startswith("ps"):
             print(f"epoch 0.1/1  step {step:,}/{steps:,}  loss 1.9  512 images/s", flush=True)
             if awaited:
                 _mark("wrote", name).touch()

@@ -1,19 +1,11 @@
-"""`python -m tests.simulation`: runs many seeds, or repeats one with its trace.
-
-With `--broken`, machines are broken on purpose, one way after the other: a seed must notice each.
-"""
+"""`python -m tests.simulation`: runs many seeds, or repeats one with its trace."""
 
 import argparse
 import collections
 import sys
 import time
-from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
-from tests.simulation.broken import BROKEN, BROKEN_IN_SLURM, Break
-from tests.simulation.broken_kubernetes import BROKEN_IN_KUBERNETES
 from tests.simulation.kubernetes import KubernetesRun
 from tests.simulation.runs import AgentRun
 from tests.simulation.slurm import SlurmRun
@@ -26,21 +18,16 @@ def main() -> int:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--slurm", action="store_true", help="jobs of Slurm, not of agents")
     kind.add_argument("--kubernetes", action="store_true", help="jobs of Kubernetes")
-    parser.add_argument("--broken", action="store_true", help="break the machines on purpose")
     parser.add_argument("--first", type=int, default=0, help="the first one; default: %(default)s")
     parser.add_argument("--seed", type=int, help="repeat this one alone, with its trace")
     options = parser.parse_args()
-    job: Any
-    job, breaks = (SlurmRun, BROKEN_IN_SLURM) if options.slurm else (AgentRun, BROKEN)
-    job, breaks = (KubernetesRun, BROKEN_IN_KUBERNETES) if options.kubernetes else (job, breaks)
+    job: Any = SlurmRun if options.slurm else KubernetesRun if options.kubernetes else AgentRun
     if options.seed is not None:
         run = job(options.seed, traces=True)
         broken = run.run().broken
         print("\n".join(run.world.trace or ()))
         return 1 if broken else 0
     seeds = range(options.first, options.first + options.seeds)
-    if options.broken:
-        return 0 if all([_is_noticed(job, seeds, *one) for one in breaks.items()]) else 1
     began, found = time.monotonic(), collections.Counter[str]()
     for seed in seeds:
         for invariant, words in job(seed).run().broken:
@@ -51,17 +38,6 @@ def main() -> int:
     for invariant, count in found.most_common():
         print(f"{count:6,} x {invariant}")
     return 1 if found else 0
-
-
-def _is_noticed(job: Any, seeds: Iterable[int], wrong: Break, words: str) -> bool:
-    """Returns whether a seed breaks the invariant named by `words`, and prints which one."""
-    with pytest.MonkeyPatch.context() as patch:
-        wrong(patch)
-        noticed = (n for n in seeds if any(words in one for one, *_ in job(n).run().broken))
-        seed = next(noticed, None)
-    found = "NOT NOTICED" if seed is None else f"seed {seed}"
-    print(f"{wrong.__name__}: {found}: {words}", flush=True)
-    return seed is not None
 
 
 if __name__ == "__main__":

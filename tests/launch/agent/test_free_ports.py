@@ -1,14 +1,21 @@
-"""Ports that are chosen for tasks, and who can still take them."""
+"""Ports that are chosen for tasks, who can still take them, and listening at them."""
 
 import contextlib
 import errno
+import os
 import socket
+import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launch.agent import free_ports, sockets
+from launch.agent import free_ports, host_facts, sockets
+
+_HAS_IPV6 = os.path.exists("/proc/net/if_inet6")
+needs_ipv6 = pytest.mark.skipif(not _HAS_IPV6, reason="this machine has no IPv6")
 
 
 @pytest.fixture
@@ -39,17 +46,13 @@ def refusal(port: int, *, reuse: bool) -> int:
     return 0
 
 
-def test_ports_are_distinct_and_no_outgoing_connection_can_have_them(
+def test_ports_are_distinct_random_and_no_outgoing_connection_can_have_them(
     held: list[socket.socket],
 ) -> None:
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     ports = ports_of(held)
     assert len(set(ports)) == 5
     assert all(10_000 <= port < low or high < port < 65_536 for port in ports)
-
-
-def test_ports_are_chosen_at_random(held: list[socket.socket]) -> None:
-    ports = ports_of(held)
     for each in held:
         each.close()
     with contextlib.ExitStack() as stack:
@@ -118,3 +121,35 @@ def test_services_and_outgoing_connections_come_last(
     assert set(ports[:531]) == set(range(65_001, 65_530)) | {65_533, 65_534}
     assert set(ports[531:536]) == {9990, 9991, 9992, 9993, 9994}
     assert {*ports[536:]} == {*range(9995, 65_001)}
+
+
+@needs_ipv6
+def test_a_check_is_answered_over_ipv4_and_ipv6_though_callers_reset_their_connections(
+    held: list[socket.socket],
+) -> None:
+    (port,) = ports_of(held[:1])
+    (listening,) = host_facts.answer([port], "token")
+    with listening:
+        for _ in range(50):
+            with socket.create_connection(("127.0.0.1", port), 5) as caller:
+                at_once = struct.pack("ii", 1, 0)
+                caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        targets = [(address, port, "token") for address in ("127.0.0.1", "::1")]
+        assert host_facts.dial(targets) == []
+
+
+@needs_ipv6
+def test_a_port_of_a_server_that_has_ipv6_only_is_taken_and_its_owner_named() -> None:
+    code = (
+        "import socket; server = socket.create_server(('::', 0), family=socket.AF_INET6); "
+        "print(server.getsockname()[1], flush=True); input()"
+    )
+    words, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        assert sockets.is_taken(port)
+        why = sockets.why_not(port) or ""
+        assert why.startswith(f"port {port} is in use by pid {server.pid} (")
+        server.communicate("\n")
+    assert sockets.why_not(port) is None

@@ -1,74 +1,63 @@
-"""What a check finds out about a host."""
+"""What a check finds out about a host: Python, code, records, and addresses of the internet."""
 
-import errno
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.agent import host_facts
+from launch.agent import addresses, host_facts
 from launch.agent.messages import read_event
 from launch.agent.protocol import encode
 
 
-def look(python: str, folder: Path) -> dict[str, Any]:
-    order = {"cwd": str(folder), "python": python, "code": ["main.py"], "data": None, "ports": []}
-    return host_facts.look({**order, "engine": None})
+def look(python: str, folder: Path, **order: Any) -> dict[str, Any]:
+    usual = {"python": python, "code": ["main.py"], "data": None, "ports": [], "engine": None}
+    return host_facts.look({**usual, "cwd": str(folder), **order})
 
 
-def test_a_python_says_its_version_and_tensorflows(tmp_path: Path) -> None:
-    facts = look(sys.executable, tmp_path)
+def script(folder: Path, text: str) -> str:
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_python_says_its_version_though_the_folder_is_missing(tmp_path: Path) -> None:
+    facts = look(sys.executable, tmp_path / "no")
+    assert facts["has_workdir"] is False
     assert facts["python_error"] is None
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
+    message = {"event": "looked", **facts}
+    assert read_event(encode(message)) == message  # every fact reaches the launcher
 
 
 def test_tensorflow_may_be_the_package_without_gpus(
     tmp_path: Path, python_with_tensorflow_cpu: str
 ) -> None:
-    facts = look(python_with_tensorflow_cpu, tmp_path)
-    assert facts["tensorflow"] == "2.15.1"
+    assert look(python_with_tensorflow_cpu, tmp_path)["tensorflow"] == "2.15.1"
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
+    ("text", "why"),
     [
         ("echo first >&2; echo 'libpython is missing' >&2; exit 127", "libpython is missing"),
         ("exit 3", "exit code 3"),
+        ("exec sleep 20", "no answer within 0.2 s"),
     ],
 )
 def test_a_python_that_fails_is_quoted_by_its_last_line(
-    tmp_path: Path, script: str, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
 ) -> None:
-    broken = tmp_path / "python"
-    broken.write_text(f"#!/bin/sh\n{script}\n")
-    broken.chmod(0o755)
-    facts = look(str(broken), tmp_path)
-    assert facts["python"] is None
-    assert facts["python_error"] == f"{broken}: {why}"
-
-
-def test_a_python_that_never_answers_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_facts, "_VERSIONS_SECS", 0.2)
-    slow = tmp_path / "python"
-    slow.write_text("#!/bin/sh\nexec sleep 20\n")
-    slow.chmod(0o755)
-    assert look(str(slow), tmp_path)["python_error"] == f"{slow}: no answer within 0.2 s"
+    monkeypatch.setattr(host_facts, "_VERSIONS_SECS", 0.2 if "sleep" in text else 60)
+    broken = script(tmp_path, text)
+    facts = look(broken, tmp_path)
+    assert (facts["python"], facts["python_error"]) == (None, f"{broken}: {why}")
 
 
 def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python does not exist"
-
-
-def test_without_the_folder_a_python_is_asked_all_the_same(tmp_path: Path) -> None:
-    facts = look(sys.executable, tmp_path / "no")
-    assert facts["has_workdir"] is False
-    assert facts["python_error"] is None
-    assert look(sys.executable, tmp_path)["has_workdir"] is True
 
 
 def test_odd_files_among_the_code_and_the_records_hinder_no_check(tmp_path: Path) -> None:
@@ -77,8 +66,7 @@ def test_odd_files_among_the_code_and_the_records_hinder_no_check(tmp_path: Path
     data.mkdir()
 
     def found() -> tuple[Any, Any]:
-        order = {"cwd": str(tmp_path), "python": sys.executable, "code": ["main.py", "data"]}
-        facts = host_facts.look({**order, "engine": None, "data": "data", "ports": []})
+        facts = look("/nowhere/python", tmp_path, code=["main.py", "data"], data="data")
         return facts["code"], facts["data"]
 
     (data / "train.tfrecords").touch()
@@ -94,32 +82,50 @@ def test_odd_files_among_the_code_and_the_records_hinder_no_check(tmp_path: Path
     assert found()[1] != records
 
 
-def test_every_fact_reaches_the_launcher(tmp_path: Path) -> None:
-    facts = look(sys.executable, tmp_path)
-    assert "public" in facts
-    message = {"event": "looked", **facts}
-    assert read_event(encode(message)) == message
+# As the kernel writes it: a tree for each table, in which an address may show twice.
+_FIB_TRIE = """\
+Main:
+     |-- 0.0.0.0
+        /0 universe UNICAST
+        |-- 10.0.0.7
+           /32 host LOCAL
+        |-- 10.0.0.255
+           /32 link BROADCAST
+Local:
+     |-- {address}
+        /32 host LOCAL
+        /32 link BROADCAST
+     |-- 127.0.0.1
+        /32 host LOCAL
+     |-- 9.9.9.9
+        /32 link UNICAST
+"""
+_IF_INET6 = "{digits} 02 40 00 80     eth0\n"
 
 
-class NeverAccepts:
-    """A listening socket of a process that has no file descriptors left."""
+@pytest.mark.parametrize(
+    ("ipv4", "ipv6", "public"),
+    [
+        ("8.8.4.4", "26064700000000000000000000000001", ["8.8.4.4", "2606:4700::1"]),
+        ("172.16.0.1", "fe800000000000000000000000000001", []),  # private, link-local
+        ("100.64.0.1", "fd000000000000000000000000000001", []),  # of a provider, unique local
+    ],
+)
+def test_an_address_is_public_outside_the_ranges_for_private_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ipv4: str, ipv6: str, public: list[str]
+) -> None:
+    (tmp_path / "fib_trie").write_text(_FIB_TRIE.replace("{address}", ipv4))
+    (tmp_path / "if_inet6").write_text(_IF_INET6.format(digits=ipv6))
+    monkeypatch.setattr(addresses, "_IPV4", str(tmp_path / "fib_trie"))
+    monkeypatch.setattr(addresses, "_IPV6", str(tmp_path / "if_inet6"))
+    assert addresses.public() == public
 
-    def __init__(self) -> None:
-        self.tries = 0
 
-    def fileno(self) -> int:
-        return 3 if self.tries < 3 else -1
-
-    def accept(self) -> None:
-        self.tries += 1
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-
-def test_a_caller_that_cannot_be_accepted_is_no_reason_to_try_without_pause(
+def test_this_kernel_tells_of_addresses_and_one_that_does_not_is_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    listening: Any = NeverAccepts()
-    host_facts._tell(listening, "token")
-    assert pauses == [host_facts._PAUSE_SECS] * 3
+    assert "127.0.0.1" in addresses._ipv4()
+    assert "127.0.0.1" not in addresses.public()
+    for name in ("_IPV4", "_IPV6"):
+        monkeypatch.setattr(addresses, name, "/nowhere")
+    assert addresses.public() == []

@@ -13,17 +13,16 @@ from launch.agent import host_setup
 from launch.agent.host_setup import Failed
 
 
-def test_a_host_without_a_python_that_fits_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_a_python_that_fits_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host_setup, "_FITS", "raise SystemExit(1)")
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Failed) as caught:
         host_setup._host_python()
     words = "it has no Python 3.9, 3.10 or 3.11 that can make a venv on PATH (this one is 3."
     assert str(caught.value).startswith(words)
     assert str(caught.value).endswith("on Debian: apt-get install python3-venv")
-
-
-def test_a_python_that_fits_is_found() -> None:
-    assert host_setup._host_python().startswith(("python3", "/"))
 
 
 @pytest.mark.parametrize(
@@ -34,12 +33,6 @@ def test_a_python_that_fits_is_found() -> None:
             "pip finds no package index from there; give the host a way to one (its "
             "~/.config/pip/pip.conf), or a folder of wheels",
         ),
-        (
-            "WARNING: Retrying ... [Errno -3] Temporary failure in name resolution",
-            "pip finds no package index from there; give the host a way to one (its "
-            "~/.config/pip/pip.conf), or a folder of wheels",
-        ),
-        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "pip ended with exit code 1"),
         ("WARNING: Retrying: timed out\n" + "Collecting y\n" * 8, "pip ended with exit code 1"),
     ],
 )
@@ -90,31 +83,6 @@ def test_of_an_archive_that_ends_early_nothing_is_removed(
     assert found == [f"{name}.py" for name in names]
 
 
-def test_a_standard_output_without_umlauts_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def prepare(order: Any) -> None:
-        raise Failed("\N{LATIN SMALL LETTER U WITH DIAERESIS}")
-
-    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", output)
-    monkeypatch.setattr(host_setup, "prepare", prepare)
-    monkeypatch.setattr(os, "setsid", lambda: None)
-    monkeypatch.setattr(host_setup, "_beat", lambda: None)
-    host_setup.main({})
-    output.seek(0)
-    assert output.read() == "\ncifar10-setup failed ?\n"
-
-
-def test_records_that_end_early_remove_no_other_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "other.tfrecords").touch()
-    with pytest.raises(Failed, match="^the archive ended early; nothing was removed$"):
-        receive(monkeypatch, tmp_path, archive(a="x"), code=1, records={"train.tfrecords": "0"})
-    found = sorted(path.name for path in (tmp_path / "data").iterdir())
-    assert found == ["INCOMPLETE", "other.tfrecords"]
-
-
 def test_a_file_keeps_its_time_unless_its_content_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,20 +94,6 @@ def test_a_file_keeps_its_time_unless_its_content_changes(
     assert (tmp_path / "pack" / "a.py").stat().st_mtime == 5
     # Not the launcher's time, which is 0 in this archive.
     assert (tmp_path / "pack" / "b.py").stat().st_mtime > 5
-
-
-def test_a_lock_whose_owner_cannot_be_written_is_a_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(file: int, length: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "ftruncate", full)
-    with host_setup._locked(str(tmp_path)):
-        file = os.open(tmp_path / host_setup.LOCK_NAME, os.O_RDWR)
-        assert not host_setup._try_to_lock(file)
-        os.close(file)
-    assert capsys.readouterr().out == ""
 
 
 def test_a_venv_is_fresh_while_its_lock_does_not_change(tmp_path: Path) -> None:
@@ -181,23 +135,3 @@ def test_a_host_without_room_for_a_venv_is_told_so(
     monkeypatch.setattr(host_setup, "_VENV_BYTES", 1 << 62)
     with pytest.raises(Failed, match=r"MiB free at .*; a venv needs 3 GiB$"):
         host_setup._make_venv(".venv", "requirements.lock")
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_venv_behind_a_symbolic_link_is_made_where_the_link_leads(
-    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    place = tmp_path / "elsewhere" / "venv"
-    (place if is_there else place.parent).mkdir(parents=True)
-    if is_there:
-        (place / "pyvenv.cfg").touch()
-        (place / "old").touch()
-    (tmp_path / ".venv").symlink_to(place)
-    (tmp_path / "requirements.txt").touch()
-    for words in ("made", "is there"):
-        assert host_setup._make_venv(".venv", "requirements.txt") == words
-    assert (tmp_path / ".venv").is_symlink()
-    assert (place / "bin" / "python").exists()
-    assert not (place / "old").exists()

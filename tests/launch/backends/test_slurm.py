@@ -1,20 +1,22 @@
-"""A job for Slurm: what it is asked for, what its script says, and what it may not be told."""
+"""A job for Slurm: what it is asked for, its script, and how it is followed to its end."""
 
 import io
 import itertools
 import os
-import subprocess
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from launch.backends.registry import KINDS
-from launch.backends.slurm import commands, follow, job, output
+from launch.backends.slurm import backend, commands, follow, job
 from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.commands import JobState, field
-from launch.backends.slurm.follow import how_it_ended
+from launch.backends.slurm.follow import Follower, how_it_ended
 from launch.backends.slurm.job import cores_per_node, explained_by_slurm
 from launch.backends.slurm.output import JobOutput, Tail
 from launch.backends.slurm.script import description, options, script
@@ -25,11 +27,11 @@ from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import Cluster, Limits, Ports
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
-from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from tests.launch.backends.samples import slurm_cluster
+from tests.launch.launcher import signals_once
 
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
 
@@ -81,17 +83,10 @@ def test_the_script_takes_a_python_in_the_home() -> None:
     assert """\nexec "$HOME"'/a b/.venv/bin/python' -m launch.slurm_job""" in text
 
 
-def test_a_script_that_bash_runs_says_that_sbatch_takes_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_script_that_bash_runs_says_that_sbatch_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     with pytest.raises(LaunchError, match="^this is no job of Slurm; submit the script: sbatch SC"):
         commands.addresses()
-
-
-def test_the_script_is_one_for_bash() -> None:
-    text = script(make_job(slurm_cluster(), ["it's; $(touch oops)", "<<X"]))
-    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
 def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
@@ -164,13 +159,6 @@ def test_settings_become_options(tmp_path: Path) -> None:
     ]
 
 
-def test_a_node_gets_the_cores_of_its_busiest_like() -> None:
-    assert "--cpus-per-task=2" in options(slurm_cluster())
-    assert "--cpus-per-task=12" in options(
-        slurm_cluster(settings={"slurm": SlurmSettings(cpus_per_task=6)})
-    )
-
-
 def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
     assert "--signal=B:USR1@60" in options(
         slurm_cluster(settings={"slurm": SlurmSettings(time="2")})
@@ -181,16 +169,11 @@ def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("partion: gpu", "lab.yaml:4: partion is not a key of slurm; did you mean partition?"),
-        ("partition: a b", "lab.yaml:4: partition must be a name, as sbatch takes it, got 'a b'"),
-        ("time: 1h", "lab.yaml:4: time must be minutes, h:mm:ss or d-hh:mm:ss, as sbatch takes"),
         ("time: 0:30", "lab.yaml:4: time must be at least a minute"),
         ("mem: lots", "lab.yaml:4: mem must be a size such as 16G, as sbatch takes it, got 'lots'"),
         ("cpus_per_task: 0", "lab.yaml:4: cpus_per_task must be a whole number from 1 to 1024"),
-        ("options: [-N4]", "lab.yaml:4: options must hold options as sbatch takes them"),
         ("options: ['--x=a b']", "lab.yaml:4: options must hold options as sbatch takes them"),
         ("options: [--nodes=4]", "lab.yaml:4: options must not hold --nodes, which the launcher"),
-        ("options: [--wrap=id]", "must not hold --wrap, which the launcher sets itself"),
         ("options: [--export=NONE]", "sets from `environment:` and `pass_environment:`"),
     ],
 )
@@ -202,14 +185,7 @@ def test_what_slurm_cannot_be_told_is_refused(tmp_path: Path, text: str, words: 
 
 @pytest.mark.parametrize(
     ("time", "seconds"),
-    [
-        ("90", 5400),
-        ("90:30", 5430),
-        ("1:30:00", 5400),
-        ("2-0", 172_800),
-        ("2-12:30", 217_800),
-        ("2-12:30:10", 217_810),
-    ],
+    [("90:30", 5430), ("1:30:00", 5400), ("2-12:30", 217_800), ("2-12:30:10", 217_810)],
 )
 def test_time_limits_are_read_as_sbatch_reads_them(time: str, seconds: int) -> None:
     assert seconds_of(time) == seconds
@@ -237,6 +213,7 @@ def put_tool(folder: Path, name: str, script: str) -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
+    monkeypatch.setattr(backend, "_LOOK_SECS", 0.05)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -250,9 +227,6 @@ def test_queued_jobs_are_told_apart_by_their_states(tools: Path) -> None:
     }
     words = "Slurm job 7: PENDING Nodes required for job are DOWN, DRAINED, Slurm job 8: RUNNING "
     assert Slurm().going_on({"run": "run7"}) == f"{words}m[1-2]"
-
-
-def test_a_warning_beside_an_empty_answer_is_no_job(tools: Path) -> None:
     put_tool(tools, "squeue", "echo 'squeue: error: deprecated option' >&2")
     assert commands.jobs_named("cifar10-run7") == {}
 
@@ -303,41 +277,12 @@ def test_a_job_that_comes_back_to_the_queue_may_wait_as_long_again(
     assert outcome.exit_code == (124 if given_up else 1)
 
 
-def test_a_job_is_over_only_once_slurm_has_cleared_up() -> None:
-    live = [JobState(s, "", "", 0, "") for s in ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED")]
-    over = [JobState(s, "", "", 0, "") for s in ("COMPLETED", "FAILED", "NODE_FAIL", "forgotten")]
-    assert not any(state.is_over for state in live)
-    assert all(state.is_over for state in over)
-
-
 @pytest.mark.parametrize(
     ("state", "exit_code", "cause", "words"),
     [
-        (
-            "TIMEOUT",
-            124,
-            Cause.TIME_LIMIT,
-            "Slurm job 7: over Slurm's time limit of 00:10:00; raise `time:`",
-        ),
-        (
-            "NODE_FAIL",
-            1,
-            Cause.HOST_LOST,
-            "Slurm job 7: a node of m[1-2] has failed; `requeue:` under",
-        ),
-        (
-            "OUT_OF_MEMORY",
-            1,
-            Cause.TASK_FAILED,
-            "Slurm job 7: out of memory; raise `mem:` under `slurm:`",
-        ),
-        (
-            "PREEMPTED",
-            1,
-            Cause.PREEMPTED,
-            "Slurm job 7: preempted by another job; `requeue:` under `slurm:`",
-        ),
-        ("FAILED", 1, Cause.TASK_FAILED, "Slurm job 7: it ended as FAILED, exit code 0"),
+        ("TIMEOUT", 124, Cause.TIME_LIMIT, "over Slurm's time limit of 00:10:00; raise `time:`"),
+        ("NODE_FAIL", 1, Cause.HOST_LOST, "a node of m[1-2] has failed; `requeue:` under"),
+        ("FAILED", 1, Cause.TASK_FAILED, "it ended as FAILED, exit code 0"),
     ],
 )
 def test_an_end_without_a_word_is_explained(
@@ -346,7 +291,7 @@ def test_an_end_without_a_word_is_explained(
     ended = JobState(state, "", "m[1-2]", 0, "00:10:00")
     outcome = how_it_ended("7", ended, {}, ["last words"])
     assert outcome.exit_code == exit_code
-    assert outcome.reason.startswith(words)
+    assert outcome.reason.startswith(f"Slurm job 7: {words}")
     assert outcome.details == ("last words",)
     assert outcome.cause is cause
 
@@ -357,68 +302,32 @@ def test_the_jobs_own_word_goes_before_slurms() -> None:
     outcome = how_it_ended("7", ended, status, ["last words"])
     assert (outcome.exit_code, outcome.details) == (3, ("  | x",))
     assert outcome.reason.startswith("worker/0 on m2 failed: exit code 3 (Slurm: a node of m2")
+    # An end by the platform that the job could not explain is explained; no other one is.
+    ended, words = JobState("FAILED", "", "m2", 1, ""), "m2: it was asked to end"
+    status = {"exit_code": 143, "reason": words, "cause": "platform"}
+    assert how_it_ended("7", ended, status, []).reason == (
+        f"{words} (Slurm: it ended the job; state FAILED)"
+    )
+    assert how_it_ended("7", ended, {**status, "cause": "cancelled"}, []).reason == words
 
 
 @pytest.mark.parametrize(
-    ("is_preempted", "words"),
+    ("is_preempted", "words", "cause"),
     [
-        (True, "(Slurm: preempted by another job"),
-        (False, "(Slurm: it ended the job; state FAILED)"),
+        (False, "cancelled in Slurm", Cause.CANCELLED),
+        (True, "preempted by another job; `requeue:` under `slurm:`", Cause.PREEMPTED),
     ],
 )
-def test_an_end_by_slurm_that_the_job_could_not_explain_is_explained(
-    is_preempted: bool, words: str
-) -> None:
-    ended = JobState("FAILED", "", "m2", 1, "", is_preempted)
-    status = {"exit_code": 143, "reason": "m2: it was asked to end", "cause": "platform"}
-    outcome = how_it_ended("7", ended, status, [])
-    assert outcome.exit_code == 143
-    assert outcome.reason.startswith(f"m2: it was asked to end {words}")
-    # What the job could explain, and what was written before there were causes, stays as it is.
-    for explained in ({**status, "cause": "cancelled"}, {**status, "cause": None}):
-        outcome = how_it_ended("7", JobState("FAILED", "", "m2", 1, ""), explained, [])
-        assert outcome.reason == "m2: it was asked to end"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "is_preempted", "explained", "can_go_on"),
-    [
-        (
-            Outcome(143, "m2: asked to end", cause=Cause.PLATFORM),
-            False,
-            Outcome(143, "m2: asked to end: cancelled in Slurm", cause=Cause.CANCELLED),
-            False,
-        ),
-        (
-            Outcome(143, "m2: asked to end", cause=Cause.PLATFORM),
-            True,
-            Outcome(
-                143,
-                "m2: asked to end: preempted by another job; `requeue:` under `slurm:` lets it go "
-                "on later",
-                cause=Cause.PREEMPTED,
-            ),
-            True,
-        ),
-        (
-            Outcome(143, "the agent got SIGTERM", cause=Cause.USER),  # only a cause counts
-            False,
-            Outcome(143, "the agent got SIGTERM", cause=Cause.USER),
-            False,
-        ),
-    ],
-)
-def test_a_job_says_why_slurm_has_ended_it(
-    monkeypatch: pytest.MonkeyPatch,
-    outcome: Outcome,
-    is_preempted: bool,
-    explained: Outcome,
-    can_go_on: bool,
+def test_a_job_says_why_slurm_has_ended_it_and_may_go_on_if_it_was_preempted(
+    monkeypatch: pytest.MonkeyPatch, is_preempted: bool, words: str, cause: Cause
 ) -> None:
     state = JobState("RUNNING", "", "m2", 0, "", is_preempted, may_requeue=True)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setattr(commands, "show", lambda job: state)
-    assert explained_by_slurm(outcome, False) == (explained, can_go_on)
+    told = Outcome(143, "m2: asked to end", cause=Cause.PLATFORM)
+    explained, can_go_on = explained_by_slurm(told, False)
+    assert explained.reason.startswith(f"m2: asked to end: {words}")
+    assert (explained.exit_code, explained.cause, can_go_on) == (143, cause, is_preempted)
 
 
 def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
@@ -433,24 +342,6 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
         file.flush()
         assert tail.read() == ["two"]
     assert tail.read() is None
-
-
-def test_a_file_that_cannot_be_read_for_a_moment_is_read_later(tmp_path: Path) -> None:
-    path, aside = tmp_path / "out", tmp_path / "aside"
-    path.write_text("one\n")
-    tail = Tail(path)
-    assert tail.read() == ["one"]
-    path.rename(aside)
-    path.symlink_to("/proc/self/mem")  # whose reading is an input/output error
-    assert tail.read() is None
-    path.unlink()
-    path.mkdir()
-    assert tail.read() is None
-    path.rmdir()
-    aside.rename(path)
-    with path.open("a") as file:
-        file.write("two\n")
-    assert tail.read() == ["two"]
 
 
 def test_a_jobs_own_output_ends_with_a_note_where_the_logs_are(
@@ -484,21 +375,6 @@ def test_a_long_line_is_read_in_parts_and_much_output_in_chunks(tmp_path: Path) 
     assert found[-50_000:] == ["line"] * 50_000
 
 
-def test_much_output_is_shown_over_several_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "_CHUNK", 10)
-    display = Display(io.StringIO(), live=False)
-    (tmp_path / "out").write_bytes(b"line\n" * 64 + b"the end\n")
-    found = JobOutput(tmp_path / "out", (), display)
-    assert found.show_new()
-    assert found.last_lines[-1] == "line"
-    while found.show_new():
-        continue
-    display.close()
-    assert found.last_lines[-1] == "the end"
-
-
 def test_lines_are_shown_as_their_tasks_lines_and_the_last_are_kept(tmp_path: Path) -> None:
     screen = io.StringIO()
     display = Display(screen, live=False)
@@ -509,27 +385,6 @@ def test_lines_are_shown_as_their_tasks_lines_and_the_last_are_kept(tmp_path: Pa
     display.close()
     assert screen.getvalue().endswith("line 11\n[ps/0 m1] hello\n")
     assert (len(output.last_lines), output.last_lines[0]) == (12, "line 1")
-
-
-def test_of_an_output_that_leaves_lines_out_only_those_at_its_end_are_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "_SHOWN_BYTES", 20)
-    with (tmp_path / "out").open("w") as stream:
-        written = job.JobDisplay(tmp_path / "logs", stream)
-        for _ in range(30):
-            written.task_line("ps/0", "m1", "hello")
-        written.note("master/0 failed")
-        written.close()
-    display = Display(io.StringIO(), live=False)
-    found = JobOutput(tmp_path / "out", {"ps/0"}, display)
-    while found.show_new():
-        continue
-    display.close()
-    assert list(found.last_lines) == [
-        f"[this output has enough lines of tasks; {tmp_path}/logs has all of them]",
-        "master/0 failed",
-    ]
 
 
 def test_slurm_is_asked_less_and_less_often_and_news_are_told_once(
@@ -558,13 +413,176 @@ def test_slurm_is_asked_less_and_less_often_and_news_are_told_once(
     )
 
 
-def test_a_job_that_returns_to_the_queue_has_not_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Controller:
+    """A stand-in for slurmctld with one job; a test sets the job's state."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.state = "PENDING"
+        self.requests: list[str] = []
+        self.after: dict[str, str] = {}  # request -> the state that it leads to
+        self.refuses = ""
+        monkeypatch.setattr(commands, "show", lambda job: JobState(self.state))
+        monkeypatch.setattr(commands, "jobs_named", lambda name: self.jobs())
+        for name in ("cancel", "ask_to_end", "forbid_requeue"):
+            monkeypatch.setattr(commands, name, lambda job, name=name: self.take(name))
+
+    def jobs(self) -> dict[str, JobState]:
+        state = JobState(self.state)
+        return {} if state.is_over else {"7": state}
+
+    def take(self, request: str) -> None:
+        self.requests.append(request)
+        self.state = self.after.get(request, self.state)
+        if self.refuses:
+            raise LaunchError(self.refuses)
+
+
+class Scene:
+    """A launcher that follows the job, with a clock that the test moves on."""
+
+    def __init__(self, folder: Path, slurm: Controller) -> None:
+        self.slurm, self.folder, self.screen = slurm, RunFolder(folder), io.StringIO()
+        self.display = Display(self.screen, live=False)
+        self.follower = Follower("7", make_job(slurm_cluster()), self.folder, self.display)
+        self.now, self.stops = 0.0, list[int]()
+        self.outcome: Any = None
+
+    def steps(self, secs: float) -> None:
+        until = self.now + secs
+        while self.now < until and self.outcome is None:
+            self.outcome = self.follower.step(self.now, self.stops)
+            self.now += 0.2
+
+    def job_writes(self, time: float, **fields: Any) -> None:
+        row = {"task": "master/0", "host": "m1", "state": "running", "step": ""}
+        status = {"time": time, "exit_code": None, "reason": None, "cause": None}
+        self.folder.write_status(
+            {**status, "tasks": [{**row, "images_per_sec": "", "last": ""}], **fields}
+        )
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Controller:
+    return Controller(monkeypatch)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, slurm: Controller) -> Any:
+    scene = Scene(tmp_path, slurm)
+    yield scene
+    scene.display.close()
+
+
+def test_the_end_of_a_job_is_kept_though_slurm_calls_it_pending(
+    scene: Scene, slurm: Controller
 ) -> None:
-    folder = RunFolder.create(tmp_path, make_job(on_chosen_hosts(KINDS["slurm"], {"master": 1})))
-    events.add(folder, [events.event("run ends", "preempted", exit_code=143)])
-    monkeypatch.setattr(job, "_REQUEUE_SECS", 0)
-    monkeypatch.setattr(commands, "requeue", lambda job_id: None)
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    job._requeue(folder)
-    assert folder.end() is None
+    scene.steps(30)
+    scene.job_writes(2.0, exit_code=3, reason="worker/0 on m2 failed: exit code 3")
+    scene.steps(5)
+    slurm.state = "FAILED"
+    scene.steps(60)
+    assert isinstance(scene.outcome, Outcome)
+    assert scene.outcome.exit_code == 3
+    assert scene.folder.status()["reason"] == "worker/0 on m2 failed: exit code 3"
+
+
+def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene, slurm: Controller) -> None:
+    slurm.state = "RUNNING"
+    scene.steps(1)
+    scene.stops.append(signal.SIGINT)
+    scene.steps(1)
+    scene.job_writes(2.0, exit_code=143, reason="told", details=["saved output/model.ckpt-3"])
+    slurm.state = "FAILED"
+    scene.steps(60)
+    assert scene.outcome.reason == "stopped by SIGINT"
+    assert scene.outcome.details == ("saved output/model.ckpt-3",)
+
+
+def test_a_job_that_has_just_started_saves_at_ctrl_c(scene: Scene, slurm: Controller) -> None:
+    scene.steps(60)  # so that the next question would be seconds away
+    slurm.state = "RUNNING"
+    scene.stops.append(signal.SIGINT)
+    scene.steps(5)
+    assert slurm.requests == ["ask_to_end"]
+
+
+def test_a_lost_terminal_ends_only_the_following(scene: Scene, slurm: Controller) -> None:
+    slurm.state = "RUNNING"
+    scene.steps(1)
+    scene.job_writes(1.0)
+    scene.stops.append(signal.SIGHUP)
+    scene.steps(1)
+    assert scene.outcome.exit_code == 129
+    assert scene.outcome.reason == "not followed any more; Slurm job 7 goes on"
+    assert slurm.requests == []
+    assert scene.folder.status()["exit_code"] is None
+
+
+def test_a_second_ctrl_c_asks_until_the_job_ends_as_it_may_miss_a_signal(
+    scene: Scene, slurm: Controller
+) -> None:
+    slurm.state = "RUNNING"
+    scene.stops += [signal.SIGINT, signal.SIGINT]
+    scene.steps(3)
+    assert slurm.requests == ["ask_to_end"] * 2
+    scene.steps(4)
+    assert slurm.requests == ["ask_to_end"] * 3
+
+
+def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "cifar10.sbatch"
+    script.symlink_to("/dev/full")
+    with pytest.raises(HostError) as caught:
+        Slurm().run(
+            make_job(slurm_cluster()), RunFolder(tmp_path), Display(io.StringIO(), live=False)
+        )
+    words = "No space left on device; --state-dir names another place"
+    assert str(caught.value) == f"{script}: {words}"
+
+
+def test_a_signal_ends_sbatch_at_once_and_the_job_that_it_may_have_submitted(
+    tools: Path, tmp_path: Path
+) -> None:
+    job, cancelled = tmp_path / "job", tmp_path / "cancelled"
+    put_tool(tools, "sbatch", f"echo '7|PENDING||None' > {job}; exec sleep 600")
+    put_tool(tools, "squeue", f"cat {job} 2>/dev/null; true")
+    put_tool(tools, "scontrol", "true")
+    put_tool(tools, "scancel", f"rm {job}; echo $1 > {cancelled}")
+    (tmp_path / "run").mkdir()
+    folder, screen = RunFolder(tmp_path / "run"), io.StringIO()
+    display, began = Display(screen, live=False), time.monotonic()
+    # SIGHUP does not end sbatch.
+    with signals_once(job.exists, signal.SIGHUP, signal.SIGINT):
+        outcome = Slurm().run(make_job(slurm_cluster()), folder, display)
+    display.close()
+    assert time.monotonic() - began < 20
+    assert outcome == Outcome(130, "stopped by SIGINT before sbatch answered", cause=Cause.USER)
+    assert folder.status()["exit_code"] == 130
+    assert cancelled.read_text() == "7\n"
+    asked = "asking Slurm whether sbatch has submitted a job; a second signal leaves that to clean"
+    words = "Slurm job 7: cancelled; it was PENDING"
+    assert screen.getvalue() == f"{asked} --run run\n{words}\n"
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch, slurm: Controller) -> list[str]:
+    """The states that the job gets one after the other, while `stop` or `clean` waits."""
+    states: list[str] = []
+    seconds = itertools.count(step=3)
+
+    def sleep(secs: float) -> None:
+        slurm.state = states.pop(0) if states else slurm.state
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: float(next(seconds)))
+    monkeypatch.setattr(backend, "time", clock)
+    return states
+
+
+def test_clean_of_a_job_that_is_being_requeued_leaves_none_that_starts_later(
+    slurm: Controller, at_once: list[str]
+) -> None:
+    slurm.state, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
+    at_once += ["COMPLETING", *["PENDING"] * 4, "CANCELLED"]  # while the tasks of the job end
+    assert Slurm().clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
+    assert slurm.requests[:3] == ["forbid_requeue", "cancel", "cancel"]
+    assert at_once == []

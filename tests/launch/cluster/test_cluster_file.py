@@ -1,19 +1,26 @@
-"""Cluster files: what they can describe, and the errors for wrong keys and values."""
+"""Descriptions of clusters, in a file or without: what they can say, and errors for the rest."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from launch.backends.registry import KINDS
+from launch.cluster import host_list
 from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Cluster, Host, Limits, Ports
+from launch.cluster.rules import matching, seconds_or_off, setting, whole, yes_or_no
+from launch.cluster.yaml_section import read as read_section
+from launch.cluster.yaml_section import read_settings
 from launch.errors import LaunchError
 from tests.launch.cluster.full import FULL
 
 PAGE = Path(__file__).parents[3] / "docs" / "launch.md"
 
-ALL_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
+ALL_HERE = "local: all tasks run on this machine; list localhost alone, or run on ssh"
 
 
 def read(folder: Path, text: str) -> Cluster:
@@ -87,7 +94,7 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
     assert cluster.ports == Ports(2222)
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "{name: lab, address: 127.0.0.1}"])
+@pytest.mark.parametrize("host", ["localhost", "{name: lab, address: 127.0.0.1}"])
 def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
     assert len(read(tmp_path, f"backend: local\nhosts: [{host}]\n").hosts) == 1
 
@@ -98,72 +105,30 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
         ("", "lab.yaml:1: empty; it must at least list `hosts`"),
         ("[" * 500, "lab.yaml: nested too deeply to be read"),
         ("user: alice\n", "lab.yaml:1: hosts is missing; list the machines under it"),
-        ("- node0\n", "lab.yaml:1: the file must be a mapping"),
         ("hosts: []\n", "lab.yaml:1: hosts must be a list with at least one host"),
-        (
-            "hosts:\n  - a\nrestart: 3\n",
-            "lab.yaml:3: restart is not a key of the file; did you mean res",
-        ),
         ("hosts:\n  - a\nrestarts: x\n", "lab.yaml:3: restarts must be a whole number from 0 to"),
-        ("hosts:\n  - a\nrestarts: [1]\n", "lab.yaml:3: restarts must be one value, not a list"),
         ("hosts:\n  - a\n  - a\n", "lab.yaml:2: host a is listed twice"),
         ("hosts:\n  - a\nuser: x\nuser: y\n", "lab.yaml:4: user is given twice in the file"),
         ("hosts:\n  - 'a b'\n", "lab.yaml:2: host 'a b' is not a host"),
-        ("hosts:\n  - -oProxyCommand=x\n", "lab.yaml:2: host '-oProxyCommand=x' is not a host"),
-        ("hosts:\n  - name: a;b\n", "lab.yaml:2: name 'a;b' is not a host: it must be NAME or"),
         ("hosts: ['a:2222']\n", "lab.yaml:1: host 'a:2222': the number could be the port of a"),
-        ("hosts:\n- {name: a, address: '[::1]:1'}\n", "lab.yaml:2: address '[::1]:1': the number"),
         ('hosts: [a]\nworkdir: "/a\\e[2J"\n', "lab.yaml:2: workdir must be a path on one line"),
-        ('hosts: [a]\ndocker: {data: "/a\\e[2J"}\n', "lab.yaml:2: data must be a folder, without"),
-        ('hosts: [a]\ndocker: {options: ["--x=\\e"]}\n', "lab.yaml:2: options must be words like"),
-        ('hosts: [a]\nkubernetes: {data: "/\\e[2J"}\n', "lab.yaml:2: data must be a persistentVo"),
         ("hosts:\n  - address: a\n", "lab.yaml:2: a host needs a `name`"),
-        (
-            "hosts:\n  - name: a\n    role: {}\n",
-            "lab.yaml:3: role is not a key of a host; did you mean",
-        ),
         ("hosts:\n  - a\nagent_python: a b\n", "lab.yaml:3: agent_python must be a command or pa"),
-        ("hosts:\n  - a\nports: 0\n", "lab.yaml:3: ports must be a first port, a range or `free`"),
         ("hosts:\n  - a\nports: 9-8\n", "ports go from 1 to 65535, the lower one first"),
-        ("hosts:\n  - a\nports: 70000\n", "lab.yaml:3: ports must be a first port"),
         ("hosts:\n  - a\nlimits: {idle_secs: no}\n", "idle_secs must be a number of seconds above"),
-        ("hosts:\n  - a\nsync: yes\n", "lab.yaml:3: sync must be true or false, got 'yes'"),
-        (
-            'hosts:\n  - a\nenvironment:\n  A: "a\\0b"\n',
-            "lab.yaml:4: A must be text without NUL characters, which no process can be given, got "
-            "'a\\x00b'",
-        ),
-        (
-            "hosts:\n  - a\nenvironment:\n  TF_CONFIG: x\n",
-            "lab.yaml:4: a key of environment cannot be TF_CONFIG, which the launcher sets",
-        ),
-        (
-            "hosts:\n  - a\npass_environment:\n  - a b\n",
-            "lab.yaml:4: pass_environment must be the name of a variable",
-        ),
+        ('hosts: [a]\nenvironment:\n  A: "a\\0b"\n', "lab.yaml:3: A must be text without NUL char"),
+        ("hosts: [a]\nenvironment:\n  TF_CONFIG: x\n", "lab.yaml:3: a key of environment cannot"),
+        ("hosts: [a]\npass_environment:\n  - a b\n", "lab.yaml:3: pass_environment must be the na"),
         ("hosts:\n  - a\nbackend: cloud\n", "lab.yaml:3: backend must be one of local, ssh"),
-        (
-            "backend: local\nhosts: [a, b]\n",
-            f"lab.yaml:2: hosts a,b does not go with local: {ALL_HERE}",
-        ),
-        (
-            "backend: local\nhosts: [node7]\n",
-            f"lab.yaml:2: hosts node7 does not go with local: {ALL_HERE}",
-        ),
+        ("backend: local\nhosts: [a, b]\n", f"lab.yaml:2: hosts a,b does not go with {ALL_HERE}"),
         (
             "backend: local\nhosts: [{name: localhost, address: 192.0.2.7}]\n",
-            f"lab.yaml:2: hosts localhost does not go with local: {ALL_HERE}",
+            f"lab.yaml:2: hosts localhost does not go with {ALL_HERE}",
         ),
         ("hosts: [a\n", "not YAML"),
         ("hosts:\n  - name: a\n    roles: {ps: 1}\n", "lab.yaml:2: 0 masters: a cluster has exact"),
-        (
-            "hosts:\n  - name: a\n    roles: {master: 1}\n  - b\n",
-            "lab.yaml:4: host b has no `roles`, but other hosts have; add them",
-        ),
-        (
-            "hosts:\n  - name: a\n    roles: {master: 1, evaluator: 1}\n",
-            "lab.yaml:2: a master evaluates itself, so it cannot go with an evaluator",
-        ),
+        ("hosts:\n- {name: a, roles: {master: 1}}\n- b\n", "lab.yaml:3: host b has no `roles`, b"),
+        ("hosts:\n- {name: a, roles: {master: 1, evaluator: 1}}\n", "lab.yaml:2: a master evaluat"),
     ],
 )
 def test_what_it_does_not_know_is_refused_with_its_line(
@@ -208,3 +173,103 @@ def test_the_documentation_shows_every_key(tmp_path: Path) -> None:
     assert len(keys) > 15
     page = PAGE.read_text(encoding="utf-8")
     assert [key for key in keys if not re.search(rf"^(# |  )*{key}:", page, re.M)] == []
+
+
+def roles(backend: str, nodes: Optional[int] = None, **counts: int) -> list[dict[str, int]]:
+    return [dict(host.roles) for host in on_chosen_hosts(KINDS[backend], counts, nodes).hosts]
+
+
+def test_by_default_each_trainer_has_a_node_and_the_ps_stand_beside_them() -> None:
+    dealt = [{"master": 1, "ps": 1}, {"worker": 1, "ps": 1}, {"worker": 1}]
+    assert roles("slurm", master=1, worker=2, ps=2) == dealt
+
+
+def test_tasks_are_dealt_out_over_fewer_nodes_in_turns() -> None:
+    dealt = [{"master": 1, "worker": 1, "ps": 1}, {"worker": 2}]
+    assert roles("slurm", 2, master=1, worker=3, ps=1) == dealt
+
+
+def test_each_pod_is_a_host_of_its_own() -> None:
+    dealt = [{"chief": 1}, {"worker": 1}, {"ps": 1}, {"evaluator": 1}]
+    assert roles("kubernetes", chief=1, worker=1, ps=1, evaluator=1) == dealt
+
+
+def test_more_nodes_than_tasks_are_refused() -> None:
+    with pytest.raises(LaunchError, match="3 nodes are too many for 2 tasks; use at most 2"):
+        roles("slurm", 3, master=1, ps=1)
+
+
+def test_jobs_that_may_share_a_node_find_free_ports() -> None:
+    assert on_chosen_hosts(KINDS["slurm"], {"master": 1}).ports == Ports(low=None)
+    assert on_chosen_hosts(KINDS["kubernetes"], {"master": 1}).ports == Ports(low=2222)
+
+
+def test_a_number_after_a_host_is_refused_since_it_could_mean_three_things() -> None:
+    rule = "^'node0:2222': the number could be the port of a task, the port of ssh or a number of"
+    with pytest.raises(LaunchError, match=rule):
+        host_list.from_hosts("a,node0:2222")
+
+
+@pytest.mark.parametrize(
+    ("word", "name"), [("[fe80::1]", "fe80::1"), ("me@fe80::1%eth0", "fe80::1%eth0")]
+)
+def test_an_ipv6_address_is_a_host_with_brackets_or_without(word: str, name: str) -> None:
+    assert [host.address for host in host_list.from_hosts(word).hosts] == [name]
+
+
+@pytest.mark.parametrize("word", ["a:b", "fe80::12345", "-oProxyCommand=x"])
+def test_what_is_no_name_and_no_address_is_refused(word: str) -> None:
+    with pytest.raises(LaunchError, match="is not a host: it must be NAME or USER@NAME"):
+        host_list.from_hosts(word)
+
+
+_WORD = matching("[a-z]+", "a word")
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    cook: Optional[str] = setting(None, _WORD)
+    pots: int = setting(2, whole(1, 9))
+    is_open: bool = setting(False, yes_or_no, name="open")
+    wait_secs: Optional[float] = setting(60, seconds_or_off)
+    spices: tuple[str, ...] = setting((), _WORD)
+    shelf: tuple[tuple[str, str], ...] = setting((), str, key_rule=_WORD)
+    guests: int = 4
+
+
+def kitchen(folder: Path, text: str) -> Kitchen:
+    path = folder / "lab.yaml"
+    path.write_text(text)
+    return read_settings(read_section(str(path)), Kitchen)
+
+
+def test_each_field_is_read_by_its_rule_and_type(tmp_path: Path) -> None:
+    text = "cook: ann\npots: 3\nopen: true\nwait_secs: off\nspices: [salt, dill]\nshelf: {a: 1}\n"
+    assert kitchen(tmp_path, text) == Kitchen(
+        "ann", 3, True, None, ("salt", "dill"), (("a", "1"),), 4
+    )
+
+
+def test_what_a_section_leaves_out_has_the_fields_default(tmp_path: Path) -> None:
+    assert kitchen(tmp_path, "{}") == Kitchen(None, 2, False, 60, (), (), 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            "pots: 3\nguests: 5\n",
+            "lab.yaml:2: guests is not a key of the file; known: cook, pots, open, ",
+        ),
+        ("cook:\n- ann\n", "lab.yaml:2: cook must be one value, not a list or a mapping"),
+        ("spices: salt\n", "lab.yaml:1: spices must be a list (`- value` lines)"),
+        ("spices:\n- salt\n- 7\n", "lab.yaml:3: spices must be a word, got '7'"),
+        ("shelf: [a]\n", "lab.yaml:1: shelf must be a mapping (`key: value` lines)"),
+        ("shelf:\n  7: b\n", "lab.yaml:2: a key of shelf must be a word, got '7'"),
+        ("pots: 3\n[a, b]: c\n", "lab.yaml:2: a key of the file must be one word"),
+    ],
+)
+def test_what_is_against_a_rule_or_a_type_is_refused(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises(LaunchError) as raised:
+        kitchen(tmp_path, text)
+    assert str(raised.value).startswith(f"{tmp_path}/{error}")

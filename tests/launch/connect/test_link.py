@@ -1,15 +1,25 @@
-"""A connection to an agent that is closed before it is open."""
+"""How agents get to hosts, and the connections to them."""
 
+import ast
 import errno
 import os
+import re
+import resource
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Optional, cast
 
 import pytest
 
 from launch.agent.protocol import MAGIC, Message
-from launch.connect import tries
+from launch.cluster.host_list import from_hosts
+from launch.cluster.model import Host, Limits
+from launch.connect import bootstrap, tries
+from launch.connect.connections import Connections, Event
+from launch.connect.everywhere import everywhere
+from launch.connect.inbox import Inbox
 from launch.connect.link import Link
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
@@ -56,11 +66,8 @@ def test_a_link_that_was_closed_before_gives_its_process_nothing_to_run() -> Non
 @pytest.mark.parametrize(
     "sent",
     [
-        "no JSON",
         "[1]",
-        '{"do": "end"}',
         '{"event": "exit", "task": "worker/0"}',
-        '{"event": "lines", "task": "worker/0", "lines": [1], "dropped": 0}',
         '{"event":' * 100_000,
     ],
     ids=lambda sent: sent[:30],
@@ -81,18 +88,26 @@ def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path
     link.close(0)
 
 
-def test_a_message_without_an_end_is_bounded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("", "it printed more than 1 MiB instead of starting an agent: b'xxx"),
+        (MAGIC.decode(), "it sent what is no message of an agent: b'xxx"),
+    ],
+)
+def test_endless_bytes_of_a_host_need_no_memory(before: str, words: str) -> None:
     heard: list[Message] = []
-    endless = f"printf '{MAGIC.decode()}'; tr '\\0' x </dev/zero"
     link = Link(
-        ("sh", "-c", endless),
+        ("sh", "-c", f"printf '{before}'; tr '\\0' x </dev/zero"),
         lambda code, _: f"it ended with {code}",
         lambda *one: heard.append(one[1]),
     )
-    with pytest.raises(HostError, match="it sent what is no message of an agent: b'xxx"):
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(HostError, match=words):
         link.open(60)
     link.close(0)
     assert heard == [{"event": "lost"}]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown < 20_000  # KiB
 
 
 def test_heartbeats_fill_no_queue_but_are_heard(tmp_path: Path) -> None:
@@ -127,62 +142,22 @@ def busy_link(tmp_path: Path, times: int, heard: "list[Message]") -> Link:
     )
 
 
-def test_a_host_that_is_busy_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("times", [4, 5])
+def test_a_host_that_is_busy_is_tried_again_four_times(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tries, "PAUSE_SECS", (0.01, 0.02))
     heard: list[Message] = []
-    link = busy_link(tmp_path, 4, heard)
-    link.open(60)
-    assert heard == [{"event": "hello"}]
+    link = busy_link(tmp_path, times, heard)
+    if times == 4:
+        link.open(60)
+        assert heard == [{"event": "hello"}]
+    else:
+        with pytest.raises(HostError, match="^busy: 255$"):
+            link.open(60)
     link.close(5)
-    wait_for(lambda: heard[1:] == [{"event": "lost"}], "the end")
+    wait_for(lambda: heard[-1:] == [{"event": "lost"}], "the end")
     assert (tmp_path / "tries").read_text().count("\n") == 5
-
-
-def test_a_host_that_stays_busy_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tries, "PAUSE_SECS", (0.01, 0.02))
-    heard: list[Message] = []
-    link = busy_link(tmp_path, 5, heard)
-    with pytest.raises(HostError, match="^busy: 255$"):
-        link.open(60)
-    link.close(0)
-    assert heard == [{"event": "lost"}]
-    assert (tmp_path / "tries").read_text().count("\n") == 5
-
-
-def test_a_link_that_is_closed_between_two_tries_makes_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tries, "PAUSE_SECS", (300.0, 300.0))
-    heard: list[Message] = []
-    link = busy_link(tmp_path, 5, heard)
-    thread, errors = opening(link)
-    wait_for(lambda: link._tries_again, "the first try's end")
-    link.close(0)
-    thread.join(30)
-    assert errors == ["busy: 255"]
-    assert heard == [{"event": "lost"}]
-    assert (tmp_path / "tries").read_text().count("\n") == 1
-
-
-def test_a_link_whose_next_try_cannot_be_started_says_that_it_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tries, "PAUSE_SECS", (0.01, 0.02))
-    heard: list[Message] = []
-    link = busy_link(tmp_path, 5, heard)
-
-    def is_busy(code: int, errors: str) -> bool:
-        link._command[0] = "no-such-command"  # as if ssh were removed between the tries
-        return True
-
-    link._is_busy = is_busy
-    with pytest.raises(HostError, match="^no-such-command: No such file or directory"):
-        link.open(60)
-    assert heard == [{"event": "lost"}]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +165,6 @@ def test_a_link_whose_next_try_cannot_be_started_says_that_it_is_lost(
     [
         (errno.ENOENT, "ssh: No such file or directory; is it installed?"),
         (errno.EMFILE, "ssh: Too many open files; raise `ulimit -n`"),
-        (errno.ENOMEM, "ssh: Cannot allocate memory"),
     ],
 )
 def test_a_command_that_cannot_be_started_is_named_with_the_way_out(
@@ -203,3 +177,147 @@ def test_a_command_that_cannot_be_started_is_named_with_the_way_out(
     with pytest.raises(HostError) as raised:
         make_link("ssh").open(1)
     assert str(raised.value) == words
+
+
+def test_the_remote_command_needs_no_quoting_in_any_shell() -> None:
+    line = bootstrap.remote_command("python3", "20260101-000000-abcd")
+    assert line == (
+        "exec python3 -I -S -c 'import sys; "
+        "exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))' "
+        "launch-agent 20260101-000000-abcd"
+    )
+
+
+def test_every_module_of_the_agent_is_sent_after_those_that_it_imports(root: Path) -> None:
+    folder = root / "launch" / "agent"
+    others = {"__init__", "host_setup"}  # the latter is a program by itself
+    modules = sorted(path.stem for path in folder.glob("*.py") if path.stem not in others)
+    assert sorted(bootstrap._MODULES) == modules
+    for position, name in enumerate(bootstrap._MODULES):
+        tree = ast.parse((folder / f"{name}.py").read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("launch"):
+                needed = re.findall(r"launch\.agent\.(\w+)", node.module or "")
+                needed = needed or [alias.name for alias in node.names]
+                assert set(needed) <= set(bootstrap._MODULES[:position])
+
+
+class FakeLink:
+    """A connection that tells of a heartbeat."""
+
+    def __init__(self) -> None:
+        self.heard = 0.0
+        self.has_beaten = threading.Event()
+
+    def send(self, message: "dict[str, Any]") -> None:
+        if message["do"] == "beat":
+            self.has_beaten.set()
+
+    def close(self, patience_secs: float) -> None:
+        pass
+
+
+class FakeTransport:
+    """Opens connections without hosts."""
+
+    def __init__(self) -> None:
+        self.links: dict[str, FakeLink] = {}
+
+    def host_logs(self, run_id: str) -> Optional[str]:
+        return None
+
+    def link(self, host: Any, run_id: str, hear: Any) -> FakeLink:
+        self.links[host.name] = FakeLink()
+        return self.links[host.name]
+
+    def open(self, link: FakeLink, host: Any) -> None:
+        pass
+
+
+def test_agents_hear_from_a_launcher_that_waits_for_its_disk() -> None:
+    cluster = replace(from_hosts("ip0"), limits=Limits(lease_secs=0.3))
+    events: Inbox[Event] = Inbox(8)
+    transport: Any = FakeTransport()
+    connections = Connections(cluster, "run", transport, events)
+    connections.open_all(lambda: False)
+    link = transport.links["ip0"]
+    try:
+        for _ in range(3):  # while this thread does nothing
+            link.has_beaten.clear()
+            assert link.has_beaten.wait(20)
+    finally:
+        connections.close_all()
+    link.has_beaten.clear()
+    assert not link.has_beaten.wait(0.3)
+
+
+def test_an_agent_is_late_only_for_a_launcher_that_has_looked_all_the_time() -> None:
+    cluster = replace(from_hosts("ip0"), limits=Limits(lease_secs=6))
+    events: Inbox[Event] = Inbox(8)
+    connections = Connections(cluster, "run", cast(Any, FakeTransport()), events)
+    link: Any = FakeLink()
+    connections.use("ip0", link)
+    link.heard = 100.0
+    assert connections.silent(106.0) == []
+    assert connections.silent(106.5) == []  # looks once a second
+    assert connections.silent(109.0) == []  # it was away, so that messages may be unread
+    assert connections.silent(110.0) == [("ip0", link)]
+
+
+HOSTS = [Host(name, name, (), "/data") for name in ("node0", "node1", "node2")]
+
+
+def name_of(host: Host) -> str:
+    if host.name == "node1":
+        raise HostError("node1: it is down")
+    return host.name.upper()
+
+
+def test_every_answer_and_every_failure_has_its_host() -> None:
+    answers = everywhere(HOSTS, name_of)
+    assert list(answers.found.items()) == [("node0", "NODE0"), ("node2", "NODE2")]
+    assert answers.failed == {"node1": "node1: it is down"}
+
+
+def test_all_answers_or_every_failure_in_one_error() -> None:
+    assert everywhere(HOSTS[:1], name_of).of_all() == {"node0": "NODE0"}
+
+    def refuse(host: Host) -> None:
+        raise HostError(f"{host.name}: no")
+
+    with pytest.raises(HostError) as raised:
+        everywhere(HOSTS[:2], refuse).of_all()
+    assert str(raised.value) == "node0: no\n       node1: no"
+
+
+def test_no_host_waits_for_another() -> None:
+    meeting = threading.Barrier(3)
+    answers = everywhere(HOSTS, lambda host: meeting.wait(30))
+    assert sorted(answers.of_all().values()) == [0, 1, 2]
+
+
+def test_what_happens_meanwhile_can_end_the_wait() -> None:
+    given_up = threading.Event()
+    everywhere(HOSTS, lambda host: given_up.wait(60), meanwhile=given_up.set).of_all()
+    assert given_up.is_set()
+
+
+def test_a_sender_waits_for_the_reader_and_not_for_one_that_has_gone() -> None:
+    inbox: Inbox[int] = Inbox(3)
+    sent: list[int] = []
+
+    def send() -> None:
+        for number in range(6):
+            inbox.put(number)
+            sent.append(number)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    wait_for(lambda: sent == [0, 1, 2], "a full queue")
+    assert inbox.get() == 0
+    wait_for(lambda: sent == [0, 1, 2, 3], "the next item")
+    assert inbox.qsize() == 3
+    inbox.close()
+    sender.join(60)
+    assert sent == [0, 1, 2, 3, 4, 5]
+    assert [inbox.get() for _ in range(inbox.qsize())] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Which runs are kept, and which are removed."""
+"""The folder of a run: which are kept and found, what their files hold, and how runs end."""
 
 import json
 import os
@@ -6,22 +6,31 @@ import pwd
 import secrets
 import shutil
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
-from launch.cluster.host_list import ROOT, on_this_machine
+from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
 from launch.record import events, run_folder
-from launch.record.outcome import Outcome
-from launch.record.run_folder import DamagedError, RunFolder, all_runs, find, state_dir
+from launch.record.outcome import (
+    Cause,
+    Outcome,
+    end_record,
+    exit_code_of,
+    read_cause,
+    words_for,
+)
+from launch.record.run_folder import RunFolder, all_runs, find, state_dir
+from launch.supervise.supervisor import TaskState
+from launch.supervise.task_status import TaskStatusTable
+from tests.documents import check_fields
 from tests.failing_disk import every_rename_is_synced, failures_of
 
-JOB = make_job(on_this_machine(1, 1))
+JOB = make_job(on_this_machine(1, 1), ["--train-steps=10"])
 
 
 def an_old_run(parent: Path, number: int, **status: object) -> Path:
@@ -63,17 +72,6 @@ def test_runs_of_the_same_second_have_different_ids(
     monkeypatch.setattr(secrets, "token_hex", lambda size: next(words))
     found = [RunFolder.create(tmp_path, JOB).run_id for _ in range(2)]
     assert found == ["20260131-090000-aaaa", "20260131-090000-bbbb"]
-
-
-def test_the_newest_of_the_runs_of_a_second_is_the_one_that_was_made_last(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    words = iter(["bbbb", "aaaa"])
-    monkeypatch.setattr(time, "strftime", lambda form: "20260131-090000")
-    monkeypatch.setattr(secrets, "token_hex", lambda size: next(words))
-    for number, path in enumerate(RunFolder.create(tmp_path, JOB).path for _ in range(2)):
-        os.utime(path / "run.json", (number, number))
-    assert run_folder.find(tmp_path).run_id == "20260131-090000-aaaa"
 
 
 def test_the_newest_run_is_the_one_that_began_last_when_summer_time_ends(tmp_path: Path) -> None:
@@ -118,14 +116,7 @@ def test_without_a_home_no_folder_of_that_name_is_made(monkeypatch: pytest.Monke
     assert state_dir() == Path("/state/cifar10-launch")
 
 
-def test_as_many_runs_as_are_kept_stay(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(run_folder, "_KEPT", 3)
-    old = [an_old_run(tmp_path, number, exit_code=0) for number in (0, 1)]
-    new = RunFolder.create(tmp_path, JOB)
-    assert [run.path for run in all_runs(tmp_path)] == [*old, new.path]
-
-
-@pytest.mark.parametrize("record", ["", "{}", '{"launcher": 5}'])
+@pytest.mark.parametrize("record", ["", '{"launcher": 5}'])
 def test_an_old_run_with_a_damaged_record_hinders_no_new_one(
     monkeypatch, tmp_path: Path, record: str
 ) -> None:
@@ -136,18 +127,6 @@ def test_an_old_run_with_a_damaged_record_hinders_no_new_one(
     new = RunFolder.create(tmp_path, JOB)
     assert [run.path for run in all_runs(tmp_path)] == [damaged, new.path]
     assert not over.exists()
-
-
-def test_a_task_without_a_host_is_damage_that_is_named(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, JOB)
-    run.add(tasks=[{"task": "master/0"}])
-    way_out = (
-        f"to end what the run may have left, and .*: python -m launch clean --run {run.run_id}"
-    )
-    with pytest.raises(
-        DamagedError, match=rf"run.json is damaged \(`host` is missing or .*\); {way_out}"
-    ):
-        run.record()
 
 
 def test_the_flags_of_a_run_name_its_folder_unless_it_is_the_usual_one(
@@ -161,7 +140,13 @@ def test_the_flags_of_a_run_name_its_folder_unless_it_is_the_usual_one(
     )
 
 
-@pytest.mark.parametrize("status", ['{"exit_code": null, "tasks": []}', '{"tasks": 5}', "{", "5"])
+@pytest.mark.parametrize(
+    "status",
+    [
+        '{"exit_code": null, "tasks": []}',
+        "{",
+    ],
+)
 def test_a_run_has_ended_if_its_last_event_says_so(tmp_path: Path, status: str) -> None:
     run = RunFolder.create(tmp_path, JOB)
     (run.path / "status.json").write_text(status)
@@ -173,52 +158,16 @@ def test_a_run_has_ended_if_its_last_event_says_so(tmp_path: Path, status: str) 
     assert run.end() is None
 
 
-def test_only_the_owner_may_read_a_run(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path / "new" / "state", JOB)
-    run.write_status({"exit_code": 0})
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (run.path, *run.path.iterdir())}
-    assert modes == {
-        run.run_id: 0o700,
-        "logs": 0o700,
-        "run.json": 0o600,
-        "status.json": 0o600,
-    }
-
-
-def in_a_container(code: str) -> str:
-    """Runs Python with process ids of its own, and the boot and host name of this machine."""
-    words = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
-    if shutil.which("unshare") is None or subprocess.run([*words, "true"]).returncode:
-        pytest.skip("needs unshare, and the right to make namespaces")
-    done = subprocess.run(
-        [*words, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
 def test_a_launcher_in_another_container_may_run(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, JOB)
     assert (run.launcher_pid(), run.other_machine()) == (os.getpid(), None)
     name = socket.gethostname()
-    code = (
-        "from pathlib import Path; from launch.record.run_folder import RunFolder; "
-        f"run = RunFolder(Path({str(run.path)!r})); print(run.launcher_pid(), run.other_machine())"
-    )
-    assert in_a_container(code) == f"None {name}, in another container"
     # Whatever process has the launcher's number in this one, it is not the launcher.
     record = run.record()
     run.add(launcher={**record["launcher"], "process_ids": "pid:[1]"})
     assert (run.launcher_pid(), run.other_machine()) == (None, f"{name}, in another container")
     run.add(launcher={**record["launcher"], "process_ids": "pid:[1]", "boot": "an earlier one"})
     assert (run.launcher_pid(), run.other_machine()) == (None, None)
-
-
-def test_a_launcher_of_an_older_version_is_found_by_its_number(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, JOB)
-    launcher = run.record()["launcher"]
-    del launcher["process_ids"]
-    run.add(launcher=launcher)
-    assert (run.launcher_pid(), run.other_machine()) == (os.getpid(), None)
 
 
 def test_a_run_is_on_disk_before_it_has_its_name(tmp_path: Path) -> None:
@@ -256,3 +205,81 @@ def test_a_whole_id_is_found_although_another_begins_with_it(tmp_path: Path) -> 
     one.with_name(f"{one.name}e").mkdir()
     (one.with_name(f"{one.name}e") / "run.json").write_text("{}")
     assert find(tmp_path, one.name).path == one
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "exit code 0"),
+        (-9, "killed by SIGKILL"),
+        (-99, "killed by signal 99"),  # a signal without a name
+        (None, "lost"),
+    ],
+)
+def test_an_end_in_words(code: Optional[int], words: str) -> None:
+    assert words_for(code) == words
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    # A task that was lost is a failure, and so is a ps that ended with 0 before it was asked to.
+    [(3, 3), (-1, 129), (-9, 137), (-15, 143), (0, 1), (None, 1)],
+)
+def test_the_launchers_exit_code_is_that_of_the_failed_task(
+    code: Optional[int], exit_code: int
+) -> None:
+    assert exit_code_of(code) == exit_code
+
+
+def test_a_status_file_keeps_the_cause() -> None:
+    record = end_record(Outcome(143, "it was asked to end", cause=Cause.PLATFORM))
+    assert record == {"exit_code": 143, "reason": "it was asked to end", "cause": "platform"}
+    assert read_cause(record) is Cause.PLATFORM
+    assert end_record(None) == {"exit_code": None, "reason": None, "cause": None}
+
+
+@pytest.mark.parametrize("status", [{"exit_code": 1, "reason": "x"}, {"cause": "unheard-of"}])
+def test_a_status_file_without_a_cause_that_we_know_can_be_read(status: dict[str, object]) -> None:
+    assert read_cause(status) is None
+
+
+def test_the_words_of_causes_in_status_files_stay() -> None:
+    assert {cause.name: cause.value for cause in Cause} == {
+        "DONE": "done",
+        "TASK_FAILED": "task failed",
+        "HOST_LOST": "host lost",
+        "TIME_LIMIT": "time limit",
+        "USER": "user",
+        "CANCELLED": "cancelled",
+        "PREEMPTED": "preempted",
+        "PLATFORM": "platform",
+        "LAUNCHER": "launcher",
+    }
+
+
+PAGE = "docs/outputs.md"
+
+
+def test_the_page_names_the_fields_of_run_json(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, JOB)
+    folder.add(command="python -m launch up --on local")  # as `up` does
+    of_other_backends = ["engine", *(f"kubernetes.{x}" for x in ("context", "namespace", "name"))]
+    assert check_fields(PAGE, "run.json", folder.record()) == ([], of_other_backends)
+    assert {path.name for path in folder.path.iterdir()} == {"run.json", "logs"}
+
+
+def test_the_page_names_the_fields_of_status_json(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, JOB)
+    table = TaskStatusTable({task.name: TaskState(task) for task in JOB.tasks})
+    folder.write_status(table.status(Outcome(0, "master/0 is done")))
+    status = json.loads((folder.path / "status.json").read_text())
+    assert check_fields(PAGE, "status.json", status) == ([], ["details[]"])
+    folder.write_end(Outcome(3, "worker/0 failed", details=("  | x",)))
+    assert check_fields(PAGE, "status.json", folder.status()) == ([], [])
+
+
+def test_the_page_names_the_fields_of_an_event(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, JOB)
+    events.add(folder, [events.event("run ends", "done", "ps/0", "localhost", exit_code=0)])
+    (line,) = events.path_of(folder).read_text().splitlines()
+    assert check_fields(PAGE, "events.jsonl", json.loads(line)) == ([], [])

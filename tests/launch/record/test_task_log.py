@@ -1,12 +1,14 @@
-"""A task's log as the verbs read it: old lines with their times, and new ones as they come."""
+"""A task's log as the verbs read it: old lines with their times, new ones, progress."""
 
 import time
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from launch.agent import log_file
 from launch.agent.log_file import LogFile
+from launch.record.progress import Progress, read_progress, read_saved
 from launch.record.task_log import TaskLog
 
 
@@ -58,12 +60,6 @@ def test_since_leaves_out_what_came_before(tmp_path: Path, clock: Clock) -> None
     assert texts(TaskLog(path, since=1_790_000_500.0)) == b""
 
 
-def test_a_line_that_began_before_is_left_out_as_a_whole(tmp_path: Path, clock: Clock) -> None:
-    path = tmp_path / "worker-0.log"
-    written(path, clock, {0: b"a" * 10, 60: b"bbb\nc\n"}).close()
-    assert texts(TaskLog(path, since=1_790_000_060.0)) == b"c\n"
-
-
 def test_both_parts_of_a_rotated_log_are_read(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,3 +98,44 @@ def test_a_log_without_times_is_kept_as_a_whole_and_said_to_be(tmp_path: Path) -
     later = TaskLog(path, since=path.stat().st_mtime + 10)
     assert texts(later) == b""
     assert not later.is_untimed
+
+
+@pytest.mark.parametrize(
+    ("line", "progress"),
+    [
+        (
+            "epoch 2.9/4  step 207/282  loss 0.328  accuracy 0.922  lr 0.0169  553 images/s  17s",
+            Progress(207, 282, "553"),
+        ),
+        ("step 12  loss 2.3  1,024.5 images/s", Progress(12, None, "1,024.5")),
+        # One of several asynchronous trainers has taken a step after the last one.
+        ("epoch 1.0/1  step 61/60  loss 1.018", Progress(61, 61, "")),
+    ],
+)
+def test_a_progress_line_is_read(line: str, progress: Progress) -> None:
+    assert read_progress(line) == progress
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "training to step 3,516; output: output",
+        "validation accuracy 0.3456 at step 352 (best so far)",
+        "stepping 3/4",
+    ],
+)
+def test_another_line_is_not(line: str) -> None:
+    assert read_progress(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "saved"),
+    [
+        ("saved demo/output/model.ckpt-31", "demo/output/model.ckpt-31"),
+        ("saved: gs://bucket/my run/model.ckpt-31 ", "gs://bucket/my run/model.ckpt-31"),
+        ("saved", None),
+        ("it saved demo/output/model.ckpt-31", None),
+    ],
+)
+def test_a_line_names_what_was_saved(line: str, saved: Optional[str]) -> None:
+    assert read_saved(line) == saved

@@ -1,4 +1,4 @@
-"""What the launcher does with orders and messages that cross each other."""
+"""The run loop and the agents' orders and messages, which may cross each other."""
 
 import contextlib
 import io
@@ -7,18 +7,20 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from launch.agent.messages import read_event
 from launch.agent.protocol import Message
 from launch.backends.local.backend import TRANSPORT
 from launch.cluster.host_list import on_this_machine
-from launch.cluster.model import Limits
-from launch.cluster.tasks import Job, make_job
+from launch.cluster.model import Host
+from launch.cluster.tasks import Devices, Job, Task, make_job
 from launch.connect.connections import Connections, Event
 from launch.connect.inbox import Inbox
 from launch.connect.link import Link
@@ -26,79 +28,24 @@ from launch.record import events as run_events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise import run
+from launch.supervise import run, run_loop
 from launch.supervise.agents import Agents
-from launch.supervise.run import _order_to_start, _with_free_ports, run_with_agents
-from launch.supervise.run_loop import RunLoop
-from launch.supervise.supervisor import Supervisor
+from launch.supervise.run import _with_free_ports, run_with_agents
+from launch.supervise.run_loop import RunLoop, stop_signals
+from launch.supervise.supervisor import Supervisor, TaskState
 from testbeds.ports import free_ports
-from tests.launch.launcher import assert_nothing_left, make_workdir
+from tests.launch.launcher import assert_nothing_left, make_workdir, wait_for
 
 
-def test_a_task_whose_host_is_not_reached_yet_is_not_started_after_a_stop(tmp_path: Path) -> None:
-    cluster = on_this_machine(0, 0, workdir=str(make_workdir(tmp_path / "work")))
-    cluster = replace(cluster, limits=Limits(stop_secs=10))
-    job = make_job(cluster, ["steps=100000"], {"localhost": free_ports(1)})
-    folder = RunFolder.create(tmp_path / "state", job)
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    connections = Connections(cluster, folder.run_id, TRANSPORT, events)
-    supervisor = Supervisor(job.tasks, cluster.limits, 0, time.monotonic())
-    display = Display(io.StringIO(), live=False)
-    loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=False)
-    log = str(folder.log_path("master/0"))
-    orders = {"master/0": _order_to_start(job.tasks[0], {}, masked=[], log=log)}
-    agents = Agents(supervisor, loop, connections, orders)
-    try:
-        agents.start()  # without a connection: it is made now, which takes a while
-        agents.stop(signal.SIGTERM, 1)
-        assert supervisor.outcome is not None
-        while events.get(timeout=60)[2]["event"] != "connected":
-            pass
-    finally:
-        connections.close_all()
-        display.close()
-    assert supervisor.states["master/0"].status == "ended"
-    assert not folder.log_path("master/0").exists()
-    assert_nothing_left(folder.run_id, timeout_secs=10)
-
-
-@pytest.mark.parametrize("task", ["master/0", "worker/7"])
-def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(task: str, tmp_path: Path) -> None:
-    cluster = on_this_machine(0, 0, workdir=str(make_workdir(tmp_path / "work")))
-    job = make_job(cluster, [], {"localhost": free_ports(1)})
-    folder = RunFolder.create(tmp_path / "state", job)
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    connections = Connections(cluster, folder.run_id, TRANSPORT, events)
-    link = Link(["true"], lambda code, _: str(code), lambda *_: None)
-    connections.use("node2", link)
-    supervisor = Supervisor(job.tasks, cluster.limits, 0, time.monotonic())
-    supervisor.start()
-    supervisor.started("master/0")
-    shown = io.StringIO()
-    display = Display(shown, live=False)
-    agents = Agents(
-        supervisor, RunLoop(supervisor, folder, display, events, [], False), connections, {}
-    )
-    failed = {
-        "event": "exit",
-        "task": task,
-        "code": 1,
-        "reason": "",
-        "stragglers": 0,
-        "signals": [],
-        "port_taken": False,
-    }
-    agents.handle(("node2", link, failed))
-    display.close()
-    assert supervisor.states["master/0"].status == "running"
-    assert f"node2: ignored a message about {task}, which it does not run" in shown.getvalue()
+def unopened() -> Link:
+    return Link(["true"], lambda code, _: str(code), lambda *_: None)
 
 
 def test_the_search_for_ports_does_not_heed_a_connection_that_was_dropped(tmp_path: Path) -> None:
     cluster = on_this_machine(0, 0, workdir=str(tmp_path))
     events: Inbox[Event] = Inbox(8)
     connections = Connections(cluster, "run", TRANSPORT, events)
-    dropped, current = (Link(["true"], lambda code, _: str(code), lambda *_: None) for _ in "12")
+    dropped, current = unopened(), unopened()
     connections.use("localhost", current)
     events.put(("localhost", dropped, {"event": "ports", "ports": [20001]}))
     events.put(("localhost", dropped, {"event": "lost"}))
@@ -113,7 +60,7 @@ def _with_events(folder: Path, signals: list[int], *messages: Message) -> "Union
     cluster = on_this_machine(0, 0, workdir=str(folder))
     events: Inbox[Event] = Inbox(8)
     connections = Connections(cluster, "run", TRANSPORT, events)
-    link = Link(["true"], lambda code, _: str(code), lambda *_: None)
+    link = unopened()
     connections.use("localhost", link)
     for message in messages:
         events.put(("localhost", link, message))
@@ -144,22 +91,41 @@ def test_a_stop_of_the_platform_between_two_attempts_is_the_platforms(
 
 
 @pytest.fixture
-def agents(tmp_path: Path) -> Iterator[Agents]:
+def shown() -> io.StringIO:
+    """What the display shows."""
+    return io.StringIO()
+
+
+@pytest.fixture
+def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     """The agents of a job that runs, with a clock that a test can set."""
     cluster = on_this_machine(0, 0, workdir=str(tmp_path))
     job = make_job(cluster, [], {"localhost": free_ports(1)})
     folder = RunFolder.create(tmp_path / "state", job)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     connections = Connections(cluster, folder.run_id, TRANSPORT, events)
-    connections.use("localhost", Link(["true"], lambda code, _: str(code), lambda *_: None))
+    connections.use("localhost", unopened())
     supervisor = Supervisor(job.tasks, cluster.limits, 0, 0.0)
-    display = Display(io.StringIO(), live=False)
+    display = Display(shown, live=False)
     loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=False)
     agents = Agents(supervisor, loop, connections, {"master/0": {}}, lambda: 0.0)
     agents.start()
     supervisor.started("master/0")
     yield agents
     display.close()
+
+
+@pytest.mark.parametrize("task", ["master/0", "worker/7"])
+def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(
+    task: str, agents: Agents, shown: io.StringIO
+) -> None:
+    link = unopened()
+    agents._connections.use("node2", link)
+    failed = {"event": "exit", "task": task, "code": 1, "reason": "", "stragglers": 0}
+    agents.handle(("node2", link, {**failed, "signals": [], "port_taken": False}))
+    assert agents._supervisor.states["master/0"].status == "running"
+    wait_for(lambda: shown.getvalue(), "the note")
+    assert f"node2: ignored a message about {task}, which it does not run" in shown.getvalue()
 
 
 def _tell(agents: Agents, message: Message) -> None:
@@ -193,42 +159,39 @@ def test_agents_know_that_the_platform_has_ended_the_job(agents: Agents) -> None
     assert agents.platforms_reason == "localhost: the agent got SIGTERM"
 
 
-@pytest.mark.parametrize(
-    ("is_platform", "expected"),
-    [
-        (False, Outcome(130, "stopped by SIGINT", cause=Cause.USER)),
-        (True, Outcome(143, "localhost: the agent got SIGTERM", cause=Cause.PLATFORM)),
-    ],
-)
-def test_a_stop_while_an_attempt_ends_whose_port_was_taken_is_the_outcome(
-    is_platform: bool, expected: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Loop:
-        """An attempt that fails for its port, and is stopped while it ends."""
+class FailsForItsPort:
+    """A run loop whose attempt fails for its port."""
 
-        has_stepped = False
+    has_stepped = False
+    told = ""  # by the platform, meanwhile
 
-        def __init__(self, *_: object) -> None:
-            pass
+    def __init__(self, *_: object) -> None:
+        pass
 
-        def run(self, agents: Agents) -> Outcome:
-            agents.without_port.append("worker/0")
-            if is_platform:
-                agents.platforms_reason = "localhost: the agent got SIGTERM"
-            else:
-                os.kill(os.getpid(), signal.SIGINT)
-            return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
+    def run(self, agents: Agents) -> Outcome:
+        agents.without_port.append("worker/0")
+        agents.platforms_reason = self.told
+        return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
 
-    monkeypatch.setattr(run, "RunLoop", Loop)
-    job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(tmp_path / "work"))), [])
-    folder = RunFolder.create(tmp_path / "state", job)
+
+def run_of(folder: Path) -> tuple[RunFolder, Outcome]:
+    """Runs a job of a master and a worker under an agent here."""
+    job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(folder / "work"))), [])
+    found = RunFolder.create(folder / "state", job)
     with contextlib.closing(Display(io.StringIO(), live=False)) as display:
-        assert run_with_agents(job, folder, TRANSPORT, display) == expected
+        return found, run_with_agents(job, found, TRANSPORT, display)
+
+
+def test_a_stop_of_the_platform_while_an_attempt_ends_whose_port_was_taken_is_the_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
+    monkeypatch.setattr(FailsForItsPort, "told", "localhost: the agent got SIGTERM")
+    folder, outcome = run_of(tmp_path)
+    assert outcome == Outcome(143, "localhost: the agent got SIGTERM", cause=Cause.PLATFORM)
     status = folder.status()
-    assert (status["exit_code"], status["reason"]) == (expected.exit_code, expected.reason)
-    last = run_events.last_with_reason(folder)
-    assert last is not None
-    assert last.words() == f"run ends: {expected.reason}"
+    assert (status["exit_code"], status["reason"]) == (143, outcome.reason)
+    assert _events(folder)[-1] == f"run ends: {outcome.reason}"
     assert_nothing_left(folder.run_id, timeout_secs=10)
 
 
@@ -243,18 +206,6 @@ def _events(folder: RunFolder) -> list[str]:
 def test_a_stop_while_ports_are_sought_is_in_the_runs_events(
     attempts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Loop:
-        """An attempt that fails for its port."""
-
-        has_stepped = False
-
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def run(self, agents: Agents) -> Outcome:
-            agents.without_port.append("worker/0")
-            return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
-
     searches: list[Job] = []
 
     def search(job: Job, *words: Any) -> "Union[Job, Outcome]":
@@ -263,12 +214,10 @@ def test_a_stop_while_ports_are_sought_is_in_the_runs_events(
         searches.append(job)
         return _with_free_ports(job, *words)
 
-    monkeypatch.setattr(run, "RunLoop", Loop)
+    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
     monkeypatch.setattr(run, "_with_free_ports", search)
-    job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(tmp_path / "work"))), [])
-    folder = RunFolder.create(tmp_path / "state", job)
-    with contextlib.closing(Display(io.StringIO(), live=False)) as display:
-        assert run_with_agents(job, folder, TRANSPORT, display).exit_code == 130
+    folder, outcome = run_of(tmp_path)
+    assert outcome.exit_code == 130
     why = "another program took the port of worker/0: starting the job again with other ports"
     again = f"restart: {why} (1 of 3)"
     words = "stopped by SIGINT" if attempts else "stopped before the start"
@@ -277,3 +226,238 @@ def test_a_stop_while_ports_are_sought_is_in_the_runs_events(
         "stop: SIGINT to the launcher",
         f"run ends: {words}",
     ]
+
+
+LoopEvent = Callable[[], None]
+
+
+class Decider:
+    """Decides nothing; a test sets the outcome."""
+
+    def __init__(self) -> None:
+        host = Host("node0", "node0", (), "/data")
+        task = Task("worker", 0, host, 2222, Devices(), "{}", ())
+        self.states = {"worker/0": TaskState(task, "running")}
+        self.outcome: Optional[Outcome] = None
+        self.verdict: Optional[Outcome] = None
+        self.stepped: list[bool] = []
+
+    def heard(self, now: float, *, stepped: bool) -> None:
+        self.stepped.append(stepped)
+
+
+class Runner:
+    """Calls the events that it is handed, and remembers what else it is told."""
+
+    def __init__(self, first: Callable[[], None] = lambda: None) -> None:
+        self.start = first
+        self.stops: list[tuple[int, int]] = []
+        self.ticks: list[Callable[[], None]] = []
+        self.late: list[Callable[[], None]] = []
+
+    def handle(self, event: LoopEvent) -> None:
+        event()
+
+    def stop(self, signum: int, count: int) -> None:
+        self.stops.append((signum, count))
+
+    def tick(self, now: float) -> None:
+        if self.ticks:
+            self.ticks.pop(0)()
+
+    def has_lines_to_come(self) -> bool:
+        if self.late:
+            self.late.pop()()
+        return bool(self.late)
+
+
+class Scene:
+    """A loop and what is around it."""
+
+    def __init__(self, folder: Path, keeps_logs: bool = True) -> None:
+        (folder / "logs").mkdir(parents=True)
+        self.folder, self.screen = RunFolder(folder), io.StringIO()
+        self.decider, self.signals = Decider(), list[int]()
+        self.display = Display(self.screen, live=False)
+        events: queue.SimpleQueue[LoopEvent] = queue.SimpleQueue()
+        self.loop = RunLoop(
+            self.decider, self.folder, self.display, events, self.signals, keeps_logs
+        )
+
+    def lines(self, *lines: str) -> LoopEvent:
+        return lambda: self.loop.take_lines("worker/0", "node0", lines)
+
+    def end(self, exit_code: int = 0, task: Optional[str] = None) -> None:
+        self.decider.outcome = Outcome(exit_code, "it is over", task)
+
+    def run(self, *events: LoopEvent, runner: Optional[Runner] = None) -> Outcome:
+        finals: list[LoopEvent] = [self.end] if runner is None else []
+        for event in [*events, *finals]:
+            self.loop.events.put(event)
+        outcome = self.loop.run(runner or Runner())
+        self.display.close()
+        return outcome
+
+    @property
+    def log(self) -> Path:
+        return self.folder.log_path("worker/0")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "run")
+
+
+def test_lines_are_shown_and_kept(scene: Scene) -> None:
+    scene.run(scene.lines("step 3/9", "hello"), scene.lines("bye"))
+    assert scene.log.read_text() == "step 3/9\nhello\nbye\n"
+    assert scene.screen.getvalue() == (
+        "[worker/0 node0] step 3/9\n[worker/0 node0] hello\n[worker/0 node0] bye\n"
+    )
+    assert scene.decider.stepped == [True, False]
+
+
+def test_a_long_line_is_whole_in_the_log_alone(scene: Scene) -> None:
+    scene.run(scene.lines("x" * 5000))
+    assert scene.log.read_text() == "x" * 5000 + "\n"
+    assert scene.screen.getvalue() == f"[worker/0 node0] {'x' * 4096}\n"
+
+
+def test_a_log_that_cannot_be_written_is_told_once_and_the_job_goes_on(scene: Scene) -> None:
+    scene.log.symlink_to("/dev/full")
+    outcome = scene.run(scene.lines("one"), scene.lines("two"))
+    assert outcome.exit_code == 0
+    assert scene.screen.getvalue() == (
+        f"worker/0: {scene.log}: No space left on device; lines are left out until that is "
+        "repaired, but the job goes on\n"
+        "[worker/0 node0] one\n[worker/0 node0] two\n"
+    )
+
+
+def test_the_status_file_has_the_outcome_in_the_end(scene: Scene) -> None:
+    scene.run(scene.lines("step 3/9"))
+    status = json.loads((scene.folder.path / "status.json").read_text())
+    assert (status["exit_code"], status["reason"]) == (0, "it is over")
+    assert status["tasks"][0]["step"] == "3/9"
+
+
+def test_a_failed_tasks_last_lines_and_log_are_in_the_outcome(scene: Scene) -> None:
+    outcome = scene.run(
+        scene.lines("a", " ", "b"), lambda: scene.end(3, "worker/0"), runner=Runner()
+    )
+    assert outcome.details == ("  | a", "  | b", f"  log: {scene.log}")
+
+
+def test_each_signal_is_heeded_once_and_counted(scene: Scene) -> None:
+    runner = Runner(lambda: scene.signals.append(15))
+    runner.ticks = [lambda: scene.signals.append(2), scene.end]
+    scene.run(runner=runner)
+    assert runner.stops == [(15, 1), (2, 2)]
+
+
+def test_lines_that_are_still_to_come_are_waited_for(scene: Scene) -> None:
+    runner = Runner()
+    runner.late = [lambda: scene.loop.events.put(scene.lines("last"))] * 2
+    scene.run(scene.end, runner=runner)
+    assert scene.log.read_text() == "last\n"
+
+
+def test_lines_that_do_not_come_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_loop, "_LAST_LINES_SECS", 0.0)
+    runner = Runner()
+    runner.late = [lambda: None] * 1_000_000
+    scene.run(scene.end, runner=runner)
+    assert "a task's last lines did not come within 0 s" in scene.screen.getvalue()
+
+
+STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+@pytest.fixture
+def as_in_a_shell() -> Iterator[None]:
+    """Signals that are not ignored, though the tests may run in the background or under nohup."""
+    before = {signum: signal.signal(signum, signal.SIG_DFL) for signum in STOPS}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("as_in_a_shell")
+def test_signals_that_ask_for_the_end_are_taken_for_a_while() -> None:
+    with stop_signals() as signals:
+        for signum in STOPS:
+            os.kill(os.getpid(), signum)
+    assert sorted(signals) == sorted(STOPS)
+    assert {signal.getsignal(signum) for signum in STOPS} == {signal.SIG_DFL}
+
+
+@pytest.mark.usefixtures("as_in_a_shell")
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does it
+    with stop_signals() as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signals == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+JOB = make_job(on_this_machine(1, 1), [], {"localhost": [2222, 2223, 2224]})
+
+TASKS = st.sampled_from(["master/0", "worker/0", "ps/0", "worker/7", ""])
+TEXTS = st.text(st.characters(categories=None), max_size=20)
+MESSAGES = st.one_of(
+    st.sampled_from([{"event": "hello"}, {"event": "beat"}, {"event": "listening"}]),
+    st.fixed_dictionaries({"event": st.just("ports"), "ports": st.lists(st.integers(1, 65535))}),
+    st.fixed_dictionaries({"event": st.just("started"), "task": TASKS}),
+    st.fixed_dictionaries(
+        {
+            "event": st.just("lines"),
+            "task": TASKS,
+            "lines": st.lists(TEXTS | st.just("step 3/9"), max_size=3),
+            "dropped": st.integers(0, 9),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "event": st.just("exit"),
+            "task": TASKS,
+            "code": st.none() | st.integers(-64, 255),
+            "reason": TEXTS,
+            "stragglers": st.integers(0, 9),
+            "signals": st.lists(st.integers(1, 64), max_size=3),
+            "port_taken": st.booleans(),
+        }
+    ),
+    st.fixed_dictionaries({"event": st.sampled_from(["note", "told"]), "text": TEXTS}),
+    st.fixed_dictionaries({"event": st.just("told"), "reason": TEXTS}),
+    st.fixed_dictionaries(
+        {"event": st.just("orphaned"), "reason": TEXTS, "by_platform": st.booleans()}
+    ),
+)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(sent=st.lists(MESSAGES, max_size=12))
+def test_messages_in_any_order_and_number_are_handled(
+    sent: "list[dict[str, Any]]", tmp_path: Path
+) -> None:
+    folder = RunFolder.create(tmp_path / "state", JOB)
+    events: Inbox[Event] = Inbox(8)
+    connections = Connections(JOB.cluster, folder.run_id, TRANSPORT, events)
+    link = Link(["true"], lambda code, _: str(code), lambda *_: None)
+    connections.use("localhost", link)
+    supervisor = Supervisor(JOB.tasks, JOB.cluster.limits, 0, time.monotonic())
+    display = Display(io.StringIO(), live=False)
+    loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=True)
+    agents = Agents(supervisor, loop, connections, {task.name: {} for task in JOB.tasks})
+    agents.start()
+    for one in sent:
+        message = read_event(json.dumps(one).encode())
+        if message is not None:
+            agents.handle(("localhost", link, message))
+            agents.tick(time.monotonic())
+    for log in loop._logs.values():
+        log.close()
+    display.close()

