@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf2
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.cpu import count_cores
 from cifar10.run import environment
 from cifar10.step import devices
 from cifar10.step.devices import plan_devices
@@ -44,26 +43,10 @@ def test_what_was_left_to_fit_the_model_and_the_step_is_given_as_it_was():
     assert described["learning_rate"] == 0.022  # of 20 layers and two others
 
 
-def test_what_was_said_is_given_as_it_was_said():
-    said = {"learning_rate": 0.3, "warmup_epochs": 0.0, "residual_scale": 1.0}
-    config = TrainConfig(num_gpus=0, **said)
-    described = environment.describe_config(ModelParams(config, plan_devices(config)))
-    assert {name: described[name] for name in said} == said
-    assert described["learning_rate_batch"] is None
-
-
-def test_an_mlp_has_units_and_no_layers():
-    config = TrainConfig(model="mlp", num_gpus=0)
-    described = environment.describe_config(ModelParams(config, plan_devices(config)))
-    assert (described["hidden_units"], described["num_layers"]) == (100, None)
-
-
 @pytest.mark.parametrize(
     ("settings", "used"),
     [
         ({"num_layers": 8}, "own"),
-        ({"num_layers": 8, "kernels": "own"}, "own"),
-        ({"model": "fastnet"}, "own"),
         ({"num_layers": 8, "kernels": "tensorflow"}, "tensorflow"),
         ({"model": "mlp"}, "tensorflow"),
     ],
@@ -86,11 +69,3 @@ def test_versions_are_those_that_run():
         "tensorflow",
         "tensorflow-estimator",
     ]
-
-
-def test_hardware_is_this_machines():
-    hardware = environment.hardware()
-    assert hardware["cpu"]
-    assert hardware["cores"] == count_cores()
-    assert 0.1 < hardware["memory_gib"] < 100_000
-    assert isinstance(hardware["gpus"], list)

@@ -93,23 +93,31 @@ def test_training_standardises_by_the_channels_that_the_checkpoint_holds():
         assert abs(session.run(loss) - before) > 0.01
 
 
-def evaluated(images: Any, labels: Any, augments: bool) -> tuple[dict[str, Any], Any]:
-    """The metrics, and the probabilities, of an evaluation by drawn weights."""
+def evaluated(batches: list[tuple[Any, Any]], augments: bool) -> list[Any]:
+    """The metrics, and the probabilities, of evaluations by drawn weights, one a batch."""
     params = dataclasses.replace(PARAMS, augments_test=augments)
     with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
-        spec = model_fn.model_fn(tf.constant(images), tf.constant(labels), "eval", params)
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        images = tf.placeholder(tf.uint8, [None, 32, 32, 3])
+        labels = tf.placeholder(tf.int64, [None])
+        spec = model_fn.model_fn(images, labels, "eval", params)
+        session.run(tf.global_variables_initializer())
         for index, one in enumerate(tf.trainable_variables()):
             values = np.random.default_rng(index).normal(0, 0.05, one.shape)
             one.load(values.astype("f"), session)
-        session.run([update for _, update in spec.eval_metric_ops.values()])
-        metrics = {name: value for name, (value, _) in spec.eval_metric_ops.items()}
-        return session.run([metrics, f"{model_fn.PROBABILITIES}:0"])
+        metrics, updates = zip(*spec.eval_metric_ops.values())
+        found = []
+        for batch in batches:
+            session.run(tf.local_variables_initializer())
+            feed = dict(zip((images, labels), batch))
+            session.run(updates, feed)
+            named = dict(zip(spec.eval_metric_ops, metrics))
+            found.append(session.run([named, f"{model_fn.PROBABILITIES}:0"], feed))
+        return found
 
 
 def test_augmented_evaluation_gives_the_plain_figures_too():
-    (plain, probabilities), (both, same) = (
-        evaluated(IMAGES, LABELS, augments) for augments in (False, True)
+    ((plain, probabilities),), ((both, same),) = (
+        evaluated([(IMAGES, LABELS)], augments) for augments in (False, True)
     )
     np.testing.assert_allclose(same, probabilities, rtol=1e-5)
     assert "augmented_accuracy" not in plain
@@ -120,16 +128,14 @@ def test_augmented_evaluation_gives_the_plain_figures_too():
 
 def test_augmentation_averages_the_views_of_the_least_certain_quarter():
     images = np.random.default_rng(1).integers(0, 256, (42, 32, 32, 3), np.uint8)
-    labels = np.zeros(42, np.int64)
-
-    def logits(views: Any) -> Any:
-        return np.log(evaluated(views, labels, False)[1])  # but for a constant of each view
-
     padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], "reflect")
     shifted = [padded[:, start : start + 32, start : start + 32] for start in (1, 0, 2)]
-    answers = [logits(one) + logits(one[:, :, ::-1]) for one in shifted]
+    views = [view for one in shifted for view in (one, one[:, :, ::-1])]
+    found = evaluated([(view, np.zeros(42, np.int64)) for view in views], augments=False)
+    logits = [np.log(probabilities) for _, probabilities in found]  # but for a constant of each
+    answers = [logits[index] + logits[index + 1] for index in (0, 2, 4)]
     of_views = (2 * answers[0] + answers[1] + answers[2]).argmax(axis=1)
-    alone = logits(images)
+    alone = logits[0]
     best = np.sort(alone, axis=1)
     uncertain = np.argsort(best[:, -1] - best[:, -2])[:11]
     expected = alone.argmax(axis=1)
@@ -137,4 +143,5 @@ def test_augmentation_averages_the_views_of_the_least_certain_quarter():
     assert changes[uncertain].any()
     assert changes.sum() > changes[uncertain].sum()  # Those of others are not in the figure.
     expected[uncertain] = of_views[uncertain]
-    assert evaluated(images, expected, True)[0]["augmented_accuracy"] == 1
+    ((metrics, _),) = evaluated([(images, expected)], augments=True)
+    assert metrics["augmented_accuracy"] == 1
