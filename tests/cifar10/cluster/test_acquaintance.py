@@ -13,7 +13,6 @@ from cifar10.cluster.identity import Identity, Owner, digest
 from cifar10.cluster.spec import Cluster
 from cifar10.errors import ConfigError
 from testbeds.ports import free_ports
-from tests.cifar10.answering import answering
 
 MINE, OTHER = Owner(digest("mine"), "here:/mine"), Owner(digest("other"), "there:/other")
 
@@ -160,13 +159,6 @@ def test_once_the_master_was_met_another_jobs_master_there_is_no_answer():
     assert not seen.meet("master/0")
     assert seen.identity.owner == MINE
     refused(job.seen_by("worker"), "master/0")
-
-
-def test_who_answers_and_then_says_nothing_is_neither_met_nor_refused(monkeypatch):
-    monkeypatch.setattr(introduction, "_ANSWER_SECS", 0.5)
-    job = Job()
-    with answering(port=int(job.jobs["ps"][0].split(":")[1])):
-        assert not job.seen_by("master", MINE).meet("ps/0")
 
 
 def test_a_server_that_does_not_introduce_itself_is_refused_after_a_time(monkeypatch):

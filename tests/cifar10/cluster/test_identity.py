@@ -41,23 +41,6 @@ def test_the_first_difference_of_two_clusters_is_named(jobs, difference):
     )
 
 
-@pytest.mark.parametrize(
-    ("own", "label"),
-    [
-        ({"worker": ("a:1", "b:1", "c:1")}, "worker/2"),
-        ({"chief": ("a:1",), "worker": ("b:1", "c:1")}, "worker/1"),
-    ],
-)
-def test_a_difference_is_named_as_this_tasks_platform_names_the_task(own, label):
-    other = Identity("master/0", None, {"master": ("a:1",), "worker": ("b:1", "x:1")})
-    assert str(Identity("worker/0", None, own).difference(other)).startswith(
-        f"{label} of its cluster is x:1, of this task's cluster c:1; "
-    )
-    chief = {"chief": ("z:1",), "worker": ("b:1", "x:1")}
-    first = str(Identity("worker/0", None, own).difference(Identity("master/0", None, chief)))
-    assert first.startswith(f"{next(iter(own))}/0 of its cluster is z:1, ")
-
-
 def test_the_master_may_be_listed_as_a_job_of_its_own_or_as_worker_0():
     listed = {"worker": ("ip0:2222", "ip1:2222"), "ps": ("ip0:2223",)}
     assert identity("master/0").difference(Identity("ps/0", None, listed)) is None

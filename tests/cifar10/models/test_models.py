@@ -55,43 +55,6 @@ def test_a_model_has_6n_plus_2_layers_ten_logits_and_so_many_parameters(
         assert count_parameters() == parameters
 
 
-def test_v1_normalises_after_each_convolution_and_v2_before():
-    order = {}
-    for model in ("resnet", "resnet_v2"):
-        with tf.Graph().as_default():
-            build_graph(model=model, num_layers=8)
-            order[model] = [
-                name.replace("/kernel", "").replace("/gamma", "")
-                for name in names()
-                if name.endswith(("kernel", "gamma")) and name.startswith(("stem", "stage_0", "he"))
-            ]
-    assert order["resnet"] == [
-        "stem/conv",
-        "stem/batch_norm",
-        "stage_0/block_0/conv",
-        "stage_0/block_0/batch_norm",
-        "stage_0/block_0/conv_1",
-        "stage_0/block_0/batch_norm_1",
-        "head/dense",
-    ]
-    assert order["resnet_v2"] == [
-        "stem/conv",
-        "stage_0/block_0/batch_norm",
-        "stage_0/block_0/conv",
-        "stage_0/block_0/batch_norm_1",
-        "stage_0/block_0/conv_1",
-        "head/batch_norm",
-        "head/dense",
-    ]
-
-
-def test_stages_halve_the_image_and_double_the_filters():
-    with tf.Graph().as_default() as graph:
-        build_graph(num_layers=8)
-        shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
-    assert shapes == [[32, 32, 16]] * 3 + [[16, 16, 32]] * 2 + [[8, 8, 64]] * 2
-
-
 def test_both_layouts_give_the_same_logits(onednn):
     # Batches of two sizes: within one process, oneDNN's average-pooling takes the primitive that it
     # made for one layout for the other one too, if the shapes are the same.

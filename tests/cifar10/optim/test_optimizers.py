@@ -12,9 +12,6 @@ from cifar10.weights.packed import Layout
 from cifar10.weights.spec import Spec
 from tests.cifar10 import steps
 
-GRADIENT = 0.5
-# Two weights: the first is a kernel's, the second a bias's or a normalisation's.
-KERNEL, OTHER = 0, 1
 # A kernel, a bias, an offset of a normalisation, and a weight that trains early.
 LAYOUT = Layout(
     [
@@ -28,37 +25,6 @@ LAYOUT = Layout(
 def _any_number(request, monkeypatch):
     """The weights of the tests are few, and then treated as if they were many."""
     monkeypatch.setattr(optimizers, "_FEW", request.param)
-
-
-PAIR = Layout([Spec(kind, (1,), tf.ones_initializer(), kind) for kind in ("kernel", "bias")])
-
-
-def update(config: TrainConfig, which: int, steps: int) -> float:
-    """Updates two weights from 2.0 with a gradient of 0.5 and a rate of 0.1; returns one."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        weights = tf.get_variable(
-            "w", [2], initializer=tf.constant_initializer(2.0), use_resource=True
-        )
-        rate = tf.constant(0.1)
-        read = weights.read_value()
-        gradient = optimizers.scale_and_decay(config, PAIR, tf.fill([2], GRADIENT), read)
-        if config.optimizer == "adam":
-            decay = optimizers.weight_decay(config, PAIR)
-            gradient = optimizers.decoupled_weight_decay(rate, gradient, weights, decay)
-        train_op = optimizers.build(config, rate, PAIR).apply_gradients([(gradient, weights)])
-        session.run(tf.global_variables_initializer())
-        for _ in range(steps):
-            session.run(train_op)
-        return float(session.run(weights)[which])
-
-
-@pytest.mark.usefixtures("_any_number")
-def test_momentum_adds_the_decay_to_a_kernels_gradient():
-    config = TrainConfig(weight_decay=0.01, momentum=0.9)
-    first = 2.0 - 0.1 * (0.5 + 0.01 * 2.0)
-    second = first - 0.1 * (0.9 * 0.52 + 0.5 + 0.01 * first)
-    assert update(config, KERNEL, 1) == pytest.approx(first)
-    assert update(config, KERNEL, 2) == pytest.approx(second)
 
 
 @pytest.mark.usefixtures("_any_number")

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from cifar10.output.report import confusion_matrix_png, heat_map, numbers, render_report
-from cifar10.output.report.charts import draw_chart, series_of
-from cifar10.output.report.themes import in_dark
+from cifar10.output.report.charts import series_of
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import report_sample
 
@@ -124,19 +123,6 @@ def test_loss_that_stops_being_finite_is_named_with_its_step():
     history = report_sample.history()
     history["train"][99]["loss"] = math.nan
     assert "stopped being a finite number by step 2,930" in render(history=history)
-
-
-def test_charts_have_the_colours_of_the_page_in_both_schemes(root):
-    style = (root / "cifar10" / "output" / "report" / "report.css").read_text(encoding="utf-8")
-    page_colours = [
-        dict(re.findall(r"--(\w+): (#\w{6});", part)) for part in style.split("@media")[:2]
-    ]
-    rows = [{"epoch": epoch, "loss": 1.0} for epoch in (1.0, 2.0)]
-    series = [series_of(name, rows, "loss") for name in ("train", "validation")]
-    names = ("surface", "muted", "line", "train", "validation")
-    light = draw_chart(series)
-    for svg, colours in zip((light, in_dark(light)), page_colours):
-        assert set(re.findall(r"#[0-9a-f]{6}\b", svg.decode())) == {colours[name] for name in names}
 
 
 def test_series_keeps_missing_and_infinite_figures_as_gaps():

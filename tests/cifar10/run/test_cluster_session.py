@@ -229,7 +229,6 @@ def test_an_in_graph_master_has_towers_on_every_machine(job):
     ("settings", "how", "images"),
     [
         ({"sync": False}, "asynchronous", 12),
-        ({}, "synchronous, 3 of 3 gradients an update", 36),
         ({"replicas_to_aggregate": 2}, "synchronous, 2 of 3 gradients an update", 24),
     ],
 )

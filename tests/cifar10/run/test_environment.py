@@ -1,10 +1,8 @@
 """result.json says what a result depends on: settings in force, versions, hardware."""
 
 import dataclasses
-import platform
 
 import pytest
-import tensorflow as tf2
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.run import environment
@@ -55,17 +53,3 @@ def test_kernels_are_given_as_they_were_used(monkeypatch, settings, used):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     config = TrainConfig(num_gpus=0, **settings)
     assert environment.describe_config(ModelParams(config, plan_devices(config)))["kernels"] == used
-
-
-def test_versions_are_those_that_run():
-    versions = environment.versions()
-    assert versions["python"] == platform.python_version()
-    assert versions["tensorflow"] == tf2.__version__
-    assert sorted(versions) == [
-        "matplotlib",
-        "numpy",
-        "pillow",
-        "python",
-        "tensorflow",
-        "tensorflow-estimator",
-    ]

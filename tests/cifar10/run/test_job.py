@@ -90,13 +90,6 @@ def test_a_process_alone_validates_and_an_evaluator_takes_it_over(tutorial_data,
     assert not make(tmp_path).validates
 
 
-def test_the_output_and_log_folders_are_made(tmp_path):
-    config = TrainConfig(output_dir=str(tmp_path / "a/b"), log_dir=str(tmp_path / "c/d"))
-    open_output(config)
-    assert list((tmp_path / "a/b").iterdir()) == []
-    assert list((tmp_path / "c/d").iterdir()) == []
-
-
 def test_a_file_in_place_of_the_output_folder_is_refused(tmp_path):
     path = tmp_path / "output"
     path.write_text("a file")

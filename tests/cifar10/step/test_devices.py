@@ -1,7 +1,6 @@
 """What a machine gives a run: cores, towers, threads, GPUs, precisions; and what it refuses."""
 
 import functools
-import os
 from typing import Any, Optional
 
 import pytest
@@ -9,7 +8,6 @@ import tensorflow as tf2
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.host import cpu
 from cifar10.step import devices
 
 
@@ -218,30 +216,6 @@ def test_a_precision_that_the_device_has_not_is_refused_with_the_reason(
 
 def plan_of_share(position: int, count: int, **settings: Any) -> devices.DevicePlan:
     return devices.plan_devices(TrainConfig(**settings), (position, count))
-
-
-@pytest.mark.parametrize(
-    ("cores", "trainers", "towers"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 2, 1), (2, 4, 1)]
-)
-def test_trainers_on_one_machine_share_out_its_cores(
-    monkeypatch, tmp_path, cores, trainers, towers
-):
-    monkeypatch.setenv("CIFAR10_OWN_CORES", "0")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
-    monkeypatch.setattr(cpu, "_cgroup_quota", lambda folder: None)
-    for position in range(trainers):
-        chosen = plan_of_share(position, trainers, train_batch_size=128, num_gpus=0)
-        assert chosen.num_towers == towers
-        session = chosen.session_config
-        assert session.inter_op_parallelism_threads == towers
-        assert session.intra_op_parallelism_threads == 1 or cores // trainers > towers
-
-
-def test_cores_that_a_trainer_was_given_alone_are_taken_as_they_are(monkeypatch):
-    monkeypatch.setenv("CIFAR10_OWN_CORES", "1")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
-    monkeypatch.setattr(cpu, "_cgroup_quota", lambda folder: None)
-    assert plan_of_share(1, 4, train_batch_size=128, num_gpus=0).num_towers == 4
 
 
 @pytest.mark.parametrize(

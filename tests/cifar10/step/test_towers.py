@@ -140,18 +140,6 @@ def test_an_error_in_one_tower_ends_all_and_is_raised():
             lockstep.run(build)
 
 
-def test_each_tower_keeps_its_own_device():
-    with tf.Graph().as_default():
-        lockstep = Lockstep(2)
-
-        def build(index: int):
-            with tf.device(f"/cpu:{index}"):
-                lockstep.cross_tower_mean(tf.constant(1.0))
-                return tf.constant(2.0).device
-
-        assert lockstep.run(build) == ["/device:CPU:0", "/device:CPU:1"]
-
-
 LABELS = np.array([0, 3, 9, 3, 1, 5])
 LOGITS = np.random.default_rng(0).standard_normal((6, 10)).astype(np.float32)
 LOG_PROBABILITIES = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))

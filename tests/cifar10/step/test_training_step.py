@@ -181,19 +181,6 @@ def test_every_trainer_of_a_cluster_sees_its_end():
             assert over == StepReport.of(found).over == value
 
 
-@pytest.mark.parametrize(
-    ("place", "hooks", "ends"),
-    [(None, 0, 0), (place(0, 2), 1, 1), (place(1, 2), 0, 0)],
-)
-def test_a_chief_begins_rounds_and_ends_what_its_replicas_share(place, hooks, ends):
-    with tf.Graph().as_default():
-        tf.train.create_global_step()
-        batch = tuple(map(tf.constant, ONE_BATCH))
-        spec = build_step(mean_colours, make_plan(1), batch, place=place).spec()
-        assert len(tf.get_collection(training_step.END_ALL)) == ends
-    assert len(spec.training_chief_hooks) == hooks
-
-
 def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():
     known = []
 

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.weights.packed import FlatVariable, Layout, Section, Slices
 from cifar10.weights.separate import SeparateVariables
-from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, VARIANCE, Recorder, Spec
+from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, VARIANCE, Spec
 
 NORMAL = tf.variance_scaling_initializer(2.0, "fan_in", "truncated_normal")
 ZEROS, ONES = tf.zeros_initializer(), tf.ones_initializer()
@@ -26,20 +26,6 @@ def test_a_section_knows_where_each_value_lies():
         "b": 6.0,
         "c": [7.0, 8.0],
     }
-
-
-def test_a_constant_has_a_number_for_all_values_of_a_spec():
-    specs = [
-        spec("a", 2, kind=BIAS),
-        spec("b", 3, kind=BIAS),
-        spec("c", 1),
-        spec("d", 2, kind=BIAS),
-    ]
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        constant = Section(specs).constant(lambda one: 0.5 if one.kind == BIAS else 0.0)
-        assert session.run(constant).tolist() == [0.5] * 5 + [0.0] + [0.5] * 2
-        # Three numbers and an axis, not eight numbers.
-        assert len([op for op in graph.get_operations() if op.type == "Const"]) == 4
 
 
 def initial(name: str, *others: Spec, seed: int = 1, ops_before: int = 0) -> list[float]:
@@ -150,45 +136,9 @@ def test_what_is_fixed_has_no_gradient():
         assert session.run(gradient).tolist() == [0.0, 0.0, 1.0, 2.0]
 
 
-def test_separate_variables_are_made_and_read_once_whatever_the_number_of_towers():
-    with tf.Graph().as_default() as graph:
-        source = SeparateVariables()
-        for _ in range(3):
-            with tf.variable_scope("conv", reuse=tf.AUTO_REUSE):
-                source.get(Spec("conv/kernel", (2,), ZEROS, KERNEL))
-                source.get(Spec("conv/moving_mean", (2,), ZEROS, MEAN))
-        assert [one.op.name for one in tf.trainable_variables()] == ["conv/kernel"]
-        assert [one.op.name for one in tf.global_variables()] == ["conv/kernel", "conv/moving_mean"]
-        reads = [op.name for op in graph.get_operations() if op.name.endswith("ReadVariableOp")]
-    # One that tf.get_variable makes of its own accord, and the one that all towers share.
-    assert len(reads) == 2 * 2
-
-
-def test_separate_variables_lie_where_they_are_placed_whatever_the_towers_device():
-    with tf.Graph().as_default():
-        source = SeparateVariables("/cpu:3")
-        with tf.device("/cpu:1"):
-            value = source.get(Spec("kernel", (2,), ZEROS, KERNEL))
-        assert [one.device for one in tf.global_variables()] == ["/device:CPU:3"]
-        assert value.device == "/device:CPU:3"
-
-
 def test_a_variable_of_its_own_that_is_fixed_does_not_train():
     with tf.Graph().as_default():
         source = SeparateVariables()
         source.get(Spec("fixed", (2,), ZEROS, FIXED))
         source.get(Spec("early", (2,), ZEROS, EARLY))
         assert [one.op.name for one in tf.trainable_variables()] == ["early"]
-
-
-def test_a_recorder_takes_down_what_a_model_asks_for():
-    recorder = Recorder()
-    asked = [
-        Spec("conv/kernel", (2, 3), ZEROS, KERNEL),
-        Spec("norm/moving_mean", (3,), ZEROS, MEAN),
-    ]
-    with tf.Graph().as_default():
-        shapes = [recorder.get(one).shape.as_list() for one in asked]
-        assert tf.global_variables() == []
-    assert recorder.specs == asked
-    assert shapes == [[2, 3], [3]]

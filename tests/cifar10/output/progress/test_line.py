@@ -110,19 +110,6 @@ def test_stream_that_is_no_terminal_gets_one_plain_line_an_update():
     )
 
 
-def test_one_of_several_that_train_says_what_it_does_itself():
-    stream = io.StringIO()
-    with ProgressLine(3510, 10.0, stream) as progress:
-        progress.update(replace(STATUS, own_images_per_sec=256.4))
-        progress.update(replace(STATUS, own_images_per_sec=3.14))
-    assert stream.getvalue() == (
-        "epoch 3.2/10  step 1,120/3,510  loss 1.234  accuracy 0.561  lr 0.100"
-        "  512 images/s (256 here)  4m12s left\n"
-        "epoch 3.2/10  step 1,120/3,510  loss 1.234  accuracy 0.561  lr 0.100"
-        "  512 images/s (3.1 here)  4m12s left\n"
-    )
-
-
 @pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("CI", "true")])
 def test_dumb_terminal_and_ci_get_plain_lines(monkeypatch, name, value):
     monkeypatch.setenv(name, value)

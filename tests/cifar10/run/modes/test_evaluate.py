@@ -1,6 +1,7 @@
 """An evaluation of one checkpoint frees what it alone needed, and begins only if it can write."""
 
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -17,17 +18,17 @@ from tests.cifar10.saved import save_untrained
 
 
 @pytest.fixture
-def places(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch) -> dict[str, str]:
+def places(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch) -> dict[str, Any]:
     """Settings of 23 eval images, with the checkpoint of an MLP."""
     monkeypatch.setattr(mode, "start_job", make_job)
-    found = {"data_dir": str(tutorial_data), "output_dir": str(tmp_path / "output")}
+    found: dict[str, Any] = {"data_dir": str(tutorial_data), "output_dir": str(tmp_path / "output")}
     save_untrained(TrainConfig(model="mlp", **found))
     return {"model": "mlp", **found}
 
 
 @pytest.mark.parametrize("augments", [False, True])
 def test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
-    augments: bool, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    augments: bool, places: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
     closed: list[KeptEvaluation] = []
     close = KeptEvaluation.close
