@@ -123,8 +123,19 @@ SETTINGS: dict[str, Any] = {
 
 
 def test_a_run_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
-    plans = make_plan(1, num_pieces=2), make_plan(1, num_pieces=1)
-    expected, found = steps.stop_and_go_on(TrainConfig(**SETTINGS), plans, tmp_path)
+    config, batches = TrainConfig(**SETTINGS), steps.make_batches(5, 4)
+    with steps.training(config, make_plan(1, num_pieces=2)) as run:
+        for batch in batches[:3]:
+            run.step(batch)
+        path = run.save(tmp_path)
+        for batch in batches[3:]:
+            run.step(batch)
+        expected = run.saved()
+    with steps.training(config, make_plan(1, num_pieces=1), seed=9) as run:
+        run.spec.scaffold.saver.restore(run.session, path)
+        for batch in batches[3:]:
+            run.step(batch)
+        found = run.saved()
     assert [name for name in expected if name.endswith("/Muon")]
     assert list(found) == list(expected)
     for name, value in expected.items():
