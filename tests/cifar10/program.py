@@ -1,22 +1,20 @@
-"""Runs cifar10_main.py as a user does: in a process of its own."""
+"""Makes records, and runs cifar10_main.py as a user does: in a process of its own."""
 
+import contextlib
+import io
 import pathlib
 import subprocess
-import sys
 from typing import Optional
 
-from testbeds.processes import ROOT, command, environment
+from data_prep import cli
+from testbeds.processes import command, environment
 
 
 def make_records(folder: pathlib.Path, size: int) -> pathlib.Path:
     """Makes synthetic records: `size` images for training and validation, and a fifth for eval."""
-    subprocess.run(
-        [sys.executable, "-m", "data_prep", "--source=synthetic", f"--out={folder}"]
-        + [f"--synthetic-size={size}"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
+    words = ["--source=synthetic", f"--out={folder}", f"--synthetic-size={size}"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert cli.main(words) == 0
     return folder
 
 

@@ -37,14 +37,11 @@ def write_file(path: object, serialized: Sequence[bytes]) -> None:
             writer.write(one)
 
 
-def write_numbered(
-    folder: pathlib.Path, split: str, count: int, shards: int = 1, first: int = 0
-) -> None:
-    """Writes images number first, first + 1, ... in equal shards, without a manifest.
+def write_numbered(folder: pathlib.Path, split: str, count: int, first: int = 0) -> None:
+    """Writes images number first, first + 1, ... without a manifest.
 
     The label of an image is its number modulo 10.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for index, part in enumerate(np.array_split(np.arange(first, first + count), shards)):
-        rows = [example(numbered_image(int(n)), int(n) % 10) for n in part]
-        write_file(folder / schema.file_name(split, index, shards), rows)
+    rows = [example(numbered_image(number), number % 10) for number in range(first, first + count)]
+    write_file(folder / schema.file_name(split, 0, 1), rows)

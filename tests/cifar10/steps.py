@@ -154,47 +154,13 @@ def train(
     config: TrainConfig,
     plan: DevicePlan,
     batches: Sequence[tuple[np.ndarray, np.ndarray]],
-    values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> dict[str, np.ndarray]:
     """Trains on the batches from fixed weights; returns the values of the last checkpoint."""
-    with training(config, plan, values=values) as run:
+    with training(config, plan) as run:
         run.shake()
         for batch in batches:
             run.step(batch)
         return run.saved()
-
-
-def stop_and_go_on(
-    config: TrainConfig,
-    plans: tuple[DevicePlan, DevicePlan],
-    folder: pathlib.Path,
-    values: Optional[Mapping[str, np.ndarray]] = None,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Trains five steps, then repeats the last two in a new run from a checkpoint after three.
-
-    Args:
-      config: the settings.
-      plans: the devices of the first run and of the resumed run.
-      folder: folder for the checkpoint.
-      values: initial values that are made from the data, by name, for the first run; the resumed
-        run reads them from the checkpoint.
-
-    Returns:
-      The checkpoint values at the end of the first run and of the resumed run.
-    """
-    batches = make_batches(5, config.train_batch_size)
-    with training(config, plans[0], values=values) as run:
-        for batch in batches[:3]:
-            run.step(batch)
-        path = run.save(folder)
-        for batch in batches[3:]:
-            run.step(batch)
-        whole = run.saved()
-    with training(config, plans[1], seed=9) as run:
-        run.spec.scaffold.saver.restore(run.session, path)
-        for batch in batches[3:]:
-            run.step(batch)
-        return whole, run.saved()
 
 
 def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:

@@ -4,9 +4,7 @@ import json
 import pathlib
 import subprocess
 
-import numpy as np
 import pytest
-import tensorflow.compat.v1 as tf
 
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster, tasks_started_by
@@ -129,83 +127,6 @@ def test_each_task_says_what_it_is_and_why_it_ends(ended):
     assert f"\nmaster/0 {place}\n" in ended.output("master/0")
     assert f"\nworker/0 {place}\n" in ended.output("worker/0")
     assert "\nworker/0 ends: training is over; " in ended.output("worker/0")
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory, ended, output) -> pathlib.Path:
-    """The output folder of another run, which starts from the weights of the first."""
-    return tmp_path_factory.mktemp("tuned") / "output"
-
-
-@pytest.fixture(scope="module")
-def by_flags(tmp_path_factory, ended, output, tuned) -> ClusterOfProcesses:
-    """A cluster that the tutorial's flags and --worker-hosts describe, after its early end."""
-    folder = tmp_path_factory.mktemp("by_flags")
-    data = program.make_records(folder / "records", 200)
-    flags = ["--sync", "--num-workers=9", f"--init-checkpoint={output}", "--stop-at-accuracy=0.05"]
-    flags += [*SETTINGS, "--train-steps=1000000", "--checkpoint-steps=5", "--keep-checkpoints=1000"]
-    flags.remove("--train-steps=100")
-    flags.remove("--checkpoint-steps=50")
-    places = (f"--data-dir={data}", f"--output-dir={tuned}")
-    with cluster(folder, num_ps=1, num_workers=1, by_flags=True) as tasks:
-        tasks.start("ps/0")
-        tasks.start("master/0", "worker/0", more=[*flags, *places])
-        tasks.wait()
-        return tasks
-
-
-@pytest.mark.system
-def test_a_goal_of_the_validation_ends_all_tasks(by_flags, tuned):
-    assert {process.returncode for process in by_flags.processes.values()} == {0}
-    result = json.loads((tuned / "result.json").read_text())
-    assert result["status"] == "stopped by --stop-at-accuracy"
-    assert result["figures"]["best_validation_accuracy"] >= 0.05
-    # The last checkpoint is the validated one.
-    assert result["history"]["validation"][-1]["step"] == result["figures"]["global_step"]
-    assert ", stopped by --stop-at-accuracy\n" in by_flags.output("master/0")
-
-
-@pytest.mark.system
-def test_a_cluster_starts_from_the_masters_weights_at_step_0(by_flags, output, tuned):
-    best = checkpoints.best(str(output))
-    assert best is not None
-    before, first = (
-        tf.train.load_checkpoint(path) for path in (best.path, str(tuned / "model.ckpt-0"))
-    )
-    names = [name for name in before.get_variable_to_shape_map() if name.startswith("model/")]
-    assert len([name for name in names if not name.endswith("/Momentum")]) == 4
-    for name in names:
-        expected = before.get_tensor(name)
-        if name.endswith("/Momentum"):
-            expected = np.zeros_like(expected)
-        np.testing.assert_array_equal(first.get_tensor(name), expected, err_msg=name)
-    assert first.get_tensor("global_step") == first.get_tensor("examples_seen") == 0
-    start = json.loads((tuned / "result.json").read_text())["init_checkpoint"]
-    assert start == {"path": best.path, "step": best.step, "loaded": 4, "not_loaded": []}
-    found = {"init_checkpoint": start}
-    assert check_fields("docs/outputs.md", "result.json", found)[0] == []
-    line = f"starting from {best.path} (step {best.step}): all 4 weights and statistics; "
-    assert line in by_flags.output("master/0")
-
-
-@pytest.mark.system
-def test_each_task_has_the_name_that_the_flags_give_it_in_every_line(by_flags, tuned):
-    workers = [*by_flags.jobs["master"], *by_flags.jobs["worker"]]
-    place = "of 2 trainers and 1 parameter server, synchronous, 2 of 2 gradients an update"
-    for label, name in (("master/0", "worker/0"), ("worker/0", "worker/1")):
-        text = by_flags.output(label)
-        assert f"\n{name} {place}" in text
-        assert text.startswith(
-            "note: --num-workers 9 changes nothing: the cluster has 2 tasks that train "
-        )
-        assert "master" not in text.replace(f"; worker {', '.join(workers)}", "")
-    assert "\nworker/1 ends: training is over; it trained " in by_flags.output("worker/0")
-    assert "\nps/0 ends: training is over\n" in by_flags.output("ps/0")
-    told = json.loads((tuned / "result.json").read_text())["cluster"]
-    assert (told["task"], told["tasks"]) == (
-        "worker/0",
-        {"ps": by_flags.jobs["ps"], "worker": workers},
-    )
 
 
 def test_a_task_that_is_not_in_the_cluster_is_refused_before_tensorflow_loads(tmp_path):

@@ -1,70 +1,349 @@
-"""Every setting acts: a table of what each of them changes, in tests/cifar10/flag_effects/.
+"""Every setting acts.
 
 A setting that is parsed and then forgotten is the mistake that nobody notices. So each setting has
-a row, which says what is seen of it with two or more of its values: in the batch, in a graph, in
-what steps of training do, in how tasks of a cluster meet, or in what a whole run writes and prints.
+a row: what a process builds differs with it, or what the tasks of a cluster agree on, or what a
+whole run leaves behind; or a test of its own is named. What exactly a setting does is the matter of
+the tests of the part that uses it.
 """
 
+import contextlib
 import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any, Callable, NamedTuple, Optional
+from unittest import mock
 
 import pytest
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
 
+from cifar10.cluster.resolve import notes, resolve
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
-from tests.cifar10.flag_effects import clusters, graphs, pixels, runs, training
-from tests.cifar10.flag_effects.rows import Row
+from cifar10.host import cpu
+from cifar10.input.records import open_records
+from cifar10.ops.kernels import library
+from cifar10.run.cluster_session import ClusterSession
+from cifar10.run.job import evaluation_input, make_job, make_trainer, training_input
+from cifar10.schema import EVAL
+from cifar10.settings import flag_name
+from cifar10.step import devices, model_fn
+from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 
 pytestmark = pytest.mark.timeout(600)  # The whole runs come one after the other.
 
-ROWS = [*pixels.ROWS, *graphs.ROWS, *training.ROWS, *clusters.ROWS]
-_BUILD_NETWORKS = [*graphs.ROWS, *training.ROWS]  # slow
+
+@contextlib.contextmanager
+def machine(gpus: int) -> Iterator[None]:
+    """Simulates a machine with eight cores that have bfloat16, and with a number of GPUs."""
+    names, details = [f"GPU:{index}" for index in range(gpus)], {"compute_capability": (9, 0)}
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in (
+            (devices, "count_cores", lambda **sharing: 8),
+            (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
+            (devices.onednn, "is_on", lambda: True),
+            (library, "multiplies_pairs", lambda: True),
+            (library, "multiplies_matrices", lambda: False),
+            (tf2.config, "list_physical_devices", lambda kind: names),
+            (tf2.config.experimental, "get_device_details", lambda gpu: details),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield
 
 
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The flags of records whose pixels say where they are, and of an output folder."""
-    folder = tmp_path_factory.mktemp("places")
-    pixels.write_records(folder)
-    return [f"--data-dir={folder}", f"--output-dir={folder / 'output'}"]
+def nodes(build: Callable[[], Any]) -> list[Any]:
+    """The ops of a graph, and of its functions, without the numbers that TensorFlow gives those."""
+    with tf.Graph().as_default() as graph:
+        build()
+        definition = graph.as_graph_def()
+    functions = [list(map(described, one.node_def)) for one in definition.library.function]
+    return [*map(described, definition.node), *sorted(functions, key=repr)]
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[str, runs.Finished]:
-    """The whole runs, by name."""
-    return runs.run_all(tmp_path_factory.mktemp("runs"), forks)
+def described(node: Any) -> Any:
+    return node.op, node.device, [attribute(*one) for one in sorted(node.attr.items())]
+
+
+def attribute(name: str, value: Any) -> Any:
+    numbered = name in ("shared_name", "_gradient_op_type") or value.WhichOneof("value") == "func"
+    return name, None if numbered or value.list.func else value.SerializeToString()
+
+
+def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
+    """What a process builds: its graphs, where their batches come from, and how it runs them."""
+    with machine(gpus):
+        job = make_job(config, open_records(config.data_place))
+        run = make_trainer(job).config
+
+    def graph(mode: str) -> None:
+        tf.train.create_global_step()
+        images = tf.zeros([config.train_batch_size, 32, 32, 3], tf.uint8)
+        labels = tf.zeros([config.train_batch_size], tf.int64)
+        model_fn.model_fn(images, labels, mode, job.params)
+
+    return {
+        "session": run.session_config.SerializeToString(deterministic=True),
+        "seed": run.tf_random_seed,
+        "checkpoints": (run.model_dir, run.save_checkpoints_steps, run.keep_checkpoint_max),
+        "last step": job.total_steps,
+        "batches": nodes(lambda: training_input(job)),
+        "evaluation's batches": nodes(lambda: evaluation_input(job, EVAL)),
+        "training": nodes(lambda: graph("train")),
+        "evaluation": nodes(lambda: graph("eval")),
+    }
+
+
+def agreed_on(config: TrainConfig) -> Any:
+    """What a task knows of its cluster and, if it trains, how it trains with the others."""
+    cluster = resolve(config, {})
+    assert cluster is not None
+    if not cluster.is_trainer:
+        return cluster
+    session = ClusterSession(config, cluster, devices.plan_devices(config), target="")
+    return cluster, notes(config, cluster, {}), dataclasses.asdict(session.replication())
+
+
+class Row(NamedTuple):
+    """A setting, a value of it, another one or None to leave it out, and what else is given."""
+
+    setting: str
+    value: str
+    other: Optional[str]
+    given: str
+    gpus: int = 0
+
+    def config(self, places: list[str], value: Optional[str]) -> TrainConfig:
+        given = [] if value is None else [f"{flag_name(self.setting)}={value}"]
+        return parse([*places, *self.given.split(), *given])
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.value}"
+
+
+def rows(given: str, gpus: int = 0, **values: Any) -> list[Row]:
+    """Rows whose settings are left out, or have the second value of two, for comparison."""
+    pairs = {name: one if isinstance(one, tuple) else (one, None) for name, one in values.items()}
+    return [Row(name, value, other, given, gpus) for name, (value, other) in pairs.items()]
+
+
+MLP = "--model=mlp --train-batch-size=16"
+RESNET = "--model=resnet --num-layers=8 --train-batch-size=16 --num-towers=1 --kernels=tensorflow"
+CLUSTER = {
+    "ps_hosts": "p:1",
+    "worker_hosts": "a:1,b:1,c:1",
+    "job_name": "worker",
+    "task_index": "0",
+}
+
+MADE_OF = [
+    *rows(MLP, hidden_units="7", train_steps="7", train_epochs="2.5", eval_batch_size="200"),
+    *rows(MLP, optimizer="adam", momentum="0.5", learning_rate="0.3", learning_rate_batch="64"),
+    *rows(MLP, schedule="linear", warmup_epochs="2", weight_decay="0.1", decay_biases="true"),
+    *rows(MLP, label_smoothing="0.1", lookahead_steps="2", seed="2", precision="bf16"),
+    *rows(MLP, crop_padding="1", crop_fill="reflect", flip="alternating", cutout="8"),
+    *rows(MLP, use_distortion_for_training="false", log_device_placement="true", num_towers="4"),
+    *rows(MLP, num_inter_threads="5", num_intra_threads="5", checkpoint_steps="9"),
+    *rows(MLP, keep_checkpoints="9"),
+    *rows("--model=mlp", train_batch_size=("16", "8")),
+    *rows(MLP, gpus=4, num_gpus="2", variable_strategy="GPU", gradient_reduction="cpu"),
+]
+NETWORKS = [
+    *rows(RESNET, batch_norm="off", batch_norm_decay="0.5", batch_norm_epsilon="0.1"),
+    *rows(RESNET, residual_scale="0", norm_bias_rate="64", data_format="channels_first"),
+    *rows(f"{RESNET} --optimizer=muon", muon_rate="0.1", muon_momentum="0.1"),
+    *rows(RESNET.replace("--num-layers=8", ""), num_layers=("8", "14")),
+    *rows(RESNET.replace("--kernels=tensorflow", ""), kernels="tensorflow"),
+    *rows("--train-batch-size=16 --kernels=tensorflow", model=("fastnet", "fastnet_large")),
+    *rows("--model=fastnet --train-batch-size=16", whitening_bias_epochs="1"),
+]
+
+
+def others(setting: str = "") -> str:
+    given = [f"{flag_name(one)}={value}" for one, value in CLUSTER.items() if one != setting]
+    return " ".join([*given, "--model=mlp --train-batch-size=4 --num-towers=1"])
+
+
+AGREED_ON = [
+    *rows(others("ps_hosts"), ps_hosts=("p:1", "p:1,q:2")),
+    *rows(others("worker_hosts"), worker_hosts=("a:1,b:1", "c:1,b:1")),
+    *rows(others("job_name"), job_name=("worker", "ps")),
+    *rows(others("task_index"), task_index=("0", "2")),
+    *rows(others(), sync="false", num_workers="4", replicas_to_aggregate="2"),
+    *rows(others(), replication="in-graph", ps_transfer="bf16"),
+]
+
+TINY = (
+    "--model=mlp --hidden-units=4 --train-steps=5 --train-batch-size=10 --num-towers=1 "
+    "--learning-rate=0.01 --schedule=constant --warmup-epochs=0 --weight-decay=0"
+)
+RUNS = {
+    "plain": (TINY, "plain"),
+    "changed": (
+        f"{TINY} --work-dir=../place --data-dir=records --output-dir=kept --log-dir=events "
+        "--log-steps=2 --summary-steps=2 --verbose --test-time-augmentation --profile-steps=2:3",
+        "changed",
+    ),
+    "short": (f"{TINY} --max-minutes=1e-6 --output-dir=short", "plain"),
+    "early": (
+        f"{TINY} --checkpoint-steps=1 --early-stopping-epochs=0.001 --init-checkpoint=output "
+        "--output-dir=early",
+        "plain",
+    ),
+}
+
+
+class Finished(NamedTuple):
+    """A run that has ended, its result.json, and what it printed."""
+
+    output: pathlib.Path
+    result: Any
+    printed: str
+
+    @property
+    def events(self) -> list[pathlib.Path]:
+        """The event files of training, in the output folder or in `events` beside it."""
+        places = (self.output, self.output.parent / "events")
+        return [path for place in places for path in place.glob("train/events.*")]
+
+    @property
+    def steps_with_a_loss(self) -> list[int]:
+        """The steps at which the event files have the loss."""
+        events = (one for path in self.events for one in tf.train.summary_iterator(str(path)))
+        return sorted({e.step for e in events for one in e.summary.value if one.tag == "loss"})
+
+    @property
+    def steps_of_progress(self) -> list[int]:
+        """The steps of the progress lines."""
+        lines = (line for line in self.printed.splitlines() if line.startswith("epoch "))
+        return [int(line.partition("step ")[2].partition("/")[0]) for line in lines]
+
+
+# Setting -> what is seen of it, and what that is in which run.
+OF_RUNS: dict[str, tuple[Callable[[Finished], Any], dict[str, Any]]] = {
+    "data_dir": (
+        lambda run: run.result["data"]["splits"]["train"]["records"],
+        {"plain": 90, "changed": 54},
+    ),
+    "output_dir": (lambda run: run.output.name, {"plain": "output", "short": "short"}),
+    "work_dir": (lambda run: run.output.parent.name, {"plain": "plain", "changed": "place"}),
+    "log_dir": (
+        lambda run: (run.output.parent / "events").exists(),
+        {"plain": False, "changed": True},
+    ),
+    "summary_steps": (
+        lambda run: run.steps_with_a_loss,
+        {"plain": [1, 2, 3, 4, 5], "changed": [1, 2, 4, 5]},
+    ),
+    "log_steps": (lambda run: run.steps_of_progress, {"plain": [5], "changed": [3, 5]}),
+    "max_minutes": (
+        lambda run: run.result["status"],
+        {"plain": "completed", "short": "stopped by --max-minutes"},
+    ),
+    "early_stopping_epochs": (
+        lambda run: run.result["status"],
+        {"plain": "completed", "early": "stopped by --early-stopping-epochs"},
+    ),
+    "init_checkpoint": (
+        lambda run: (run.result["init_checkpoint"] or {}).get("path"),
+        {"plain": None, "early": "output/best/model.ckpt-5"},
+    ),
+    "profile_steps": (
+        lambda run: (run.output.parent / "events/profile.txt").exists(),
+        {"plain": False, "changed": True},
+    ),
+    "test_time_augmentation": (
+        lambda run: run.result["figures"]["eval_accuracy_augmented"] is not None,
+        {"plain": False, "changed": True},
+    ),
+    "verbose": (lambda run: "INFO:tensorflow:" in run.printed, {"plain": False, "changed": True}),
+}
+
+# Settings with a test of their own, below tests/cifar10.
+ELSEWHERE = {
+    "check_address": "cluster/test_address_check.py::"
+    "test_behind_forwarded_ports_the_host_does_not_matter",
+    "checkpoint": "output/test_checkpoints.py::"
+    "test_find_prefers_the_flag_then_the_best_then_the_latest",
+    "cluster_timeout": "run/test_parameter_server.py::test_a_master_that_stays_away_is_named",
+    "images": "run/modes/test_predict.py::test_folders_and_patterns_stand_for_the_images_in_them",
+    "json": "run/modes/test_predict.py::test_json_has_an_object_a_line_also_of_bad_files",
+    "mode": "cluster/test_resolve.py::test_other_modes_run_alone_on_the_master",
+    "recipe": "config/test_recipes.py::test_a_recipe_is_a_configuration_that_names_it",
+    "seeds": "run/test_seeds.py::"
+    "test_each_seed_has_its_own_folder_and_seeds_json_the_mean_and_the_deviation",
+    "stall_timeout": "run/test_stall_watch.py",
+    "stop_at_accuracy": "run/test_goals.py::test_training_ends_at_an_accuracy_as_float32_has_it",
+}
 
 
 def test_every_setting_has_a_row_and_every_row_a_setting():
-    settings = {field.name for field in dataclasses.fields(TrainConfig)}
-    assert {row.setting for row in [*ROWS, *runs.ROWS]} == settings
+    found = {row.setting for row in [*MADE_OF, *NETWORKS, *AGREED_ON]} | {*OF_RUNS, *ELSEWHERE}
+    assert found == {field.name for field in dataclasses.fields(TrainConfig)}
+    for name in ELSEWHERE.values():
+        path, _, test = name.partition("::")
+        assert f"def {test}" in (pathlib.Path(__file__).parent / path).read_text(), name
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(row, id=str(row), marks=[pytest.mark.system] * (row in _BUILD_NETWORKS))
-        for row in ROWS
-    ],
-)
-def test_a_setting_changes_what_its_row_says(row: Row, places, request):
-    if row.fixture:
-        request.getfixturevalue(row.fixture)
-    assert len(row.seen) >= 2
-    found = {value: row.probe(parse([*places, *row.arguments(value)])) for value in row.seen}
-    assert found == row.seen
-    values = list(found.values())
-    assert all(values.count(value) == 1 for value in values), "a value that changes nothing"
+@pytest.fixture(scope="module")
+def places(tutorial_data: pathlib.Path) -> list[str]:
+    return [f"--data-dir={tutorial_data}", "--output-dir=nowhere"]
+
+
+@pytest.fixture(scope="module")
+def made(places: list[str]) -> Callable[[Row, Optional[str]], Any]:
+    """`made_of` for a row's value; what several rows are compared with is made once."""
+    known: dict[Any, Any] = {}
+
+    def find(row: Row, value: Optional[str]) -> Any:
+        config = row.config(places, value)
+        if (config, row.gpus) not in known:
+            known[config, row.gpus] = made_of(config, row.gpus)
+        return known[config, row.gpus]
+
+    return find
+
+
+@pytest.mark.system  # A row takes up to two seconds.
+@pytest.mark.parametrize("row", [*MADE_OF, *NETWORKS], ids=str)
+def test_what_a_process_builds_differs_with_a_setting(row, made, compiled_kernels):
+    assert made(row, row.value) != made(row, row.other)
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("row", runs.ROWS, ids=str)
-def test_a_setting_changes_what_its_row_says_of_whole_runs(row: runs.RunRow, finished):
-    assert len(row.seen) >= 2
-    configs = [runs.config_of(name) for name in row.seen]
-    settings = [getattr(config, row.setting) for config in configs]
-    assert all(settings.count(value) == 1 for value in settings), "runs with the same value"
-    found = {name: row.probe(finished[name]) for name in row.seen}
-    assert found == row.seen
-    values = list(found.values())
-    assert all(values.count(value) == 1 for value in values), "a value that changes nothing"
+def test_what_a_process_builds_is_the_same_for_the_same_settings(places):
+    one, other = (made_of(parse([*places, *MLP.split()])) for _ in range(2))
+    for part, expected in one.items():
+        assert other[part] == expected, part
+
+
+@pytest.mark.parametrize("row", AGREED_ON, ids=str)
+def test_what_tasks_agree_on_differs_with_a_setting(row):
+    one, other = (agreed_on(row.config([], value)) for value in (row.value, row.other))
+    assert one != other
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[str, Finished]:
+    """The whole runs, by name."""
+    root, found = tmp_path_factory.mktemp("runs"), {}
+    for place, size in (("plain/data", 100), ("place/records", 60)):
+        program.make_records(root / place, size)
+    (root / "changed").mkdir()
+    for name, (words, folder) in RUNS.items():
+        done = forks.run(*words.split(), cwd=root / folder)
+        assert done.returncode == 0, f"{name}\n{done.stdout}\n{done.stderr}"
+        output = (root / folder / parse(words.split()).output_place).resolve()
+        result = json.loads((output / "result.json").read_text())
+        found[name] = Finished(output, result, done.stderr + done.stdout)
+    return found
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("setting", OF_RUNS)
+def test_what_a_whole_run_leaves_differs_with_a_setting(setting, finished):
+    probe, seen = OF_RUNS[setting]
+    values = [getattr(parse(RUNS[name][0].split()), setting) for name in seen]
+    assert values[0] != values[1]
+    assert {name: probe(finished[name]) for name in seen} == seen

@@ -2,10 +2,7 @@
 
 import io
 import struct
-import subprocess
-import sys
 import zlib
-from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
@@ -38,17 +35,11 @@ def refusal(data: bytes, resize: Optional[str] = "stretch") -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize("kind", sorted(LOSSLESS))
+@pytest.mark.parametrize("kind", LOSSLESS)
 def test_a_lossless_image_of_32x32_pixels_is_taken_as_it_is(kind: str) -> None:
     decoded = decode(encode(Image.fromarray(PIXELS), kind, **LOSSLESS[kind]))
     np.testing.assert_array_equal(decoded.pixels, PIXELS)
     assert (decoded.size, decoded.was_resized) == ((32, 32), False)
-
-
-def test_a_gif_gives_the_colours_of_its_palette() -> None:
-    image = Image.fromarray(PIXELS).quantize(16)
-    pixels = decode(encode(image, "GIF")).pixels
-    np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
@@ -87,24 +78,26 @@ def test_stretch_shows_the_whole_image() -> None:
 
 
 @pytest.mark.parametrize("resize", ["crop", "pad", "stretch"])
-@pytest.mark.parametrize("size", [(1, 1), (1, 500), (500, 1), (8, 8), (33, 32)])
+@pytest.mark.parametrize("size", [(1, 500), (8, 8)])
 def test_any_size_and_proportions_can_be_resized(size: tuple[int, int], resize: str) -> None:
     assert decode(encode(Image.new("RGB", size, "white")), resize).pixels.shape == (32, 32, 3)
 
 
-def test_a_fine_pattern_becomes_grey_not_noise() -> None:
-    checks = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
-    pixels = decode(encode(Image.fromarray(checks)), "crop").pixels
-    assert pixels.min() >= 120
-    assert pixels.max() <= 135
-
-
 @pytest.mark.parametrize(
-    ("orientation", "corner"),
-    [(1, "top left"), (2, "top right"), (3, "bottom right"), (4, "bottom left")]
-    + [(5, "top left"), (6, "top right"), (7, "bottom right"), (8, "bottom left")],
+    ("kind", "orientation", "corner"),
+    [
+        ("JPEG", 1, "top left"),
+        ("JPEG", 2, "top right"),
+        ("JPEG", 3, "bottom right"),
+        ("JPEG", 4, "bottom left"),
+        ("JPEG", 5, "top left"),
+        ("JPEG", 6, "top right"),
+        ("JPEG", 7, "bottom right"),
+        ("JPEG", 8, "bottom left"),
+        ("PNG", 6, "top right"),
+        ("WEBP", 6, "top right"),
+    ],
 )
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 def test_a_photograph_is_turned_as_its_exif_data_says(
     kind: str, orientation: int, corner: str
 ) -> None:
@@ -131,12 +124,6 @@ def test_exif_data_that_cannot_be_read_is_ignored(exif: bytes) -> None:
     assert (decode(data).pixels == 255).all()
 
 
-def test_an_alpha_channel_is_left_out() -> None:
-    image = Image.fromarray(np.dstack([PIXELS, np.full((32, 32), 77, np.uint8)]))
-    for kind in ("PNG", "BMP"):
-        np.testing.assert_array_equal(decode(encode(image, kind)).pixels, PIXELS)
-
-
 def test_a_palettes_transparency_is_left_out_but_black_in_a_gif() -> None:
     image = Image.new("P", (32, 32), 0)
     image.putpalette([200, 100, 50, 0, 0, 0])
@@ -157,10 +144,9 @@ def test_a_file_that_is_cut_or_empty_is_refused(kind: str) -> None:
         assert refusal(part).startswith("not a sound PNG, JPEG, WEBP, GIF or BMP image: ")
 
 
-@pytest.mark.parametrize("kind", ["TIFF", "PPM", "ICO", "TGA", "DIB"])
-def test_other_formats_are_refused(kind: str) -> None:
-    image = Image.fromarray(PIXELS)
-    assert refusal(encode(image, kind)).startswith("not a sound PNG, JPEG, WEBP, GIF or BMP image")
+def test_other_formats_are_refused() -> None:
+    data = encode(Image.fromarray(PIXELS), "TIFF")
+    assert refusal(data).startswith("not a sound PNG, JPEG, WEBP, GIF or BMP image")
 
 
 def header(kind: str, width: int, height: int) -> bytes:
@@ -198,28 +184,3 @@ def test_a_long_side_is_refused_though_its_pixels_are_few() -> None:
     message = refusal(header("PNG", 1, 65_536))
     assert message == "has 1x65536 pixels, the limit of a side is 65,535"
     assert decode(encode(Image.new("1", (65_535, 1), 1)), "stretch").pixels.min() == 255
-
-
-_MEASURE = """
-import resource, sys
-from cifar10 import image_file
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    image_file.decode(sys.stdin.buffer.read(), "crop")
-except image_file.ImageFileError as error:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
-"""
-
-
-@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "BMP"])
-def test_refusing_it_takes_no_memory(kind: str, root: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _MEASURE],
-        cwd=root,
-        input=header(kind, 16_383, 16_383),
-        capture_output=True,
-        check=True,
-    )
-    kilobytes, _, message = ended.stdout.decode().partition(" ")
-    assert int(kilobytes) < 30_000
-    assert " pixels" in message

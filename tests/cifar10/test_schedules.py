@@ -8,7 +8,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import schedules
 from cifar10.config import flags
-from cifar10.errors import ConfigError
 from cifar10.schedules import Progress, schedule
 
 
@@ -35,21 +34,9 @@ def test_a_schedule_is_found_by_the_name_of_its_function(steep: None) -> None:
     assert float(schedules.factor("linear", progress)) == 0.5
 
 
-def test_help_says_what_each_schedule_does(steep: None) -> None:
-    assert schedules.described().endswith("; steep: down to 0 at once")
-    assert "linear: to 0 at the end; triangular: from x.2 up" in schedules.described()
-
-
 def test_a_name_stands_for_one_schedule() -> None:
     with pytest.raises(ValueError, match="there is a schedule linear already"):
         schedule("another")(schedules.linear)
-
-
-def test_a_schedule_that_was_taken_away_is_unknown() -> None:
-    with pytest.raises(ConfigError, match="--schedule must be one of .*, got steep"):
-        flags.parse(["--schedule=steep"])
-    with pytest.raises(LookupError, match="linear, triangular, constant, got 'steep'"):
-        schedules.factor("steep", Progress(tf.constant(0.5), tf.constant(1.0)))
 
 
 def test_a_schedule_without_a_description_is_refused_by_its_name() -> None:
@@ -65,15 +52,3 @@ def test_a_schedule_without_a_description_is_refused_by_its_name() -> None:
     with pytest.raises(TypeError, match="has no description"):
         schedule("")
     assert "forgets" not in schedules.NAMES
-
-
-def test_a_schedule_that_returns_nothing_is_refused_by_its_name() -> None:
-    @schedule("nothing")
-    def returns_nothing(progress: Progress) -> Any:
-        """Forgets to return its factor."""
-
-    try:
-        with pytest.raises(TypeError, match="^the schedule returns_nothing returns no factor; "):
-            schedules.factor("returns_nothing", Progress(share=0.5, epochs=1.0))
-    finally:
-        schedules.unregister("returns_nothing")

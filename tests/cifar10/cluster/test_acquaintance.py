@@ -1,7 +1,7 @@
 """Whom a task takes for one of its own job, and whom it refuses: with TensorFlow's servers."""
 
 import re
-from typing import Any, Optional
+from typing import Optional
 
 import grpc
 import pytest
@@ -13,7 +13,6 @@ from cifar10.cluster.identity import Identity, Owner, digest
 from cifar10.cluster.spec import Cluster
 from cifar10.errors import ConfigError
 from testbeds.ports import free_ports
-from tests.cifar10.answering import answering
 
 MINE, OTHER = Owner(digest("mine"), "here:/mine"), Owner(digest("other"), "there:/other")
 
@@ -105,13 +104,6 @@ def test_a_master_claims_nothing_before_its_first_session():
     assert "serves another run: that of there:/other" in refused(seen, "ps/0")
 
 
-def test_a_worker_never_claims():
-    job = Job()
-    job.serve("ps")
-    assert job.seen_by("worker", MINE).meet("ps/0")
-    assert job.owner() is None
-
-
 def test_of_two_masters_with_one_cluster_the_second_is_refused_and_changes_nothing():
     job = Job()
     job.serve("ps")
@@ -123,14 +115,6 @@ def test_of_two_masters_with_one_cluster_the_second_is_refused_and_changes_nothi
         "its --output-dir"
     )
     assert job.owner() == OTHER
-
-
-def test_a_master_whose_output_folder_was_emptied_is_told_so():
-    job = Job()
-    job.serve("ps")
-    job.seen_by("master", Owner(digest("before"), "here:/mine")).meet("ps/0")
-    reason = refused(job.seen_by("master", MINE), "ps/0")
-    assert "one that began earlier in here:/mine, whose files are gone; " in reason
 
 
 def test_a_ps_of_another_cluster_is_refused_before_it_is_claimed():
@@ -153,13 +137,6 @@ def test_a_ps_with_another_token_is_refused(ours, theirs):
     reason = refused(job.seen_by("master", MINE), "ps/0")
     assert re.fullmatch(r"ps/0 \(127.0.0.1:\d+\) belongs to another job: it has .* token.*", reason)
     assert other.owner() is None
-
-
-def test_a_token_is_enough_where_the_tasks_see_different_addresses():
-    job, other = Job("token"), Job("token")
-    other.serve("ps")
-    job.jobs["ps"] = other.jobs["ps"]
-    assert job.seen_by("master", MINE).meet("ps/0")
 
 
 def test_another_task_at_the_address_is_named():
@@ -201,23 +178,6 @@ def test_a_worker_refuses_a_ps_that_another_master_has_claimed():
     assert "ps/0 (127.0.0.1:" in refused(seen, "ps/0")
 
 
-def test_a_worker_asks_its_master_again_before_it_refuses_a_ps():
-    job = Job()
-    job.serve("ps")
-    job.serve("master", MINE)
-    job.seen_by("master", MINE).meet("ps/0")
-    seen = job.seen_by("worker", OTHER)  # What the master's owner was when they met.
-    assert seen.meet("ps/0")
-    assert seen.identity.owner == MINE
-
-
-def test_a_worker_that_cannot_ask_its_master_waits():
-    job = Job()
-    job.serve("ps")
-    job.seen_by("master", MINE).meet("ps/0")
-    assert not job.seen_by("worker", OTHER).meet("ps/0")
-
-
 def test_once_the_master_was_met_another_jobs_master_there_is_no_answer():
     job, other = Job("mine"), Job("other")
     job.serve("master", MINE)
@@ -228,29 +188,6 @@ def test_once_the_master_was_met_another_jobs_master_there_is_no_answer():
     assert not seen.meet("master/0")
     assert seen.identity.owner == MINE
     refused(job.seen_by("worker"), "master/0")
-
-
-def test_a_ps_that_was_met_and_is_then_another_jobs_is_refused():
-    job, other = Job("mine"), Job("other")
-    job.serve("ps")
-    other.serve("ps")
-    seen = job.seen_by("master", MINE)
-    assert seen.meet("ps/0")
-    job.jobs["ps"] = other.jobs["ps"]
-    refused(seen, "ps/0")
-    assert other.owner() is None
-
-
-def test_who_does_not_answer_is_neither_met_nor_refused():
-    job = Job()
-    assert not job.seen_by("master", MINE).meet("ps/0")
-
-
-def test_who_answers_and_then_says_nothing_is_neither_met_nor_refused(monkeypatch):
-    monkeypatch.setattr(introduction, "_ANSWER_SECS", 0.5)
-    job = Job()
-    with answering(port=int(job.jobs["ps"][0].split(":")[1])):
-        assert not job.seen_by("master", MINE).meet("ps/0")
 
 
 def test_a_server_that_does_not_introduce_itself_is_refused_after_a_time(monkeypatch):
@@ -273,11 +210,3 @@ def test_a_server_of_another_program_is_refused():
         assert "is no task of this program (" in refused(job.seen_by("master", MINE), "ps/0")
     finally:
         other.stop(None).wait()
-
-
-def test_tasks_that_are_not_used_are_not_asked(monkeypatch):
-    def conversation(address: str) -> Any:
-        raise AssertionError(address)
-
-    monkeypatch.setattr(introduction, "conversation", conversation)
-    assert Acquaintance(Job().task("worker"), ["ps/0"]).meet("worker/1")

@@ -22,9 +22,9 @@ def ps_at(address: str) -> Cluster:
     return Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG")
 
 
-def refusal(address: str, check_host: bool = True) -> str:
+def refusal(address: str) -> str:
     with pytest.raises(ConfigError) as refused:
-        check_own_address(ps_at(address), check_host, resolve_secs=0.0)
+        check_own_address(ps_at(address), check_host=True, resolve_secs=0.0)
     message = str(refused.value)
     assert "\n" not in message
     assert message.endswith(" (from TF_CONFIG)")
@@ -57,37 +57,14 @@ def test_a_free_port_of_this_machine_is_fine(host, free_port):
     check_own_address(ps_at(f"{host}:{free_port}"), check_host=True)
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
-def test_an_ipv6_address_of_this_machine_is_fine(free_port):
-    check_own_address(ps_at(f"[::1]:{free_port}"), check_host=True)
-
-
-def test_the_port_is_free_again_after_the_check(free_port):
-    for _ in range(2):
-        check_own_address(ps_at(f"127.0.0.1:{free_port}"), check_host=True)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "127.0.0.2"])
-@pytest.mark.parametrize("check_host", [True, False])
-def test_a_port_that_another_process_has_on_any_interface_is_taken(host, check_host):
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_a_port_that_another_process_has_on_any_interface_is_taken(host):
     with listening(host) as server:
         port = port_of(server)
-        assert refusal(f"127.0.0.1:{port}", check_host) == (
+        assert refusal(f"127.0.0.1:{port}") == (
             f"ps/0 cannot listen at 127.0.0.1:{port}: the port is taken; end the process that has "
             "it, or choose another (from TF_CONFIG)"
         )
-
-
-def test_a_connection_that_ended_a_moment_ago_does_not_take_the_port():
-    with listening("127.0.0.1") as server, socket.create_connection(server.getsockname()) as client:
-        port = port_of(server)
-        accepted, _ = server.accept()
-        # Who closes first waits: our side of the connection is in TIME_WAIT.
-        accepted.close()
-        assert client.recv(1) == b""
-    with socket.socket() as strict, pytest.raises(OSError, match="in use"):
-        strict.bind(("127.0.0.1", port))
-    check_own_address(ps_at(f"127.0.0.1:{port}"), check_host=True)
 
 
 def test_an_address_of_another_machine_is_refused(free_port):
@@ -98,7 +75,7 @@ def test_an_address_of_another_machine_is_refused(free_port):
     )
 
 
-@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "x" * 70])
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b"])
 def test_a_host_that_does_not_resolve_is_refused(host, free_port):
     refused = refusal(f"{host}:{free_port}")
     assert refused.startswith(f"ps/0 is at {host}:{free_port}, but {host} does not resolve on this")

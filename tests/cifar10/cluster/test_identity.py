@@ -21,10 +21,6 @@ def test_tasks_with_one_cluster_are_of_one_job():
     assert identity("master/0").difference(identity("ps/0")) is None
 
 
-def test_hosts_are_compared_without_regard_to_case():
-    assert identity().difference(identity(master=("IP0:2222",))) is None
-
-
 @pytest.mark.parametrize(
     ("jobs", "difference"),
     [
@@ -36,32 +32,13 @@ def test_hosts_are_compared_without_regard_to_case():
             {"worker": ("ip1:2222", "ip2:2222")},
             "worker/1 of its cluster is ip2:2222, of this task's cluster missing",
         ),
-        ({"worker": ()}, "worker/0 of its cluster is missing, of this task's cluster ip1:2222"),
         ({"ps": ()}, "ps/0 of its cluster is missing, of this task's cluster ip0:2223"),
-        ({"ps": ("ip0:9",)}, "ps/0 of its cluster is ip0:9, of this task's cluster ip0:2223"),
     ],
 )
 def test_the_first_difference_of_two_clusters_is_named(jobs, difference):
     assert identity().difference(identity(**jobs)) == (
         f"{difference}; correct the address, or give all tasks of a job the same cluster"
     )
-
-
-@pytest.mark.parametrize(
-    ("own", "label"),
-    [
-        ({"worker": ("a:1", "b:1", "c:1")}, "worker/2"),
-        ({"chief": ("a:1",), "worker": ("b:1", "c:1")}, "worker/1"),
-    ],
-)
-def test_a_difference_is_named_as_this_tasks_platform_names_the_task(own, label):
-    other = Identity("master/0", None, {"master": ("a:1",), "worker": ("b:1", "x:1")})
-    assert str(Identity("worker/0", None, own).difference(other)).startswith(
-        f"{label} of its cluster is x:1, of this task's cluster c:1; "
-    )
-    chief = {"chief": ("z:1",), "worker": ("b:1", "x:1")}
-    first = str(Identity("worker/0", None, own).difference(Identity("master/0", None, chief)))
-    assert first.startswith(f"{next(iter(own))}/0 of its cluster is z:1, ")
 
 
 def test_the_master_may_be_listed_as_a_job_of_its_own_or_as_worker_0():
@@ -106,14 +83,9 @@ def test_an_identity_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
         "master/0",
-        "{}",
         '{"role": "ps/0"}',
         '{"role": 1, "jobs": {}}',
-        '{"role": "ps/0", "jobs": {"ps": 5}}',
-        '{"role": "ps/0", "jobs": {"ps": "ip0:2222"}}',
         '{"role": "ps/0", "jobs": {"ps": [5]}}',
         '{"role": "ps/0", "jobs": {"ps": ["nowhere"]}}',
         '{"role": "ps/0", "jobs": {}, "owner": 5}',
@@ -137,13 +109,3 @@ def test_a_token_is_known_only_by_its_sha_256():
     assert cluster.token == digest(SECRET)
     assert len(digest(SECRET)) == 64
     assert SECRET not in repr(cluster) + Identity.of(cluster).as_text()
-
-
-@pytest.mark.parametrize("token", ["", "  "])
-def test_an_empty_token_is_none(token):
-    tf_config = (
-        '{"cluster": {"master": ["a:1"], "ps": ["a:2"]}, "task": {"type": "ps", "index": 0}}'
-    )
-    cluster = resolve(TrainConfig(), {"TF_CONFIG": tf_config, "CIFAR10_JOB_TOKEN": token})
-    assert isinstance(cluster, Cluster)
-    assert cluster.token is None

@@ -1,14 +1,10 @@
 """The command line: both spellings, every flag of the tutorial and of the platform."""
 
 import dataclasses
-import json
 import re
-import typing
 
 import pytest
 
-from cifar10 import models
-from cifar10.config import values
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
@@ -30,10 +26,6 @@ def test_a_flag_may_be_spelt_with_dashes_or_underscores_and_its_value_apart(name
             assert parse(argv) == TrainConfig(**settings), argv
 
 
-def test_no_flags_give_the_defaults():
-    assert parse([]) == TrainConfig()
-
-
 def test_the_platforms_own_command_line_parses():
     argv = "--train-batch-size=16 --data_dir /data/data --output_dir /data/output"
     argv += " --work_dir /data --log_dir /data/output/log --num_gpus 0"
@@ -41,10 +33,6 @@ def test_the_platforms_own_command_line_parses():
     assert config.train_batch_size == 16
     assert (config.data_place, config.output_place) == ("/data/data", "/data/output")
     assert (config.log_place, config.num_gpus) == ("/data/output/log", 0)
-
-
-def test_only_the_name_of_a_flag_is_respelt():
-    assert parse(["--data_dir=my_data_dir"]).data_dir == "my_data_dir"
 
 
 def test_words_for_true_and_false():
@@ -59,12 +47,6 @@ def test_words_for_true_and_false():
 def test_a_boolean_flag_alone_is_true():
     assert parse(["--verbose"]).verbose
     assert parse(["--log_device_placement", "--train-steps=3"]).log_device_placement
-
-
-def test_the_word_after_a_boolean_flag_is_its_value_only_if_it_reads_as_one():
-    config = parse(["--mode", "predict", "--verbose", "cat.png"])
-    assert config.verbose
-    assert config.images == ("cat.png",)
 
 
 def test_image_files_may_stand_anywhere():
@@ -107,16 +89,6 @@ def test_an_unknown_flag_is_refused_with_the_one_that_is_meant(words, way_out):
             parse(["--model=mlp", f"{word}=1"])
         name = word.replace("_", "-")
         assert str(refusal.value).startswith(f"there is no flag {name}=1; {way_out}"), word
-
-
-def test_every_flag_that_may_be_meant_is_there():
-    for flag, words in values._MEANT.items():
-        assert not parse([f"--config={json.dumps(dict([(flag.split()[0], None)]))}"]).given, words
-
-
-def test_a_flag_is_not_guessed_from_its_beginning():
-    with pytest.raises(ConfigError, match="--train-batch"):
-        parse(["--train-batch=16"])
 
 
 def test_a_flag_without_its_value_is_refused():
@@ -163,27 +135,6 @@ def test_one_setting_given_twice_with_different_values_is_refused(argv):
         parse(argv)
 
 
-def test_one_setting_given_twice_with_the_same_value_is_fine():
-    assert parse(["--output-dir=a", "--job_dir=a"]).output_dir == "a"
-
-
-def test_every_number_has_limits():
-    kinds = typing.get_type_hints(TrainConfig)
-    numbers = {
-        name: kind for name, kind in kinds.items() if {int, float} & {kind, *typing.get_args(kind)}
-    }
-    assert len(numbers) > 30
-    for name in numbers:
-        for value in ("1e400", "-1e400", "nan", "9" * 400, "9" * 5000, "1e300"):
-            with pytest.raises(ConfigError, match=flag_name(name)):
-                parse([f"{flag_name(name)}={value}"])
-
-
-def test_negative_numbers_are_values_not_flags():
-    with pytest.raises(ConfigError, match="--learning-rate must be above 0, got -0.1"):
-        parse(["--learning-rate", "-0.1"])
-
-
 def _printed(capsys, word):
     with pytest.raises(SystemExit) as ended:
         parse([word])
@@ -203,41 +154,14 @@ def test_help_shows_the_thirty_flags_that_people_use(capsys):
     assert "--muon-rate" not in text
 
 
-def test_help_shows_which_flags_need_no_value(capsys):
-    text = _printed(capsys, "--help")
-    assert "  --verbose [true|false]" in text
-    assert "  --sync [true|false]" in text
-    assert "(default: false)" in text
-
-
-def test_the_version_is_printed(capsys):
-    assert _printed(capsys, "--version") == "cifar10-estimator-pipeline 0.1.0\n"
-
-
-def test_help_all_names_every_flag_with_its_default(capsys):
-    text = " ".join(_printed(capsys, "--help-all").split())
-    for field in dataclasses.fields(TrainConfig):
-        assert field.name == "images" or f" {flag_name(field.name)} " in text, field.name
-    for flag in ("--data-dir", "--output-dir", "--job-dir", "--num-gpus", "--num-gpu", "FILE"):
-        assert flag in text
-    assert "images per step, split over the towers (default: 128)" in text
-    assert "layers of a resnet, 6n+2 (default: 44)" in text
-
-
 # A flag with the default of its setting, and the settings beside which it has no meaning.
 DEFAULTS_WITHOUT_MEANING = [
     ("--momentum=0.9", ["--optimizer=adam"]),
-    ("--norm-bias-rate=1.0", ["--optimizer=adam"]),
     ("--muon-rate=0.24", ["--optimizer=momentum"]),
-    ("--muon-momentum=0.6", []),
     ("--batch-norm=tower", ["--model=mlp"]),
-    ("--batch-norm-decay=0.997", ["--model=mlp"]),
     ("--batch-norm-epsilon=1e-5", ["--batch-norm=off"]),
     ("--norm-bias-rate=1.0", ["--model=mlp"]),
     ("--cutout=0", ["--use-distortion-for-training=false"]),
-    ("--crop-padding=4", ["--use-distortion-for-training=false"]),
-    ("--crop-fill=zeros", ["--use-distortion-for-training=false"]),
-    ("--flip=random", ["--use-distortion-for-training=false"]),
     ("--crop-fill=zeros", ["--crop-padding=0"]),
     ("--momentum=0.9", ["--recipe=fast", "--optimizer=adam"]),
     ("--batch-norm-decay=0.997", ["--recipe=fast", "--batch-norm=off"]),
@@ -249,21 +173,3 @@ def test_a_flag_without_meaning_is_refused_even_with_its_default(flag, others):
     parse(others)
     with pytest.raises(ConfigError, match=flag.partition("=")[0]):
         parse([*others, flag])
-
-
-def test_every_setting_that_belongs_to_some_models_is_refused_with_its_default():
-    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
-    with_default = {name for name in models.owners() if fields[name].default is not None}
-    for name in with_default:
-        other = next(model for model in models.NAMES if model not in models.owners()[name])
-        with pytest.raises(ConfigError, match=f"{flag_name(name)} is for --model"):
-            parse([f"--model={other}", f"{flag_name(name)}={fields[name].default}"])
-
-
-def test_a_configuration_knows_what_was_given_after_settings_are_replaced():
-    config = parse(["--momentum=0.9", "--learning-rate=0.1"])
-    assert config.given == {"momentum", "learning_rate"}
-    assert config.with_settings(seed=5).given == {"momentum", "learning_rate"}
-    assert config.with_settings(seed=5) == TrainConfig(learning_rate=0.1, seed=5)
-    with pytest.raises(ConfigError, match="--momentum is for --optimizer momentum"):
-        config.with_settings(optimizer="adam")

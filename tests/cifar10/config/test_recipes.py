@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cifar10.config.flags import parse
-from cifar10.config.recipes import RECIPES, describe
+from cifar10.config.recipes import RECIPES
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 
@@ -35,12 +35,6 @@ def test_a_printed_recipe_is_flags_that_give_the_same_settings(name, capsys):
     assert found == {**expected, "recipe": None}
 
 
-def test_all_recipes_are_printed_where_none_is_named(capsys):
-    with pytest.raises(SystemExit):
-        parse(["--print-recipe"])
-    assert capsys.readouterr().out == "\n\n".join(describe(*one) for one in RECIPES.items()) + "\n"
-
-
 def test_airbench94_is_the_published_one():
     config = parse(["--recipe=airbench94"])
     # Jordan 2024: 11.5 and .0153 for 1,024 images, of which momentum makes 7.667 times as much.
@@ -51,29 +45,6 @@ def test_airbench94_is_the_published_one():
     assert (config.crop_padding, config.crop_fill, config.flip) == (2, "reflect", "alternating")
     assert (config.lookahead_steps, config.whitening_bias_epochs) == (5, 3)
     assert config.test_time_augmentation
-
-
-def test_the_fast_recipe_is_that_with_muon():
-    fast, published = (RECIPES[name].settings for name in ("fast", "airbench94"))
-    differing = {name for name in {**fast, **published} if fast.get(name) != published.get(name)}
-    assert differing == {
-        *("optimizer", "muon_rate", "muon_momentum", "train_batch_size", "train_epochs"),
-        *("learning_rate", "learning_rate_batch", "weight_decay"),
-    }
-    config = parse(["--recipe=fast"])
-    assert config.learning_rate * config.weight_decay == pytest.approx(0.004)
-
-
-def test_the_best_recipe_is_the_fast_one_with_more_of_everything():
-    fast, best = parse(["--recipe=fast"]), parse(["--recipe=best"])
-    differing = {
-        name
-        for name in {**RECIPES["fast"].settings, **RECIPES["best"].settings}
-        if getattr(fast, name) != getattr(best, name)
-    }
-    assert differing == {"model", "train_epochs", "crop_padding", "cutout"}
-    assert (best.model, best.train_epochs) == ("fastnet_large", 30)
-    assert (best.crop_padding, best.cutout) == (4, 12)  # Jordan 2024, airbench96.
 
 
 def test_the_tutorial_has_the_settings_of_tensorflow_models_cifar10_estimator():
@@ -97,13 +68,6 @@ def test_a_flag_beats_the_recipe_wherever_it_stands():
         config = parse(argv)
         assert (config.momentum, config.train_batch_size) == (0.9, 512)
         assert (config.learning_rate, config.batch_norm_decay) == (1.656, 0.6)
-
-
-def test_a_flag_that_says_the_default_beats_the_recipe_too():
-    assert parse(["--recipe=fast", "--flip=random", "--decay-biases=false"]).flip == "random"
-    assert not parse(["--recipe=fast", "--decay-biases=false"]).decay_biases
-    assert not parse(["--recipe=fast", "--weight-decay=0"]).decay_biases
-    assert parse(["--recipe=fast", "--weight-decay=1e-3"]).decay_biases
 
 
 @pytest.mark.parametrize(
@@ -141,11 +105,6 @@ def test_an_unknown_recipe_is_refused_with_the_names_of_all(flag):
     )
 
 
-def test_a_recipe_that_is_given_twice_is_refused():
-    with pytest.raises(ConfigError, match="contradict each other; give one"):
-        parse(["--recipe=fast", "--recipe=resnet20"])
-
-
 def _write(folder, text, name="mine.yaml"):
     path = folder / name
     path.write_text(text, encoding="utf-8")
@@ -160,11 +119,6 @@ def test_a_file_is_a_recipe_which_flags_beat(tmp_path):
     assert parse(["--recipe", path, "--train-steps=5"]).train_epochs is None
 
 
-def test_a_recipe_in_a_file_may_say_what_results_call_it(tmp_path):
-    path = _write(tmp_path, "name: mine\nnum_layers: 20\n")
-    assert parse(["--recipe", path]).recipe == "mine"
-
-
 def test_a_recipe_in_a_file_names_no_other_recipe(tmp_path):
     path = _write(tmp_path, "recipe: fast\n")
     with pytest.raises(ConfigError) as refusal:
@@ -177,11 +131,3 @@ def test_a_result_is_no_recipe(tmp_path):
     with pytest.raises(ConfigError) as refusal:
         parse(["--recipe", path])
     assert str(refusal.value) == f"{path} is the result of a run, no recipe; give it to --config"
-
-
-def test_a_recipe_in_a_file_is_printed_as_flags(tmp_path, capsys):
-    path = _write(tmp_path, "num_layers: 20\nsync: no\n")
-    with pytest.raises(SystemExit):
-        parse(["--print-recipe", path])
-    title = f"{path}: settings of your own"
-    assert capsys.readouterr().out == f"{title}\n  --num-layers 20\n  --sync false\n"

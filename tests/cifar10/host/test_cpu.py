@@ -1,7 +1,6 @@
 """What the system says of the CPU."""
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from typing import Any, Optional
 import pytest
 
 from cifar10.host import cpu
-from tests.cifar10 import program
+from testbeds.processes import ROOT
 
 INFO = """processor\t: 0
 model name\t: A CPU @ 3 GHz
@@ -27,12 +26,6 @@ def test_name_and_flags_are_the_first_cpus(tmp_path):
     path.write_text(INFO)
     assert cpu.cpu_name(str(path)) == "A CPU @ 3 GHz"
     assert cpu.cpu_flags(str(path)) == {"fpu", "avx512_bf16"}
-
-
-def test_where_the_system_does_not_say_there_is_the_architecture(tmp_path):
-    missing = str(tmp_path / "none")
-    assert cpu.cpu_name(missing) in (platform.processor(), platform.machine())
-    assert cpu.cpu_flags(missing) == set()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
@@ -53,9 +46,7 @@ ALL_CORES = cpu.count_cores("/nowhere")
     ("files", "cores"),
     [
         ({"cpu.max": "50000 100000\n"}, 1),
-        ({"cpu.max": "100000 100000\n"}, 1),
         ({"cpu.max": "150000 100000\n"}, min(2, ALL_CORES)),
-        ({"cpu.max": "9900000 100000\n"}, min(99, ALL_CORES)),
         ({"cpu.max": "max 100000\n"}, ALL_CORES),
         ({"cpu.max": "unheard of\n"}, ALL_CORES),
         ({"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
@@ -111,12 +102,6 @@ def test_trainers_share_out_a_whole_machine(host):
     assert host.cores(trainers=32, own=16, parent=16) == 1
 
 
-def test_trainers_share_out_an_affinity_around_the_whole_job(host):
-    assert host.cores(trainers=4, own=4, parent=4) == 1
-    assert host.cores(trainers=2, own=4, parent=4) == 2
-    assert host.cores(trainers=1, own=4, parent=4) == 4
-
-
 def test_an_affinity_that_a_trainer_has_alone_is_all_its_own(host):
     assert host.cores(trainers=4, own=4, parent=16) == 4
 
@@ -144,22 +129,6 @@ def test_a_trainer_with_a_container_of_its_own_has_its_cpuset_and_quota_alone(ho
     assert host.cores(trainers=2, own=16, parent=16, first=True, quota=6) == 6
 
 
-def test_a_process_that_joined_a_container_compares_itself_with_the_first_one_there(monkeypatch):
-    # Its parent is outside, as after `docker exec`, and has the number 0.
-    monkeypatch.setattr(os, "getppid", lambda: 0)
-    for first, is_pinned in ((4, False), (8, True)):
-        masks = {0: set(range(4)), 1: set(range(first))}
-        monkeypatch.setattr(os, "sched_getaffinity", masks.__getitem__, raising=False)
-        assert cpu._is_pinned(None) is is_pinned
-
-
-def test_a_parent_that_has_just_ended_has_pinned_nobody(monkeypatch):
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    monkeypatch.setattr(os, "getppid", lambda: process.pid)
-    assert cpu._is_pinned(None) is False
-
-
 LOOK = "from cifar10.host import cpu; print(cpu._is_pinned(None), cpu._is_first_of_container())"
 
 
@@ -172,15 +141,10 @@ LOOK = "from cifar10.host import cpu; print(cpu._is_pinned(None), cpu._is_first_
     [
         ('"{python}" -c "$LOOK"; true', "False False"),
         ('taskset -c {core} "{python}" -c "$LOOK"; true', "True False"),
-        ('taskset -c {core} sh -c \'"{python}" -c "$LOOK"; true\'', "False False"),
         # A pid namespace of its own, as a container has it.
         ('taskset -c {core} unshare --pid --fork "{python}" -c "$LOOK"', "True True"),
-        (
-            'taskset -c {core} unshare --pid --fork sh -c \'"{python}" -c "$LOOK"; true\'',
-            "False False",
-        ),
     ],
-    ids=["free", "pinned", "in a pinned job", "a container", "one of a container's"],
+    ids=["free", "pinned", "a container"],
 )
 def test_real_processes_know_whether_they_are_pinned_alone(command, seen):
     if "unshare" in command and (
@@ -191,7 +155,7 @@ def test_real_processes_know_whether_they_are_pinned_alone(command, seen):
     words = command.format(python=sys.executable, core=min(os.sched_getaffinity(0)))
     done = subprocess.run(
         ["sh", "-c", words],
-        cwd=program.ROOT,
+        cwd=ROOT,
         env={**os.environ, "LOOK": LOOK},
         capture_output=True,
         text=True,

@@ -13,7 +13,6 @@ from cifar10.host.files import (
     read_json,
     require_readable,
     require_writable,
-    sync,
     write_json,
     write_text,
 )
@@ -61,14 +60,6 @@ def test_what_may_not_be_read_is_neither_missing_nor_damaged():
             assert str(refusal.value) == f"{closed}/a.json {end}"
 
 
-def test_a_folder_in_the_place_of_a_file_is_unreadable(tmp_path):
-    with pytest.raises(UnreadableError) as refusal:
-        read_json(str(tmp_path))
-    assert str(refusal.value) == (
-        f"{tmp_path} cannot be read: Is a directory; move it away, or name another folder"
-    )
-
-
 @pytest.mark.parametrize("scheme", ["", "file://", "ram://"])
 def test_what_is_there_exists(tmp_path, scheme):
     folder = f"{scheme}{tmp_path}/a"
@@ -93,17 +84,6 @@ def test_a_folder_that_can_be_written_is_made_and_left_empty(tmp_path, scheme):
     require_writable(folder, "the folder")
     require_writable(folder, "the folder")
     assert tf.io.gfile.listdir(folder) == []
-
-
-def test_two_processes_may_try_the_same_folder_at_once(tmp_path, monkeypatch):
-    remove = tf.io.gfile.remove
-
-    def remove_twice(path: str) -> None:
-        remove(path)
-        remove(path)
-
-    monkeypatch.setattr(tf.io.gfile, "remove", remove_twice)
-    require_writable(str(tmp_path), "the folder")
 
 
 @pytest.mark.parametrize(("way_out", "end"), [("", ""), ("take another", "; take another")])
@@ -158,43 +138,6 @@ def test_a_full_disk_keeps_no_part_and_is_said_with_the_file(small_disk):
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
-def test_a_file_that_a_starting_process_took_for_left_is_written_again(tmp_path, monkeypatch):
-    rename = tf.io.gfile.rename
-
-    def rename_removed(part: str, path: str, **options: bool) -> None:
-        monkeypatch.undo()
-        os.unlink(part)
-        rename(part, path, **options)
-
-    monkeypatch.setattr(tf.io.gfile, "rename", rename_removed)
-    write_text(str(tmp_path / "evaluator.json"), "{}")
-    assert [path.name for path in tmp_path.iterdir()] == ["evaluator.json"]
-
-
-def test_a_file_cut_off_leaves_the_old_one_alone(tmp_path, monkeypatch):
-    path = tmp_path / "report.html"
-    write_text(str(path), "old")
-
-    def fail(*arguments: object, **options: object) -> None:
-        raise OSError("cut off")
-
-    monkeypatch.setattr(tf.io.gfile, "rename", fail)
-    with pytest.raises(OSError, match="cut off"):
-        write_text(str(path), "new")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_nothing_else_is_left_behind(tmp_path):
-    write_text(str(tmp_path / "a.txt"), "text")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-
-
-def test_text_is_utf8(tmp_path):
-    write_text(str(tmp_path / "a.txt"), "5 µs – ok")
-    assert (tmp_path / "a.txt").read_bytes() == "5 µs – ok".encode()
-
-
 def test_what_is_no_finite_number_becomes_null(tmp_path):
     path = str(tmp_path / "result.json")
     write_json(path, {"loss": math.nan, "rows": [{"rate": math.inf}, (1, -math.inf)], "ok": 1.5})
@@ -245,10 +188,3 @@ def test_a_file_that_nfs_calls_stale_is_read_again(tmp_path, monkeypatch):
     stale[:] = [1] * 9
     with pytest.raises(tf.errors.AbortedError):
         read_json(path)
-
-
-def test_a_folder_and_a_path_with_a_scheme_can_be_synced(tmp_path):
-    sync(str(tmp_path))
-    sync("gs://bucket/absent")
-    with pytest.raises(FileNotFoundError):
-        sync(str(tmp_path / "absent"))

@@ -33,10 +33,6 @@ def test_a_process_whose_last_line_cannot_be_printed_ends_all_the_same(errors):
     assert end("training failed", errors).returncode == 3
 
 
-def test_a_process_whose_last_work_fails_ends_all_the_same():
-    assert end("fail", "").returncode == 3
-
-
 def test_the_last_line_is_one_printable_line_whatever_names_are_in_it():
     assert end("ps/0 is\n\x1b[2Jother", "").stderr == "ps/0 is  [2Jother\n"
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cifar10.errors import Stopped
-from cifar10.host import signals
 from cifar10.host.signals import Stay, StopRequest
 
 WAIT_SECS = 30.0
@@ -60,18 +59,6 @@ def test_sigterm_and_ctrl_c_are_taken_over(installed, signum):
     with pytest.raises(Stopped) as stopped:
         stop.check()
     assert stopped.value.signum == signum
-
-
-def test_a_signal_that_is_ignored_stays_ignored(installed):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
-    stop = installed()
-    signal.raise_signal(signal.SIGINT)
-    signal.raise_signal(signal.SIGTERM)
-    wait_until_requested(stop)
-    with pytest.raises(Stopped) as stopped:
-        stop.check()
-    assert stopped.value.signum == signal.SIGTERM
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 # Waits in TensorFlow for what never comes, as a synchronous trainer does whose master has gone.
@@ -141,14 +128,3 @@ def test_a_task_stays_until_the_master_has_gone():
     assert stay.is_over
     with pytest.raises(Stopped):
         stay.check()
-
-
-def test_a_task_stays_no_longer_than_whoever_ends_it_waits(monkeypatch):
-    stop = StopRequest()
-    stay = Stay(stop, lambda: True)
-    send(stop)
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + signals.STAY_SECS - 0.5)
-    assert not stay.is_over
-    monkeypatch.setattr(time, "monotonic", lambda: now + signals.STAY_SECS + 0.5)
-    assert stay.is_over

@@ -26,21 +26,6 @@ def decoded(data: bytes) -> np.ndarray:
     return result
 
 
-def test_a_png_of_the_right_size_is_taken_as_it_is():
-    np.testing.assert_array_equal(decoded(encode(Image.fromarray(PIXELS))), PIXELS)
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "1"])
-def test_gray_and_palette_images_become_rgb(mode):
-    image = Image.fromarray(PIXELS).convert(mode)
-    np.testing.assert_array_equal(decoded(encode(image)), np.asarray(image.convert("RGB")))
-
-
-def test_an_alpha_channel_is_left_out():
-    image = Image.fromarray(np.dstack([PIXELS, np.full((32, 32), 77, np.uint8)]))
-    np.testing.assert_array_equal(decoded(encode(image)), PIXELS)
-
-
 def picture(height: int, width: int) -> np.ndarray:
     """Colours that change smoothly, an edge, and noise."""
     rows, columns = np.mgrid[0:height, 0:width]
@@ -53,7 +38,7 @@ def picture(height: int, width: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
-@pytest.mark.parametrize("quality", [10, 50, 75, 95, 100])
+@pytest.mark.parametrize("quality", [10, 75, 100])
 def test_a_jpegs_pixels_are_those_of_pillow_to_the_last_bit(quality, subsampling):
     options = {"quality": quality, "subsampling": subsampling}
     for pixels, progressive in ((picture(32, 32), False), (PIXELS, True)):
@@ -70,16 +55,8 @@ def test_a_gray_or_cmyk_jpeg_becomes_the_rgb_of_pillow(mode):
     np.testing.assert_array_equal(decoded(data), expected)
 
 
-@pytest.mark.parametrize("size", [(64, 64), (16, 16), (100, 37), (1, 1)])
-def test_other_sizes_are_resampled_with_antialiasing(size):
-    random = np.random.default_rng(1).integers(0, 256, (size[1], size[0], 3), np.uint8)
-    image = Image.fromarray(random)
-    expected = np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
-    assert np.abs(decoded(encode(image)).astype(int) - expected).max() <= 1
-
-
 @pytest.mark.parametrize("resize", RESIZES)
-@pytest.mark.parametrize("size", [(32, 32), (64, 40), (33, 100), (7, 300), (1, 1)])
+@pytest.mark.parametrize("size", [(32, 32), (64, 40), (7, 300), (1, 1)])
 def test_an_image_is_resized_as_prediction_and_data_prep_do(size, resize):
     image = Image.fromarray(picture(size[1], size[0]))
     for kind in ("PNG", "JPEG", "GIF", "BMP"):
@@ -99,6 +76,11 @@ def on_canvas(width: int, height: int) -> bytes:
 
 
 ALIKE = {
+    "PNG": encode(Image.fromarray(PIXELS)),
+    "grey": encode(Image.fromarray(PIXELS).convert("L")),
+    "palette": encode(Image.fromarray(PIXELS).convert("P")),
+    "one bit": encode(Image.fromarray(PIXELS).convert("1")),
+    "alpha": encode(Image.fromarray(PIXELS).convert("RGBA")),
     "16 bits": encode(Image.fromarray(np.arange(1024, dtype=np.uint16).reshape(32, 32) * 63)),
     "grey with alpha": encode(Image.fromarray(PIXELS).convert("LA")),
     "PNG with transparency": encode(
@@ -134,7 +116,7 @@ def test_what_tensorflow_does_not_decode_is_refused_not_misread(data):
 
 
 @pytest.mark.parametrize("resize", RESIZES)
-@pytest.mark.parametrize("sides", [(33, 32), (32, 33), (40, 40), (16, 300)])
+@pytest.mark.parametrize("sides", [(33, 32), (16, 300)])
 def test_a_gif_whose_first_picture_does_not_fill_its_canvas_is_refused(sides, resize):
     data = on_canvas(*sides)
     with pytest.raises(tf.errors.InvalidArgumentError, match="GIF must fill its canvas"):
@@ -151,13 +133,6 @@ def test_an_export_takes_an_image_as_it_is_stored_and_prediction_turns_it(kind):
     stored = image_file.decode(encode(Image.fromarray(PIXELS), kind)).pixels
     np.testing.assert_array_equal(decoded(data), stored)
     np.testing.assert_array_equal(image_file.decode(data).pixels, stored[::-1, ::-1])
-
-
-def test_a_fine_pattern_becomes_gray_not_noise():
-    checks = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
-    gray = decoded(encode(Image.fromarray(checks)))
-    assert gray.min() >= 120
-    assert gray.max() <= 135
 
 
 def test_a_batch_may_mix_formats_and_sizes():

@@ -32,16 +32,13 @@ def names(ending: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("settings", "convolutions", "parameters"),
     [
-        # He et al. 2015, table 6, counts 0.27 and 0.66 million for 20 and 44 layers.
-        ({"num_layers": 8}, 7, 75_290),
+        # He et al. 2015, table 6, counts 0.27 million for 20 layers.
         ({"num_layers": 20}, 19, 269_722),
-        ({}, 43, 658_586),
-        ({"model": "resnet_v2", "num_layers": 20}, 19, 269_722),
-        # 3072 * 100 + 100 + 100 * 10 + 10.
-        ({"model": "mlp"}, 0, 308_310),
+        ({"model": "resnet_v2", "num_layers": 8}, 7, 75_290),
+        # 3072 * 7 + 7 + 7 * 10 + 10.
         ({"model": "mlp", "hidden_units": 7}, 0, 21_591),
     ],
-    ids=["resnet-8", "resnet-20", "default: resnet-44", "resnet_v2-20", "mlp-100", "mlp-7"],
+    ids=["resnet-20", "resnet_v2-8", "mlp-7"],
 )
 def test_a_model_has_6n_plus_2_layers_ten_logits_and_so_many_parameters(
     settings, convolutions, parameters
@@ -58,58 +55,7 @@ def test_a_model_has_6n_plus_2_layers_ten_logits_and_so_many_parameters(
         assert count_parameters() == parameters
 
 
-def test_v1_normalises_after_each_convolution_and_v2_before():
-    order = {}
-    for model in ("resnet", "resnet_v2"):
-        with tf.Graph().as_default():
-            build_graph(model=model, num_layers=8)
-            order[model] = [
-                name.replace("/kernel", "").replace("/gamma", "")
-                for name in names()
-                if name.endswith(("kernel", "gamma")) and name.startswith(("stem", "stage_0", "he"))
-            ]
-    assert order["resnet"] == [
-        "stem/conv",
-        "stem/batch_norm",
-        "stage_0/block_0/conv",
-        "stage_0/block_0/batch_norm",
-        "stage_0/block_0/conv_1",
-        "stage_0/block_0/batch_norm_1",
-        "head/dense",
-    ]
-    assert order["resnet_v2"] == [
-        "stem/conv",
-        "stage_0/block_0/batch_norm",
-        "stage_0/block_0/conv",
-        "stage_0/block_0/batch_norm_1",
-        "stage_0/block_0/conv_1",
-        "head/batch_norm",
-        "head/dense",
-    ]
-
-
-def test_stages_halve_the_image_and_double_the_filters():
-    with tf.Graph().as_default() as graph:
-        build_graph(num_layers=8)
-        shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
-    assert shapes == [[32, 32, 16]] * 3 + [[16, 16, 32]] * 2 + [[8, 8, 64]] * 2
-
-
-def test_without_normalisation_there_are_no_moving_statistics():
-    with tf.Graph().as_default():
-        build_graph(layers=Layers(training=True, norm="off"), num_layers=8)
-        assert names("moving_mean") == []
-        assert count_parameters() == 75_290
-
-
-def test_convolutions_have_no_bias():
-    with tf.Graph().as_default():
-        build_graph(num_layers=8)
-        assert names("bias") == ["head/dense/bias"]
-
-
-@pytest.mark.parametrize("model", ["resnet", "resnet_v2"])
-def test_both_layouts_give_the_same_logits(onednn, model):
+def test_both_layouts_give_the_same_logits(onednn):
     # Batches of two sizes: within one process, oneDNN's average-pooling takes the primitive that it
     # made for one layout for the other one too, if the shapes are the same.
     images = np.random.default_rng(0).normal(size=(13, 32, 32, 3)).astype(np.float32)
@@ -118,24 +64,17 @@ def test_both_layouts_give_the_same_logits(onednn, model):
         for data_format, count in (("channels_last", 11), ("channels_first", 13)):
             layers = Layers(training=False, data_format=data_format)
             logits[data_format] = build_graph(
-                tf.constant(images[:count]), layers, model=model, num_layers=8
+                tf.constant(images[:count]), layers, model="resnet", num_layers=8
             )
         session.run(tf.global_variables_initializer())
         last, first = session.run([logits["channels_last"], logits["channels_first"]])
     np.testing.assert_allclose(last, first[:11], rtol=1e-4, atol=1e-4)
 
 
-def test_a_layout_does_not_change_names_or_shapes_of_variables():
-    shapes = []
-    for data_format in ("channels_last", "channels_first"):
-        with tf.Graph().as_default():
-            build_graph(layers=Layers(training=True, data_format=data_format), num_layers=8)
-            shapes.append([(one.name, one.shape.as_list()) for one in tf.global_variables()])
-    assert shapes[0] == shapes[1]
-
-
-@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
-@pytest.mark.parametrize("model", ["resnet", "mlp"])
+@pytest.mark.parametrize(
+    ("model", "dtype"),
+    [("resnet", tf.float16), ("fastnet", tf.bfloat16), ("mlp", tf.bfloat16)],
+)
 def test_low_precision_is_for_activations_alone(model, dtype):
     settings = {"model": model, **({"num_layers": 8} if model == "resnet" else {})}
     with tf.Graph().as_default() as graph:
@@ -145,37 +84,6 @@ def test_low_precision_is_for_activations_alone(model, dtype):
         products = [op for op in graph.get_operations() if op.type in ("Conv2D", "MatMul")]
         *before, head = [op.outputs[0].dtype for op in products]
         assert (set(before), head) == ({dtype}, tf.float32)
-
-
-# Bits of a float32 that these types have not: 16 of bfloat16's, 13 of float16's 23 of the mantissa.
-@pytest.mark.system
-@pytest.mark.parametrize(("dtype", "missing"), [(tf.bfloat16, 2**16 - 1), (tf.float16, 2**13 - 1)])
-def test_logits_are_not_rounded_to_the_type_of_the_activations(dtype, missing):
-    random = np.random.default_rng(0)
-    images = random.normal(size=(2, 32, 32, 3)).astype(np.float32)
-    for model in models.NAMES:
-        settings = {"num_layers": 8} if model.startswith("resnet") else {}
-        with tf.Graph().as_default(), tf.Session() as session:
-            layers = Layers(training=True, compute_dtype=dtype)
-            logits = build_graph(tf.constant(images), layers, model=model, **settings)
-            session.run(tf.global_variables_initializer())
-            for variable in tf.global_variables():
-                if variable.op.name.endswith("projection"):  # made from the data in training
-                    variable.load(random.normal(size=variable.shape), session)
-            found = session.run(logits)
-        assert found.dtype == np.float32, model
-        assert np.isfinite(found).all()
-        assert (found.view(np.uint32) & missing != 0).mean() > 0.8, model
-
-
-def test_the_mlp_is_two_dense_layers_with_relu_between():
-    images = np.random.default_rng(0).normal(size=(3, 32, 32, 3)).astype(np.float32)
-    with tf.Graph().as_default(), tf.Session() as session:
-        logits = build_graph(tf.constant(images), model="mlp", hidden_units=5)
-        session.run(tf.global_variables_initializer())
-        (kernel, bias, kernel_1, bias_1), found = session.run([tf.global_variables(), logits])
-    hidden = np.maximum(images.reshape(3, 3072) @ kernel + bias, 0)
-    np.testing.assert_allclose(found, hidden @ kernel_1 + bias_1, rtol=1e-4, atol=1e-4)
 
 
 def first_values(**settings: Any) -> dict[str, np.ndarray]:
@@ -191,9 +99,7 @@ def first_values(**settings: Any) -> dict[str, np.ndarray]:
     ("settings", "scale"),
     [
         ({"num_layers": 14}, 2**-0.5),  # two blocks a stage
-        ({"num_layers": 8}, 1.0),
-        ({"num_layers": 14, "residual_scale": 0.0}, 0.0),
-        ({"num_layers": 14, "residual_scale": 0.25}, 0.25),
+        ({"num_layers": 8, "residual_scale": 0.25}, 0.25),
     ],
     ids=str,
 )
@@ -206,13 +112,11 @@ def test_what_a_block_of_a_resnet_adds_is_scaled_at_first(settings, scale):
         np.testing.assert_allclose(value, scale if name in last else 1.0, err_msg=name)
 
 
-@pytest.mark.parametrize("scale", [None, 0.0, 0.25])
-def test_what_a_block_of_a_resnet_v2_adds_is_scaled_in_its_last_kernel(scale):
-    values = first_values(model="resnet_v2", num_layers=14, residual_scale=scale)
+def test_what_a_block_of_a_resnet_v2_adds_is_scaled_in_its_last_kernel():
+    values = first_values(model="resnet_v2", num_layers=8, residual_scale=0.25)
     for name, value in values.items():
         if name.startswith("stage") and name.endswith("/kernel"):
-            is_last = name.endswith("/conv_1/kernel")
-            factor = {None: 2**-0.5}.get(scale, scale) if is_last else 1.0
+            factor = 0.25 if name.endswith("/conv_1/kernel") else 1.0
             he = (2.0 / np.prod(value.shape[:3])) ** 0.5
             np.testing.assert_allclose(value.std(), factor * he, rtol=0.1, err_msg=name)
 
@@ -222,7 +126,7 @@ def test_what_blocks_add_begins_smaller_the_more_there_are(num_layers: int, bloc
     assert ResNetSettings(num_layers=num_layers).block_scale == pytest.approx(1 / blocks**0.5)
 
 
-@pytest.mark.parametrize("name", models.names_where(lambda model: model.convolves))
+@pytest.mark.parametrize("name", ["resnet", "resnet_v2", "fastnet"])
 def test_a_model_says_whether_the_norm_of_every_kernel_has_no_effect(name: str) -> None:
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(1)

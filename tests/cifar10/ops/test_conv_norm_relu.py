@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
-from cifar10.config.train_config import TrainConfig
 from cifar10.ops.convolution import ConvAlgorithms
-from cifar10.ops.kernels import library
 from cifar10.ops.layers import Layers
 from cifar10.ops.normalisation import conv_norm_relu
 
@@ -78,8 +75,6 @@ def error(found: Any, expected: Any) -> float:
     ("shape", "channels", "most"),
     [
         ((5, 32, 32, 16), 16, 1.5e-6),
-        ((3, 16, 16, 32), 32, 1.5e-6),
-        ((7, 8, 8, 64), 64, 1.5e-6),
         ((2, 12, 20, 24), 48, 1.5e-6),
         ((2, 15, 15, 16), 48, 3e-6),  # tiles of 5
         ((5, 3, 2, 48), 32, 1.5e-6),  # a single tile
@@ -116,14 +111,12 @@ def test_it_does_not_hide_that_training_has_diverged(dtype, side):
     assert np.isnan(found).sum() == 1
 
 
-# A GPU's NaN, and that with a sign.
-@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF], ids=hex)
 @pytest.mark.parametrize("side", [7, 8])
 @pytest.mark.parametrize("which", [2, 3, 4, 5], ids=["gamma", "beta", "mean", "variance"])
 @BOTH_TYPES
-def test_every_nan_of_a_channels_numbers_is_one_in_its_outputs(dtype, which, side, bits):
+def test_every_nan_of_a_channels_numbers_is_one_in_its_outputs(dtype, which, side):
     inputs = random_inputs((2, side, side, 16), 16, True, dtype)
-    inputs[which].view(np.uint32)[5] = bits
+    inputs[which].view(np.uint32)[5] = 0xFFFFFFFF  # a GPU's NaN with a sign
     found = compute(inputs, dtype)
     assert np.isnan(found[..., 5]).all()
     assert np.isfinite(np.delete(found, 5, axis=3)).all()
@@ -144,15 +137,6 @@ def test_a_shortcut_that_others_need_stays_as_it_is(side, most):
         assert error(y, exact(*inputs[:6], np.float64(inputs[6]) * factor)) < most
 
 
-def test_it_has_no_gradient():
-    inputs = random_inputs((2, 8, 8, 16), 16, False, tf.float32)
-    with tf.Graph().as_default():
-        images, *others = map(tf.constant, inputs[:6])
-        y = conv_norm_relu(images, *others, None, EPSILON)
-        with pytest.raises(LookupError, match="No gradient defined for operation.*NormRelu"):
-            tf.gradients(y, images)
-
-
 @pytest.mark.parametrize(
     ("of", "shape", "message"),
     [
@@ -171,16 +155,6 @@ def test_other_sizes_are_refused(of, shape, message):
     with tf.Graph().as_default(), tf.Session() as session:
         y = conv_norm_relu(*map(tf.zeros, shapes.values()), EPSILON)
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            session.run(y)
-
-
-def test_two_shortcuts_are_refused():
-    with tf.Graph().as_default(), tf.Session() as session:
-        images, numbers = tf.zeros([2, 8, 8, 16]), [tf.ones([16])] * 4
-        y = library.load().cifar10_conv3x3_norm_relu(
-            images, tf.zeros([3, 3, 16, 16]), *numbers, [images, images], epsilon=EPSILON
-        )
-        with pytest.raises(tf.errors.InvalidArgumentError, match="one shortcut of the shape"):
             session.run(y)
 
 
@@ -212,19 +186,3 @@ def test_layers_compute_the_same_with_and_without_it(settings, may, with_shortcu
         ours, theirs = session.run(found)
     assert any(op.type == FUSED for op in graph.get_operations()) == may
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(("model", "fused"), [("resnet", 4), ("resnet_v2", 1)])
-def test_evaluations_of_resnets_use_it_and_give_the_same_logits(model, fused):
-    config = TrainConfig(model=model, num_layers=8)
-    images = np.random.default_rng(2).normal(size=(4, 32, 32, 3)).astype(np.float32)
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        logits = []
-        for own in (True, False):
-            layers = Layers(training=False, algorithms=ConvAlgorithms(own=own))
-            with tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
-                logits.append(models.network(config)(layers, tf.constant(images)))
-        session.run(tf.global_variables_initializer())
-        ours, theirs = session.run(logits)
-    assert sum(op.type == FUSED for op in graph.get_operations()) == fused
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

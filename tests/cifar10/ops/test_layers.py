@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops.initializers import he
 from cifar10.ops.layers import Layers
-from cifar10.weights.packed import Section, Slices
 from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Recorder
 
 IMAGES = np.random.default_rng(0).normal(size=(6, 8, 8, 4)).astype(np.float32)
@@ -21,40 +19,9 @@ def run(build: Any, layers: Layers) -> np.ndarray:
         return session.run(output)
 
 
-def test_batch_norm_in_training_gives_each_channel_mean_0_and_deviation_1():
-    output = run(lambda layers, x: layers.batch_norm(x), Layers(training=True))
-    np.testing.assert_allclose(output.mean((0, 1, 2)), np.zeros(4), atol=1e-5)
-    np.testing.assert_allclose(output.std((0, 1, 2)), np.ones(4), atol=1e-4)
-
-
-def test_batch_norm_outside_training_uses_the_moving_statistics():
-    output = run(lambda layers, x: layers.batch_norm(x), Layers(training=False))
-    # They start as mean 0 and variance 1.
-    np.testing.assert_allclose(output, IMAGES / np.sqrt(1 + 1e-5), rtol=1e-5)
-
-
-def test_batch_norm_reports_the_population_variance_of_its_tower():
-    layers = Layers(training=True)
-    variance = run(
-        lambda _, x: layers.batch_norm(x) is None or layers.statistics[0].variance, layers
-    )
-    np.testing.assert_allclose(variance, IMAGES.var((0, 1, 2)), rtol=1e-4)
-
-
-def test_shared_statistics_with_one_tower_are_those_of_plain_batch_norm():
-    shared = Layers(training=True, norm="sync", cross_tower_mean=lambda tensor: tensor)
-    one, other = (run(lambda layers, x: layers.batch_norm(x), ls) for ls in (shared, Layers(True)))
-    np.testing.assert_allclose(one, other, atol=1e-5)
-
-
 def test_shared_statistics_need_a_merge_function():
     with pytest.raises(ValueError, match="norm='sync' needs cross_tower_mean"):
         run(lambda layers, x: layers.batch_norm(x), Layers(training=True, norm="sync"))
-
-
-def test_norm_off_only_scales():
-    output = run(lambda layers, x: layers.batch_norm(x), Layers(training=True, norm="off"))
-    np.testing.assert_array_equal(output, IMAGES)
 
 
 def network(layers: Layers, x: Any) -> Any:
@@ -98,18 +65,6 @@ def test_channels_first_whitens_and_pools_the_same(onednn: None):
     np.testing.assert_allclose(last[:3], first, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
-def test_narrow_activations_keep_variables_and_statistics_in_float32(dtype):
-    with tf.Graph().as_default():
-        layers = Layers(training=True, compute_dtype=dtype)
-        x = layers.batch_norm(layers.conv(layers.cast_images(tf.constant(IMAGES)), 6, 3))
-        hidden = layers.dense(tf.reshape(x, [6, 384]), 3)
-        assert (x.dtype, hidden.dtype) == (dtype, dtype)
-        assert layers.global_average_pool(x).dtype == tf.float32
-        assert {variable.dtype for variable in tf.global_variables()} == {tf.float32}
-        assert layers.statistics[0].mean.dtype == tf.float32
-
-
 def test_each_variable_is_known_by_its_name_shape_and_kind():
     recorder = Recorder()
     with tf.Graph().as_default(), tf.variable_scope("model"):
@@ -125,36 +80,6 @@ def test_each_variable_is_known_by_its_name_shape_and_kind():
     ]
 
 
-def test_layers_outside_any_scope_have_plain_names():
-    recorder = Recorder()
-    with tf.Graph().as_default():
-        Layers(training=True, source=recorder).dense(tf.zeros([2, 5]), 3)
-    assert [spec.name for spec in recorder.specs] == ["dense/kernel", "dense/bias"]
-
-
-def test_training_computes_the_same_from_slices_of_a_flat_vector():
-    recorder = Recorder()
-    with tf.Graph().as_default():
-        network(Layers(training=True, source=recorder), tf.constant(IMAGES))
-    section = Section([spec for spec in recorder.specs if spec.kind not in (MEAN, VARIANCE)])
-    flat = np.random.default_rng(1).normal(size=section.size).astype(np.float32)
-    with tf.Graph().as_default(), tf.Session() as session:
-        packed = network(
-            Layers(training=True, source=Slices(section, tf.constant(flat))), tf.constant(IMAGES)
-        )
-        assert tf.global_variables() == []
-        separate = network(Layers(training=True), tf.constant(IMAGES))
-        session.run(tf.global_variables_initializer())
-        start = 0
-        for variable in tf.trainable_variables():
-            size = variable.shape.num_elements()
-            variable.load(flat[start : start + size].reshape(variable.shape), session)
-            start += size
-        one, other = session.run([packed, separate])
-    assert start == len(flat)
-    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"norm": "tower"}, {"norm": "sync", "cross_tower_mean": lambda tensor: tensor}],
@@ -166,13 +91,6 @@ def test_epsilon_is_added_to_the_variance_in_training(settings: Any):
     centred = IMAGES - IMAGES.mean((0, 1, 2))
     expected = centred / np.sqrt(IMAGES.var((0, 1, 2)) + 0.25)
     np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-5)
-
-
-def test_epsilon_is_added_to_the_variance_outside_training():
-    # The moving variance starts as 1.
-    layers = Layers(training=False, norm_epsilon=0.25)
-    output = run(lambda layers, x: layers.batch_norm(x), layers)
-    np.testing.assert_allclose(output, IMAGES / np.sqrt(1.25), rtol=1e-5)
 
 
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
@@ -195,12 +113,6 @@ def test_scale_and_offset_are_a_channels_whether_it_is_normalised_or_not(data_fo
     np.testing.assert_allclose(scaled, IMAGES * gamma + beta, rtol=1e-5, atol=1e-5)
 
 
-def test_norm_off_keeps_the_type_of_the_activations():
-    layers = Layers(True, norm="off", compute_dtype=tf.bfloat16)
-    with tf.Graph().as_default():
-        assert layers.batch_norm(tf.zeros([1, 8, 8, 4], tf.bfloat16)).dtype == tf.bfloat16
-
-
 def test_batch_norm_without_a_scale_has_an_offset_alone():
     def build(layers: Layers, x: Any) -> Any:
         output = layers.batch_norm(x, scale=False)
@@ -209,20 +121,6 @@ def test_batch_norm_without_a_scale_has_an_offset_alone():
 
     output = run(build, Layers(training=False))
     np.testing.assert_allclose(output, IMAGES / np.sqrt(1 + 1e-5), rtol=1e-5)
-
-
-def test_the_statistics_count_the_values_of_a_channel_in_all_images():
-    for settings in (
-        {"norm": "tower"},
-        {"norm": "sync", "cross_tower_mean": lambda tensor: tensor},
-    ):
-        layers = Layers(training=True, **settings)
-        mean, variance, count = run(
-            lambda layers, x: layers.batch_norm(x) is None or layers.statistics[0], layers
-        )
-        assert count == 6 * 8 * 8
-        np.testing.assert_allclose(mean, IMAGES.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(variance, IMAGES.var((0, 1, 2)), rtol=1e-4)
 
 
 def test_pools_take_whole_windows_only():
@@ -280,17 +178,6 @@ def test_first_weights_are_hes_and_glorots():
     assert (bias == 0).all()
 
 
-def test_a_layer_may_bring_first_weights_of_its_own_and_have_no_bias():
-    with tf.Graph().as_default(), tf.Session() as session:
-        ones = tf.ones_initializer()
-        Layers(True).conv(tf.zeros([1, 8, 8, 4]), 6, 3, initializer=ones)
-        Layers(True).dense(tf.zeros([1, 5]), 3, initializer=ones, bias=False)
-        session.run(tf.global_variables_initializer())
-        kernels = session.run(tf.global_variables())
-    assert [kernel.shape for kernel in kernels] == [(3, 3, 4, 6), (5, 3)]
-    assert all((kernel == 1).all() for kernel in kernels)
-
-
 @pytest.mark.parametrize(
     ("early", "settings", "passes"),
     [(False, {"after_early": True}, False), (True, {"after_early": True}, True), (False, {}, True)],
@@ -306,28 +193,6 @@ def test_no_gradient_goes_to_what_trains_early_once_that_is_over(early, settings
         assert np.any(session.run(gradient)) == passes
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.25, 0.0])
-def test_a_kernel_begins_with_hes_deviation_times_its_scale(scale: float) -> None:
-    with tf.Graph().as_default(), tf.Session() as session:
-        values = session.run(he(scale)([3, 3, 16, 256], tf.float32))
-    # 36,864 numbers, with a mean of 0 and a deviation of sqrt(2 / inputs); n=1.
-    assert values.std() == pytest.approx(scale * (2 / (3 * 3 * 16)) ** 0.5, rel=0.02)
-    assert values.mean() == pytest.approx(0, abs=2e-3)
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-def test_the_fused_normalisation_is_told_where_the_channels_are(
-    data_format: str, training: bool
-) -> None:
-    with tf.Graph().as_default() as graph:
-        layers = Layers(training, data_format)
-        layers.batch_norm(layers.cast_images(tf.constant(IMAGES)))
-        (op,) = (op for op in graph.get_operations() if op.type == "FusedBatchNormV3")
-    expected = {"channels_last": b"NHWC", "channels_first": b"NCHW"}
-    assert op.get_attr("data_format") == expected[data_format]
-
-
 def test_shared_statistics_of_narrow_images_are_summed_up_in_float32() -> None:
     layers = Layers(
         True, compute_dtype=tf.bfloat16, norm="sync", cross_tower_mean=lambda tensor: tensor
@@ -341,13 +206,3 @@ def test_shared_statistics_of_narrow_images_are_summed_up_in_float32() -> None:
         values, mean, variance = session.run([tf.cast(narrow, tf.float32), *seen[:2]])
     np.testing.assert_allclose(mean, values.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(variance, values.var((0, 1, 2)), rtol=1e-4)
-
-
-def test_a_variable_outside_of_all_scopes_has_its_own_name() -> None:
-    recorder = Recorder()
-    layers = Layers(True, source=recorder)
-    with tf.Graph().as_default():
-        layers.variable("kernel", [2], tf.ones_initializer(), KERNEL)
-        with tf.variable_scope("stem"):
-            layers.variable("kernel", [2], tf.ones_initializer(), KERNEL)
-    assert [spec.name for spec in recorder.specs] == ["kernel", "stem/kernel"]

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.ops.convolution import ConvAlgorithms
 from cifar10.ops.kernels import library
 from cifar10.ops.layers import Layers
-from cifar10.ops.normalisation import fits, norm_relu
+from cifar10.ops.normalisation import norm_relu
 
 EPSILON = 1e-3
 NAMES = ("y", "mean", "variance", "of x", "of gamma", "of beta", "of shortcut")
@@ -74,7 +74,7 @@ def error(found: Any, expected: Any) -> float:
 @pytest.mark.parametrize("with_shortcut", [False, True], ids=["plain", "with a shortcut"])
 @pytest.mark.parametrize(
     "shape",
-    [(16, 32, 32, 16), (5, 16, 16, 32), (33, 8, 8, 64), (3, 7, 5, 112), (1, 1, 2, 16)],
+    [(16, 32, 32, 16), (33, 8, 8, 64), (3, 7, 5, 112), (1, 1, 2, 16)],
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
@@ -102,16 +102,6 @@ def test_a_mean_far_above_the_deviation_costs_no_digits_of_the_variance():
     np.testing.assert_allclose(found[2], inputs[0].var((0, 1, 2)), rtol=2e-6)
 
 
-def test_a_channel_that_never_changes_has_variance_0():
-    inputs = random_inputs((4, 8, 8, 16), False, tf.float32)
-    inputs[0] = np.full_like(inputs[0], 0.1)
-    y, mean, variance, of_x, *_ = compute(tf.float32, 2, inputs)
-    assert (variance == 0).all()
-    np.testing.assert_allclose(mean, 0.1, rtol=1e-7)
-    np.testing.assert_allclose(y, np.broadcast_to(np.maximum(inputs[2], 0), y.shape), rtol=1e-6)
-    assert np.isfinite(of_x).all()
-
-
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_it_does_not_hide_that_training_has_diverged(dtype):
     inputs = random_inputs((2, 8, 8, 16), False, dtype)
@@ -121,13 +111,11 @@ def test_it_does_not_hide_that_training_has_diverged(dtype):
     assert np.isfinite(np.delete(found, 5, axis=3)).all()
 
 
-# A GPU's NaN, and that with a sign.
-@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF], ids=hex)
 @pytest.mark.parametrize("name", ["gamma", "beta", "mean", "variance"])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_every_nan_of_a_channels_numbers_is_one_in_what_follows(dtype, name, bits):
+def test_every_nan_of_a_channels_numbers_is_one_in_what_follows(dtype, name):
     numbers = {one: np.ones(16, np.float32) for one in ("gamma", "beta", "mean", "variance")}
-    numbers[name].view(np.uint32)[5] = bits
+    numbers[name].view(np.uint32)[5] = 0xFFFFFFFF  # a GPU's NaN with a sign
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.cast(np.random.default_rng(1).normal(size=(2, 8, 8, 16)), dtype)
         gamma, beta, *statistics = map(tf.constant, numbers.values())
@@ -142,16 +130,6 @@ def test_every_nan_of_a_channels_numbers_is_one_in_what_follows(dtype, name, bit
     for found, is_nan in ((found_y, name in ("gamma", "beta")), (found_of_x, name != "beta")):
         assert np.isnan(found[..., 5]).all() == is_nan
         assert np.isfinite(np.delete(found, 5, axis=3)).all()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "channels", "does"),
-    [(tf.float32, 16, True), (tf.bfloat16, 48, True), (tf.float32, 24, False)]
-    + [(tf.float16, 16, False)],
-)
-def test_it_is_for_float32_and_bfloat16_and_sixteens_of_channels(dtype, channels, does):
-    with tf.Graph().as_default():
-        assert fits(tf.zeros([2, 8, 8, channels], dtype)) == does
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -183,26 +161,6 @@ def test_layers_compute_the_same_with_and_without_it(settings, may, own):
     assert any(op.type == "Cifar10NormRelu" for op in graph.get_operations()) == (own and may)
     for one, other in zip(ours, theirs):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("with_shortcut", [False, True], ids=["plain", "with a shortcut"])
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_no_images_have_no_outputs_and_the_statistics_that_tensorflow_gives_them(
-    dtype, with_shortcut
-):
-    empty = np.zeros((0, 8, 8, 16))
-    inputs = [empty, np.ones(16), np.ones(16), empty if with_shortcut else None, empty]
-    y, mean, variance, of_x, of_gamma, of_beta, *rest = compute(dtype, 2, inputs)
-    assert [one.shape for one in (y, of_x, *rest)] == [empty.shape] * (2 + with_shortcut)
-    assert np.isnan([mean, variance]).all()
-    np.testing.assert_array_equal([of_gamma, of_beta], np.zeros((2, 16)))
-    with tf.Graph().as_default(), tf.Session() as session:
-        x, ones = tf.zeros(empty.shape), tf.ones(16)
-        theirs = tf.nn.fused_batch_norm(x, ones, ones)
-        gradients = tf.gradients(theirs[0], [ones], tf.zeros(empty.shape))
-        *statistics, of_gamma = session.run([*theirs[1:], *gradients])
-    assert np.isnan(statistics).all()
-    np.testing.assert_array_equal(of_gamma, np.zeros(16))
 
 
 @pytest.mark.parametrize(

@@ -36,20 +36,6 @@ def orthogonal(matrix: Any) -> Any:
         return session.run(muon.orthogonal(flat, spec)).reshape(matrix.shape)
 
 
-@pytest.mark.parametrize("shape", [(40, 12), (12, 40), (16, 16), (9, 1)], ids=str)
-def test_what_is_applied_has_the_same_directions_and_about_equal_lengths(shape: tuple[int, int]):
-    matrix = np.random.default_rng(4).normal(size=shape)
-    u, sizes, v = np.linalg.svd(matrix, full_matrices=False)
-    # The smallest is 5 % of the whole, which is what is normalised to length 1.
-    sizes = np.linspace(1.0, 0.1, len(sizes))
-    in_their_directions = u.T @ orthogonal(u @ np.diag(sizes) @ v) @ v.T
-    np.testing.assert_allclose(
-        in_their_directions - np.diag(np.diag(in_their_directions)), 0, atol=1e-4
-    )
-    assert np.diag(in_their_directions).min() > 0.65
-    assert np.diag(in_their_directions).max() < 1.25
-
-
 @pytest.mark.parametrize("shape", [(12, 5), (5, 12)], ids=str)
 def test_three_iterations_of_the_articles_polynomial_are_applied_to_each_length(shape: Any):
     u, _, v = np.linalg.svd(np.random.default_rng(4).normal(size=shape), full_matrices=False)
@@ -59,10 +45,6 @@ def test_three_iterations_of_the_articles_polynomial_are_applied_to_each_length(
         expected = 3.4445 * expected - 4.775 * expected**3 + 2.0315 * expected**5
     found = orthogonal(7.0 * u @ np.diag(lengths) @ v)  # whatever length the gradient has
     np.testing.assert_allclose(found, u @ np.diag(expected) @ v, rtol=1e-3, atol=1e-4)
-
-
-def test_a_gradient_of_zeros_moves_nothing():
-    np.testing.assert_array_equal(orthogonal(np.zeros((6, 4))), 0.0)
 
 
 def test_a_kernel_of_zeros_is_no_error():
@@ -130,7 +112,7 @@ def test_convolutions_are_told_from_other_kernels():
 
 SETTINGS: dict[str, Any] = {
     "num_layers": 8,
-    "train_batch_size": 12,
+    "train_batch_size": 4,
     "optimizer": "muon",
     "schedule": "linear",
     "learning_rate": 0.01,
@@ -141,8 +123,19 @@ SETTINGS: dict[str, Any] = {
 
 
 def test_a_run_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
-    plans = make_plan(1, num_pieces=2), make_plan(1, num_pieces=1)
-    expected, found = steps.stop_and_go_on(TrainConfig(**SETTINGS), plans, tmp_path)
+    config, batches = TrainConfig(**SETTINGS), steps.make_batches(5, 4)
+    with steps.training(config, make_plan(1, num_pieces=2)) as run:
+        for batch in batches[:3]:
+            run.step(batch)
+        path = run.save(tmp_path)
+        for batch in batches[3:]:
+            run.step(batch)
+        expected = run.saved()
+    with steps.training(config, make_plan(1, num_pieces=1), seed=9) as run:
+        run.spec.scaffold.saver.restore(run.session, path)
+        for batch in batches[3:]:
+            run.step(batch)
+        found = run.saved()
     assert [name for name in expected if name.endswith("/Muon")]
     assert list(found) == list(expected)
     for name, value in expected.items():

@@ -8,14 +8,10 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.optim import optimizers
-from cifar10.optim.muon import Muon
 from cifar10.weights.packed import Layout
 from cifar10.weights.spec import Spec
 from tests.cifar10 import steps
 
-GRADIENT = 0.5
-# Two weights: the first is a kernel's, the second a bias's or a normalisation's.
-KERNEL, OTHER = 0, 1
 # A kernel, a bias, an offset of a normalisation, and a weight that trains early.
 LAYOUT = Layout(
     [
@@ -29,84 +25,6 @@ LAYOUT = Layout(
 def _any_number(request, monkeypatch):
     """The weights of the tests are few, and then treated as if they were many."""
     monkeypatch.setattr(optimizers, "_FEW", request.param)
-
-
-PAIR = Layout([Spec(kind, (1,), tf.ones_initializer(), kind) for kind in ("kernel", "bias")])
-
-
-def update(config: TrainConfig, which: int, steps: int) -> float:
-    """Updates two weights from 2.0 with a gradient of 0.5 and a rate of 0.1; returns one."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        weights = tf.get_variable(
-            "w", [2], initializer=tf.constant_initializer(2.0), use_resource=True
-        )
-        rate = tf.constant(0.1)
-        read = weights.read_value()
-        gradient = optimizers.scale_and_decay(config, PAIR, tf.fill([2], GRADIENT), read)
-        if config.optimizer == "adam":
-            decay = optimizers.weight_decay(config, PAIR)
-            gradient = optimizers.decoupled_weight_decay(rate, gradient, weights, decay)
-        train_op = optimizers.build(config, rate, PAIR).apply_gradients([(gradient, weights)])
-        session.run(tf.global_variables_initializer())
-        for _ in range(steps):
-            session.run(train_op)
-        return float(session.run(weights)[which])
-
-
-@pytest.mark.usefixtures("_any_number")
-def test_momentum_adds_the_decay_to_a_kernels_gradient():
-    config = TrainConfig(weight_decay=0.01, momentum=0.9)
-    first = 2.0 - 0.1 * (0.5 + 0.01 * 2.0)
-    second = first - 0.1 * (0.9 * 0.52 + 0.5 + 0.01 * first)
-    assert update(config, KERNEL, 1) == pytest.approx(first)
-    assert update(config, KERNEL, 2) == pytest.approx(second)
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "kind"),
-    [
-        ("momentum", tf.train.MomentumOptimizer),
-        ("nesterov", tf.train.MomentumOptimizer),
-        ("adam", tf.train.AdamOptimizer),
-        ("muon", Muon),
-    ],
-)
-def test_each_rule_has_its_optimizer(optimizer, kind):
-    with tf.Graph().as_default():
-        config = TrainConfig(optimizer=optimizer)
-        assert type(optimizers.build(config, tf.constant(0.1), LAYOUT)) is kind
-
-
-@pytest.mark.usefixtures("_any_number")
-@pytest.mark.parametrize("optimizer", ["momentum", "nesterov", "adam"])
-def test_only_kernels_decay(optimizer):
-    decaying, plain = (
-        TrainConfig(optimizer=optimizer, weight_decay=decay) for decay in (0.01, 0.0)
-    )
-    assert update(decaying, OTHER, 2) == update(plain, OTHER, 2)
-    assert update(decaying, KERNEL, 2) < update(plain, KERNEL, 2)
-
-
-def test_nesterov_looks_ahead_by_one_step_of_momentum():
-    config = TrainConfig(optimizer="nesterov", weight_decay=0.0, momentum=0.9)
-    assert update(config, KERNEL, 1) == pytest.approx(2.0 - 0.1 * (0.5 + 0.9 * 0.5))
-
-
-def test_adam_decays_apart_from_its_moments():
-    config = TrainConfig(optimizer="adam", weight_decay=0.01)
-    # The first step of Adam is one rate long whatever the gradient.
-    expected = 2.0 - 0.1 * 0.01 * 2.0 - 0.1
-    assert update(config, KERNEL, 1) == pytest.approx(expected, abs=1e-5)
-    np.testing.assert_allclose(update(config, OTHER, 1), 1.9, atol=1e-5)
-
-
-def test_without_decay_the_gradient_is_left_as_it_is():
-    for config in (TrainConfig(weight_decay=0.0), TrainConfig(optimizer="adam"), TrainConfig()):
-        with tf.Graph().as_default():
-            gradient = tf.ones([4])
-            # The default has some, which another machine may add.
-            weights = None if config == TrainConfig() else tf.ones([4])
-            assert optimizers.scale_and_decay(config, LAYOUT, gradient, weights) is gradient
 
 
 @pytest.mark.usefixtures("_any_number")
@@ -177,16 +95,6 @@ def test_offsets_alone_have_a_rate_of_their_own():
     assert scaled.numpy().tolist() == [1.0, 1.0, 64.0, 1.0]
 
 
-def test_adams_weights_decay_each_at_its_own_rate():
-    with tf.Graph().as_default(), tf.Session() as session:
-        piece = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=True)
-        decay = tf.constant([0.01, 0.02, 0.0])
-        known = optimizers.decoupled_weight_decay(tf.constant(0.1), tf.range(3.0), piece, decay)
-        session.run(tf.global_variables_initializer())
-        assert session.run(known).tolist() == [0.0, 1.0, 2.0]
-        np.testing.assert_allclose(session.run(piece), [0.999, 0.998, 1.0], rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("gradients", "finite"),
     [
@@ -207,10 +115,3 @@ def test_adams_weights_decay_once_the_gradient_is_known():
         optimizers.decoupled_weight_decay(tf.constant(0.1), gradient, piece, tf.ones([3]))
         (decay,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
         assert gradient.op in steps.ops_before(decay)
-
-
-def test_an_optimizer_without_a_rule_is_refused_by_its_name():
-    config = TrainConfig()
-    object.__setattr__(config, "optimizer", "adagrad")  # as if it were added to OPTIMIZERS alone
-    with pytest.raises(LookupError, match="^--optimizer adagrad has no update rule in optimizers"):
-        optimizers.build(config, 0.1, Layout([]))

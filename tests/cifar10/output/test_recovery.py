@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 from typing import Callable
 
 import numpy as np
@@ -11,24 +12,30 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import UnreadableError, UserError
 from cifar10.output import checkpoints, recovery
 from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
-from cifar10.output.soundness import fault_of
 from tests.cifar10.saved import save, value
 from tests.unprivileged import open_folder, unprivileged
 
 DATA = "data-00000-of-00001"
 
 
-@pytest.fixture
-def output(tmp_path: pathlib.Path) -> pathlib.Path:
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Checkpoints of steps 10, 20 and 30, which TensorFlow's file names; 20 is the best one."""
+    folder = tmp_path_factory.mktemp("saved")
     names = [f"model.ckpt-{step}" for step in (10, 20, 30)]
     for step in (10, 20, 30):
-        save(tmp_path, step, step / 10)
+        save(folder, step, step / 10)
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    (tmp_path / "checkpoint").write_text("\n".join(lines))
-    checkpoints.keep_if_best(str(tmp_path), str(tmp_path / names[1]), 20, 0.5)
-    return tmp_path
+    (folder / "checkpoint").write_text("\n".join(lines))
+    checkpoints.keep_if_best(str(folder), str(folder / names[1]), 20, 0.5)
+    return folder
+
+
+@pytest.fixture
+def output(saved: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of them."""
+    return pathlib.Path(shutil.copytree(saved, tmp_path / "output"))
 
 
 def go_on(output: pathlib.Path) -> tuple[str, list[str]]:
@@ -51,10 +58,6 @@ def truncate(path: pathlib.Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
 
-def empty(path: pathlib.Path) -> None:
-    path.write_bytes(b"")
-
-
 def remove(path: pathlib.Path) -> None:
     path.unlink()
 
@@ -69,8 +72,10 @@ def test_a_sound_latest_checkpoint_is_used_without_a_word(output):
     assert sorted(path.name for path in output.rglob("*")) == before
 
 
-@pytest.mark.parametrize("ending", ["index", DATA])
-@pytest.mark.parametrize("damage", [flip, truncate, empty, remove, randomise])
+@pytest.mark.parametrize(
+    ("damage", "ending"),
+    [(flip, DATA), (truncate, DATA), (remove, DATA), (remove, "index"), (randomise, "index")],
+)
 def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
     output: pathlib.Path, damage: Callable[[pathlib.Path], None], ending: str
 ) -> None:
@@ -92,7 +97,7 @@ def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
     assert kept == {"model.ckpt-30.index.damaged", f"model.ckpt-30.{DATA}.damaged"} - lost
 
 
-@pytest.mark.parametrize("damage", [empty, remove, randomise])
+@pytest.mark.parametrize("damage", [remove, randomise])
 def test_without_tensorflows_file_the_newest_checkpoint_is_found(
     output: pathlib.Path, damage: Callable[[pathlib.Path], None]
 ) -> None:
@@ -103,8 +108,14 @@ def test_without_tensorflows_file_the_newest_checkpoint_is_found(
     )
 
 
-@pytest.mark.parametrize("name", ["../other/model.ckpt-30", "{}/model.ckpt-30", "in/model.ckpt-30"])
-@pytest.mark.parametrize("line", ["model_checkpoint_path", "all_model_checkpoint_paths"])
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("model_checkpoint_path", "../other/model.ckpt-30"),
+        ("model_checkpoint_path", "{}/model.ckpt-30"),
+        ("all_model_checkpoint_paths", "in/model.ckpt-30"),
+    ],
+)
 def test_a_checkpoint_elsewhere_is_neither_followed_nor_removed(
     output: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, name: str, line: str
 ) -> None:
@@ -125,18 +136,6 @@ def test_a_checkpoint_elsewhere_is_neither_followed_nor_removed(
     assert (output / "checkpoint.damaged").read_text() == text
     state = tf.train.get_checkpoint_state(str(output))
     assert all(path.startswith(f"{output}/model") for path in state.all_model_checkpoint_paths)
-
-
-def test_a_folder_with_nothing_but_the_name_of_another_ones_checkpoint_begins_anew(tmp_path):
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "../v/model.ckpt-10"\n')
-    assert recovery.checkpoint_to_continue(str(tmp_path), lambda line: None) is None
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.damaged"]
-
-
-def test_checkpoints_of_this_folder_may_be_named_by_their_whole_path(output):
-    text = (output / "checkpoint").read_text().replace("model.ckpt", f"{output}/model.ckpt")
-    (output / "checkpoint").write_text(text)
-    assert go_on(output) == (str(output / "model.ckpt-30"), [])
 
 
 def test_a_checkpoint_with_nan_is_not_restored(output):
@@ -170,23 +169,10 @@ def test_an_empty_folder_has_nothing_to_continue_from(tmp_path):
     assert recovery.checkpoint_to_continue(str(tmp_path / "absent"), pytest.fail) is None
 
 
-def test_bfloat16_values_are_looked_at(tmp_path):
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("half", initializer=tf.constant([1.0, np.inf], tf.bfloat16))
-        session.run(tf.global_variables_initializer())
-        path = tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), 1)
-    assert fault_of(path) == "half is NaN or infinite"
-
-
 def settle(output: pathlib.Path, start_step: int, validates: bool = True) -> list[str]:
     said: list[str] = []
     recovery.settle_best(str(output), start_step, validates, said.append)
     return said
-
-
-def test_a_sound_best_stays_when_its_run_continues(output):
-    assert settle(output, 10) == []
-    assert checkpoints.best(str(output)) is not None
 
 
 def test_the_best_of_an_older_run_is_not_the_best_of_a_new_one(output):
@@ -218,13 +204,9 @@ def test_a_damaged_best_is_set_aside_as_often_as_needed(output):
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"\xff\xfe",
         b"[]",
-        b'{"train": []}',
-        b'{"train": [], "validation": [{}]}',
         b'{"train": [], "validation": [{"step": "no"}]}',
-        b'{"train": null, "validation": []}',
     ],
 )
 def test_a_damaged_history_is_renamed_and_begins_anew(tmp_path, content):
@@ -265,10 +247,7 @@ def test_the_validations_of_both_processes_make_one_curve(tmp_path, name):
     assert history.path == str(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["history.json", "metrics.jsonl", "best/best.json", "checkpoint", f"model.ckpt-10.{DATA}"],
-)
+@pytest.mark.parametrize("name", ["history.json", "best/best.json", f"model.ckpt-10.{DATA}"])
 def test_what_may_not_be_read_keeps_its_name(name):
     with open_folder() as folder:
         checkpoint = save(folder, 10)

@@ -37,12 +37,6 @@ def test_half_written_files_are_removed(tmp_path: Path) -> None:
     assert left == set(kept)
 
 
-def test_a_folder_without_checkpoints_stays_as_it_is(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "missing"):
-        remove_unfinished(str(folder), str(folder))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_that_is_renamed_meanwhile_is_passed_over(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "b.0123abcd.part").touch()
     names = ["a.0123abcd.part", "b.0123abcd.part"]

@@ -3,9 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,13 +11,13 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import introduction, server, shutdown
+from cifar10.cluster import introduction, liveness, server, shutdown
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver, UserError
+from cifar10.errors import ConfigError, Stopped, TrainingError
 from cifar10.host import activity
 from cifar10.host.activity import Activity
 from cifar10.host.signals import StopRequest
@@ -74,6 +72,7 @@ class Job:
 def job(monkeypatch, tmp_path):
     """A session starts its server and looks often at the others; both is over with the test."""
     monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
+    monkeypatch.setattr(liveness, "_PERIOD_SECS", 0.05)
     # The test's servers answer, but say nothing of their job.
     monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)
     found = Job(str(tmp_path))
@@ -112,20 +111,6 @@ def guards(monkeypatch):
     return Guards(monkeypatch)
 
 
-def test_an_asynchronous_master_waits_for_the_parameter_servers_and_not_for_workers(job, guards):
-    with job.answering("ps"):
-        job.session("master", sync=False, cluster_timeout=20.0).join(no_check)
-    assert guards.found == [(["ps/0", "ps/1"], None)]
-
-
-def test_a_worker_waits_for_the_master_too(job, guards):
-    with job.answering("ps"), pytest.raises(TrainingError) as missed:
-        job.session("worker", 1, cluster_timeout=1.0).join(no_check)
-    (master,) = job.addresses["master"]
-    assert str(missed.value).startswith(f"master/0 ({master}) has not answered for 1 s")
-    assert guards.found == []
-
-
 def test_a_parameter_server_that_stays_away_is_named(job, guards):
     with pytest.raises(TrainingError) as missed:
         job.session("master", cluster_timeout=0.5).join(no_check)
@@ -148,7 +133,7 @@ def test_an_in_graph_master_needs_everybody_unless_it_saves_or_validates(job, gu
     assert list(needed.values()) == [True, True, False, False]
 
 
-@pytest.mark.parametrize(("aggregate", "workers"), [(None, 2), (3, 2), (2, 1), (1, 0)])
+@pytest.mark.parametrize(("aggregate", "workers"), [(None, 2), (2, 1), (1, 0)])
 def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients(
     job, guards, aggregate, workers
 ):
@@ -162,15 +147,6 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
     ]
 
 
-def test_a_master_that_saves_or_validates_needs_no_worker(job, guards):
-    noted = Activity()
-    job.session("master").watch_steps(noted)
-    noted.begin(activity.STEP)
-    assert guards.is_needed()
-    noted.begin(activity.SAVING)
-    assert not guards.is_needed()
-
-
 def lose(session: ClusterSession, label: str, is_here: bool) -> None:
     """A task of a session, whose monitor does not run, has been silent for a long time."""
     task = session._monitor._tasks[label]
@@ -182,7 +158,6 @@ def lose(session: ClusterSession, label: str, is_here: bool) -> None:
     [
         ({}, [], ["worker/0"], True),
         ({}, ["worker/0"], [], False),
-        ({"replication": "in-graph"}, ["worker/0"], [], True),
         ({"sync": False}, [], ["worker/0"], False),
         # An update takes two gradients of three, so a worker is to spare.
         ({"replicas_to_aggregate": 2}, [], ["worker/0"], False),
@@ -216,7 +191,6 @@ def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(
         ({}, [], True),
         ({}, ["worker/1"], False),
         ({"replicas_to_aggregate": 2}, ["worker/1"], True),
-        ({"replicas_to_aggregate": 2}, ["worker/0", "worker/1"], False),
         ({"sync": False}, ["worker/0", "worker/1"], True),
         ({"sync": False}, ["ps/0"], False),
     ],
@@ -226,43 +200,6 @@ def test_a_master_hears_all_whom_its_steps_need(job, settings, lost, hears):
     for label in lost:
         lose(session, label, False)
     assert session.hears_all is hears
-
-
-def test_a_master_with_nothing_left_to_train_needs_to_hear_nobody(job):
-    config = TrainConfig(train_batch_size=12, output_dir=job.output_dir)
-    session = ClusterSession(config, job.cluster("master"), make_plan(1, 1), "", trains=False)
-    lose(session, "ps/0", False)
-    assert session.hears_all
-
-
-def test_a_synchronous_worker_needs_no_other_worker(job, guards):
-    with job.answering("ps"), job.answering("master"):
-        job.session("worker", cluster_timeout=20.0).join(no_check)
-    assert [sorted(labels) for labels, _ in guards.found] == [["master/0", "ps/0", "ps/1"]]
-
-
-def test_others_that_have_gone_are_no_loss_once_training_is_over(job, guards):
-    raised: list[Exception] = []
-
-    def check() -> None:
-        if raised:
-            raise raised[0]
-
-    with job.answering("ps"):
-        job.session("master", cluster_timeout=20.0).join(check)
-    assert guards.is_over() is False
-    raised.append(TrainingOver(7))
-    assert guards.is_over() is True
-    raised[0] = Stopped(15)  # The main thread sees the signal by itself.
-    assert guards.is_over() is False
-    # A file of the end that cannot be read at the moment must not end the thread that watches.
-    for error in (
-        UserError("training.json is damaged"),
-        tf.errors.UnknownError(None, None, "training.json; Stale file handle"),
-        OSError("it is away"),
-    ):
-        raised[0] = error
-        assert guards.is_over() is False
 
 
 def test_asynchronous_trainers_share_the_parameter_servers(job):
@@ -279,17 +216,6 @@ def test_asynchronous_trainers_share_the_parameter_servers(job):
     }
 
 
-def test_synchronous_trainers_wait_for_all_gradients_or_for_as_many_as_asked(job):
-    place = job.session("master", ps_transfer="bf16").replication()
-    assert (place.replica, place.replicas_to_aggregate, place.transfer_dtype) == (0, 3, tf.bfloat16)
-    assert job.session("worker", replicas_to_aggregate=2).replication().replicas_to_aggregate == 2
-
-
-def test_without_parameter_servers_the_weights_are_the_masters(job):
-    del job.addresses["ps"]
-    assert job.session("worker").replication().variable_devices == (f"/job:master/task:0/{CPU}",)
-
-
 def test_an_in_graph_master_has_towers_on_every_machine(job):
     for task, index in (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)):
         server.start(job.cluster(task, index), tf.ConfigProto())
@@ -303,7 +229,6 @@ def test_an_in_graph_master_has_towers_on_every_machine(job):
     ("settings", "how", "images"),
     [
         ({"sync": False}, "asynchronous", 12),
-        ({}, "synchronous, 3 of 3 gradients an update", 36),
         ({"replicas_to_aggregate": 2}, "synchronous, 2 of 3 gradients an update", 24),
     ],
 )
@@ -322,20 +247,6 @@ def test_a_session_says_what_it_is_and_how_it_trains(job, settings, how, images)
     }
 
 
-def test_one_of_each_is_said_in_the_singular(job):
-    job.addresses = {"master": job.addresses["master"], "ps": job.addresses["ps"][:1]}
-    session = job.session("master")
-    assert session.describe(session.replication()).startswith(
-        "master/0 of 1 trainer and 1 parameter server, "
-    )
-
-
-@pytest.mark.parametrize(("timeout", "secs"), [(3.0, 60), (300.0, 301)])
-def test_a_worker_waits_a_minute_for_a_master_that_answers_or_longer(job, timeout, secs):
-    config = job.session("worker", cluster_timeout=timeout).run_config()
-    assert config.session_creation_timeout_secs == secs
-
-
 def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job):
     session = job.session("master", cluster_timeout=20.0)
     master = session.run_config(model_dir="/nowhere")
@@ -348,37 +259,6 @@ def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job
     assert (worker.is_chief, worker.task_type, worker.task_id) == (False, "worker", 1)
     assert worker.cluster_spec.as_dict() == {job: list(v) for job, v in job.addresses.items()}
     assert list(worker.session_config.device_filters) == ["/job:ps", "/job:worker/task:1"]
-
-
-@pytest.mark.parametrize("task_type", ["master", "worker"])
-def test_estimator_has_its_sessions_on_the_trainers_own_server(job, tmp_path, task_type):
-    session = job.session(task_type, cluster_timeout=20.0)
-    session.target = "grpc://here:1"  # as no TF_CONFIG says it
-    config = session.run_config(model_dir=str(tmp_path))
-    estimator = tf.estimator.Estimator(lambda features: None, config=config)
-    assert estimator.config.master == "grpc://here:1"
-    assert estimator.config.evaluation_master == ""
-
-
-def test_an_in_graph_session_concerns_every_task(job):
-    config = job.session("master", replication="in-graph").run_config()
-    assert list(config.session_config.device_filters) == []
-
-
-def test_the_environment_is_left_without_tf_config(job, monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    job.session("worker").run_config()
-    assert "TF_CONFIG" not in os.environ
-
-
-def test_only_the_training_graph_is_placed_in_the_cluster(job):
-    place = job.session("worker", 1).run_config().device_fn
-    devices = []
-    for _ in ("training", "evaluation"):
-        with tf.Graph().as_default(), tf.device(place):
-            variable = tf.get_variable("step", [], tf.int64, tf.zeros_initializer())
-            devices.append((variable.op.device, tf.constant(0).op.device))
-    assert devices == [("/job:ps/task:0", "/job:worker/task:1"), ("", "")]
 
 
 @pytest.mark.parametrize(
@@ -403,26 +283,6 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
     assert heard == {one: ["master/0"] if one in told else [] for one in heard}
 
 
-def test_a_master_keeps_telling_until_it_is_closed(job, monkeypatch):
-    monkeypatch.setattr(cluster_session, "_TELL_AGAIN_SECS", 0.01)
-    told: list[Any] = []
-
-    def tell(cluster: Cluster, serving: Any, target: str, identity: Identity) -> None:
-        told.append(serving)
-        if len(told) == 2:
-            raise tf.errors.UnavailableError(None, None, "the task is starting")
-
-    monkeypatch.setattr(shutdown, "tell", tell)
-    session = job.session("master")
-    session.tell_end()
-    while len(told) < 4:
-        time.sleep(0.01)
-    session.close()
-    count = len(told)
-    time.sleep(0.05)
-    assert told == [[("ps", 0), ("ps", 1)]] * count
-
-
 def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
     config = TrainConfig(
         train_batch_size=12,
@@ -442,7 +302,6 @@ def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
     ("task", "settings", "labels"),
     [
         ("master", {}, ["ps/0", "ps/1", "worker/0", "worker/1"]),
-        ("master", {"replication": "in-graph"}, ["ps/0", "ps/1", "worker/0", "worker/1"]),
         ("worker", {}, ["master/0", "ps/0", "ps/1"]),
     ],
 )
@@ -463,14 +322,6 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(job, monke
     monkeypatch.setattr(LivenessMonitor, "wait_for", lambda *_: None)
     session_wait.MODULE.SessionManager.keywords["check"]()
     assert met == ["begins", "ps/0", "ps/0", "ps/1"]
-
-
-def test_a_ps_that_answers_but_never_says_who_it_is_ends_the_wait(job, monkeypatch):
-    session = job.session("master", cluster_timeout=0.3)
-    monkeypatch.setattr(session._monitor, "wait_for", lambda *_: None)
-    monkeypatch.setattr(session._acquaintance, "meet", lambda label: label == "ps/0")
-    with pytest.raises(TrainingError, match=r"^ps/1 answers, but has not said for 0\.3 s"):
-        session.meet_serving()
 
 
 def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
@@ -502,24 +353,3 @@ def test_a_master_with_its_output_folder_remains_the_owner(job, tmp_path_factory
     other = TrainConfig(output_dir=str(tmp_path_factory.mktemp("other")))
     other_owner = cluster_session._owner(other, job.cluster("master"))
     assert other_owner.digest != first.owner.digest
-
-
-def test_with_a_job_token_the_output_folder_does_not_matter(job):
-    cluster = dataclasses.replace(job.cluster("master"), token="f" * 64)
-    owner = cluster_session._owner(TrainConfig(output_dir=job.output_dir), cluster)
-    assert owner.digest == "f" * 64
-    assert os.listdir(job.output_dir) == []
-
-
-def test_a_session_that_is_not_started_leaves_the_machine_as_it_was(job):
-    threads = threading.active_count()
-    ClusterSession(TrainConfig(), job.cluster("master"), make_plan(1, 1), "grpc://here:1")
-    assert session_wait.MODULE.SessionManager is tf.train.SessionManager
-    assert threading.active_count() <= threads
-    (address,) = job.addresses["master"]
-    socket.create_server(("127.0.0.1", int(address.split(":")[1]))).close()
-
-
-def test_a_port_that_is_taken_is_an_error_that_names_task_and_address(job):
-    with job.answering("master"), pytest.raises(ConfigError, match="^master/0 .* port is taken"):
-        job.session("master")

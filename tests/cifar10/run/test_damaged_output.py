@@ -84,19 +84,3 @@ def test_a_damaged_file_costs_no_more_than_the_steps_since_the_last_sound_checkp
         np.testing.assert_array_equal(found[variable], value, variable)
     result = json.loads((output / "result.json").read_text())
     assert result["figures"]["global_step"] == 12
-
-
-def test_a_run_that_is_refused_leaves_the_files_of_an_older_one_as_they_are(
-    half_way: pathlib.Path, folder: pathlib.Path, tmp_path: pathlib.Path, forks: Forks
-) -> None:
-    output = tmp_path / "output"
-    shutil.copytree(half_way, output)
-    for path in output.glob("model.ckpt-*"):
-        path.unlink()
-    (output / "checkpoint").unlink()
-    before = sorted(output.rglob("*"))
-    # There is no such machine; best/ has another model.
-    for word in ("--num-gpus=99", "--hidden-units=7"):
-        done = forks.run(*WORDS, word, f"--output-dir={output}", cwd=folder)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert sorted(output.rglob("*")) == before

@@ -62,16 +62,6 @@ def test_other_records_are_told_each_time_and_the_first_ones_remembered(
     assert json.loads(noted.read_text()) == first
 
 
-def test_other_training_files_alone_do_not_concern_the_validation_split(say, noted, prepared_data):
-    say(prepared_data)
-    note = json.loads(noted.read_text())
-    note["records"]["train"] = ["another"]
-    noted.write_text(json.dumps(note))
-    assert say(prepared_data) == (
-        "note: these records differ from those that this run began with (train)\n"
-    )
-
-
 def test_another_seed_is_told_and_the_first_one_remembered(say, noted, prepared_data):
     say(prepared_data, seed=3)
     line = "note: this run began with --seed 3; with --seed 4, images that are still to come have"

@@ -10,7 +10,7 @@ import pytest
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.errors import ConfigError
 from cifar10.run.process_guard import ProcessGuard
-from tests.cifar10 import program
+from testbeds.processes import ROOT
 from tests.cifar10.answering import WAIT_SECS, answering, no_check, wait_until
 
 
@@ -30,20 +30,20 @@ def nobody() -> str:
 
 
 def test_a_task_that_answers_in_the_last_moment_does_not_end_this_process(monkeypatch) -> None:
-    monkeypatch.setattr("cifar10.run.process_guard._LAST_WORDS_SECS", 1.5)
+    monkeypatch.setattr("cifar10.run.process_guard._LAST_WORDS_SECS", 0.5)
     ends: list[str] = []
     monkeypatch.setattr(
         "cifar10.run.process_guard.end_process", lambda words, code: ends.append(words())
     )
     with answering() as address:
         pass
-    monitor = LivenessMonitor({"ps/0": address}, timeout_secs=1.0)
+    monitor = LivenessMonitor({"ps/0": address}, timeout_secs=0.3)
     monitor.start()
     wait_until(lambda: monitor.missing(["ps/0"]) is not None)
     ProcessGuard(monitor).end_without(["ps/0"])
     with answering(port=int(address.rpartition(":")[2])):
         wait_until(lambda: monitor.is_here("ps/0"))
-        time.sleep(2.0)
+        time.sleep(0.7)
         monitor.stop()
     assert ends == []
 
@@ -70,7 +70,7 @@ def test_tasks_that_are_missing_while_they_are_not_needed_end_nothing(nobody, mo
     assert ends[0] == 1
 
 
-@pytest.mark.parametrize(("at_least", "code"), [(2, 2), (1, None), (None, 2)])
+@pytest.mark.parametrize(("at_least", "code"), [(1, None), (None, 2)])
 def test_a_task_of_another_job_ends_this_process_only_if_it_is_needed(
     monkeypatch, at_least, code
 ) -> None:
@@ -118,7 +118,7 @@ time.sleep(60)
 def guarded(address: str, state: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", GUARDED, address, state],
-        cwd=program.ROOT,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=60,
@@ -137,37 +137,3 @@ def test_a_process_whose_tasks_have_gone_because_training_is_over_ends_with_exit
     ended = guarded(nobody, "over")
     assert ended.returncode == 0
     assert "training is over; the others have gone" in ended.stdout + ended.stderr
-
-
-def test_a_process_whose_task_answers_or_that_has_stopped_watching_goes_on(
-    nobody, monkeypatch
-) -> None:
-    monkeypatch.setattr("cifar10.run.process_guard._LAST_WORDS_SECS", 0.0)
-    ends: list[int] = []
-    monkeypatch.setattr("cifar10.run.process_guard.end_process", lambda _, code: ends.append(code))
-    with answering() as address:
-        monitors = [LivenessMonitor({"ps/0": one}, timeout_secs=0.5) for one in (address, nobody)]
-        for monitor in monitors:
-            monitor.start()
-            ProcessGuard(monitor).end_without(["ps/0"])
-        monitors[1].stop()
-        time.sleep(1.0)
-        monitors[0].stop()
-    assert ends == []
-
-
-def test_a_process_that_meets_another_job_ends_with_exit_code_2(tmp_path):
-    code = (
-        "import sys, time\n"
-        "from cifar10.cluster.liveness import LivenessMonitor\n"
-        "from cifar10.run.process_guard import ProcessGuard\n"
-        "from tests.cifar10.answering import refuse\n"
-        "monitor = LivenessMonitor({'ps/0': sys.argv[1]}, 60.0, refuse)\n"
-        "monitor.start()\n"
-        "ProcessGuard(monitor).end_without(['ps/0'])\n"
-        "time.sleep(120)\n"
-    )
-    with answering() as address:
-        words = [sys.executable, "-c", code, address]
-        done = subprocess.run(words, cwd=program.ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "error: ps/0 belongs to another job\n")

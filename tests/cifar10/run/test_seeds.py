@@ -1,18 +1,12 @@
 """--seeds: one training after the other, each in a folder of its own, and a table of all."""
 
 import json
-import os
 import pathlib
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import pytest
 
-from cifar10.errors import Stopped
-from cifar10.host.signals import StopRequest
 from cifar10.run import seeds
 from tests.cifar10 import program
 from tests.cifar10.forks import Forks
@@ -97,78 +91,6 @@ def test_a_finished_seed_is_not_trained_again(compared, folder, forks):
     assert [row["seed"] for row in found["runs"]] == [5]
 
 
-def test_a_signal_that_is_ignored_is_ignored_by_the_training_of_a_seed_too():
-    def ignores() -> int:
-        StopRequest().install()
-        return 42 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else 0
-
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
-    try:
-        with seeds._Child() as child:
-            assert child.run(ignores) == 42
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def fork_and_then(monkeypatch, signum: int, ready: Callable[[int], object]) -> None:
-    """Makes a fork's parent get a signal before it has the result of `fork`."""
-    fork = os.fork
-
-    def fork_and_get_a_signal() -> int:
-        pid = fork()
-        if pid:
-            ready(pid)
-            os.kill(os.getpid(), signum)
-        return pid
-
-    monkeypatch.setattr(os, "fork", fork_and_get_a_signal)
-
-
-def test_a_signal_that_comes_while_the_fork_is_made_reaches_it(monkeypatch):
-    reading, writing = os.pipe()
-
-    def work() -> int:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.write(writing, b".")
-        time.sleep(60)
-        return 0
-
-    fork_and_then(monkeypatch, signal.SIGTERM, lambda pid: os.read(reading, 1))
-    with seeds._Child() as child:
-        assert child.run(work) == -signal.SIGTERM
-
-
-_FORKS = """
-import os, signal, time
-from cifar10.errors import Stopped
-from cifar10.run import seeds
-
-fork = os.fork
-
-def fork_and_get_a_signal():
-    pid = fork()
-    if pid:
-        os.kill(os.getpid(), signal.SIGTERM)
-    return pid
-
-os.fork = fork_and_get_a_signal
-with seeds._Child() as child:
-    for _ in range(20):
-        try:
-            print(child.run(lambda: time.sleep(60) or 0))
-        except Stopped:  # In the fork.
-            os._exit(143)
-"""
-
-
-def test_a_signal_that_reaches_a_fork_at_its_beginning_ends_it(root):
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKS], cwd=root, capture_output=True, text=True, timeout=50
-    )
-    assert (done.stdout, done.stderr) == ("143\n" * 20, "")
-
-
 _ORPHAN = """
 import os, pathlib, signal, sys, time
 from cifar10.run import seeds
@@ -198,57 +120,6 @@ def test_the_training_of_a_seed_is_told_to_end_if_its_parent_is_killed(root, tmp
         # The fork holds the other end of the pipe until it has ended.
         assert parent.stdout.read() == ""
     assert note.read_text() == "signal 15", f"process {fork} goes on"
-
-
-def test_after_a_signal_that_came_too_late_for_a_training_no_other_begins(monkeypatch):
-    def ended(pid: int) -> None:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-
-    fork_and_then(monkeypatch, signal.SIGTERM, ended)
-    with seeds._Child() as child, pytest.raises(Stopped):
-        child.run(lambda: 0)
-
-
-def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder, forks):
-    words = ("--model=mlp", "--seeds=1,2", "--output-dir=stopped", "--train-batch-size=16")
-    with forks.started(*words, "--log-steps=1", "--checkpoint-steps=100000", cwd=folder) as all_:
-        all_.wait_until(lambda one: "\nepoch " in one.out)
-        code, out, err = all_.interrupt(signal.SIGTERM)
-    assert code == 143
-    first, second = err.splitlines()
-    assert first == "stopped by signal 15; run the same command to continue"
-    assert second.startswith(
-        "0 of 2 seeds are finished; seed 1 ended with exit code 143; to go on: python "
-    )
-    assert second.endswith(
-        "cifar10_main.py --model=mlp --seeds=1,2 --output-dir=stopped --train-batch-size=16 "
-        "--log-steps=1 --checkpoint-steps=100000"
-    )
-    assert "seed 2" not in out
-    # The seed has a checkpoint of the step at which it was stopped.
-    assert len(list((folder / "stopped/seed-1").glob("model.ckpt-*.index"))) == 2
-
-
-@pytest.mark.parametrize(
-    ("program_path", "command"),
-    [
-        ("/opt/bin/cifar10-train", "cifar10-train --seeds=1,2"),
-        ("/src/cifar10/__main__.py", "python -m cifar10 --seeds=1,2"),
-    ],
-)
-def test_the_command_that_goes_on_is_one_that_starts(monkeypatch, capsys, program_path, command):
-    monkeypatch.setattr(sys, "argv", [program_path, "--seeds=1,2"])
-    assert seeds._unfinished("0 of 2 seeds are", 1, -9) == 137
-    assert capsys.readouterr().err == (
-        f"0 of 2 seeds are finished; seed 1 ended with signal 9; to go on: {command}\n"
-    )
-
-
-def test_a_mistake_ends_all_with_its_exit_code(folder, forks):
-    done = forks.run("--seeds=1,2", "--data-dir=nowhere", cwd=folder)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: no records in nowhere")
-    assert done.stdout == "seed 1, 1 of 2: output/seed-1\n"
 
 
 def test_a_cluster_is_refused_with_a_way_out(tmp_path, forks):

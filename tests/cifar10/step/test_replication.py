@@ -1,8 +1,13 @@
-"""What a process's place among others makes of a step."""
+"""What a process's place among others makes of a step, and what it shares with them."""
+
+from types import SimpleNamespace
 
 import pytest
+import tensorflow.compat.v1 as tf
 
+from cifar10.step.replicas import SharedState
 from cifar10.step.replication import Replication
+from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import make_plan
 
 
@@ -32,3 +37,26 @@ def test_a_process_alone_is_the_chief_on_its_own_devices():
     assert alone.tower_devices == ("/cpu:0", "/cpu:1")
     assert alone.variable_devices == ("/cpu:0",)
     assert (alone.num_replicas, alone.replicas_to_aggregate, alone.task_device) == (1, None, "")
+
+
+# What is read of a variable whose gradients are averaged.
+AVERAGED = [SimpleNamespace(shape=(2,), device="/cpu:0")]
+
+
+@pytest.mark.parametrize(
+    ("replication", "over", "rendezvous"),
+    [
+        (place(0, None, 1), False, False),
+        (place(0, None), True, False),
+        (place(0, 2), True, True),
+    ],
+    ids=["alone", "asynchronous", "synchronous"],
+)
+def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
+    with tf.Graph().as_default():
+        shared = SharedState(replication, AVERAGED)
+        assert (shared.over is not None, shared.rendezvous is not None) == (over, rendezvous)
+        assert len(shared.missing()) == over + rendezvous
+        assert len(shared.initializers()) == over + rendezvous
+        assert len(shared.chief_hooks()) == rendezvous
+        assert (shared.end_all() is not None) == over

@@ -1,6 +1,5 @@
 """A checkpoint of packed training is one of separate variables, and the other way round."""
 
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.cifar10.steps import BATCH, make_batches, make_plan
 
 RESNET: dict[str, Any] = {"num_layers": 8, "train_batch_size": BATCH}
 MLP: dict[str, Any] = {"model": "mlp", "hidden_units": 7, "train_batch_size": BATCH}
-SLOTS = {"momentum": ["Momentum"], "nesterov": ["Momentum"], "adam": ["Adam", "Adam_1"]}
+SLOTS = {"momentum": ["Momentum"], "adam": ["Adam", "Adam_1"]}
 COUNTERS: dict[str, list[int]] = {"global_step": [], "examples_seen": []}
 
 
@@ -43,17 +42,21 @@ def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Non
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a ResNet's checkpoint after two steps in three pieces."""
+    with steps.training(TrainConfig(**RESNET), make_plan(1, 3)) as run:
+        run.shake()
+        for batch in make_batches(2):
+            run.step(batch)
+        return run.save(tmp_path_factory.mktemp("resnet"))
+
+
 @pytest.mark.parametrize(
-    ("settings", "num_pieces"),
-    [
-        (RESNET, 3),
-        ({**RESNET, "model": "resnet_v2", "optimizer": "adam"}, 3),
-        ({**MLP, "optimizer": "nesterov"}, 1),
-    ],
-    ids=["resnet", "resnet_v2 with adam", "mlp"],
+    "settings", [RESNET, {**MLP, "optimizer": "adam"}], ids=["resnet", "mlp with adam"]
 )
 def test_a_checkpoint_holds_the_layers_names_and_shapes_and_nothing_of_the_packing(
-    settings, num_pieces
+    resnet, settings
 ):
     config = TrainConfig(**settings)
     with tf.Graph().as_default():
@@ -65,8 +68,11 @@ def test_a_checkpoint_holds_the_layers_names_and_shapes_and_nothing_of_the_packi
             for slot in SLOTS[config.optimizer]
         }
     powers = {"beta1_power": [], "beta2_power": []} if config.optimizer == "adam" else {}
-    with steps.training(config, make_plan(1, num_pieces)) as run:
-        saved = run.saved()
+    if settings is RESNET:
+        saved = steps.read_checkpoint(resnet)
+    else:
+        with steps.training(config, make_plan(1)) as run:
+            saved = run.saved()
     found = {name: list(value.shape) for name, value in saved.items()}
     assert found == {**expected, **powers, **COUNTERS}
     assert {value.dtype for name, value in saved.items() if name not in COUNTERS} == {
@@ -74,47 +80,9 @@ def test_a_checkpoint_holds_the_layers_names_and_shapes_and_nothing_of_the_packi
     }
 
 
-def test_a_resnets_checkpoint_has_the_names_that_users_know():
-    with steps.training(TrainConfig(**RESNET), make_plan(1)) as run:
-        saved = run.saved()
-    assert [name for name in saved if "stem" in name or "dense" in name or "/" not in name] == [
-        "examples_seen",
-        "global_step",
-        "model/head/dense/bias",
-        "model/head/dense/bias/Momentum",
-        "model/head/dense/kernel",
-        "model/head/dense/kernel/Momentum",
-        "model/stem/batch_norm/beta",
-        "model/stem/batch_norm/beta/Momentum",
-        "model/stem/batch_norm/gamma",
-        "model/stem/batch_norm/gamma/Momentum",
-        "model/stem/batch_norm/moving_mean",
-        "model/stem/batch_norm/moving_variance",
-        "model/stem/conv/kernel",
-        "model/stem/conv/kernel/Momentum",
-    ]
-    assert saved["model/stem/conv/kernel"].shape == (3, 3, 3, 16)
-
-
-def test_the_flat_vector_is_the_kernels_in_order_then_the_other_weights():
-    with steps.training(TrainConfig(**MLP), make_plan(1, 3)) as run:
-        run.shake()
-        flat, saved = run.weights, run.saved()
-    names = ["dense/kernel", "dense_1/kernel", "dense/bias", "dense_1/bias"]
-    np.testing.assert_array_equal(
-        flat, np.concatenate([saved[f"model/{name}"].ravel() for name in names])
-    )
-
-
-def test_evaluation_reads_what_packed_training_saved_bit_for_bit(tmp_path):
-    config = TrainConfig(**RESNET)
-    with steps.training(config, make_plan(1, 2)) as run:
-        run.shake()
-        for batch in make_batches(2):
-            run.step(batch)
-        path = run.save(tmp_path)
-    read = evaluated(config, path)
-    written = steps.read_checkpoint(path)
+def test_evaluation_reads_what_packed_training_saved_bit_for_bit(resnet):
+    read = evaluated(TrainConfig(**RESNET), resnet)
+    written = steps.read_checkpoint(resnet)
     assert len(read) == 2 + 7 + 2 + 4 * 7
     for name, value in read.items():
         np.testing.assert_array_equal(value, written[name], err_msg=name)
@@ -138,69 +106,19 @@ def test_saved_moving_statistics_are_each_layers_own(tmp_path):
         assert session.run(spec.loss) == pytest.approx(loss, rel=0.005)
 
 
-@pytest.mark.parametrize(("first", "second", "optimizer"), [(3, 1, "momentum"), (2, 3, "adam")])
-def test_another_number_of_pieces_reads_it_bit_for_bit(tmp_path, first, second, optimizer):
-    config = TrainConfig(**MLP, optimizer=optimizer)
-    with steps.training(config, make_plan(1, first)) as run:
+def test_another_number_of_pieces_reads_it_bit_for_bit(tmp_path):
+    config = TrainConfig(**MLP, optimizer="adam")
+    with steps.training(config, make_plan(1, 2)) as run:
         run.shake()
         for batch in make_batches(2):
             run.step(batch)
         path, flat = run.save(tmp_path), run.weights
         written = steps.read_checkpoint(path)
-    with steps.training(config, make_plan(1, second), seed=2) as run:
+    with steps.training(config, make_plan(1, 3), seed=2) as run:
         run.spec.scaffold.saver.restore(run.session, path)
         np.testing.assert_array_equal(run.weights, flat)
         assert_same(run.saved(), written)
-    assert any(np.abs(written[f"model/dense/kernel/{slot}"]).max() for slot in SLOTS[optimizer])
-
-
-def test_a_run_that_continues_in_other_pieces_ends_as_one_that_was_not_stopped(tmp_path):
-    config = TrainConfig(**MLP, optimizer="adam", learning_rate=0.01)
-    batches = make_batches(4)
-    whole = steps.train(config, make_plan(1, 1), batches)
-    with steps.training(config, make_plan(1, 2)) as run:
-        run.shake()
-        for batch in batches[:2]:
-            run.step(batch)
-        path = run.save(tmp_path)
-    with steps.training(config, make_plan(1, 3)) as run:
-        run.spec.scaffold.saver.restore(run.session, path)
-        for batch in batches[2:]:
-            run.step(batch)
-        assert steps.largest_difference(run.saved(), whole) < 1e-6
-
-
-def test_packed_training_reads_a_checkpoint_of_separate_variables(tmp_path):
-    # As the original tutorial's way of saving would write it: a variable a name.
-    config = TrainConfig(**MLP)
-    with steps.training(config, make_plan(1)) as run:
-        names = {name: value.shape for name, value in run.saved().items()}
-    random = np.random.default_rng(4)
-    values = {
-        name: random.integers(0, 9, shape) if name in COUNTERS else random.normal(size=shape)
-        for name, shape in names.items()
-    }
-    with tf.Graph().as_default(), tf.Session() as session:
-        for name, value in values.items():
-            dtype = np.int64 if name in COUNTERS else np.float32
-            tf.get_variable(name, initializer=np.asarray(value, dtype))
-        session.run(tf.global_variables_initializer())
-        path = tf.train.Saver().save(session, str(tmp_path / "separate"))
-    with steps.training(config, make_plan(1, 2)) as run:
-        run.spec.scaffold.saver.restore(run.session, path)
-        assert_same(run.saved(), steps.read_checkpoint(path))
-
-
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
-def test_slots_keep_the_layers_names_with_a_loss_scale_too(optimizer):
-    config = TrainConfig(**MLP, optimizer=optimizer)
-    plan = dataclasses.replace(make_plan(1, 2), loss_scaling=True)
-    with steps.training(config, plan) as run:
-        saved = run.saved()
-    assert [name for name in saved if name.startswith("packed/")] == []
-    for slot in SLOTS[optimizer]:
-        assert saved[f"model/dense/kernel/{slot}"].shape == (3072, 7)
-    assert {"current_loss_scale", "good_steps"} <= set(saved)
+    assert any(np.abs(written[f"model/dense/kernel/{slot}"]).max() for slot in SLOTS["adam"])
 
 
 def test_only_the_chiefs_machine_writes_and_reads_the_files():

@@ -1,8 +1,5 @@
 """Synchronous replicas in threads, on one server: how they meet, wait, start again and end."""
 
-import contextlib
-import json
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -14,8 +11,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.step.replicas import OverFlag
 from cifar10.step.replication import Replication
 from cifar10.step.sync_replicas import STANDING, Rendezvous
-from testbeds.ports import free_ports
-from tests.cifar10.forks import Forks
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
 QUIET_SECS = 0.3  # for what must not
@@ -146,14 +141,6 @@ def test_a_synchronous_update_is_the_mean_of_both_replicas(pair):
     assert chief.waiting_gradients == 0
 
 
-def test_the_chief_waits_for_as_many_gradients_as_it_aggregates(pair):
-    chief, worker = pair
-    with at_the_same_time(lambda: chief.step(1.0)) as ended:
-        assert not ended.wait(QUIET_SECS)
-        worker.push(5.0)
-    assert chief.total == [3.0, 30.0]
-
-
 def test_a_replica_whose_gradient_is_missing_is_known(pair):
     chief, worker = pair
     current, *arrived = chief.standing
@@ -165,14 +152,6 @@ def test_a_replica_whose_gradient_is_missing_is_known(pair):
         assert chief.standing == [current, current, 0]
         worker.step(1.0)
     assert chief.standing == [current + 1, current, current]
-
-
-def test_a_worker_waits_until_its_round_is_over(pair):
-    chief, worker = pair
-    with at_the_same_time(lambda: worker.step(1.0)) as ended:
-        wait_for_gradient(chief)
-        assert not ended.wait(QUIET_SECS)
-        chief.step(1.0)
 
 
 def test_a_gradient_of_an_earlier_round_is_dropped(pair):
@@ -221,34 +200,6 @@ def test_a_chief_that_starts_again_releases_a_waiting_worker_and_forgets_its_gra
     assert again.total == [2.0, 20.0]
 
 
-def test_no_two_sessions_of_a_chief_share_a_round(pair):
-    chief, worker = pair
-    before = chief.round
-    for _ in range(20):
-        step_together(chief, worker)
-    assert chief.round == before + 20
-    chief.begin()
-    assert chief.round > before + 20
-
-
-def test_a_chief_whose_clock_is_behind_begins_a_later_round_all_the_same(
-    target, pair, monkeypatch
-) -> None:
-    chief, worker = pair
-    for _ in range(3):
-        step_together(chief, worker)
-    late = chief.round
-    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
-    monkeypatch.setattr(time, "time", lambda: 1.0)
-    again = Replica(target, place(0))
-    again.begin()
-    assert again.round > late
-    worker.push(1e6, as_of_round=late)
-    assert again.waiting_gradients == 0
-    step_together(again, worker, 3.0)
-    assert again.total == [2.0, 20.0]
-
-
 def test_a_worker_waits_for_the_chief_to_begin_a_round(target):
     chief, worker = Replica(target, place(0)), Replica(target, place(1))
     assert worker.missing == ["sync_round"]
@@ -288,82 +239,3 @@ def test_a_worker_whose_gradient_comes_after_the_end_does_not_wait(target):
 
 
 # Parameter servers in processes of their own, which are killed and started again.
-
-SERVE = """
-import json, sys
-import tensorflow.compat.v1 as tf
-server = tf.distribute.Server(json.loads(sys.argv[1]), job_name="ps", task_index=int(sys.argv[2]))
-print("serves", flush=True)
-server.join()
-"""
-
-
-class Servers:
-    """Two parameter servers; the trainers' server is the test's own."""
-
-    def __init__(self, forks: Forks) -> None:
-        own, *ports = free_ports(3)
-        self._spec = {"trainer": [f"127.0.0.1:{own}"], "ps": [f"127.0.0.1:{p}" for p in ports]}
-        self._forks = forks
-        self._stacks: dict[int, contextlib.ExitStack] = {}
-        self.start(0, 1)
-        self.target = str(tf.distribute.Server(self._spec, "trainer", 0).target)
-
-    def start(self, *indices: int) -> None:
-        for index in indices:
-            stack = self._stacks[index] = contextlib.ExitStack()
-            words = (json.dumps(self._spec), index)
-            server = stack.enter_context(self._forks.started_code(SERVE, *words))
-            server.wait_until(lambda one: one.out == "serves\n")
-
-    def end(self, *indices: int) -> None:
-        for index in indices:
-            self._stacks[index].close()
-
-    def replica(self, replica: int, hold: Callable[[], None] = lambda: None) -> Replica:
-        """One that has its round on ps/0, and gradients on both."""
-        homes = ("/job:ps/task:0/device:CPU:0", "/job:ps/task:1/device:CPU:0")
-        own = "/job:trainer/task:0/device:CPU:0"
-        replication = Replication(homes, (own,), own, 1, 2, replica, 2)
-        return Replica(self.target, replication, holders=homes, hold=hold)
-
-
-@pytest.fixture
-def servers(forks: Forks) -> Iterator[Servers]:
-    found = Servers(forks)
-    yield found
-    found.end(0, 1)
-
-
-def test_no_gradient_of_before_counts_once_a_parameter_server_was_started_again(
-    servers, monkeypatch
-) -> None:
-    reading, going_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        reading.set()
-        assert going_on.wait(WAIT_SECS)
-
-    chief, worker, held = servers.replica(0), servers.replica(1), servers.replica(1, hold)
-    chief.begin()
-    worker.push(2.0)
-    chief.step(2.0)
-    late, again = chief.round, servers.replica(0)
-
-    def push_while_the_server_of_the_round_starts_again() -> None:
-        with at_the_same_time(lambda: held.push(1e6)):
-            assert reading.wait(WAIT_SECS)
-            servers.end(0)
-            servers.start(0)
-            monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)  # The clock is behind.
-            again.begin()
-            going_on.set()
-
-    # TensorFlow ends the step that has begun with the old server, instead of sending its gradients.
-    with pytest.raises((tf.errors.AbortedError, tf.errors.UnavailableError)):
-        push_while_the_server_of_the_round_starts_again()
-    assert again.waiting_gradients == 0
-    # This server has forgotten its rounds, and the other one knows how high they may have been.
-    assert again.round > late
-    servers.replica(1).push(1e6, as_of_round=late)
-    assert again.waiting_gradients == 0

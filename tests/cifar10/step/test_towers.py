@@ -1,4 +1,4 @@
-"""What the towers of a step share: the batch, copies of the weights, what they saw together."""
+"""What towers share: the batch, copies of the weights, means, what they saw; and their loss."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops.layers import Layers, NormStatistics
 from cifar10.step import towers
+from cifar10.step.lockstep import Lockstep
+from cifar10.step.losses import cross_entropy
 
 
 def test_parts_of_a_batch_keep_their_order_and_differ_by_one_image_at_most():
@@ -26,12 +28,6 @@ def test_a_batch_smaller_than_the_towers_is_filled_with_black_images():
         filled, enough = session.run([towers.fill_towers(images, 3), towers.fill_towers(images, 2)])
     assert [int(image.max()) for image in filled] == [1, 1, 0]
     assert enough.shape == (2, 32, 32, 3)
-
-
-def test_one_tower_gets_its_batch_without_an_op_in_between():
-    with tf.Graph().as_default():
-        images = tf.placeholder(tf.uint8, [None, 32, 32, 3])
-        assert towers.fill_towers(images, 1) is images
 
 
 @pytest.mark.parametrize(
@@ -74,19 +70,6 @@ def test_weights_are_fetched_once_a_machine_and_copied_once_a_tower():
     ]
 
 
-def test_weights_on_gpus_go_from_gpu_to_gpu():
-    with tf.Graph().as_default() as graph:
-        pieces = []
-        for index in range(2):
-            with tf.device(f"/gpu:{index}"):
-                pieces.append(tf.zeros([index + 1]))
-        copies = towers.copies_of_weights(pieces, ["/gpu:0", "/gpu:1", "/gpu:0"])
-        places = [op.device for op in graph.get_operations()]
-    assert [copy.shape.as_list() for copy in copies] == [[3], [3], [3]]
-    assert "/device:CPU:0" not in places
-    assert [op.type for op in graph.get_operations()].count("ConcatV2") == 2  # one a GPU
-
-
 def tower_that_saw(*layers: np.ndarray) -> towers.Tower:
     """A tower whose batch-norm layers saw values [count, channels] each."""
     seen = []
@@ -120,8 +103,54 @@ def test_a_variance_never_becomes_negative_by_rounding():
         assert session.run(towers.statistics_of(moments, [tower], 1)).tolist() == [1.0, 0.0]
 
 
-def test_a_single_value_a_channel_has_a_finite_variance():
+def test_merge_gives_every_tower_the_mean():
     with tf.Graph().as_default(), tf.Session() as session:
-        tower = tower_that_saw(np.full((1, 2), 3.0, np.float32))
-        moments = towers.tower_moments(tower)
-        assert session.run(towers.statistics_of(moments, [tower], 1)).tolist() == [3, 3, 0, 0]
+        lockstep = Lockstep(3)
+
+        def build(index: int):
+            first = lockstep.cross_tower_mean(tf.constant(float(index)))
+            return first, lockstep.cross_tower_mean(first + 10.0 * index)
+
+        results = lockstep.run(build)
+        assert session.run(results) == [(1.0, 11.0)] * 3
+
+
+def test_towers_are_built_in_the_same_order_every_time():
+    def names():
+        with tf.Graph().as_default() as graph:
+            lockstep = Lockstep(2)
+            lockstep.run(
+                lambda index: lockstep.cross_tower_mean(tf.constant(float(index), name="part"))
+            )
+            return [op.name for op in graph.get_operations()]
+
+    assert names() == names()
+
+
+def test_an_error_in_one_tower_ends_all_and_is_raised():
+    with tf.Graph().as_default():
+        lockstep = Lockstep(3)
+
+        def build(index: int):
+            if index == 1:
+                raise ValueError("tower 1 is broken")
+            return lockstep.cross_tower_mean(tf.constant(1.0))
+
+        with pytest.raises(ValueError, match="tower 1 is broken"):
+            lockstep.run(build)
+
+
+LABELS = np.array([0, 3, 9, 3, 1, 5])
+LOGITS = np.random.default_rng(0).standard_normal((6, 10)).astype(np.float32)
+LOG_PROBABILITIES = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
+
+
+def test_cross_entropy_is_that_of_each_images_label():
+    found = cross_entropy(tf.constant(LABELS), tf.constant(LOGITS)).numpy()
+    np.testing.assert_allclose(found, -LOG_PROBABILITIES[np.arange(6), LABELS], rtol=1e-5)
+
+
+def test_label_smoothing_spreads_a_share_of_the_label_over_all_classes():
+    target = 0.8 * np.eye(10)[LABELS] + 0.2 / 10
+    found = cross_entropy(tf.constant(LABELS), tf.constant(LOGITS), 0.2).numpy()
+    np.testing.assert_allclose(found, -(target * LOG_PROBABILITIES).sum(1), rtol=1e-5)

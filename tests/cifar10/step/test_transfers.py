@@ -86,7 +86,6 @@ def sent(parts: Any, graph: tf.Graph) -> tuple[Counter[str], int]:
     ("num_ps", "settings", "each_way", "size"),
     [
         # The weights and the gradient, the batch statistics and the step's report.
-        (1, {}, 2, 604_272),
         (1, {"ps_transfer": "bf16"}, 2, 303_112),
         # A weight's and a gradient's piece more.
         (2, {}, 3, 604_272),

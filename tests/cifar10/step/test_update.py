@@ -14,7 +14,6 @@ from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
 from cifar10.step.replication import Replication
 from cifar10.step.training_step import StepReport
-from cifar10.weights.spec import OFFSET
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 
@@ -132,19 +131,6 @@ def test_machines_that_one_process_drives_count_their_images_and_set_the_rate(se
     assert step.take() == (1, 2 * BATCH, RATE / 2, False)
 
 
-@pytest.mark.parametrize(
-    ("aggregate", "rate"), [(None, 0.02 / 2), (3, 3 * 0.1)], ids=["asynchronous", "synchronous"]
-)
-def test_the_default_rate_goes_by_the_images_of_a_step_and_the_age_of_gradients(
-    session, aggregate, rate
-):
-    place = Replication(("/cpu:0",), ("/cpu:0",), num_replicas=3, replicas_to_aggregate=aggregate)
-    settings = {"train_batch_size": BATCH, "learning_rate_batch": BATCH}
-    config = TrainConfig(schedule="constant", warmup_epochs=0.0, **settings)
-    step = Step(session, config, make_plan(1), place)
-    assert session.run(step.state.rate) == pytest.approx(rate)
-
-
 def test_the_rate_is_that_of_the_images_seen_before_the_step(session):
     # 1,000 images an epoch: the first of these steps is the last one before epoch 82.
     config = TrainConfig(**{**SETTINGS, "schedule": "staged"})
@@ -196,20 +182,6 @@ def test_training_that_ends_early_ends_with_the_average(session):
     np.testing.assert_allclose(step.weights, average, rtol=1e-6)
 
 
-def test_offsets_of_normalisation_learn_at_a_rate_of_their_own(session):
-    def offset_regression(layers: Layers, images: Any) -> Any:
-        offset = layers.variable("offset", [10], tf.zeros_initializer(), OFFSET)
-        return regression(layers, images) + offset
-
-    config = TrainConfig(**{**SETTINGS, "weight_decay": 0.0}, norm_bias_rate=3.0)
-    step = Step(session, config, make_plan(2), model=offset_regression)
-    step.take()
-    kernel, bias, offset = np.split(step.weights - [*WEIGHTS, *np.zeros(10)], [30, 40])
-    expected = -RATE * numpys_gradient(WEIGHTS)
-    np.testing.assert_allclose([*kernel, *bias], expected, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(offset, 3 * bias, rtol=1e-4)
-
-
 # Adam's decay is apart from its gradient, momentum's goes by its size.
 @pytest.mark.parametrize("settings", [{}, {"optimizer": "adam", "momentum": 0.9}], ids=str)
 def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, settings):
@@ -258,12 +230,3 @@ def test_a_checkpoint_gets_moving_statistics_and_their_averages(session):
         "model/batch_norm/moving_variance/Lookahead": [13, 14, 15],
     }
     assert {name: value.tolist() for name, value in found.items()} == expected
-
-
-def test_a_worker_saves_no_slots_since_it_updates_nothing(session):
-    plan = make_plan(1)
-    place = dataclasses.replace(
-        Replication.alone(plan), num_replicas=2, replica=1, replicas_to_aggregate=2
-    )
-    step = Step(session, TrainConfig(**SETTINGS), plan, place)
-    assert step.names == ["model/dense/kernel", "model/dense/bias"]

@@ -68,12 +68,6 @@ def test_a_variable_that_a_checkpoint_has_not_is_named(saved):
     assert found == "Key other/kernel not found in checkpoint"
 
 
-def test_a_variable_of_another_shape_is_a_failed_restore_with_no_missing_variable(saved):
-    message = restoring(saved, "kernel", size=4)
-    assert error_messages.is_failed_restore(message)
-    assert error_messages.missing_variable(message) is None
-
-
 def test_a_damaged_checkpoint_is_a_failed_restore(saved):
     with open(f"{saved}.data-00000-of-00001", "wb") as file:
         file.write(bytes(12))

@@ -1,6 +1,5 @@
 """A worker's session, as Estimator makes it, looks often at the chief's."""
 
-import functools
 import time
 
 import numpy as np
@@ -39,20 +38,6 @@ def test_a_worker_looks_every_half_second():
     assert times[2] - times[0] >= 2 * 0.5
 
 
-def test_by_itself_tensorflow_would_wait_longer():
-    with pytest.raises(tf.errors.DeadlineExceededError):
-        looks(max_wait_secs=20)
-
-
-def test_saying_it_twice_is_saying_it_once():
-    session_wait.look_often()
-    session_wait.look_often()
-    manager = session_wait.MODULE.SessionManager
-    assert manager.keywords["recovery_wait_secs"] == 0.5
-    assert issubclass(manager.func, tf.train.SessionManager)
-    assert not isinstance(manager.func, functools.partial)
-
-
 class Refused(Exception):
     """What a check raises."""
 
@@ -89,9 +74,3 @@ def test_a_worker_is_checked_again_once_the_chiefs_variables_are_there():
         with tf.train.MonitoredTrainingSession(target, is_chief=False, scaffold=scaffold):
             pass
     assert checks == ["check", "look", "check"]
-
-
-def test_sessions_elsewhere_are_not_checked():
-    session_wait.look_often(tf.train.Server.create_local_server().target, refuse)
-    with tf.Graph().as_default(), tf.train.MonitoredTrainingSession() as session:
-        assert not session.should_stop()

@@ -1,11 +1,9 @@
 import fcntl
-import functools
 import io
 import math
 import os
 import pty
 import re
-import resource
 import struct
 import subprocess
 import sys
@@ -16,7 +14,6 @@ from typing import Union
 
 import pytest
 
-from cifar10.output.progress.display import Output
 from cifar10.output.progress.line import ProgressLine, TrainingStatus, format_duration
 
 STATUS = TrainingStatus(
@@ -113,44 +110,6 @@ def test_stream_that_is_no_terminal_gets_one_plain_line_an_update():
     )
 
 
-@pytest.mark.parametrize("columns", [60, 100])
-def test_a_step_after_the_last_one_is_the_last_one(columns):
-    over = replace(STATUS, step=61, epoch=2.04, seconds_left=None)
-    terminal, stream = Terminal(columns), io.StringIO()
-    for output in (terminal.stream, stream):
-        with ProgressLine(60, 2.0, output) as progress:
-            progress.update(over)
-    drawn = drawn_lines(terminal.finish())[-1]
-    assert "2.0/2 " in drawn
-    assert "61/61 " in drawn
-    assert stream.getvalue().startswith("epoch 2.0/2  step 61/61  loss")
-
-
-def test_one_of_several_that_train_says_what_it_does_itself():
-    stream = io.StringIO()
-    with ProgressLine(3510, 10.0, stream) as progress:
-        progress.update(replace(STATUS, own_images_per_sec=256.4))
-        progress.update(replace(STATUS, own_images_per_sec=3.14))
-    assert stream.getvalue() == (
-        "epoch 3.2/10  step 1,120/3,510  loss 1.234  accuracy 0.561  lr 0.100"
-        "  512 images/s (256 here)  4m12s left\n"
-        "epoch 3.2/10  step 1,120/3,510  loss 1.234  accuracy 0.561  lr 0.100"
-        "  512 images/s (3.1 here)  4m12s left\n"
-    )
-
-
-def test_narrow_terminal_says_the_whole_jobs_speed_alone():
-    lines = drawn_lines(shown_on_terminal(80, replace(STATUS, own_images_per_sec=256.4)))
-    assert lines[-1].strip().endswith("acc 0.561  512 img/s  4m12s")
-
-
-def test_loss_that_is_not_a_number_is_shown_as_such():
-    stream = io.StringIO()
-    with ProgressLine(3510, 10.0, stream) as progress:
-        progress.update(replace(STATUS, loss=math.nan))
-    assert "loss nan" in stream.getvalue()
-
-
 @pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("CI", "true")])
 def test_dumb_terminal_and_ci_get_plain_lines(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
@@ -190,10 +149,6 @@ def test_message_stands_above_the_live_line():
     assert lines[-1].strip().endswith("4m12s")
 
 
-def test_run_that_goes_on_begins_at_its_start_step():
-    assert "step 702/3,510  starting" in shown_on_terminal(80, start_step=702)
-
-
 def test_no_color_leaves_out_every_style(monkeypatch):
     assert re.search(r"\x1b\[[0-9;]+m", shown_on_terminal(80, STATUS))
     monkeypatch.setenv("NO_COLOR", "1")
@@ -205,29 +160,6 @@ def test_cursor_is_never_left_hidden():
     assert output.rfind("\x1b[?25h") > output.rfind("\x1b[?25l")
     # Not even by a process that is killed: it is shown again before the first status is drawn.
     assert output.index("\x1b[?25h") < output.index("epoch")
-
-
-def test_live_line_is_ended_when_training_fails():
-    terminal = Terminal(80)
-
-    def fail() -> None:
-        with ProgressLine(3510, 10.0, terminal.stream) as progress:
-            progress.update(STATUS)
-            raise RuntimeError("out of memory")
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        fail()
-    assert terminal.finish().endswith("\r\n\x1b[?25h")
-
-
-def test_close_may_be_called_twice_and_silences_what_follows():
-    stream = io.StringIO()
-    progress = ProgressLine(3510, 10.0, stream)
-    progress.close()
-    progress.close()
-    progress.update(STATUS)
-    progress.message("too late")
-    assert stream.getvalue() == ""
 
 
 def test_training_outlives_the_reader_of_its_pipe():
@@ -249,35 +181,6 @@ def test_training_outlives_the_reader_of_its_pipe():
         assert process.stderr is not None
         assert process.stderr.read() == b"trained\n"
     assert process.returncode == 0
-
-
-@pytest.fixture
-def many_descriptors():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= hard < 2048:
-        pytest.skip(f"a process may have {hard} descriptors at most")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.mark.usefixtures("many_descriptors")
-def test_a_pipe_that_is_full_is_waited_for_whatever_its_descriptor(monkeypatch):
-    monkeypatch.setattr(os, "dup", lambda fd: fcntl.fcntl(fd, fcntl.F_DUPFD, 1100))
-    source, sink = os.pipe()
-    os.set_blocking(sink, False)
-    found: list[bytes] = []
-    reader = threading.Thread(
-        target=lambda: found.extend(iter(functools.partial(os.read, source, 65536), b""))
-    )
-    with os.fdopen(sink, "w") as stream:
-        output = Output(stream)
-        threading.Timer(0.2, reader.start).start()
-        output.write("x" * 500_000)
-        output.close()
-    reader.join()
-    os.close(source)
-    assert sum(map(len, found)) == 500_000
 
 
 def test_reader_that_stands_still_delays_neither_training_nor_its_end():

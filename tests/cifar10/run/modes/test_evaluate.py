@@ -1,6 +1,7 @@
 """An evaluation of one checkpoint frees what it alone needed, and begins only if it can write."""
 
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,21 @@ from cifar10.run.job import make_job
 from cifar10.run.modes import evaluate as mode
 from cifar10.run.modes.evaluate import evaluate_split
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
-from tests.cifar10.record_files import write_numbered
 from tests.cifar10.saved import save_untrained
+
+
+@pytest.fixture
+def places(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch) -> dict[str, Any]:
+    """Settings of 23 eval images, with the checkpoint of an MLP."""
+    monkeypatch.setattr(mode, "start_job", make_job)
+    found: dict[str, Any] = {"data_dir": str(tutorial_data), "output_dir": str(tmp_path / "output")}
+    save_untrained(TrainConfig(model="mlp", **found))
+    return {"model": "mlp", **found}
 
 
 @pytest.mark.parametrize("augments", [False, True])
 def test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
-    augments: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    augments: bool, places: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
     closed: list[KeptEvaluation] = []
     close = KeptEvaluation.close
@@ -29,60 +38,27 @@ def test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
         close(kept)
 
     monkeypatch.setattr(KeptEvaluation, "close", noted_close)
-    for split, count in (("train", 20), ("eval", 10)):
-        write_numbered(tmp_path / "data", split, count)
-    config = TrainConfig(
-        model="mlp",
-        data_dir=str(tmp_path / "data"),
-        output_dir=str(tmp_path / "output"),
-        test_time_augmentation=augments,
-    )
-    checkpoint = save_untrained(config)
+    config = TrainConfig(**places, test_time_augmentation=augments)
     job = make_job(config, open_records(config.data_place))
-    evaluation = evaluate_split(job, "eval", checkpoint, StopRequest())
-    assert evaluation.count == 10
+    evaluation = evaluate_split(job, "eval", f"{config.output_dir}/model.ckpt-0", StopRequest())
+    assert evaluation.count == 23
     assert (evaluation.augmented_accuracy is not None) == augments
     assert len(closed) == int(augments)
     assert job.evaluation not in closed
 
 
-def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-    for split in ("train", "eval"):
-        write_numbered(tmp_path / "data", split, 10)
-    config = TrainConfig(
-        mode="evaluate",
-        model="mlp",
-        data_dir=str(tmp_path / "data"),
-        output_dir=str(tmp_path / "output"),
-    )
-    save_untrained(config)
-    (tmp_path / "output" / "eval").write_text("a file")
-    monkeypatch.setattr(mode, "start_job", make_job)
+def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(places, tmp_path):
+    folder = tmp_path / "output/eval"
+    folder.write_text("a file")
     with pytest.raises(ConfigError) as refusal:
-        mode.evaluate(config, StopRequest())
+        mode.evaluate(TrainConfig(mode="evaluate", **places), StopRequest())
     message = str(refusal.value)
-    assert message.startswith(
-        f"the folder for event files {tmp_path}/output/eval cannot be written to: "
-    )
+    assert message.startswith(f"the folder for event files {folder} cannot be written to: ")
     assert message.endswith("; name another one by --log-dir")
 
 
-def test_an_evaluation_on_records_of_other_classes_is_refused(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-    for split in ("train", "eval"):
-        write_numbered(tmp_path / "data", split, 10)
-    config = TrainConfig(
-        mode="evaluate",
-        model="mlp",
-        data_dir=str(tmp_path / "data"),
-        output_dir=str(tmp_path / "output"),
-    )
-    (tmp_path / "output").mkdir()
+def test_an_evaluation_on_records_of_other_classes_is_refused(places):
+    config = TrainConfig(mode="evaluate", **places)
     model_settings.write(config, tuple(f"shape-{index}" for index in range(10)))
-    save_untrained(config)
-    monkeypatch.setattr(mode, "start_job", make_job)
     with pytest.raises(ConfigError, match="label 0 is 'shape-0'; in these records it is 'airplan"):
         mode.evaluate(config, StopRequest())

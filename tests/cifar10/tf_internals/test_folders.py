@@ -1,10 +1,32 @@
-"""Estimator's hook still saves in one folder and logs in another."""
+"""Estimator still saves in one folder and logs in another."""
 
 from typing import Any, Optional
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.tf_internals.evaluation_folder import log_evaluations
 from cifar10.tf_internals.saver_hook import CheckpointSaver
+
+
+def model(features, labels, mode):
+    step = tf.train.get_or_create_global_step().assign_add(1)
+    loss = tf.reduce_mean(features)
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
+
+
+def batches():
+    return tf.data.Dataset.from_tensors((np.ones([2, 3], np.float32), np.ones([2])))
+
+
+def test_events_of_an_evaluation_are_in_the_folder_that_was_chosen(tmp_path):
+    estimator = tf.estimator.Estimator(model, str(tmp_path / "model"))
+    logged = log_evaluations(estimator, lambda name: str(tmp_path / "logs" / (name or "")))
+    logged.train(batches, steps=1)
+    logged.evaluate(batches, name="validation")
+    tf.summary.FileWriterCache.clear()
+    assert list((tmp_path / "logs" / "validation").glob("events.out.tfevents.*"))
+    assert list((tmp_path / "model").glob("eval*")) == []
 
 
 class Saves(tf.train.CheckpointSaverListener):
@@ -47,8 +69,3 @@ def test_checkpoints_are_in_one_folder_and_their_marks_in_the_other(tmp_path):
     assert logged(log) == [str(saved / "model.ckpt")] * 3
     assert list(saved.glob("events*")) == list(log.glob("model*")) == []
     assert not (saved / "graph.pbtxt").exists()
-
-
-def test_without_a_folder_for_the_log_both_are_in_one(tmp_path):
-    train(str(tmp_path), None)
-    assert logged(tmp_path) == [str(tmp_path / "model.ckpt")] * 3

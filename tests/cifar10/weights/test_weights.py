@@ -1,11 +1,12 @@
-"""The flat vector: what lies where, in which pieces, and what it holds at the beginning."""
+"""Weights: what a model asks for, and how it is stored, in a flat vector or as a variable each."""
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.weights.packed import FlatVariable, Layout, Section, Slices
-from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Spec
+from cifar10.weights.separate import SeparateVariables
+from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, VARIANCE, Spec
 
 NORMAL = tf.variance_scaling_initializer(2.0, "fan_in", "truncated_normal")
 ZEROS, ONES = tf.zeros_initializer(), tf.ones_initializer()
@@ -27,26 +28,6 @@ def test_a_section_knows_where_each_value_lies():
     }
 
 
-def test_a_section_begins_with_what_its_initializers_say():
-    section = Section([spec("a", 2, initializer=ONES), spec("b", 1, 2)])
-    with tf.Graph().as_default(), tf.Session() as session:
-        assert session.run(section.initial_value()).tolist() == [1.0, 1.0, 0.0, 0.0]
-
-
-def test_a_constant_has_a_number_for_all_values_of_a_spec():
-    specs = [
-        spec("a", 2, kind=BIAS),
-        spec("b", 3, kind=BIAS),
-        spec("c", 1),
-        spec("d", 2, kind=BIAS),
-    ]
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        constant = Section(specs).constant(lambda one: 0.5 if one.kind == BIAS else 0.0)
-        assert session.run(constant).tolist() == [0.5] * 5 + [0.0] + [0.5] * 2
-        # Three numbers and an axis, not eight numbers.
-        assert len([op for op in graph.get_operations() if op.type == "Const"]) == 4
-
-
 def initial(name: str, *others: Spec, seed: int = 1, ops_before: int = 0) -> list[float]:
     """The initial value of a kernel [3, 4] in a graph among other things."""
     with tf.Graph().as_default(), tf.Session() as session:
@@ -66,15 +47,6 @@ def test_an_initial_value_is_a_function_of_the_seed_and_the_name_alone():
     assert value != initial("model/conv_1/kernel")
     assert value != initial("model/conv/kernel", seed=2)
     assert len(set(value)) == 12
-
-
-def test_an_initial_value_has_the_spread_that_its_initializer_asks_for():
-    section = Section([spec("kernel", 3, 3, 16, 64, initializer=NORMAL)])
-    with tf.Graph().as_default(), tf.Session() as session:
-        flat = session.run(section.initial_value())
-    # He et al. 2015: a variance of 2 / fan_in.
-    assert flat.std() == pytest.approx((2 / (3 * 3 * 16)) ** 0.5, rel=0.03)
-    assert abs(flat.mean()) < 0.003
 
 
 def test_kernels_come_first_and_all_means_before_all_variances():
@@ -137,13 +109,6 @@ def test_pieces_differ_by_one_number_at_most_and_lie_on_their_devices(count, siz
         ]
 
 
-def test_there_are_no_more_pieces_than_numbers():
-    with tf.Graph().as_default():
-        flat = FlatVariable("packed", Section([spec("a", 2)]), ["/cpu:0"] * 5, trainable=False)
-        assert [piece.shape.as_list() for piece in flat.pieces] == [[1], [1]]
-        assert tf.trainable_variables() == []
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_was_cut_joins_to_the_same_vector(count):
     with tf.Graph().as_default(), tf.Session() as session:
@@ -153,62 +118,6 @@ def test_what_was_cut_joins_to_the_same_vector(count):
             tuple(piece.shape.as_list()) for piece in flat.pieces
         ]
         assert session.run(flat.join(parts)).tolist() == list(range(10))
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_pieces_together_begin_with_the_sections_initial_value(count):
-    with tf.Graph().as_default(), tf.Session() as session:
-        flat = ten_numbers(*["/cpu:0"] * count)
-        session.run(tf.global_variables_initializer())
-        parts = session.run(flat.read())
-        assert np.concatenate(parts).tolist() == [1.0] * 6 + [0.0] * 4
-
-
-def test_weights_may_cross_to_another_machine_in_bfloat16():
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        section = Section([spec("a", 2, initializer=tf.constant_initializer([1.0, 1.001]))])
-        flat = FlatVariable("packed", section, ["/cpu:0"], trainable=True)
-        (narrow,) = flat.read(tf.bfloat16)
-        session.run(tf.global_variables_initializer())
-        # bfloat16 has 8 bits of precision.
-        assert session.run(narrow).tolist() == [1.0, 1.0]
-        assert narrow.dtype == tf.float32
-        np.testing.assert_allclose(session.run(flat.read()), [[1.0, 1.001]])
-    with tf.Graph().as_default() as graph:
-        flat = FlatVariable("packed", section, ["/job:ps/task:0/cpu:0"], trainable=True)
-        with tf.device("/job:worker/task:0"):
-            flat.read(tf.bfloat16)
-        casts = [op for op in graph.get_operations() if op.type == "Cast"]
-    # The ps makes it narrow, the worker wide again.
-    assert [(op.outputs[0].dtype, tf.DeviceSpec.from_string(op.device).job) for op in casts] == [
-        (tf.bfloat16, "ps"),
-        (tf.float32, "worker"),
-    ]
-
-
-def test_a_towers_weights_are_slices_and_its_statistics_none():
-    section = Section([spec("conv/kernel", 2, 1), spec("bias", 1, kind=BIAS)])
-    with tf.Graph().as_default(), tf.Session() as session:
-        source = Slices(section, tf.constant([1.0, 2.0, 3.0]))
-        kernel = source.get(spec("conv/kernel", 2, 1))
-        assert session.run(kernel).tolist() == [[1.0], [2.0]]
-        assert source.get(spec("norm/moving_mean", 1, kind=MEAN)) is None
-
-
-def test_offsets_and_what_does_not_always_train_come_last():
-    layout = Layout(
-        [
-            spec("fixed", 5, kind=FIXED),
-            spec("early", 4, kind=EARLY),
-            spec("norm/gamma", 3, kind=NORM),
-            spec("norm/beta", 3, kind=OFFSET),
-            spec("kernel", 2),
-        ]
-    )
-    names = [one.name for one in layout.weights.specs]
-    assert names == ["kernel", "norm/gamma", "norm/beta", "fixed", "early"]
-    assert layout.has_early
-    assert not Layout([spec("kernel", 2)]).has_early
 
 
 def test_values_that_were_made_from_the_data_come_first_of_all():
@@ -225,3 +134,11 @@ def test_what_is_fixed_has_no_gradient():
         product = slices.get(fixed) * slices.get(free)
         (gradient,) = tf.gradients(product, flat)
         assert session.run(gradient).tolist() == [0.0, 0.0, 1.0, 2.0]
+
+
+def test_a_variable_of_its_own_that_is_fixed_does_not_train():
+    with tf.Graph().as_default():
+        source = SeparateVariables()
+        source.get(Spec("fixed", (2,), ZEROS, FIXED))
+        source.get(Spec("early", (2,), ZEROS, EARLY))
+        assert [one.op.name for one in tf.trainable_variables()] == ["early"]
