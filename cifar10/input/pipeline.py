@@ -13,6 +13,7 @@ together they see the same distorted images as one process with a batch as large
 import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import schema
@@ -302,3 +303,25 @@ def _finish(data: tf.data.Dataset) -> tf.data.Dataset:
     # There is nothing to tune, and the tuner's thread can delay the end of a session by seconds.
     options.autotune.enabled = False
     return data.prefetch(_PREFETCH).with_options(options)
+
+
+def sample_images(records: RecordSet, seed: int, count: int) -> Any:
+    """Samples training images, standardised by the mean and standard deviation of each channel.
+
+    Args:
+      records: the records of the data set, of which the training split is sampled.
+      seed: the seed; the same seed gives the same images.
+      count: the number of images; if there are fewer, all N images are returned.
+
+    Returns:
+      float32 [min(count, N), 32, 32, 3].
+    """
+    chosen = np.random.default_rng(seed).permutation(records.counts[schema.TRAIN])[:count]
+    with tf.Graph().as_default(), tf.Session(config=NO_GPU) as session:
+        whole = tf.data.make_one_shot_iterator(load_split(records, schema.TRAIN))
+        images = session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
+    mean, deviation = (
+        np.asarray(numbers, np.float32)
+        for numbers in (records.channel_mean, records.channel_deviation)
+    )
+    return (images.astype(np.float32) - mean) / deviation

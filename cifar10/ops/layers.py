@@ -189,7 +189,7 @@ class Layers:
 
         [N, height, width, channels] -> [N, height - size + 1, width - size + 1, 2 * patch], where
         a patch has size * size * channels numbers. The projection and its negative are computed
-        from the data (`cifar10.models.whitening`); a bias trains in the first epochs.
+        from the data (`cifar10.models.fastnet`); a bias trains in the first epochs.
         """
         with tf.variable_scope("whitening"):
             channels = x.shape[self._channel_axis]

@@ -3,6 +3,7 @@
 Nothing is removed: what is unfit is renamed, and a line says so.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Callable, Optional
@@ -10,10 +11,12 @@ from typing import Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError, UserError
+from cifar10.host.files import PART, readable
 from cifar10.output import checkpoints, metrics
+from cifar10.output.checkpoints import BEST_DIR, fault_of
 from cifar10.output.history import FILE_NAME, History, validations
-from cifar10.output.soundness import fault_of
 
+_UNFINISHED = re.compile(rf"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+|{PART}")
 _STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
@@ -205,3 +208,25 @@ def _sound_best(output_dir: str) -> Optional[checkpoints.Best]:
     except DamagedError:
         return None
     return None if best is None or fault_of(best.path) else best
+
+
+def remove_unfinished(output_dir: str, log_dir: str) -> None:
+    """Removes what a killed process left half written, under temporary names, from three folders.
+
+    No other process may write checkpoints there meanwhile.
+
+    Args:
+      output_dir: path of the output folder; its best/ is the third.
+      log_dir: path of the log folder; it may be the same folder.
+
+    Raises:
+      UnreadableError: this user may not list one of the folders.
+    """
+    for folder in (output_dir, tf.io.gfile.join(output_dir, BEST_DIR), log_dir):
+        with readable(folder):
+            names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        for name in names:
+            if not _UNFINISHED.fullmatch(name):
+                continue
+            with contextlib.suppress(tf.errors.NotFoundError):  # An evaluator has renamed it.
+                tf.io.gfile.remove(tf.io.gfile.join(folder, name))

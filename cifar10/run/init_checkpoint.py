@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.output import checkpoints, model_settings
-from cifar10.output.soundness import fault_of
+from cifar10.output.checkpoints import fault_of
 from cifar10.step.model_fn import variable_shapes
 
 _MODEL = "model/"  # how the names of a model's variables begin

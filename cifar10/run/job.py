@@ -16,8 +16,8 @@ from cifar10.host.console import say
 from cifar10.host.files import require_writable
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input import pipeline
+from cifar10.input.pipeline import sample_images
 from cifar10.input.records import RecordSet
-from cifar10.input.sample import sample_images
 from cifar10.output import model_settings
 from cifar10.output.checkpoints import BEST_DIR
 from cifar10.run.agreement import terms

@@ -16,7 +16,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, metrics, recovery, run_status
 from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
-from cifar10.output.unfinished import remove_unfinished
+from cifar10.output.recovery import remove_unfinished
 from cifar10.run import goals, hyperparameters, init_checkpoint, results
 from cifar10.run.hooks.profile import check_window
 from cifar10.run.job import Job, join_job, last_step, start_job

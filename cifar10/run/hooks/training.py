@@ -13,10 +13,9 @@ from cifar10.host.signals import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.duration import Duration
 from cifar10.run.hooks.metrics import MetricRows
 from cifar10.run.hooks.profile import Profile
-from cifar10.run.hooks.progress import Progress
+from cifar10.run.hooks.progress import Duration, Progress
 from cifar10.run.hooks.saving import nothing_was_saved
 from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.hooks.summaries import ModelSummaries, Samples

@@ -2,16 +2,15 @@
 
 import pytest
 
-from cifar10.host import own_time
-from cifar10.host.activity import STEP, Activity
-from cifar10.host.own_time import OwnTime
+from cifar10.host import activity
+from cifar10.host.activity import STEP, Activity, OwnTime
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The machine's time, which a test changes."""
     found = [100.0]
-    monkeypatch.setattr(own_time.time, "monotonic", lambda: found[0])
+    monkeypatch.setattr(activity.time, "monotonic", lambda: found[0])
     return found
 
 

@@ -12,11 +12,11 @@ from cifar10.input.pipeline import (
     alternating_flips,
     evaluation_batches,
     load_split,
+    sample_images,
     shuffled_indices,
     training_batches,
 )
 from cifar10.input.records import open_records
-from cifar10.input.sample import sample_images
 from tests.cifar10 import record_files
 from tests.data_prep import made
 

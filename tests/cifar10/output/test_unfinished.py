@@ -6,7 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UnreadableError
-from cifar10.output.unfinished import remove_unfinished
+from cifar10.output.recovery import remove_unfinished
 from tests.unprivileged import open_folder, unprivileged
 
 

@@ -11,8 +11,16 @@ from typing import Any, Callable, Optional
 
 import pytest
 
-from cifar10.host.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP, Activity
-from cifar10.host.own_time import OwnTime
+from cifar10.host.activity import (
+    BETWEEN,
+    EVALUATION,
+    FIRST_STEP,
+    SAVING,
+    START,
+    STEP,
+    Activity,
+    OwnTime,
+)
 from cifar10.run import stall_watch
 from cifar10.run.hooks.step_probe import NoAnswer, StepProbe
 from cifar10.run.stall_watch import Stall, StallWatch, look_into_step

@@ -6,8 +6,7 @@ from typing import Optional
 import pytest
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.run.hooks.duration import Duration
-from cifar10.run.hooks.progress import StepClock
+from cifar10.run.hooks.progress import Duration, StepClock
 from cifar10.run.job import describe_amount
 from tests.cifar10.hooked import report
 
