@@ -120,8 +120,7 @@ def torch_version(python: str) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         raise BenchmarkError(
-            f"--torch-python must name a Python that has torch, got {python}; leave it out to "
-            "compare without PyTorch"
+            f"--torch-python must name a Python that has torch, got {python}; or leave it out"
         ) from None
 
 

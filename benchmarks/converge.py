@@ -145,10 +145,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--write", action="store_true", help="renew the committed curves")
     options = arguments.parse(parser, argv, ("data_dir", "seed"))
     if options.write and options.training:
-        raise BenchmarkError(
-            f"--write keeps the curves of the cases as they are; leave out "
-            f"{' '.join(options.training)}"
-        )
+        raise BenchmarkError("--write keeps the cases as they are; leave out the flags after --")
     return options
 
 
@@ -193,8 +190,7 @@ def describe_images(data_dir: str) -> tuple[str, dict[str, Any]]:
     records = open_records(data_dir)
     if not records.has_validation:
         raise BenchmarkError(
-            f"--data-dir must hold a validation split, and {data_dir} has none; data_prep makes "
-            "one unless --validation-size is 0"
+            f"--data-dir must hold a validation split, and {data_dir} has none; make one"
         )
     source = records.manifest["source"]
     data = {"source": source["kind"], "fingerprint": source["fingerprint"]}

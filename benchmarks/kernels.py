@@ -62,13 +62,11 @@ def _compare_ops(rounds: int) -> Iterator[dict[str, Any]]:
             session.run(tf.global_variables_initializer())
             for kind, *both in zip(_KINDS, *ops):
                 if None not in both:
-                    run_theirs, run_ours = (
-                        functools.partial(_cpu_secs, session, one) for one in both
-                    )
                     session.run(both)  # warms up
                     titles = {"size": f"{side}x{side}", "channels": f"{channels} to {filters}"}
                     titles.update(precision=precision, direction=kind)
-                    ways = {"tensorflow": run_theirs, "own": run_ours}
+                    times = [functools.partial(_cpu_secs, session, one) for one in both]
+                    ways = dict(zip(("tensorflow", "own"), times))
                     found = runs.in_turns(ways, rounds, shows=False)
                     yield {**titles, **_figures(found, 1e6 / _IMAGES)}
 

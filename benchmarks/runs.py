@@ -119,7 +119,7 @@ def steady(
         if not still_runs:
             said = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
             errors = [line for line in said if line.startswith("error: ")] or said[-1:]
-            why = errors[0] if errors else "it printed nothing"
+            why = (errors or ["it printed nothing"])[0]
             raise BenchmarkError(f"training ended before it was measured: {why}")
         time.sleep(_LOOK_SECS)
 

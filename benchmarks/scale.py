@@ -145,8 +145,7 @@ def predict(constants: Constants, shape: Shape, link: Link) -> Step:
         at_server = wire / shape.ps
         stations = (at_server / 2, at_server / 2, server)
         alone = compute + calls + wire + server
-        think = alone - sum(stations)
-        waiting = cycle_secs(shape.trainers, think, stations) - alone
+        waiting = cycle_secs(shape.trainers, alone - sum(stations), stations) - alone
     return Step(compute, calls, wire, server, waiting)
 
 

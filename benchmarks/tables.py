@@ -70,8 +70,7 @@ def renewed(root: Path) -> dict[Path, str]:
         try:
             if len(_MARKER.findall(before)) != 2 * len(names(before)):
                 raise BenchmarkError(
-                    "each `<!-- table: NAME -->` must be a line that is followed by a line "
-                    "`<!-- end -->`"
+                    "each `table: NAME` must be a line that is followed by a line `end`"
                 )
             after = _TABLE.sub(
                 lambda found: f"{found[1]}{_table(folder, found[2])}\n{found[4]}", before

@@ -46,10 +46,8 @@ class _Block(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.more = outputs - inputs
-        self.conv1, self.norm1 = (
-            _conv(inputs, outputs, 2 if self.more else 1),
-            nn.BatchNorm2d(outputs),
-        )
+        stride = 2 if self.more else 1
+        self.conv1, self.norm1 = _conv(inputs, outputs, stride), nn.BatchNorm2d(outputs)
         self.conv2, self.norm2 = _conv(outputs, outputs), nn.BatchNorm2d(outputs)
 
     def forward(self, x: Any) -> Any:
