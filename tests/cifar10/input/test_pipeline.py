@@ -93,9 +93,8 @@ def test_a_batch_may_be_larger_than_the_split(tmp_path):
     assert sorted(seen[:3]) == sorted(seen[3:6]) == [0, 1, 2]
 
 
-# At the beginning, and 10,000 epochs of the published number of images into a run.
-@pytest.mark.parametrize("epochs_before", [0, 10_000])
-@pytest.mark.parametrize("count", [1, 2, 3, 1000, 45_000])
+# The last one is far into a run on the published number of images.
+@pytest.mark.parametrize(("count", "epochs_before"), [(1, 0), (3, 0), (1000, 0), (45_000, 10_000)])
 def test_shuffled_indices_are_a_permutation_of_each_epoch(count, epochs_before):
     start = tf.constant(epochs_before * count, tf.int64)
     for epoch in np.array(shuffled_indices(start, 2 * count, count, seed=7)).reshape(2, count):
@@ -119,6 +118,7 @@ def test_no_epoch_and_no_seed_repeats_another():
     assert len(orders) == 4
 
 
+@pytest.mark.system
 def test_positions_are_shuffled_without_preference():
     # Where image 0 goes in 1,000 epochs of 10: 100 times to each place, give or take 4 sigma.
     indices = np.array(shuffled_indices(tf.constant(0, tf.int64), 10_000, 10, seed=1))
