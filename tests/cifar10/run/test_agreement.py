@@ -16,7 +16,7 @@ from tests.cifar10 import record_files
         {"train_batch_size": 32},
         {"sync": False},
         {"hidden_units": 50},
-        {"schedule": "cosine"},
+        {"schedule": "constant"},
         {"optimizer": "adam"},
         {"train_steps": 7},
         {"seed": 7},
