@@ -19,12 +19,12 @@ _DESCRIPTION = """\
 Turns CIFAR-10 into the TFRecords that {train} trains on.
 
   {data} download --out raw                    # an archive, 170 MB; resumed, checked
-  {data} --source raw/cifar-10-python.tar.gz   # convert, the default: DIR/*.tfrecords
+  {data} --source raw/cifar-10-python.tar.gz   # convert, the default; writes data/
   {data} verify data                           # every CRC, label and count
   {data} show data --out grid.png              # a labelled contact sheet
 
 No network? `{data} --source synthetic --out data` makes a learnable stand-in.
-`{data} COMMAND --help` has the flags of download, verify and show; these are those of convert:
+`{data} COMMAND --help` has the flags of download, verify and show.
 """
 
 _EPILOG = """\
@@ -157,7 +157,7 @@ def _parsers() -> dict[str, _Parser]:
     add("--out", default=schema.DEFAULT_DATA_DIR, metavar="DIR", **out)
     text = "training images to hold out, stratified (default: a tenth; 5,000 of 50,000); 0: none"
     add("--validation-size", type=int, metavar="N", help=text)
-    text = "images that are not 32x32: the middle square, all with black bars, or all distorted"
+    text = "images that are not 32x32: middle square, black bars or distorted (default: refused)"
     add("--resize", choices=schema.RESIZES, help=text)
     text = "files of the train split; validation and eval are one each (default %(default)s)"
     add("--shards", type=_whole_number(1, schema.MAX_SHARDS), default=1, metavar="N", help=text)
