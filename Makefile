@@ -30,7 +30,7 @@ help:
 	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.lock: for NVIDIA GPUs'
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
-	@echo 'make test         the tests: 6.5 minutes on two cores (Zen 3); ARGS="-k name" picks some'
+	@echo 'make test         the tests: four minutes on two cores (Zen 3); ARGS="-k name" picks some'
 	@echo 'make test-cpus    what depends on the CPU, with fewer instructions and without oneDNN: minutes'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  those with containers, a browser or long runs; needs Debian and root'
