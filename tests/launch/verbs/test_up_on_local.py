@@ -107,7 +107,7 @@ if config["task"]["type"] == "worker" and len(pids) < {times}:
     thief = subprocess.Popen(
         [sys.executable, "-c", code], env=env, start_new_session=True, stdout=subprocess.PIPE
     )
-    (folder / f"{{thief.pid}}.pid").touch()
+    (folder / f"{{thief.pid}}.pid").write_text(str(port))
     thief.stdout.readline()
 elif config["task"]["type"] == "master" and "{wait_for}":
     tee = subprocess.Popen(["tee", str(folder / "master.out")], stdin=subprocess.PIPE)
@@ -150,10 +150,10 @@ def test_a_port_that_is_taken_before_the_first_step_starts_the_job_with_others(
     assert output.splitlines()[-1] == "master/0 is done"
     events = next(launcher.state.glob("*/events.jsonl")).read_text()
     assert events.count('"what": "run ends"') == 1  # the first attempt's end is not the run's
+    (stolen,) = [path.read_text() for path in thieves.glob("*.pid")]
     log = next(launcher.state.glob("*/logs/ps-0.log")).read_text()
     ports = re.findall(r'"worker": \["127.0.0.1:(\d+)"\]', log)
-    first, second = ports[0], ports[-1]
-    assert first != second
+    assert ports[-1] != stolen
     assert_nothing_left(launcher.run_id())
 
 
