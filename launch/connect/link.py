@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import random
 import subprocess
 import threading
 import time
@@ -12,7 +13,6 @@ from typing import IO, Optional
 from launch.agent.messages import read_event
 from launch.agent.protocol import MAGIC, Message, encode
 from launch.connect import bootstrap, child
-from launch.connect.tries import Tries
 from launch.errors import HostError
 
 _LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
@@ -20,6 +20,8 @@ _MOST_BEFORE = 1 << 20  # bytes that a login shell may print before the agent's 
 _CHUNK = 1 << 16
 _DRAIN_SECS = 0.5  # until standard error ends; a process in the background may hold it open
 _LAST_WORDS = 4000  # bytes of standard error that are kept
+_TRIES = 4
+PAUSE_SECS = (0.5, 3.0)  # between two tries, by chance: other connections wait, too
 
 
 class Link:
@@ -219,3 +221,25 @@ class Link:
 
 def _quote(data: bytes) -> str:
     return repr(data[:60])
+
+
+class Tries:
+    """The further tries of one connection to a host that had too much to do for it.
+
+    Args:
+      closing: an event that ends the pauses; after it, there is no further try.
+
+    Attributes:
+      left: the number of tries that are left.
+    """
+
+    def __init__(self, closing: threading.Event) -> None:
+        self._closing = closing
+        self.left = _TRIES
+
+    def again(self) -> bool:
+        """Waits until the next try is due; returns False if there is none."""
+        if not self.left:
+            return False
+        self.left -= 1
+        return not self._closing.wait(random.uniform(*PAUSE_SECS))

@@ -26,8 +26,8 @@ from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
 from launch.connect import child
 from launch.connect.bootstrap import FIRST
 from launch.connect.everywhere import everywhere
+from launch.connect.link import Tries
 from launch.connect.transport import Transport
-from launch.connect.tries import Tries
 from launch.errors import HostError, LaunchError
 
 SILENCE_SECS = 60.0  # the host beats every 5 s

@@ -151,11 +151,10 @@ class RunLoop(Generic[E]):
                 next_status = now + _STATUS_SECS
                 self._show(None)
         deadline = time.monotonic() + _LAST_LINES_SECS
-        while runner.has_lines_to_come():
-            if time.monotonic() > deadline:
-                self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
-                break
+        while (is_short := runner.has_lines_to_come()) and time.monotonic() < deadline:
             self._hear(runner, 0.05)
+        if is_short:
+            self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
         self._journal.look(self._decider.outcome)
         for signum in self._signals[heeded:]:  # It came too late for the runner.
             self._journal.asked_to_stop(signum)

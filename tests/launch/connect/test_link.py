@@ -16,7 +16,7 @@ import pytest
 from launch.agent.protocol import MAGIC, Message
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host, Limits
-from launch.connect import bootstrap, tries
+from launch.connect import bootstrap
 from launch.connect.connections import Connections, Event
 from launch.connect.everywhere import everywhere
 from launch.connect.inbox import Inbox
@@ -146,7 +146,7 @@ def busy_link(tmp_path: Path, times: int, heard: "list[Message]") -> Link:
 def test_a_host_that_is_busy_is_tried_again_four_times(
     times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tries, "PAUSE_SECS", (0.01, 0.02))
+    monkeypatch.setattr("launch.connect.link.PAUSE_SECS", (0.01, 0.02))
     heard: list[Message] = []
     link = busy_link(tmp_path, times, heard)
     if times == 4:
