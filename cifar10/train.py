@@ -93,10 +93,7 @@ def train_and_evaluate(
 
 
 def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
-    """Trains with the chief, which saves, validates and writes the results.
-
-    It raises what `train_and_evaluate` raises.
-    """
+    """Trains with the chief, which saves and validates; raises what `train_and_evaluate` does."""
     records = open_records(config.data_place)
     records.require(TRAIN)
     steps = 0
