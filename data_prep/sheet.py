@@ -35,6 +35,9 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     # No file of a folder of records has such a name.
     if not os.path.realpath(path).lower().endswith(".png"):
         raise UsageError(f"{path}: --out must be a file that is called NAME.png")
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        parent = os.path.dirname(path)
+        raise UsageError(f"{path}: there is no folder {parent}; make it, or choose another --out")
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     if publish.is_incomplete(folder):

@@ -129,7 +129,12 @@ def _walk_folder(root: Path) -> Iterator[Optional[Member]]:
 
 
 def _folder_member(path: str, name: str) -> Member:
-    status = os.stat(path)
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise SourceError(
+            f"{name}: cannot be read: {error.strerror}; mend it, or take it out of the source"
+        ) from error
     if not stat.S_ISREG(status.st_mode):  # Reading a pipe or a device might never end.
         raise SourceError(f"{name}: is not a regular file")
     return Member(name, status.st_size, partial(open, path, "rb"))

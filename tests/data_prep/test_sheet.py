@@ -37,7 +37,7 @@ def test_the_seed_chooses_the_images(built, tmp_path):
     ("flags", "code", "reason"),
     [
         (["--count", "101"], 2, "--count must be 1 to 100, got 101"),
-        (["--out", "/nowhere/grid.png"], 1, "/nowhere/grid.png: No such file or directory"),
+        (["--out", "/nowhere/grid.png"], 2, "/nowhere/grid.png: there is no folder /nowhere; make"),
         (["--out", "."], 2, "error: .: --out must be a file that is called NAME.png"),
         (["--out", "train.tfrecords"], 2, "--out must be a file that is called NAME.png"),
         (["--out", "link.png"], 2, "link.png: --out must be a file that is called NAME.png"),
