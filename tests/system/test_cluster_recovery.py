@@ -40,7 +40,7 @@ def last_step(folder: pathlib.Path) -> int:
     ("mode", "role", "phase"),
     [
         (ASYNC, "worker/0", START_UP),
-        (ASYNC, "evaluator/0", MID_RUN),
+        (ASYNC, "evaluator/0", START_UP),  # Nothing waits for it, so training may end first.
         (SYNC, "master/0", SAVING),
         (SYNC, "worker/0", MID_RUN),
         (IN_GRAPH, "ps/0", MID_RUN),
