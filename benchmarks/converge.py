@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import arguments
 from benchmarks.arguments import BenchmarkError, training_config
-from benchmarks.runs import machine_text, run
+from benchmarks.runs import run
 from testbeds.processes import ROOT
 
 COMMITTED = ROOT / "benchmarks" / "results" / "converge"
@@ -406,39 +406,3 @@ def _variance(groups: Sequence[Sequence[float]]) -> float:
     squares = sum((x - statistics.fmean(group)) ** 2 for group in groups for x in group)
     freedom = sum(len(group) - 1 for group in groups)
     return squares / freedom if freedom else 0.0
-
-
-def table_of(folder: Path) -> tuple[list[tuple[str, str]], list[dict[str, Any]], str]:
-    """Returns columns, rows and closing lines with the figures at the end of each curve.
-
-    A figure is the mean over the seeds, with the lowest and the highest.
-
-    Raises:
-      BenchmarkError: the folder has no curves.
-    """
-    rows = [_table_row(read_curve(path)) for path in sorted(folder.glob("*/*.json"))]
-    if not rows:
-        raise BenchmarkError(f"{folder} has no curves; python -m benchmarks converge --write")
-    columns = [
-        ("images", "{images}"),
-        ("case", "{case}"),
-        ("precision, kernels", "{precision}, {kernels}"),
-        ("n", "{n}"),
-        ("steps x images", "{last:,} x {batch_size:,}"),
-        ("training loss", "{loss[0]:.3f} ({loss[1]:.3f} to {loss[2]:.3f})"),
-        ("validation accuracy", "{accuracy[0]:.3f} ({accuracy[1]:.3f} to {accuracy[2]:.3f})"),
-        ("day", "{measured}"),
-    ]
-    machines = dict.fromkeys(row["machine"] for row in rows)
-    return columns, rows, f"\n\nMeasured on {', and on '.join(machines)}."
-
-
-def _table_row(curve: Curve) -> dict[str, Any]:
-    row = {**curve, "last": curve["steps"][-1]}
-    row["machine"] = machine_text(curve["hardware"], curve["versions"])
-    seeds = curve["seeds"].values()
-    losses = [one["loss"][-1] for one in seeds]
-    accuracies = [one["validation_accuracy"] for one in seeds]
-    for name, values in (("loss", losses), ("accuracy", accuracies)):
-        row[name] = statistics.fmean(values), min(values), max(values)
-    return row

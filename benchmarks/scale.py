@@ -41,7 +41,7 @@ _ROUND_TRIPS = 3.0
 _FRAMING = 1538 / 1448
 
 # TCP connections share a link unevenly. Of equal transfers that begin together over one link, half
-# have ended after this part of the time that the link needs for all (docs/scaling.md).
+# have ended after this part of the time that the link needs for all (docs/internals/scaling.md).
 _HALF_READ = 0.85
 
 

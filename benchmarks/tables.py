@@ -4,8 +4,7 @@
 
 The text between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
 benchmarks/results/NAME.json, which holds the figures, the conditions of the measurement and the
-number of runs; most benchmarks write such a file with `--out`. The table `converge` is made from
-the curves in the folder of that name.
+number of runs; most benchmarks write such a file with `--out`.
 
 The columns of a table are templates over the fields of its rows, as
 `{ours[0]:,.0f} ({ours[1]:,.0f} to {ours[2]:,.0f})`. A cell is empty if one of its fields is null. A
@@ -25,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from benchmarks import converge
 from benchmarks.arguments import BenchmarkError, new_parser
 from benchmarks.runs import machine_text
 from testbeds.processes import ROOT
@@ -83,9 +81,6 @@ def renewed(root: Path) -> dict[Path, str]:
 
 
 def _table(folder: Path, name: str) -> str:
-    if name == "converge":
-        columns, rows, note = converge.table_of(folder / name)
-        return as_markdown(columns, rows) + note
     content = read_results(folder / f"{name}.json")
     return as_markdown(content["columns"], content["rows"])
 

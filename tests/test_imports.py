@@ -189,15 +189,11 @@ def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-def test_the_architecture_page_shows_every_room_and_its_modules(root: Path) -> None:
+def test_the_architecture_page_shows_every_room(root: Path) -> None:
     page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for room in ROOMS:
-        folder = root / room.name.replace(".", "/")
-        if not folder.is_dir():
-            continue
-        row = re.search(rf"^\| `{room.name}/` \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
-        assert row, f"docs/architecture.md has no row of {room.name}"
-        assert row[1] == room.job
-        names = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
-        names |= {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
-        assert set(re.findall(r"`([^`]+)`", row[2])) == names, room.name
+    rows = [
+        f"| `{room.name}/` | {room.job} |"
+        for room in ROOMS
+        if (root / room.name.replace(".", "/")).is_dir()
+    ]
+    assert [row for row in rows if row not in page.splitlines()] == []

@@ -38,7 +38,7 @@ def test_the_documents_tables_are_those_of_the_results(root: Path) -> None:
 def test_every_result_is_shown_by_a_document(root: Path) -> None:
     shown = {name for path in tables.documents(root) for name in tables.names(path.read_text())}
     kept = {path.stem for path in (root / "benchmarks" / "results").glob("*.json")}
-    assert kept == shown - {"converge"}
+    assert kept == shown
     assert len(kept) >= 10
 
 

@@ -1,4 +1,4 @@
-"""Prints the tables of docs/correctness.md: `python -m tests.reference`."""
+"""Prints the table that docs/correctness.md sums up: `python -m tests.reference`."""
 
 import platform
 import sys
