@@ -3,12 +3,17 @@
 import errno
 import subprocess
 from collections.abc import Sequence
+from typing import IO, Union
 
 from launch.errors import HostError
 
 
-def start(command: Sequence[str], errors: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
-    """Starts a command with pipes for its streams; `errors` is what to do with standard error.
+def start(
+    command: Sequence[str],
+    errors: int = subprocess.PIPE,
+    stdin: Union[int, IO[bytes]] = subprocess.PIPE,
+) -> "subprocess.Popen[bytes]":
+    """Starts a command with pipes for its streams, unless others are given.
 
     In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal on which to
     ask for a password.
@@ -19,7 +24,7 @@ def start(command: Sequence[str], errors: int = subprocess.PIPE) -> "subprocess.
     try:
         return subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,

@@ -239,8 +239,10 @@ _MANIFEST = {
 def _records(data: bytes, folder: Path) -> None:
     (folder / "train.tfrecords").write_bytes(b"x")
     (folder / "manifest.json").write_bytes(data)
-    found = preparing.digests(preparing.records(folder))
+    found = preparing.records(folder)
     assert set(found) <= {"train.tfrecords", "manifest.json"}
+    with preparing.records_step(found, "data") as step:
+        assert step.values["sums"].count("\n") <= 1
 
 
 def _json(value: Any) -> list[bytes]:
