@@ -23,9 +23,8 @@ from typing import IO, Any, Optional, cast
 from launch.agent import processes
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
-from launch.connect import child
 from launch.connect.everywhere import everywhere
-from launch.connect.link import Tries
+from launch.connect.link import Tries, start
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 
@@ -281,7 +280,7 @@ def _is_done(
         try:
             archive = step.archive and files.enter_context(open(step.archive, "rb"))
             command = transport.command(host, ["sh", "-c", line], line)
-            process = child.start(command, subprocess.STDOUT, archive or subprocess.PIPE)
+            process = start(command, subprocess.STDOUT, archive or subprocess.PIPE)
         except HostError as error:
             raise HostError(f"{host.name}: {step.name}: {error}") from None
         running.append(process)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launch.agent.messages import EVENTS, ORDERS, read_event, read_order
-from launch.agent.protocol import MAGIC
+from launch.agent.protocol import EVENTS, MAGIC, ORDERS, read_event, read_order
 from launch.backends import tool_errors
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands

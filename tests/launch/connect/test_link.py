@@ -17,9 +17,8 @@ from launch.agent.protocol import MAGIC, Message
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host, Limits
 from launch.connect import bootstrap
-from launch.connect.connections import Connections, Event
+from launch.connect.connections import Connections, Event, Inbox
 from launch.connect.everywhere import everywhere
-from launch.connect.inbox import Inbox
 from launch.connect.link import Link
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
