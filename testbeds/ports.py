@@ -4,7 +4,7 @@ import atexit
 import contextlib
 import socket
 
-from launch.agent.free_ports import hold, hold_port
+from launch.agent.tcp_ports import hold, hold_port
 from testbeds.errors import TestbedError
 
 _held: list[socket.socket] = []

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import ipaddress
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Optional
 
-from launch.agent import addresses, bounded_run, sockets
+from launch.agent import bounded_run, tcp_ports
 from launch.agent.containers import Containers
 from launch.agent.protocol import Message
 
@@ -62,8 +63,8 @@ def look(order: Message) -> dict[str, Any]:
         facts["code"] = _code(cwd, order["code"]) if order["code"] else package
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
-    facts["ports"] = [[port, sockets.why_not(port)] for port in order["ports"]]
-    facts["public"] = addresses.public()
+    facts["ports"] = [[port, tcp_ports.why_not(port)] for port in order["ports"]]
+    facts["public"] = public()
     facts["gpus"] = _gpus()
     facts["disk_free"] = shutil.disk_usage(cwd if has_workdir else "/").free
     return facts
@@ -147,7 +148,7 @@ def answer(ports: list[int], token: str) -> list[socket.socket]:
     listening = []
     for port in ports:
         try:
-            listening.append(sockets.listen(port))
+            listening.append(tcp_ports.listen(port))
         except OSError:  # the port is in use; `look` has reported it
             continue
         threading.Thread(target=_tell, args=(listening[-1], token), daemon=True).start()
@@ -190,3 +191,44 @@ def _dial(address: str, port: int, token: str) -> Optional[str]:
     except OSError as error:
         return str(error.strerror or error).lower()
     return None if heard == token else "another machine or program answers there"
+
+
+_IPV4 = "/proc/net/fib_trie"
+_IPV6 = "/proc/net/if_inet6"
+
+
+def public() -> list[str]:
+    """Returns this host's global addresses, in order; empty also where the kernel does not tell.
+
+    Global addresses are those outside all ranges for private networks, link-local and loopback
+    addresses, and the shared ones of providers (RFC 6598). A host may still be reachable by an
+    address that it does not know itself, through a router that translates addresses.
+    """
+    found = {ipaddress.ip_address(text) for text in (*_ipv4(), *_ipv6())}
+    known = [one for one in found if one.is_global and not one.is_multicast]
+    return [str(one) for one in sorted(known, key=lambda one: (one.version, one.packed))]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
+def _ipv4() -> list[str]:
+    """Returns the addresses that the routing table calls local: `/32 host LOCAL` below `|-- A`."""
+    found, last = [], ""
+    for line in _lines(_IPV4):
+        words = line.split()
+        if words[:1] == ["|--"]:
+            last = words[1]
+        elif words[:3] == ["/32", "host", "LOCAL"]:
+            found.append(last)
+    return found
+
+
+def _ipv6() -> list[str]:
+    """Returns the addresses of the interfaces, each the first column of its line, as hex digits."""
+    return [str(ipaddress.IPv6Address(int(line.split()[0], 16))) for line in _lines(_IPV6)]

@@ -1,66 +1,267 @@
-"""Looks after the logs of one agent's tasks, so that no task runs ahead of a disk for long."""
+"""The log of a task: secrets masked, limited in size, written by a thread; old logs go."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+import math
+import os
+import queue
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterable
+from typing import Optional
 
-from launch.agent.task_process import Running
+from launch.agent import processes
+
+_SHORTEST = 6  # characters; shorter parts would mask much that is no secret
+_MASK = "***"
 
 
-class Logs:
-    """The logs of tasks that run, and of those that have ended.
+class Mask:
+    """Replaces values by `***`.
+
+    Output comes line by line, so each line of a value, such as a key, is masked by itself: those of
+    at least six characters, without the space around them.
 
     Args:
-      note: a function that sends a text to the launcher.
+      values: the values to mask.
+
+    Attributes:
+      longest: the bytes of the longest part that is masked; 0 if there is none.
     """
 
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note = note
-        self._held: list[Running] = []  # whose output is not read, since their logs are behind
-        self._unwritten: list[Running] = []  # which have ended, but whose logs are not written yet
+    def __init__(self, values: Iterable[str]) -> None:
+        lines = {line.strip() for value in values for line in value.split("\n")}
+        # Longer ones first: a shorter one may be a part of a longer one.
+        self._parts = sorted((line for line in lines if len(line) >= _SHORTEST), key=len)[::-1]
+        self._encoded = [os.fsencode(part) for part in self._parts]
+        self.longest = max(map(len, self._encoded), default=0)
+
+    def text(self, text: str) -> str:
+        """Returns text with the values masked."""
+        for part in self._parts:
+            text = text.replace(part, _MASK)
+        return text
+
+    def data(self, data: bytes) -> bytes:
+        """Returns bytes of an output with the values masked."""
+        for part in self._encoded:
+            data = data.replace(part, _MASK.encode())
+        return data
+
+
+_LIMIT = 64 << 20  # bytes; a larger file is renamed to NAME.1
+_APART_SECS = 0.2  # between two moments
+_AGAIN_SECS = 60.0  # after an error, until the log is tried again
+
+
+class LogFile:
+    """Appends to a log file that only its owner can read.
+
+    Args:
+      path: the path of the file; `~` is the user's home. Missing folders are created.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.expanduser(path)
+        stem, ending = os.path.splitext(self._path)
+        self._times_path = f"{stem}.times" if ending == ".log" else os.devnull
+        self._fd: Optional[int] = None
+        self._times_fd: Optional[int] = None
+        self._size = 0
+        self._next_moment = 0.0
+        self._error: Optional[str] = None
+        self._gap = b""  # what is said of lines that an error has kept from the log
+        self._try_again = math.inf
+        try:
+            self._open()
+        except OSError as error:
+            self._give_up(error)
+
+    def write(self, data: bytes) -> None:
+        """Writes all of `data`; after an error, ignores data for a minute, then tries again."""
+        try:
+            if time.monotonic() >= self._try_again:
+                self._open()
+                data = self._gap + data
+            self._note_the_moment()
+            while data and self._fd is not None:
+                data = data[os.write(self._fd, data) :]
+                self._gap = b"" if not data else self._gap
+                self._size = os.fstat(self._fd).st_size
+                if self._size > _LIMIT:
+                    os.replace(self._path, f"{self._path}.1")
+                    if self._times_path != os.devnull:
+                        with contextlib.suppress(OSError):
+                            os.replace(self._times_path, f"{self._times_path}.1")
+                    self.close()
+                    self._open()
+                    self._note_the_moment()
+        except OSError as error:
+            self._give_up(error)
+
+    def new_error(self) -> Optional[str]:
+        """Returns the error that stopped the log, once; None if there is no new error."""
+        error, self._error = self._error, None
+        return error
+
+    def close(self) -> None:
+        """Closes the files."""
+        for fd in (self._fd, self._times_fd):
+            if fd is not None:
+                os.close(fd)
+        self._fd = self._times_fd = None
+        self._try_again = math.inf
+
+    def _open(self) -> None:
+        if not os.path.exists(os.path.dirname(self._path)):
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        self._fd, self._try_again = _append_to(self._path), math.inf
+        self._size, self._next_moment = os.fstat(self._fd).st_size, 0.0
+        with contextlib.suppress(OSError):
+            self._times_fd = _append_to(self._times_path)
+
+    def _note_the_moment(self) -> None:
+        """Writes when the next bytes come, unless the last moment was just now."""
+        now = time.monotonic()
+        if self._times_fd is None or now < self._next_moment:
+            return
+        self._next_moment = now + _APART_SECS
+        with contextlib.suppress(OSError):  # `logs` does without; the log itself counts
+            os.write(self._times_fd, b"%.3f %d\n" % (time.time(), self._size))
+
+    def _give_up(self, error: OSError) -> None:
+        self.close()
+        self._try_again = time.monotonic() + _AGAIN_SECS
+        if not self._gap:  # else the last attempt has failed, too
+            self._error = (
+                f"{self._path}: {error.strerror}; lines are left out until that is repaired"
+            )
+            self._gap = f"\n[lines are missing here: {error.strerror}]\n".encode()
+
+
+def _append_to(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+_BEHIND = 4 << 20  # bytes
+_threads: dict[str, threading.Thread] = {}  # path -> the thread that has begun to write it last
+
+
+class LogWriter:
+    """A log file whose writes never wait; what is still to be written waits in memory.
+
+    Args:
+      path: the path of the file, as for `LogFile`.
+
+    Raises:
+      OSError: this process cannot start a thread.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
+        self._errors: queue.SimpleQueue[str] = queue.SimpleQueue()
+        # The first is counted by the caller's thread, and the second by the thread that writes.
+        self._queued, self._written = 0, 0
+        earlier = _threads.get(path)  # of a task that was started again, perhaps still at work
+        self._thread = threading.Thread(target=self._work, args=(earlier,), daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OSError(f"{path} cannot be written: {error}") from None
+        _threads[path] = self._thread
+
+    def write(self, data: bytes) -> None:
+        """Queues `data`."""
+        self._queued += len(data)
+        self._to_write.put(data)
 
     @property
-    def has_unwritten(self) -> bool:
-        """Whether the log of a task that has ended is still to be written."""
-        return bool(self._unwritten)
+    def is_behind(self) -> bool:
+        """Whether so much waits in memory that the caller should not write more for now."""
+        return self._queued - self._written > _BEHIND
 
-    def hold(self, task: Running) -> bool:
-        """Returns whether a task must wait with its output; then `turn` says when it may go on."""
-        if not _must_wait(task):
-            return False
-        self._held.append(task)
-        return True
+    def new_errors(self) -> list[str]:
+        """Returns the errors since the last call that keep lines from the log."""
+        found = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._errors.get_nowait())
+        return found
 
-    def turn(self, running: Iterable[Running]) -> list[Running]:
-        """Tells what is wrong with logs.
+    def close(self) -> None:
+        """Closes the log once all is written, without waiting for that."""
+        self._to_write.put(None)
 
-        Args:
-          running: the tasks that have a process.
+    def wait(self, secs: float) -> bool:
+        """Waits at most `secs` until a closed log is written; returns whether it is."""
+        self._thread.join(secs)
+        return not self._thread.is_alive()
 
-        Returns:
-          The tasks whose output may be read again.
-        """
-        ended, self._unwritten = self._unwritten, []
-        for task in ended:
-            self.close(task, 0)
-        for task in running:
-            self._tell_of_errors(task)
-        before, self._held = self._held, []
-        return [task for task in before if not self.hold(task)]
+    def _work(self, earlier: Optional[threading.Thread]) -> None:
+        if earlier is not None:
+            earlier.join()
+        log = LogFile(self._path)
+        self._note_an_error_of(log)
+        while (data := self._to_write.get()) is not None:
+            log.write(data)
+            self._written += len(data)
+            self._note_an_error_of(log)
+        log.close()
 
-    def close(self, task: Running, secs: float) -> None:
-        """Waits at most `secs` for the log of a task that has ended; later, `turn` looks again."""
-        if not task.log.wait(secs):
-            self._unwritten.append(task)
-        self._tell_of_errors(task)
-
-    def _tell_of_errors(self, task: Running) -> None:
-        """Sends a note if lines are missing in a task's log."""
-        for error in task.log.new_errors():
-            self._note(f"{task.name}: {error}, but the job goes on")
+    def _note_an_error_of(self, log: LogFile) -> None:
+        error = log.new_error()
+        if error is not None:
+            self._errors.put(error)
 
 
-def _must_wait(task: Running) -> bool:
-    """Returns whether a task must wait with its output until its log has caught up.
+KEPT = 100  # the number of runs whose logs a host keeps
+_RECENT_SECS = 86400.0
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_AT_ONCE = 100  # how many are removed at a setup, so that it does not take long
 
-    A task that is to end must not wait: it could not save.
+
+def forget(parent: str) -> None:
+    """Removes the folders of runs in `parent` beyond the `KEPT` ones that wrote last.
+
+    The folder of a run stays if a process of it is on this host, or if it has written in the last
+    day: hosts that share a home directory do not see each other's processes. Errors are ignored,
+    since another agent may remove the same folders.
+
+    Args:
+      parent: the path of a folder with a folder for each run; `~` is the user's home.
     """
-    return task.log.is_behind and not task.signals
+    now = time.time()
+    old = [
+        (run_id, path)
+        for written, run_id, path in sorted(_folders(os.path.expanduser(parent)))[:-KEPT]
+        if written < now - _RECENT_SECS
+    ]
+    alive = processes.runs() if old else set()
+    for run_id, path in old[:_AT_ONCE]:
+        if run_id not in alive:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _folders(parent: str) -> "list[tuple[float, str, str]]":
+    """Returns (time of the last write, run's id, path) of the folder of each run."""
+    try:
+        with os.scandir(parent) as entries:
+            found = [
+                (entry.name, entry.path)
+                for entry in entries
+                if _RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            ]
+    except OSError:  # no run has written here yet
+        return []
+    return [(_last_write(path), run_id, path) for run_id, path in found]
+
+
+def _last_write(folder: str) -> float:
+    try:
+        with os.scandir(folder) as entries:
+            times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+        return max([os.stat(folder).st_mtime, *times])
+    except OSError:  # another agent removes it at this moment
+        return time.time()

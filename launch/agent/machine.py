@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-from launch.agent import processes, sockets
+from launch.agent import processes, tcp_ports
 from launch.agent.protocol import Message
 from launch.agent.task_process import Running
 
@@ -82,7 +82,7 @@ class Machine:
 
     def is_port_taken(self, port: int) -> bool:
         """Returns whether a process of this machine listens on a port."""
-        return sockets.is_taken(port)
+        return tcp_ports.is_taken(port)
 
     def guard(self, run_id: str, host: str, finish: Callable[[], None]) -> Callable[[], None]:
         """Makes the tasks end if this process is killed; see `processes.start_guard`."""

@@ -6,11 +6,11 @@ import signal
 from collections.abc import Callable
 from typing import Any, Optional
 
-from launch.agent import host_facts, old_logs, processes
+from launch.agent import host_facts, processes
 from launch.agent.containers import Containers
+from launch.agent.logs import forget
 from launch.agent.machine import Machine
-from launch.agent.messages import read_order, shown
-from launch.agent.protocol import MAGIC, Incoming, Message, Outgoing
+from launch.agent.protocol import MAGIC, Incoming, Message, Outgoing, read_order, shown
 from launch.agent.tasks import Tasks
 
 _TICK_SECS = 0.5
@@ -140,7 +140,7 @@ class Agent:
             self._run_id, order["mark"], self._tasks.remove_containers
         )
         if order["logs"] is not None:
-            old_logs.forget(order["logs"])
+            forget(order["logs"])
 
     def _sweep(self, order: Message) -> None:
         """Ends the remaining processes and containers of a run on this host, including agents."""

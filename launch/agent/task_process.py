@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Optional, TypeVar
 
 from launch.agent import processes
-from launch.agent.log_writer import LogWriter
-from launch.agent.mask import Mask
+from launch.agent.logs import LogWriter, Mask
 from launch.agent.protocol import SHOWN, Message
-from launch.agent.sockets import PortTaken, why_not
+from launch.agent.tcp_ports import PortTaken, why_not
 
 T = TypeVar("T")
 

@@ -2,13 +2,12 @@
 
 import signal
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Optional
 
-from launch.agent import free_ports, processes, sockets
+from launch.agent import processes, tcp_ports
 from launch.agent.aside import Asides
 from launch.agent.containers import Containers, Removal
-from launch.agent.logs import Logs
 from launch.agent.machine import Machine
 from launch.agent.protocol import Message, Outgoing
 from launch.agent.task_process import Running, portions
@@ -65,7 +64,7 @@ class Tasks:
     def find_ports(self, count: int) -> list[int]:
         """Chooses other ports than before, and holds them until this process ends."""
         before = self._held_ports
-        self._held_ports = free_ports.hold(count)
+        self._held_ports = tcp_ports.hold(count)
         for held in before:
             held.close()
         return [held.getsockname()[1] for held in self._held_ports]
@@ -94,14 +93,14 @@ class Tasks:
     def _start(self, order: Message, marks: dict[str, str]) -> None:
         try:
             if self._is_successor and order["port"] is not None:
-                self._held_ports = free_ports.hold_with(order["port"], self._held_ports)
+                self._held_ports = tcp_ports.hold_with(order["port"], self._held_ports)
             marks = {**marks, processes.HOST: self._host}
             order["env"].update(marks)
             if self._containers is not None:
                 order = self._containers.prepare(order, marks)
             task = self._machine.spawn(order)
         except OSError as error:
-            taken = isinstance(error, sockets.PortTaken)
+            taken = isinstance(error, tcp_ports.PortTaken)
             self._say_end(order["task"], None, str(error), port_taken=taken)
             return
         earlier = self._running.get(task.name)
@@ -285,3 +284,64 @@ class Tasks:
     def _own_marks(self) -> dict[str, str]:
         """Returns the marks of all that this agent has started, and no other agent of the run."""
         return {processes.RUN: self._run_id, processes.HOST: self._host}
+
+
+class Logs:
+    """The logs of tasks that run, and of those that have ended.
+
+    Args:
+      note: a function that sends a text to the launcher.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._held: list[Running] = []  # whose output is not read, since their logs are behind
+        self._unwritten: list[Running] = []  # which have ended, but whose logs are not written yet
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether the log of a task that has ended is still to be written."""
+        return bool(self._unwritten)
+
+    def hold(self, task: Running) -> bool:
+        """Returns whether a task must wait with its output; then `turn` says when it may go on."""
+        if not _must_wait(task):
+            return False
+        self._held.append(task)
+        return True
+
+    def turn(self, running: Iterable[Running]) -> list[Running]:
+        """Tells what is wrong with logs.
+
+        Args:
+          running: the tasks that have a process.
+
+        Returns:
+          The tasks whose output may be read again.
+        """
+        ended, self._unwritten = self._unwritten, []
+        for task in ended:
+            self.close(task, 0)
+        for task in running:
+            self._tell_of_errors(task)
+        before, self._held = self._held, []
+        return [task for task in before if not self.hold(task)]
+
+    def close(self, task: Running, secs: float) -> None:
+        """Waits at most `secs` for the log of a task that has ended; later, `turn` looks again."""
+        if not task.log.wait(secs):
+            self._unwritten.append(task)
+        self._tell_of_errors(task)
+
+    def _tell_of_errors(self, task: Running) -> None:
+        """Sends a note if lines are missing in a task's log."""
+        for error in task.log.new_errors():
+            self._note(f"{task.name}: {error}, but the job goes on")
+
+
+def _must_wait(task: Running) -> bool:
+    """Returns whether a task must wait with its output until its log has caught up.
+
+    A task that is to end must not wait: it could not save.
+    """
+    return task.log.is_behind and not task.signals

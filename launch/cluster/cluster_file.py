@@ -18,8 +18,15 @@ from launch.cluster.host_list import (
 )
 from launch.cluster.kind import Kind
 from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Limits, host_name
-from launch.cluster.rules import matching, whole
-from launch.cluster.yaml_section import Node, Section, read, read_fields, read_settings
+from launch.cluster.yaml_section import (
+    Node,
+    Section,
+    matching,
+    read,
+    read_fields,
+    read_settings,
+    whole,
+)
 from launch.errors import LaunchError
 
 _ALL_TASKS_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"

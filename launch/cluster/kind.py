@@ -25,7 +25,7 @@ class Kind:
       has_image: whether tasks run in an image, which has its own Python and code.
       default_ports: the ports of a cluster whose description gives none.
       settings: the dataclass of the backend's section in a cluster file, with fields made by
-        `launch.cluster.rules.setting`; None if there is no such section.
+        `launch.cluster.yaml_section.setting`; None if there is no such section.
     """
 
     name: str

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any, Optional
 
-from launch.cluster.rules import matching, seconds, seconds_or_off, setting, whole, yes_or_no
+from launch.cluster.yaml_section import matching, seconds, seconds_or_off, setting, whole, yes_or_no
 from launch.errors import LaunchError
 
 LEADS = ("master", "chief")

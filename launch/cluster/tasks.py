@@ -2,14 +2,15 @@
 
 import json
 import posixpath
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Optional
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import LEADS, Cluster, Host
-from launch.cluster.ports import allot
+from launch.cluster.model import LEADS, Cluster, Host, Ports
 from launch.cluster.training_files import place
 from launch.errors import LaunchError
 
@@ -175,3 +176,57 @@ def _devices(cluster: Cluster, host: Host, i: int, trainers: int) -> Devices:
             f"{trainers * each}; lower gpus_per_task or the counts in its roles"
         )
     return Devices(tuple(range(i * each, (i + 1) * each)), share)
+
+
+TOKEN = "CIFAR10_JOB_TOKEN"
+_BYTES = 16
+
+
+def with_token(job: Job) -> Job:
+    """Returns the job with a new token among its variables, unless the user gives one."""
+    cluster = job.cluster
+    if TOKEN in (*dict(cluster.environment), *cluster.passed):
+        return job
+    variables = (*cluster.environment, (TOKEN, secrets.token_hex(_BYTES)))
+    return replace(job, cluster=replace(cluster, environment=variables))
+
+
+Numbers = Sequence[Optional[int]]
+
+
+def num_ports(host: Host) -> int:
+    """Returns the number of ports on which a host's tasks listen; an evaluator needs none."""
+    return host.count(*LEADS, "worker", "ps")
+
+
+def allot(rule: Ports, host: Host, found: Optional[Sequence[int]]) -> tuple[Numbers, Numbers]:
+    """Returns the ports of a host's trainers (master, chief and workers), and those of its ps.
+
+    Args:
+      rule: the ports that the description gives: a first one, a range, or free ones.
+      host: the host whose tasks need ports.
+      found: the free ports found on the host, for a rule of free ports; if None, every port in the
+        result is None.
+
+    Raises:
+      LaunchError: there are too few ports.
+    """
+    trainers, ps = host.count(*LEADS, "worker"), host.count("ps")
+    if rule.low is None:
+        numbers: Numbers = [None] * (trainers + ps) if found is None else found
+        return numbers[:trainers], numbers[trainers : trainers + ps]
+    last = rule.low + trainers + ps + 1 if rule.high is None else rule.high
+    if last > 65_535 or last - rule.low + 1 < trainers + ps:
+        raise LaunchError(
+            f"ports {rule.low}-{rule.high or 65_535} are too few for the {trainers + ps} tasks of "
+            f"{host.name}; widen the range, or start lower"
+        )
+    if rule.high is not None:
+        numbers = range(rule.low, rule.high + 1)
+        return numbers[:trainers], numbers[trainers : trainers + ps]
+    # The first trainer and the first ps have the same ports on every host; others follow.
+    further = iter(range(rule.low + 2, last + 1))
+    return (
+        [rule.low, *islice(further, trainers - 1)] if trainers else [],
+        [rule.low + 1, *islice(further, ps - 1)] if ps else [],
+    )

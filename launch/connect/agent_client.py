@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
-from launch.connect.inbox import Inbox
+from launch.connect.connections import Inbox
 from launch.connect.link import Link
 from launch.connect.transport import Transport
 from launch.errors import HostError

@@ -1,6 +1,7 @@
 """A connection to an agent: a child process, and threads that read and write."""
 
 import contextlib
+import errno
 import os
 import queue
 import random
@@ -8,11 +9,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, Optional
+from typing import IO, Optional, Union
 
-from launch.agent.messages import read_event
-from launch.agent.protocol import MAGIC, Message, encode
-from launch.connect import bootstrap, child
+from launch.agent.protocol import MAGIC, Message, encode, read_event
+from launch.connect import bootstrap
 from launch.errors import HostError
 
 _LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
@@ -109,7 +109,7 @@ class Link:
             raise
 
     def _start(self) -> None:
-        self._process = child.start(self._command)
+        self._process = start(self._command)
         self._to_write.put(bootstrap.payload())
         # The reading thread may wait for the one that is started before it.
         self._threads = [
@@ -243,3 +243,31 @@ class Tries:
             return False
         self.left -= 1
         return not self._closing.wait(random.uniform(*PAUSE_SECS))
+
+
+def start(
+    command: Sequence[str],
+    errors: int = subprocess.PIPE,
+    stdin: Union[int, IO[bytes]] = subprocess.PIPE,
+) -> "subprocess.Popen[bytes]":
+    """Starts a command with pipes for its streams, unless others are given.
+
+    In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal on which to
+    ask for a password.
+
+    Raises:
+      HostError: it could not be started; the message says why, and the way out.
+    """
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise HostError(f"{command[0]}: {error.strerror}; is it installed?") from None
+    except OSError as error:
+        way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
+        raise HostError(f"{command[0]}: {error.strerror}{way_out}") from None

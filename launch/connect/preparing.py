@@ -1,171 +1,327 @@
-"""Prepares hosts: sends the code, and the records where they are missing, as a tar archive.
+"""Prepares hosts: a few shell scripts over ssh, each of which may read a tar archive.
 
-`launch.agent.host_setup`, which runs there, does the rest.
+A script needs a POSIX shell, tar, flock and sha256sum there. A host keeps what an earlier call has
+made, so that the same command goes on where it was.
 """
 
+import base64
 import collections
 import contextlib
 import hashlib
-import importlib.resources
 import json
-import os
-import select
+import shlex
 import signal
 import subprocess
 import tarfile
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Optional, cast
 
 from launch.agent import processes
-from launch.agent.host_setup import MARK
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
-from launch.connect import child
-from launch.connect.bootstrap import FIRST
 from launch.connect.everywhere import everywhere
-from launch.connect.link import Tries
+from launch.connect.link import Tries, start
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 
-SILENCE_SECS = 60.0  # the host beats every 5 s
+MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
+LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
+_LIST_NAME = ".setup.files"  # the names of the code's files; the last one in the archive
+_INCOMPLETE = "INCOMPLETE"  # in a folder of records that no reader is to take for a complete one
+_SSH_FAILED = 255  # exit code; others are those of the scripts
 _AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 _LONGEST = 1 << 16  # bytes of a line
 _SHOWN = 300  # characters of a line
 _LAST_LINES = 8
-_PROGRAM = "launch-setup"
 _NO_CODE = ("__pycache__", "built")  # folders
-_VERSION_CHECK = """\
-import sys
-if sys.version_info < (3, 9):
-    sys.exit("setup needs Python 3.9 or newer, here is " + sys.version.split()[0])
+_NO_NETWORK = (
+    "name resolution", "Failed to establish a new connection", "Network is unreachable",
+    "timed out", "Connection refused", "ProxyError", "from versions: none",
+)  # fmt: skip
+
+_BEGIN = f"""\
+say() {{ printf '\\n{MARK}%s\\n' "$*"; }}
+fail() {{ say "failed: $*"; exit 1; }}
+place() {{ case $1 in '~'|'~/'*) echo "$HOME${{1#?}}";; *) echo "$1";; esac; }}
+hold() {{
+    exec 9>>{LOCK_NAME}
+    flock -n 9 || {{ say "waits for $(tail -n 1 {LOCK_NAME})"; flock 9; }}
+    echo "process $$ on $(uname -n)" >{LOCK_NAME}
+}}
+end_with_the_launcher() {{
+    exec 3<&0 0</dev/null
+    (cat <&3; kill -9 0) >/dev/null 2>&1 &
+    trap "kill $!" EXIT
+}}
+top=$(place "$workdir")
+mkdir -p "$top" && cd "$top" || fail "$top cannot be used; choose another folder with --workdir"
+"""
+
+# Files that are not in the archive go, since Python would import them.
+_CODE = f"""\
+hold
+tar -xf - && [ -e {_LIST_NAME} ] ||
+    fail "the archive ended early, or is damaged; nothing was removed"
+find {" ".join(PACKAGES)} -name '*.py' 2>/dev/null | LC_ALL=C sort |
+    LC_ALL=C comm -23 - {_LIST_NAME} | while read -r path; do rm -f "$path"; done
+rm {_LIST_NAME}
+say "$count files copied"
+"""
+
+_RECORDS = f"""\
+mkdir -p "$folder" && cd "$folder" || fail "$folder cannot be used"
+is_whole() {{
+    [ ! -e {_INCOMPLETE} ] && [ "$(ls | grep '[.]tfrecords$')" = "$names" ] &&
+        echo "$sums" | sha256sum -c >/dev/null 2>&1
+}}
+if is_whole; then say "are there"; exit; fi  # it may be read-only
+hold
+if is_whole; then say "are there"; exit; fi
+touch {_INCOMPLETE} && rm -f ./*.tfrecords && tar -xf - && rm {_INCOMPLETE} || exit
+is_whole || {{
+    touch {_INCOMPLETE}
+    fail "they came with other bytes than expected: they are changing where they come from, or \
+are damaged there (python -m data_prep verify DIR)"
+}}
+say "$count files copied"
+"""
+
+_VENV = """\
+end_with_the_launcher
+hold
+if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$stamp" ] && [ -x "$venv/bin/python" ]; then
+    say "$venv is there"; exit
+fi
+case $lock/$(uname -m) in
+    requirements.lock/x86_64|requirements.lock/aarch64|requirements-gpu.lock/x86_64) ;;
+    requirements.lock/*|requirements-gpu.lock/*) fail "$lock is not for $(uname -m); to install \
+without hashes: --requirements requirements.txt" ;;
+esac
+free=$(df -Pm . | awk 'NR == 2 {print $4}')
+[ "$free" -ge 3072 ] || fail "$free MiB free at $(pwd); a venv needs 3 GiB"
+if [ -e "$venv" ]; then
+    [ -e "$venv/pyvenv.cfg" ] || fail "$venv is there and is no venv; move it away"
+    rm -rf "$(readlink -f "$venv")"
+fi
+fits='import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))'
+for python in python3.11 python3.10 python3.9 python3 python ''; do
+    "$python" -c "$fits" 2>/dev/null && break
+done
+[ "$python" ] || fail "it has no Python 3.9, 3.10 or 3.11 that can make a venv on PATH; on Debian: \
+apt-get install python3-venv"
+say "makes $venv from $lock, which takes one to two minutes"
+"$python" -m venv "$(readlink -m "$venv")" || fail "$python -m venv ended with exit code $?"
+case $lock in *.lock) hashes="--require-hashes --only-binary :all:";; *) hashes=;; esac
+"$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --no-input \
+    --progress-bar off $hashes -r "$lock" || fail "pip ended with exit code $?"
+printf %s "$stamp" >"$venv/.installed"
+say "$venv made"
+"""
+
+# Training works without the kernels, so nothing fails here.
+_KERNELS = """\
+end_with_the_launcher
+hold
+if lines=$("$python" -m cifar10.ops.kernels.build 2>&1); then
+    case $lines in *Compiling*) say compiled;; *) say "are there";; esac
+else
+    why=$(echo "$lines" | grep 'cannot be had' || echo "$lines" | tail -n 1)
+    say "left out: $why; training takes longer without"
+fi
+"""
+
+_SOURCE = """\
+end_with_the_launcher
+mkdir -p "$folder"
+(cd "$folder" && hold && cd "$top" && "$python" -m data_prep --source "$source" --out "$folder") ||
+    fail "data_prep ended with exit code $?"
+say "are made from $source"
 """
 
 
 @dataclass(frozen=True)
-class Files:
-    """Files for the hosts: name in the archive -> path here.
+class Step:
+    """A part of a host's preparation.
 
     Attributes:
-      code: what a task and the launcher need of a checkout.
-      records: the records and their manifest; empty for none.
+      name: what lines about it begin with.
+      script: the shell script, which runs in the working directory.
+      values: variables of the script, whose values may have any characters.
+      archive: path of the archive that the script reads; None: its standard input stays open while
+        the launcher is there.
     """
 
-    code: Mapping[str, Path]
-    records: Mapping[str, Path] = field(default_factory=dict)
+    name: str
+    script: str
+    values: Mapping[str, str]
+    archive: Optional[str] = None
+
+    def line(self, host: Host) -> str:
+        """Returns the line for a host's login shell, whichever that is."""
+        values = {"workdir": host.workdir, **self.values}
+        script = "".join(f"{name}={shlex.quote(text)}\n" for name, text in values.items())
+        code = base64.b64encode(f"{script}{_BEGIN}{self.script}".encode()).decode()
+        return f"""exec sh -c 'eval "$(echo {code} | base64 -d)"'"""
 
 
-@dataclass(frozen=True)
-class Preparations:
-    """The preparation of several hosts at once.
+@contextlib.contextmanager
+def code_step(files: Mapping[str, Path]) -> Iterator[Step]:
+    """Yields the step that makes the code the same as here; see `code_files`."""
+    with tempfile.NamedTemporaryFile() as archive, tempfile.NamedTemporaryFile("w") as names:
+        names.write("".join(f"{name}\n" for name in sorted(files)))
+        names.flush()
+        _pack({**files, _LIST_NAME: Path(names.name)}, archive)
+        yield Step("code", _CODE, {"count": str(len(files))}, archive.name)
 
-    Attributes:
+
+@contextlib.contextmanager
+def records_step(files: Mapping[str, Path], folder: str) -> Iterator[Step]:
+    """Yields the step that copies records into a folder, unless they are there.
+
+    Args:
+      files: name -> path, with their manifest; see `records`.
+      folder: the folder there.
+    """
+    digests = _digests(files)
+    values = {
+        "folder": folder,
+        "names": "\n".join(sorted(name for name in files if name.endswith(".tfrecords"))),
+        "sums": "\n".join(f"{digest}  {name}" for name, digest in digests.items()),
+        "count": str(len(files)),
+    }
+    with tempfile.NamedTemporaryFile() as archive:
+        _pack(files, archive)
+        yield Step("records", _at_place(_RECORDS, "folder"), values, archive.name)
+
+
+def venv_step(venv: str, requirements: str, content: bytes) -> Step:
+    """Returns the step that makes a venv as `make venv` does, unless it is there.
+
+    Args:
+      venv: its folder there.
+      requirements: path of the requirements file, which has come with the code, in the checkout.
+      content: its content.
+    """
+    stamp = f"{requirements} {hashlib.sha256(content).hexdigest()}"
+    values = {"venv": venv, "lock": requirements, "stamp": stamp}
+    return Step("venv", _at_place(_VENV, "venv"), values)
+
+
+def kernels_step(python: str) -> Step:
+    """Returns the step that compiles the kernels, with a Python there."""
+    return Step("kernels", _at_place(_KERNELS, "python"), {"python": python})
+
+
+def source_step(source: str, folder: str, python: str) -> Step:
+    """Returns the step that makes the records in a folder there, with a Python there."""
+    values = {"source": source, "folder": folder, "python": python}
+    return Step("records", _at_place(_SOURCE, "folder", "python"), values)
+
+
+def _at_place(script: str, *names: str) -> str:
+    """Returns a script whose variables may begin with `~`."""
+    return "".join(f'{name}=$(place "${name}")\n' for name in names) + script
+
+
+def prepare(
+    hosts: Sequence[Host],
+    steps: Callable[[Host], Iterable[Step]],
+    transport: Transport,
+    say: Callable[[str, str], None],
+    stops: Sequence[int],
+) -> dict[str, str]:
+    """Prepares several hosts at once, or ends early once `stops` has a signal.
+
+    Args:
+      hosts: the hosts.
+      steps: a function that returns the steps of a host.
       transport: how the launcher reaches the hosts.
-      files: what they get.
-      order: returns the order for a host, see `launch.agent.host_setup.prepare`.
       say: shows a line of a host, which it gets with the host's name.
+      stops: the signals that have come.
+
+    Returns:
+      Host's name -> why it failed, with the step and the last lines.
     """
+    running: list[subprocess.Popen[bytes]] = []
+    closing = threading.Event()
 
-    transport: Transport
-    files: Files
-    order: Callable[[Host], Mapping[str, Any]]
-    say: Callable[[str, str], None]
-
-    def run(self, hosts: Sequence[Host], stops: Sequence[int]) -> dict[str, str]:
-        """Prepares the hosts, or ends early once `stops` has a signal.
-
-        Returns:
-          Host's name -> why it failed, with the step and the last lines.
-        """
-        running: list[subprocess.Popen[bytes]] = []
-        closing = threading.Event()
-
-        def prepare(host: Host) -> None:
+    def prepare_host(host: Host) -> None:
+        for step in steps(host):
             tries = Tries(closing)
-            while not stops and not self._prepare(host, running, tries):
+            while not stops and not _is_done(host, step, transport, say, running, tries):
                 pass
 
-        def meanwhile() -> None:
-            if stops:
-                closing.set()
-                for process in list(running):
-                    if process.poll() is None:  # The host sees the end of its standard input.
-                        processes.send(process.pid, signal.SIGTERM, group=True)
+    def meanwhile() -> None:
+        if stops:
+            closing.set()
+            for process in list(running):
+                if process.poll() is None:
+                    processes.send(process.pid, signal.SIGTERM, group=True)
 
-        return everywhere(hosts, prepare, at_once=_AT_ONCE, meanwhile=meanwhile).failed
+    return everywhere(hosts, prepare_host, at_once=_AT_ONCE, meanwhile=meanwhile).failed
 
-    def _prepare(self, host: Host, running: "list[subprocess.Popen[bytes]]", tries: Tries) -> bool:
-        """Prepares a host; returns False if it was busy, and it is time for another try."""
-        python, step = host.agent_python, "connection"
-        words = [python, "-I", "-S", "-c", FIRST, _PROGRAM]
-        line = f"exec {python} -I -S -c '{FIRST}' {_PROGRAM}"
-        last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
-        unreadable: list[str] = []
 
-        def failed(why: str) -> HostError:
-            return HostError("\n    ".join([f"{host.name}: {step}: {why}", *last]))
-
+def _is_done(
+    host: Host,
+    step: Step,
+    transport: Transport,
+    say: Callable[[str, str], None],
+    running: "list[subprocess.Popen[bytes]]",
+    tries: Tries,
+) -> bool:
+    """Takes a step; returns False if the host was busy, and it is time for another try."""
+    line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
+    where, why = step.name, ""
+    with contextlib.ExitStack() as files:
         try:
-            process = child.start(self.transport.command(host, words, line), subprocess.STDOUT)
+            archive = step.archive and files.enter_context(open(step.archive, "rb"))
+            command = transport.command(host, ["sh", "-c", line], line)
+            process = start(command, subprocess.STDOUT, archive or subprocess.PIPE)
         except HostError as error:
-            raise failed(str(error)) from None
+            raise HostError(f"{host.name}: {step.name}: {error}") from None
         running.append(process)
-        try:
-            _write(process, _source({**self.order(host), "code": len(self.files.code)}))
-            for text in _lines(process):
-                kind, _, words_of = text.removeprefix(MARK).partition(" ")
-                if not text.startswith(MARK):
-                    last.extend([text] if text.strip() else [])
-                elif kind == "done":
-                    return True
-                elif kind == "failed":
-                    raise failed(words_of)
-                elif kind == "say":
-                    self.say(host.name, f"{step}: {words_of}")
-                elif kind == "step":
-                    step = words_of
-                    last.clear()
-                elif kind == "send":
-                    step = "code"
-                    parts = (process, words_of == "records", unreadable)
-                    threading.Thread(target=self._send, args=parts, daemon=True).start()
-            code, errors = process.wait(), "\n".join(last)
-            if self.transport.is_busy(host, code, errors) and tries.again():
-                return False
-            last.clear()
-            raise failed(
-                unreadable[0] if unreadable else self.transport.explain(host, code, errors)
-            )
-        except TimeoutError:
-            why = f"no message for {SILENCE_SECS:g} s: is it up, and is the network?"
-            raise failed(why) from None
-        finally:
-            processes.send(process.pid, signal.SIGKILL, group=True)
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    cast(IO[bytes], stream).close()
+        output = files.enter_context(cast(IO[bytes], process.stdout))
+        if process.stdin:
+            files.callback(process.stdin.close)  # At the end: the script ends with it.
+        while data := output.readline(_LONGEST):
+            text = data.decode(errors="replace").strip()[:_SHOWN]
+            if text.startswith(f"{MARK}failed: "):
+                why = text.removeprefix(f"{MARK}failed: ")
+            elif text.startswith(MARK):
+                say(host.name, f"{step.name}: {text.removeprefix(MARK)}")
+                last.clear()
+            elif text:
+                last.append(text)
+        code, errors = process.wait(), "\n".join(last)
+    if code == 0:
+        return True
+    if not why:
+        if transport.is_busy(host, code, errors) and tries.again():
+            return False
+        why = transport.explain(host, code, errors)
+        where = "connection" if code == _SSH_FAILED else step.name
+        last.clear()  # It has been explained.
+    if "pip ended" in why and any(words in errors for words in _NO_NETWORK):
+        why = (
+            "pip finds no package index from there; give the host a way to one (its "
+            "~/.config/pip/pip.conf), or a folder of wheels"
+        )
+    raise HostError("\n    ".join([f"{host.name}: {where}: {why}", *last]))
 
-    def _send(
-        self, process: "subprocess.Popen[bytes]", with_records: bool, unreadable: list[str]
-    ) -> None:
-        """Sends the archive; a file here that cannot be read ends the connection."""
-        parts = {f"code/{name}": path for name, path in self.files.code.items()}
-        if with_records:
-            parts |= {f"records/{name}": path for name, path in self.files.records.items()}
-        assert process.stdin is not None
-        try:
-            with tarfile.open(fileobj=process.stdin, mode="w|", dereference=True) as archive:
-                for name, path in parts.items():
-                    archive.add(path, name, recursive=False)
-            _write(process, b"")
-        except (BrokenPipeError, ValueError):  # The host's lines say why.
-            return
-        except OSError as error:
-            unreadable.append(f"{error.filename or 'a file here'}: {error.strerror or error}")
-            process.kill()
+
+def _pack(files: Mapping[str, Path], archive: Any) -> None:
+    """Writes files into an archive by their names; LaunchError if one cannot be read."""
+    try:
+        with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
+            for name, path in files.items():
+                tar.add(path, name, recursive=False)
+        archive.flush()
+    except OSError as error:
+        raise LaunchError(f"{error.filename or 'the archive'}: {error.strerror}") from None
 
 
 def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path]:
@@ -204,7 +360,7 @@ def _is_no_code(name: str) -> bool:
 
 def records(folder: Path) -> dict[str, Path]:
     """Returns the records in a folder with its manifest; none if it has no complete set."""
-    if (folder / "INCOMPLETE").exists() or not folder.is_dir():
+    if (folder / _INCOMPLETE).exists() or not folder.is_dir():
         return {}
     found = {path.name: path for path in sorted(folder.glob("*.tfrecords"))}
     manifest = folder / "manifest.json"
@@ -213,18 +369,13 @@ def records(folder: Path) -> dict[str, Path]:
     return {**found, manifest.name: manifest} if manifest.exists() else found
 
 
-def digests(files: Mapping[str, Path]) -> dict[str, str]:
+def _digests(files: Mapping[str, Path]) -> dict[str, str]:
     """Returns the SHA-256 of records, by the manifest among them if it names them."""
     known = _of_manifest(files["manifest.json"]) if "manifest.json" in files else {}
-    return {name: known.get(name) or _digest(path) for name, path in files.items()}
-
-
-def order(host: Host, **more: Any) -> dict[str, Any]:
-    """Returns an order that copies the code alone, but for `more`."""
     return {
-        "workdir": host.workdir, "packages": PACKAGES, "requirements": None, "venv": None,
-        "python": None, "folder": ".", "records": None, "source": None, **more,
-    }  # fmt: skip
+        name: known.get(name) or hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in files.items()
+    }
 
 
 def _of_manifest(path: Path) -> dict[str, str]:
@@ -234,42 +385,3 @@ def _of_manifest(path: Path) -> dict[str, str]:
         return {str(one["name"]): str(one["sha256"]) for split in splits for one in split["files"]}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
-
-
-def _digest(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while data := file.read(1 << 20):
-            found.update(data)
-    return found.hexdigest()
-
-
-def _source(order: Mapping[str, Any]) -> bytes:
-    """Returns the program for a host, after a line with its length in bytes."""
-    program = importlib.resources.files("launch.agent").joinpath("host_setup.py").read_text("utf-8")
-    source = f"{_VERSION_CHECK}{program}\nmain({dict(order)!r})\n".encode()
-    return b"%d\n%s" % (len(source), source)
-
-
-def _write(process: "subprocess.Popen[bytes]", data: bytes) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(OSError, ValueError):  # What the host writes says why.
-        process.stdin.write(data)
-        process.stdin.flush()
-
-
-def _lines(process: "subprocess.Popen[bytes]") -> Iterator[str]:
-    """Yields the lines of a host, the longest ones cut; TimeoutError if it is silent."""
-    assert process.stdout is not None
-    fd, rest = process.stdout.fileno(), b""
-    readable = select.poll()  # select() takes no descriptor from 1,024 on.
-    readable.register(fd, select.POLLIN)
-    while readable.poll(SILENCE_SECS * 1000):
-        data = os.read(fd, _LONGEST)
-        *lines, rest = (rest + data).split(b"\n")
-        for line in [*lines, *([] if data else [rest])]:
-            yield line[:_LONGEST].decode(errors="replace").strip()[:_SHOWN]
-        rest = rest[-_LONGEST:]
-        if not data:
-            return
-    raise TimeoutError

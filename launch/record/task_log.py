@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Optional
 
 _LONGEST_LINE = 1 << 16  # bytes; a longer line is given in parts
-_RESOLUTION_SECS = 0.2  # of the times that `launch.agent.log_file` writes
+_RESOLUTION_SECS = 0.2  # of the times that `launch.agent.logs` writes
 
 
 class Line(NamedTuple):
@@ -26,7 +26,7 @@ class Times:
     """When the lines of one log file came.
 
     Args:
-      path: the file that `launch.agent.log_file` writes beside the log.
+      path: the file that `launch.agent.logs` writes beside the log.
 
     Attributes:
       known: whether any time is known.

@@ -10,7 +10,7 @@ from launch.agent.protocol import Message
 from launch.connect.connections import Connections, Event
 from launch.connect.link import Link
 from launch.record.outcome import Cause
-from launch.supervise.actions import Action, Note, Start
+from launch.supervise.ending import Action, Note, Start
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Supervisor
 

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Optional, TextIO, cast
 
-from launch.agent.log_file import LogFile
+from launch.agent.logs import LogFile
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, end_record, read_cause
 from launch.record.run_folder import RunFolder

@@ -8,11 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Optional, Union
 
 from launch.agent.protocol import Message
-from launch.cluster.job_token import with_token
-from launch.cluster.ports import num_ports
-from launch.cluster.tasks import SCRIPT, Job, Task, make_job
-from launch.connect.connections import Connections, Event
-from launch.connect.inbox import Inbox
+from launch.cluster.tasks import SCRIPT, Job, Task, make_job, num_ports, with_token
+from launch.connect.connections import Connections, Event, Inbox
 from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError, LaunchError
 from launch.record import events as run_events

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Generic, Optional, Protocol, TypeVar, Union
 
-from launch.agent.log_file import LogFile
+from launch.agent.logs import LogFile
 from launch.agent.protocol import SHOWN
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder

@@ -18,8 +18,7 @@ from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError, below_each_other
 from launch.screen.plain import plain_lines
 from launch.supervise.run_loop import stop_signals
-from launch.verbs.exposure import warnings
-from launch.verbs.facts import Facts, cells, columns, problems
+from launch.verbs.facts import Facts, cells, columns, problems, warnings
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from cifar10_program.paths import path_of
 from cifar10_program.streams import complain
 from launch.backends.registry import KINDS
 from launch.cluster.model import MAX_TASKS, PATH_RULE, PYTHON_RULE, Cluster, Host, Limits
-from launch.cluster.rules import Rule
+from launch.cluster.yaml_section import Rule
 from launch.errors import LaunchError
 from launch.screen.plain import plain_lines
 

@@ -1,20 +1,31 @@
 """`setup`: prepares bare hosts, so that `check` finds nothing missing; then checks them."""
 
 import argparse
+import contextlib
 import os
 import posixpath
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.registry import backend_named
 from launch.cluster.host_list import code_folder, default_python
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
-from launch.connect.preparing import Files, Preparations, code_files, digests, order, records
+from launch.connect.preparing import (
+    Step,
+    code_files,
+    code_step,
+    kernels_step,
+    prepare,
+    records,
+    records_step,
+    source_step,
+    venv_step,
+)
 from launch.errors import LaunchError
 from launch.screen.plain import plain, plain_lines
 from launch.supervise.run_loop import stop_signals
@@ -45,33 +56,34 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
         raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}: {why}")
     job = make_job(cluster, options.arguments)
     root, folder = Path(code_folder()), job.folder("data")
-    try:
-        code = code_files(root, options.requirements)
-        found = {} if options.source else records(root / os.path.expanduser(folder))
-        known = digests(found)
-    except OSError as error:
-        raise LaunchError(f"{error.filename}: {error.strerror}; it must be readable here") from None
+    found = {} if options.source else records(root / os.path.expanduser(folder))
     if not found and not options.source:
         _say(
             "records",
             f"none in {folder} here to copy; make them here (python -m data_prep --help), or "
             "there: --source PATH|synthetic",
         )
+    code = code_files(root, options.requirements)
+    requirements = (root / options.requirements).read_bytes()
+    with contextlib.ExitStack() as archives:
+        copy = archives.enter_context(code_step(code))
+        if found:
+            data = archives.enter_context(records_step(found, folder))
 
-    def order_for(host: Host) -> Mapping[str, Any]:
-        return order(
-            host,
-            requirements=options.requirements,
-            venv=venv_of(host),
-            python=host.python if host.trains else None,
-            folder=folder,
-            records=known if known and host.trains else None,
-            source=options.source if host.trains else None,
-        )
+        def steps(host: Host) -> Iterator[Step]:
+            venv = venv_of(host)
+            yield copy
+            if found and host.trains:
+                yield data
+            if venv is not None:
+                yield venv_step(venv, options.requirements, requirements)
+            if host.trains:
+                yield kernels_step(host.python)
+            if options.source and host.trains:
+                yield source_step(options.source, folder, host.python)
 
-    with stop_signals() as stops:
-        preparations = Preparations(backend.transport, Files(code, found), order_for, _say)
-        failed = preparations.run(cluster.hosts, stops)
+        stops = archives.enter_context(stop_signals())
+        failed = prepare(cluster.hosts, steps, backend.transport, _say, stops)
     if stops:
         print("stopped; the same command goes on where it was")
         return 128 + stops[0]

@@ -2,11 +2,13 @@
 
 import argparse
 import dataclasses
+import shlex
 import signal
+import sys
 from functools import partial
 from typing import Optional
 
-from cifar10_program import LAUNCH, started_as
+from cifar10_program import LAUNCH, command_line, started_as
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.base import Backend, CopiesCode
 from launch.backends.registry import backend_named
@@ -19,7 +21,6 @@ from launch.screen.display import Display
 from launch.supervise import background
 from launch.supervise.run_loop import ends_in_order
 from launch.verbs import foreground
-from launch.verbs.closing import closing_lines, own_command
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -124,3 +125,39 @@ def ways_back(folder: RunFolder) -> None:
         f"  {started_as(LAUNCH)} attach {words}   shows it again",
         f"  {started_as(LAUNCH)} stop {words}   ends it; the master saves first",
     )
+
+
+# After these, the same command continues the training.
+_CONTINUABLE = (
+    Cause.USER,
+    Cause.PLATFORM,
+    Cause.PREEMPTED,
+    Cause.TIME_LIMIT,
+    Cause.HOST_LOST,
+)
+_HANGUP_CODE = 129  # The terminal is gone; some jobs go on without their launcher.
+
+
+def closing_lines(outcome: Outcome, command: Optional[str] = None) -> list[str]:
+    """Returns what is known of a job's end, the command that continues it, and the reason.
+
+    Args:
+      outcome: how the job ended.
+      command: the command that started it; by default this process's, if that is `up`.
+    """
+    words = f"exit code {outcome.exit_code}: " if outcome.exit_code else ""
+    reason = f"{words}{outcome.reason}"
+    if command is None and sys.argv[1:2] == ["up"]:
+        command = own_command()
+    is_left = outcome.exit_code in (0, _HANGUP_CODE)
+    continues = command and not is_left and outcome.cause in _CONTINUABLE
+    way_on = [f"to continue: {command}"] if continues else []
+    return [*outcome.details, *way_on, reason]
+
+
+def own_command() -> str:
+    """Returns the command of this process, as its user typed it, except for quotes."""
+    words = command_line()
+    if words[0] == "python":
+        words[0] = getattr(sys, "orig_argv", words)[0]  # from Python 3.10 on
+    return shlex.join(words)

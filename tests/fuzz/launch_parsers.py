@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launch.agent.messages import EVENTS, ORDERS, read_event, read_order
-from launch.agent.protocol import MAGIC
+from launch.agent.protocol import EVENTS, MAGIC, ORDERS, read_event, read_order
 from launch.backends import tool_errors
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
@@ -239,8 +238,10 @@ _MANIFEST = {
 def _records(data: bytes, folder: Path) -> None:
     (folder / "train.tfrecords").write_bytes(b"x")
     (folder / "manifest.json").write_bytes(data)
-    found = preparing.digests(preparing.records(folder))
+    found = preparing.records(folder)
     assert set(found) <= {"train.tfrecords", "manifest.json"}
+    with preparing.records_step(found, "data") as step:
+        assert step.values["sums"].count("\n") <= 1
 
 
 def _json(value: Any) -> list[bytes]:

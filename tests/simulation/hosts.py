@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Optional
 
 from launch.agent.main import Agent
-from launch.agent.messages import read_event
-from launch.agent.protocol import Message, encode
+from launch.agent.protocol import Message, encode, read_event
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Disk:
 
 
 class Log:
-    """A task's log; `launch.agent.log_writer.LogWriter` for the agent.
+    """A task's log; `launch.agent.logs.LogWriter` for the agent.
 
     Args:
       disk: the disk that it is on.

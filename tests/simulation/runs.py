@@ -8,8 +8,8 @@ from launch.agent.protocol import Message
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause
-from launch.supervise.actions import Action
 from launch.supervise.agents import Agents
+from launch.supervise.ending import Action
 from launch.supervise.supervisor import Supervisor
 from tests.simulation import invariants
 from tests.simulation.faults import draw_faults

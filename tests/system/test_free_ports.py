@@ -13,8 +13,8 @@ pytestmark = pytest.mark.system
 # Holds 150 of the 200 ports that outgoing connections may get, then connects until it cannot.
 _IN_RANGE = """\
 import json, socket
-from launch.agent import free_ports, sockets
-held = [free_ports.hold_port(port) for port in range(20000, 20150)]
+from launch.agent import tcp_ports
+held = [tcp_ports.hold_port(port) for port in range(20000, 20150)]
 server = socket.create_server(("127.0.0.1", 30000))
 calls = []
 try:
@@ -29,8 +29,8 @@ for each in bound:
     except OSError:
         continue
     used.append(each.getsockname()[1])
-free = [port for port in range(20000, 20150) if sockets.why_not(port) is None]
-chosen = [one.getsockname()[1] for one in free_ports.hold(300)]
+free = [port for port in range(20000, 20150) if tcp_ports.why_not(port) is None]
+chosen = [one.getsockname()[1] for one in tcp_ports.hold(300)]
 print(json.dumps({"used": used, "free": free, "chosen": chosen}))
 """
 

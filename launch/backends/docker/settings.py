@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import COMMAND_NAME, Cluster
-from launch.cluster.rules import matching, setting, yes_or_no
+from launch.cluster.yaml_section import matching, setting, yes_or_no
 from launch.errors import LaunchError
 
 _IMAGE = matching(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*", "an image, such as registry/cifar10:3")

@@ -16,9 +16,8 @@ from launch.backends.kubernetes.pods import Pod
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of
-from launch.supervise.progress_watch import ProgressWatch
-from launch.supervise.settling import Settling
-from launch.supervise.supervisor import TaskState
+from launch.supervise.ending import Settling
+from launch.supervise.supervisor import ProgressWatch, TaskState
 
 _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # the report of the failed pod may come after that of the failed job

@@ -10,8 +10,7 @@ from launch.backends.kubernetes.kubectl import connect
 from launch.backends.kubernetes.runner import Event, Left, Runner
 from launch.backends.kubernetes.settings import settings_of
 from launch.backends.kubernetes.tfjob import TFJob
-from launch.cluster.job_token import with_token
-from launch.cluster.tasks import Job
+from launch.cluster.tasks import Job, with_token
 from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Cluster
-from launch.cluster.rules import matching, seconds_or_off, setting, whole
+from launch.cluster.yaml_section import matching, seconds_or_off, setting, whole
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"

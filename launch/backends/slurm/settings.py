@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Cluster
-from launch.cluster.rules import matching, seconds_or_off, setting, whole, yes_or_no
+from launch.cluster.yaml_section import matching, seconds_or_off, setting, whole, yes_or_no
 from launch.errors import LaunchError
 
 _NAME = matching(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*", "a name, as sbatch takes it")

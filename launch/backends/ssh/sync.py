@@ -6,7 +6,7 @@ from cifar10_program.streams import complain
 from launch.backends.ssh.transport import TRANSPORT
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
-from launch.connect.preparing import Files, Preparations, code_files, order
+from launch.connect.preparing import code_files, code_step, prepare
 from launch.errors import HostError, below_each_other
 from launch.screen.plain import plain
 from launch.supervise.run_loop import stop_signals
@@ -22,9 +22,8 @@ def sync_code(hosts: Sequence[Host]) -> None:
       LaunchError: there is no checkout to copy.
       HostError: the copy failed; the message names each host where it failed.
     """
-    files = Files(code_files(ROOT))
-    with stop_signals() as stops:
-        failed = Preparations(TRANSPORT, files, order, _say).run(hosts, stops)
+    with code_step(code_files(ROOT)) as step, stop_signals() as stops:
+        failed = prepare(hosts, lambda host: [step], TRANSPORT, _say, stops)
     if stops:
         raise SystemExit(128 + stops[0])
     if failed:

@@ -18,6 +18,10 @@ _OPTIONS = (
     "BatchMode=yes",
     "-o",
     "ConnectTimeout=10",
+    "-o",
+    "ServerAliveInterval=15",  # A connection is given up after a minute without an answer.
+    "-o",
+    "ServerAliveCountMax=4",
     "-a",  # no agent
     "-x",  # no X11
     "-k",  # no credentials of GSSAPI

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from launch.agent import addresses, host_facts
-from launch.agent.messages import read_event
-from launch.agent.protocol import encode
+from launch.agent import host_facts
+from launch.agent.protocol import encode, read_event
 
 
 def look(python: str, folder: Path, **order: Any) -> dict[str, Any]:
@@ -116,16 +115,16 @@ def test_an_address_is_public_outside_the_ranges_for_private_networks(
 ) -> None:
     (tmp_path / "fib_trie").write_text(_FIB_TRIE.replace("{address}", ipv4))
     (tmp_path / "if_inet6").write_text(_IF_INET6.format(digits=ipv6))
-    monkeypatch.setattr(addresses, "_IPV4", str(tmp_path / "fib_trie"))
-    monkeypatch.setattr(addresses, "_IPV6", str(tmp_path / "if_inet6"))
-    assert addresses.public() == public
+    monkeypatch.setattr(host_facts, "_IPV4", str(tmp_path / "fib_trie"))
+    monkeypatch.setattr(host_facts, "_IPV6", str(tmp_path / "if_inet6"))
+    assert host_facts.public() == public
 
 
 def test_this_kernel_tells_of_addresses_and_one_that_does_not_is_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert "127.0.0.1" in addresses._ipv4()
-    assert "127.0.0.1" not in addresses.public()
+    assert "127.0.0.1" in host_facts._ipv4()
+    assert "127.0.0.1" not in host_facts.public()
     for name in ("_IPV4", "_IPV6"):
-        monkeypatch.setattr(addresses, name, "/nowhere")
-    assert addresses.public() == []
+        monkeypatch.setattr(host_facts, name, "/nowhere")
+    assert host_facts.public() == []

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from launch.agent import old_logs
-from launch.agent.free_ports import hold
+from launch.agent import logs
 from launch.agent.protocol import MAGIC, encode
+from launch.agent.tcp_ports import hold
 from launch.connect import bootstrap
 from tests.launch.launcher import assert_nothing_left, wait_for
 
@@ -158,7 +158,7 @@ def old_run(parent: Path, number: int, days: float) -> Path:
 
 def test_a_host_forgets_the_logs_of_old_runs_but_not_of_those_that_live(tmp_path: Path) -> None:
     parent = tmp_path / "hosts"
-    old_logs.forget(str(parent))  # a host without logs needs none
+    logs.forget(str(parent))  # a host without logs needs none
     assert not parent.exists()
     of_task, of_agent, *old = [old_run(parent, number, 300 - number) for number in range(110)]
     recent = old_run(parent, 200, 0.5)
@@ -175,7 +175,7 @@ def test_a_host_forgets_the_logs_of_old_runs_but_not_of_those_that_live(tmp_path
             # Popen returns a moment before the kernel shows the new program's variables.
             environ = Path(f"/proc/{task.pid}/environ")
             wait_for(lambda: of_task.name.encode() in environ.read_bytes(), "the variables")
-            old_logs.forget(str(parent))
+            logs.forget(str(parent))
         finally:
             task.kill()
             agent.kill()
@@ -187,5 +187,5 @@ def test_runs_that_wrote_in_the_last_day_stay_since_they_may_live_on_another_hos
     tmp_path: Path,
 ) -> None:
     runs = {old_run(tmp_path / "hosts", number, 0.5) for number in range(110)}
-    old_logs.forget(str(tmp_path / "hosts"))
+    logs.forget(str(tmp_path / "hosts"))
     assert set((tmp_path / "hosts").iterdir()) == runs

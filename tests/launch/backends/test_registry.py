@@ -11,9 +11,9 @@ from launch.backends import registry
 from launch.backends.base import Backend
 from launch.cluster.kind import Kind
 from launch.cluster.model import Ports
-from launch.cluster.rules import setting, whole
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
+from launch.cluster.yaml_section import setting, whole
 from launch.errors import LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder

@@ -96,13 +96,13 @@ def test_a_copy_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_host_that_waits_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ("say waits for process 5 on node7", "step code", "say 4 files copied", "done")
+    lines = ("waits for process 5 on node7", "4 files copied")
     said = "\n".join(f"echo 'cifar10-setup {line}'" for line in lines)
     (tmp_path / "ssh").write_text(f"#!/bin/sh\n{said}\n")
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     sync_code(from_hosts("node1").hosts)
-    assert capsys.readouterr().err == "node1: connection: waits for process 5 on node7\n"
+    assert capsys.readouterr().err == "node1: code: waits for process 5 on node7\n"
 
 
 def test_agents_are_told_where_their_hosts_keep_the_logs_of_all_runs() -> None:

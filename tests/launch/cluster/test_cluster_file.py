@@ -12,9 +12,15 @@ from launch.cluster import host_list
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Cluster, Host, Limits, Ports
-from launch.cluster.rules import matching, seconds_or_off, setting, whole, yes_or_no
+from launch.cluster.yaml_section import (
+    matching,
+    read_settings,
+    seconds_or_off,
+    setting,
+    whole,
+    yes_or_no,
+)
 from launch.cluster.yaml_section import read as read_section
-from launch.cluster.yaml_section import read_settings
 from launch.errors import LaunchError
 from tests.launch.cluster.full import FULL
 

@@ -13,10 +13,9 @@ import pytest
 from launch.backends.registry import backend_named
 from launch.cluster import show
 from launch.cluster.host_list import from_hosts, on_this_machine
-from launch.cluster.job_token import with_token
 from launch.cluster.model import Cluster, Host, Ports
 from launch.cluster.show import as_json, as_text
-from launch.cluster.tasks import Devices, Job, make_job
+from launch.cluster.tasks import Devices, Job, make_job, with_token
 from launch.errors import LaunchError
 from tests.launch.launcher import make_workdir
 

@@ -17,9 +17,8 @@ from launch.agent.protocol import MAGIC, Message
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host, Limits
 from launch.connect import bootstrap
-from launch.connect.connections import Connections, Event
+from launch.connect.connections import Connections, Event, Inbox
 from launch.connect.everywhere import everywhere
-from launch.connect.inbox import Inbox
 from launch.connect.link import Link
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
@@ -190,8 +189,7 @@ def test_the_remote_command_needs_no_quoting_in_any_shell() -> None:
 
 def test_every_module_of_the_agent_is_sent_after_those_that_it_imports(root: Path) -> None:
     folder = root / "launch" / "agent"
-    others = {"__init__", "host_setup"}  # the latter is a program by itself
-    modules = sorted(path.stem for path in folder.glob("*.py") if path.stem not in others)
+    modules = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     assert sorted(bootstrap._MODULES) == modules
     for position, name in enumerate(bootstrap._MODULES):
         tree = ast.parse((folder / f"{name}.py").read_text())

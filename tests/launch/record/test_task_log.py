@@ -6,8 +6,8 @@ from typing import Optional
 
 import pytest
 
-from launch.agent import log_file
-from launch.agent.log_file import LogFile
+from launch.agent import logs
+from launch.agent.logs import LogFile
 from launch.record.progress import Progress, read_progress, read_saved
 from launch.record.task_log import TaskLog
 
@@ -63,7 +63,7 @@ def test_since_leaves_out_what_came_before(tmp_path: Path, clock: Clock) -> None
 def test_both_parts_of_a_rotated_log_are_read(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "_LIMIT", 10)
+    monkeypatch.setattr(logs, "_LIMIT", 10)
     path = tmp_path / "worker-0.log"
     written(path, clock, {0: b"first\n", 60: b"second\n", 120: b"third\n"}).close()
     assert (tmp_path / "worker-0.log.1").read_bytes() == b"first\nsecond\n"
@@ -80,7 +80,7 @@ def test_new_lines_come_across_a_rotation_and_half_ones_later(
     assert texts(reading, final=False) == b""
     log = written(path, clock, {0: b"one\ntw"})
     assert texts(reading, final=False) == b"one\n"
-    monkeypatch.setattr(log_file, "_LIMIT", 8)
+    monkeypatch.setattr(logs, "_LIMIT", 8)
     log.write(b"o\nthree\n")
     log.write(b"four\nfi")
     assert texts(reading, final=False) == b"two\nthree\nfour\n"

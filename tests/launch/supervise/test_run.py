@@ -15,14 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launch.agent.messages import read_event
-from launch.agent.protocol import Message
+from launch.agent.protocol import Message, read_event
 from launch.backends.local.backend import TRANSPORT
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host
 from launch.cluster.tasks import Devices, Job, Task, make_job
-from launch.connect.connections import Connections, Event
-from launch.connect.inbox import Inbox
+from launch.connect.connections import Connections, Event, Inbox
 from launch.connect.link import Link
 from launch.record import events as run_events
 from launch.record.outcome import Cause, Outcome

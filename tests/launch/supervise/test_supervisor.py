@@ -15,9 +15,8 @@ from launch.cluster.tasks import Devices, Task, make_job
 from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
-from launch.supervise.actions import Action, Note, Signal, Start
+from launch.supervise.ending import Action, Note, Settling, Signal, Start
 from launch.supervise.journal import Journal, run_ends
-from launch.supervise.settling import Settling
 from launch.supervise.supervisor import Supervisor, TaskState
 from launch.supervise.task_status import TaskStatusTable
 

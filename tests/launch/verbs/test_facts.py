@@ -11,9 +11,8 @@ import pytest
 from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
-from launch.verbs import exposure
-from launch.verbs.exposure import warnings
-from launch.verbs.facts import Facts, cells, problems
+from launch.verbs import facts as checks
+from launch.verbs.facts import Facts, cells, problems, warnings
 
 GOOD: dict[str, Any] = {
     "has_workdir": True,
@@ -177,7 +176,7 @@ def test_a_name_server_that_hangs_is_told_of_and_delays_nothing_else(
         return [(None, None, None, "", ("8.8.4.4", 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(exposure, "_RESOLVE_SECS", 0.3)
+    monkeypatch.setattr(checks, "_RESOLVE_SECS", 0.3)
     found = warnings(*_named())
     is_over.set()
     assert len(found) == 40

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from launch.agent.log_file import LogFile
+from launch.agent.logs import LogFile
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.verbs import attach, cli, moments
-from launch.verbs.closing import closing_lines
+from launch.verbs.up import closing_lines
 from launch.verbs.view import View
 
 JOB = make_job(on_this_machine(2, 1))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from launch.agent.log_file import LogFile
+from launch.agent.logs import LogFile
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_this_machine

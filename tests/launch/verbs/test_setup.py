@@ -1,16 +1,16 @@
-"""Preparing hosts: the real program for hosts, as a child process here instead of over ssh."""
+"""Preparing hosts: the real scripts for hosts, in a shell here instead of over ssh."""
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
-import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Sequence
@@ -20,12 +20,21 @@ from typing import Any, Optional
 
 import pytest
 
-from launch.agent.host_setup import _PART, LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
-from launch.connect import bootstrap, preparing
-from launch.connect.preparing import Files, Preparations, code_files, digests, order, records
+from launch.connect.preparing import (
+    LOCK_NAME,
+    Step,
+    code_files,
+    code_step,
+    kernels_step,
+    prepare,
+    records,
+    records_step,
+    source_step,
+    venv_step,
+)
 from launch.connect.transport import Transport
 from launch.errors import LaunchError
 from launch.verbs import setup as verb
@@ -73,7 +82,6 @@ def write_records(folder: Path, content: bytes) -> None:
 
 
 CODE = ["cifar10/model.py", "cifar10/run.sh", "cifar10_main.py", "requirements.lock"]
-OF_OTHERS = "cifar10/model.py.5.node7.part"  # of a host that may share the folder
 
 
 def host(there: Path, python: str = "python3", name: str = "node1") -> Host:
@@ -81,34 +89,36 @@ def host(there: Path, python: str = "python3", name: str = "node1") -> Host:
 
 
 class Run:
-    """One run of `setup` on one host."""
+    """One run on one host: the code, the records that are here, and a further step."""
 
-    def __init__(self, one: Host, here: Path, before: str = "", **more: Any) -> None:
+    def __init__(
+        self, there: Path, here: Path, folder: str = "data", before: str = "", *more: Step
+    ) -> None:
         self.lines: list[str] = []
-        self.failed: dict[str, str] = {}
-        self.stops: list[int] = []
-        found = {} if "source" in more else records(here / "data")
-        what = {"folder": "data", "python": one.python, "records": digests(found) or None, **more}
-        self._host = one
-        self._preparations = Preparations(
-            transport(before),
-            Files(code_files(here, "requirements.lock"), found),
-            lambda host: order(host, **what),
-            lambda name, words: self.lines.append(words),
-        )
+        self._host, self._here, self._folder = host(there), here, folder
+        self._before, self._more = before, more
 
-    def go(self) -> list[str]:
-        self.failed = self._preparations.run([self._host], self.stops)
+    def go(self) -> dict[str, str]:
+        """Returns the reasons of hosts that failed."""
+        with contextlib.ExitStack() as archives:
+            code = code_step(code_files(self._here, "requirements.lock"))
+            steps = [archives.enter_context(code)]
+            if found := records(self._here / "data"):
+                steps.append(archives.enter_context(records_step(found, self._folder)))
+            return prepare(
+                [self._host],
+                lambda host: [*steps, *self._more],
+                transport(self._before),
+                lambda name, words: self.lines.append(words),
+                [],
+            )
+
+    def success(self) -> list[str]:
+        assert self.go() == {}
         return self.lines
 
-    def in_a_thread(self) -> threading.Thread:
-        thread = threading.Thread(target=self.go)
-        thread.start()
-        return thread
-
     def failure(self) -> str:
-        self.go()
-        return self.failed[self._host.name]
+        return self.go()["node1"]
 
 
 def state(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -123,30 +133,30 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
 def test_a_bare_host_gets_what_it_needs_and_the_second_time_no_records(
     here: Path, tmp_path: Path
 ) -> None:
-    there = tmp_path / "it's; there"
-    lines = Run(host(there), here).go()
+    there = tmp_path / "it's; $(there)"
+    lines = Run(there, here, "data", "", kernels_step("python3")).success()
     assert lines[:2] == ["code: 4 files copied", "records: 2 files copied"]
     assert "No module named 'cifar10.ops'" in lines[2]
     assert lines[2].startswith("kernels: left out: ")
     assert lines[2].endswith("; training takes longer without")
     assert sorted(state(there)) == sorted([*CODE, "data/manifest.json", "data/train.tfrecords"])
     assert os.access(there / "cifar10" / "run.sh", os.X_OK)
-    before = state(there / "data")
-    assert Run(host(there), here).go()[:2] == ["code: 4 files copied", "records: are there"]
-    assert state(there / "data") == before
+    before = state(there)
+    assert Run(there, here).success() == ["code: 4 files copied", "records: are there"]
+    assert state(there) == before
 
 
 def test_code_that_differs_is_mended_and_python_files_that_are_not_here_go(
     here: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "there"
-    (there / "cifar10").mkdir(parents=True)
+    (there / "cifar10" / "old").mkdir(parents=True)
     (there / "cifar10" / "model.py").write_text("old")
-    half = f"cifar10/half.py.5{_PART}"
-    for name in ("cifar10/gone.py", half, "cifar10/built.so", OF_OTHERS, "mine.py"):
+    for name in ("cifar10/gone.py", "cifar10/old/a b.py", "cifar10/built.so", "mine.py"):
         (there / name).touch()
-    Run(host(there), here, folder=".", records=None).go()
-    assert sorted(state(there)) == sorted([*CODE, "cifar10/built.so", OF_OTHERS, "mine.py"])
+    shutil.rmtree(here / "data")
+    Run(there, here).success()
+    assert sorted(state(there)) == sorted([*CODE, "cifar10/built.so", "mine.py"])
     assert (there / "cifar10" / "model.py").read_text() == "x = 1\n"
 
 
@@ -157,7 +167,7 @@ def test_records_that_differ_or_are_marked_are_replaced(
     there = tmp_path / "there"
     shutil.copytree(here / "data", there / "data")
     (there / "data" / change).write_bytes(b"else")
-    assert Run(host(there), here).go()[1] == "records: 2 files copied"
+    assert Run(there, here).success()[1] == "records: 2 files copied"
     assert sorted(state(there / "data")) == ["manifest.json", "train.tfrecords"]
     assert (there / "data" / "train.tfrecords").read_bytes() == b"one" * 1000
 
@@ -166,10 +176,8 @@ def test_records_that_do_not_match_their_manifest_leave_the_folder_marked(
     here: Path, tmp_path: Path
 ) -> None:
     (here / "data" / "train.tfrecords").write_bytes(b"changed since")
-    assert (
-        "records: they came with other bytes than expected"
-        in Run(host(tmp_path / "there"), here).failure()
-    )
+    words = "node1: records: they came with other bytes than expected"
+    assert Run(tmp_path / "there", here).failure().startswith(words)
     assert (tmp_path / "there" / "data" / "INCOMPLETE").exists()
 
 
@@ -186,75 +194,62 @@ def test_an_incomplete_set_here_is_none(here: Path, change: str) -> None:
 
 def test_what_a_login_shell_prints_does_not_matter(here: Path, tmp_path: Path) -> None:
     noise = "printf 'no line end'; echo; echo >&2 motd"
-    assert Run(host(tmp_path / "there"), here, noise).go()[0] == "code: 4 files copied"
+    lines = Run(tmp_path / "there", here, "data", noise).success()
+    assert lines == ["code: 4 files copied", "records: 2 files copied"]
 
 
 def test_a_working_directory_that_cannot_be_made_is_named(here: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    words = Run(host(tmp_path / "file" / "x"), here).failure()
-    assert words.startswith(f"node1: connection: {tmp_path}/file/x: ")
-    assert words.endswith("choose another folder with --workdir")
+    words = Run(tmp_path / "file" / "x", here).failure().splitlines()
+    assert words[0] == (
+        f"node1: code: {tmp_path}/file/x cannot be used; choose another folder with --workdir"
+    )
+    assert "Not a directory" in words[1]
 
 
-def test_a_file_here_that_cannot_be_read_is_named(here: Path, tmp_path: Path) -> None:
-    run = Run(host(tmp_path / "there"), here)
+def test_a_file_here_that_cannot_be_read_is_named(here: Path) -> None:
+    files = code_files(here, "requirements.lock")
     (here / "cifar10" / "model.py").unlink()
-    words = f"node1: code: {here}/cifar10/model.py: No such file or directory"
-    assert run.failure() == words
+    words = f"{here}/cifar10/model.py: No such file or directory"
+    with pytest.raises(LaunchError, match=re.escape(words)), code_step(files):
+        pass
+
+
+@pytest.mark.parametrize("end", [0, 300, 1024, 1300, 2148])
+def test_of_an_archive_that_is_cut_off_nothing_is_removed(
+    end: int, here: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    (there / "cifar10").mkdir(parents=True)
+    (there / "cifar10" / "old.py").touch()
+    with code_step(code_files(here)) as step:
+        assert step.archive is not None
+        os.truncate(step.archive, end)
+        failed = prepare([host(there)], lambda host: [step], transport(), lambda *words: None, [])
+    words = "node1: code: the archive ended early, or is damaged; nothing was removed"
+    assert failed["node1"].startswith(words)
+    assert (there / "cifar10" / "old.py").exists()
+
+
+def program(path: Path, lines: str) -> str:
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 def test_a_step_that_fails_is_named_with_its_last_lines(here: Path, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho one\necho two >&2\nexit 3\n")
-    python.chmod(0o755)
-    run = Run(host(tmp_path / "there", str(python)), here, source="synthetic", records=None)
+    python = program(tmp_path / "python", "echo one\necho two >&2\nexit 3")
+    step = source_step("synthetic", "data", python)
     words = "node1: records: data_prep ended with exit code 3\n    one\n    two"
-    assert run.failure() == words
+    assert Run(tmp_path / "there", here, "data", "", step).failure() == words
 
 
-def test_a_silent_host_is_given_up(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preparing, "SILENCE_SECS", 0.3)
-    words = Run(host(tmp_path / "there"), here, "echo hello; exec sleep 600").failure()
-    assert words.startswith(
-        "node1: connection: no message for 0.3 s: is it up, and is the network?"
-    )
-
-
-def test_a_host_gets_no_file_that_it_should_not_have(here: Path, tmp_path: Path) -> None:
-    (here.parent / "secret").write_text("hunter2")
-    got = tmp_path / "got"
-    lines = ("send ../secret", "step 1", f"say {'x' * 5000}", "5", "failed that is all")
-    said = "".join(f"echo 'cifar10-setup {line}'\n" for line in lines[:-1])
-    gets = f"read n; echo $n > {got}; head -c $((n + 10240)) >> {got}"
-    before = f"{said} {gets}; echo 'cifar10-setup {lines[-1]}'; exit"
-    run = Run(host(tmp_path / "there"), here, before)
-    assert run.failure() == "node1: 1: that is all"
-    data = got.read_bytes()
-    length, _, rest = data.partition(b"\n")
-    with tarfile.open(fileobj=io.BytesIO(rest[int(length) :]), mode="r|") as archive:
-        assert sorted(archive.getnames()) == [f"code/{name}" for name in CODE]
-    assert b"hunter2" not in data
-    assert len(run.lines) == 1
-    assert len(run.lines[0]) <= 300
-
-
-def test_the_end_of_the_launcher_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
-    slow, pids = tmp_path / "slow", tmp_path / "pids"
-    slow.write_text(
-        f"#!/bin/sh\nsleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait\n"
-    )
-    slow.chmod(0o755)
-    command = ["python3", "-I", "-S", "-c", bootstrap.FIRST]
-    there = host(tmp_path / "there", str(slow))
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as process:
-        preparing._write(process, preparing._source(order(there, python=str(slow), code=0)))
-        archive = io.BytesIO()
-        tarfile.open(fileobj=archive, mode="w|").close()
-        preparing._write(process, archive.getvalue())
+def test_the_end_of_the_launcher_ends_what_runs_on_the_host(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    lines = f"sleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait"
+    step = source_step("synthetic", "data", program(tmp_path / "slow", lines))
+    command = ["sh", "-c", step.line(host(tmp_path / "there"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         wait_for(pids.exists, "the slow program")
         assert process.stdin is not None
         process.stdin.close()
@@ -262,76 +257,76 @@ def test_the_end_of_the_launcher_ends_what_runs_on_the_host(here: Path, tmp_path
             wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
-def held(folder: Path) -> "subprocess.Popen[bytes]":
-    """Locks a folder as another host would; returns the process that holds it."""
-    folder.mkdir(exist_ok=True)
-    code = (
-        "import fcntl, os, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); "
-        "file.write('process 5 on node7'); file.flush(); print(flush=True); sys.stdin.read()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, folder / LOCK_NAME],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
-
-
-@pytest.mark.parametrize("shared", ["records"])
 def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
-    here: Path, tmp_path: Path, shared: str
+    here: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / shared
-    there = host(folder if shared == "there" else tmp_path / "own")
-    place = "data" if shared == "there" else str(folder)
-    run = Run(there, here, folder=place)
-    with held(folder) as first:
-        thread = run.in_a_thread()
-        wait_for(lambda: run.lines, "the line that it waits")
-        assert run.lines == ["connection: waits for process 5 on node7"]
+    folder = tmp_path / "records"
+    folder.mkdir()
+    run = Run(tmp_path / "own", here, str(folder))
+    hold = f"echo process 5 on node7 > {LOCK_NAME}; echo; read line"
+    with subprocess.Popen(
+        ["flock", LOCK_NAME, "-c", hold], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as first:
+        assert first.stdout is not None
+        first.stdout.readline()
+        thread = threading.Thread(target=run.go)
+        thread.start()
+        wait_for(lambda: len(run.lines) > 1, "the line that it waits")
+        assert run.lines[1] == "records: waits for process 5 on node7"
         assert [path.name for path in folder.iterdir()] == [LOCK_NAME]
-        shutil.copytree(here / "data", folder / place, dirs_exist_ok=True)
+        shutil.copytree(here / "data", folder, dirs_exist_ok=True)
         first.communicate()
     thread.join()
-    assert run.lines[1:3] == ["code: 4 files copied", "records: are there"]
+    assert run.lines[2:] == ["records: are there"]
 
 
 def test_complete_records_in_a_read_only_folder_need_no_lock(here: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shutil.copytree(here / "data", shared)
-    assert Run(host(tmp_path / "there"), here, folder=str(shared)).go()[1] == "records: are there"
+    assert Run(tmp_path / "there", here, str(shared)).success()[1] == "records: are there"
     assert not (shared / LOCK_NAME).exists()
 
 
-@pytest.mark.parametrize("folder", ["there/data"])
-def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
-    here: Path, tmp_path: Path, folder: str
-) -> None:
-    place = tmp_path / folder
-    (place / LOCK_NAME).mkdir(parents=True)
-    lines = Run(host(tmp_path / "there"), here).go()
-    assert lines[0].startswith(f"connection: no lock in {place} (Is a directory); if hosts share")
-    assert lines[1:3] == ["code: 4 files copied", "records: 2 files copied"]
-
-
-def test_records_are_made_there_and_the_second_time_they_are_there(
-    here: Path, tmp_path: Path
-) -> None:
+def test_records_are_made_there(here: Path, tmp_path: Path) -> None:
     # data_prep with a set of 40 images, which setup has no flag for.
-    python = tmp_path / "python"
     make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
-    python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\ncd {ROOT}\n{make}\n")
-    python.chmod(0o755)
-    what: dict[str, Any] = {
-        "source": "synthetic",
-        "folder": str(tmp_path / "shared"),
-        "records": None,
-    }
-    for words in ("made from synthetic", "are there"):
-        lines = Run(host(tmp_path / "there", str(python)), here, **what).go()
-        assert lines[-1] == f"records: {words}"
+    python = program(tmp_path / "python", f"[ $2 = data_prep ] || exit 1\ncd {ROOT}\n{make}")
+    step = source_step("synthetic", str(tmp_path / "shared"), python)
+    lines = Run(tmp_path / "there", here, "data", "", step).success()
+    assert lines[-1] == "records: are made from synthetic"
+    assert (tmp_path / "shared" / "manifest.json").exists()
+
+
+def venv(there: Path, lock: str, path: str) -> str:
+    """Returns why a venv is not made from a lock, with the programs of a PATH."""
+    step = venv_step(".venv", lock, b"")
+    before = f"PATH={path}:$PATH"
+    tell = transport(before)
+    return prepare([host(there)], lambda host: [step], tell, lambda *words: None, [])["node1"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "lines", "lock", "words"),
+    [
+        ("uname", "echo riscv64", "requirements.lock", "requirements.lock is not for riscv64; to "),
+        ("uname", "echo aarch64", "requirements-gpu.lock", "requirements-gpu.lock is not for aarc"),
+        ("df", "echo x; echo / 9 9 100 9", "requirements.lock", "100 MiB free at "),
+        (
+            "python3.11",
+            "case $1 in -c) ;; *) mkdir -p .venv/bin; ln -s $0 .venv/bin/python; [ $2 = venv ] || "
+            "{ echo 'timed out'; exit 1; };; esac",
+            "requirements.lock",
+            "pip finds no package index from there; give the host a way to one",
+        ),
+    ],
+)
+def test_a_venv_that_cannot_be_made_is_explained(
+    tmp_path: Path, tool: str, lines: str, lock: str, words: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin" / tool, lines)
+    reason = venv(tmp_path / "there", lock, str(tmp_path / "bin"))
+    assert reason.startswith(f"node1: venv: {words}")
 
 
 @pytest.mark.parametrize(
@@ -411,7 +406,7 @@ def test_a_host_that_fails_is_named_and_the_others_are_finished(
     (tmp_path / "node1").touch()
     assert verb.setup(of_two(tmp_path), options()) == 1
     output = capsys.readouterr().out
-    assert f"problem: node1: connection: {tmp_path}/node1: " in output
+    assert f"problem: node1: code: {tmp_path}/node1 cannot be used" in output
     assert output.splitlines()[-1] == ("1 failed, 1 ready; the same command goes on where it was")
     assert (tmp_path / "node2" / "data" / "manifest.json").exists()
     assert checked == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.agent import free_ports, host_facts, sockets
+from launch.agent import host_facts, tcp_ports
 
 _HAS_IPV6 = os.path.exists("/proc/net/if_inet6")
 needs_ipv6 = pytest.mark.skipif(not _HAS_IPV6, reason="this machine has no IPv6")
@@ -21,7 +21,7 @@ needs_ipv6 = pytest.mark.skipif(not _HAS_IPV6, reason="this machine has no IPv6"
 @pytest.fixture
 def held() -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(each) for each in free_ports.hold(5)]
+        yield [stack.enter_context(each) for each in tcp_ports.hold(5)]
 
 
 def ports_of(held: list[socket.socket]) -> list[int]:
@@ -31,7 +31,7 @@ def ports_of(held: list[socket.socket]) -> list[int]:
 def use_settings(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
     for name, text in settings.items():
         (folder / name).write_text(text)
-    monkeypatch.setattr(free_ports, "_SETTINGS", str(folder))
+    monkeypatch.setattr(tcp_ports, "_SETTINGS", str(folder))
 
 
 def refusal(port: int, *, reuse: bool) -> int:
@@ -56,7 +56,7 @@ def test_ports_are_distinct_random_and_no_outgoing_connection_can_have_them(
     for each in held:
         each.close()
     with contextlib.ExitStack() as stack:
-        again = [stack.enter_context(each) for each in free_ports.hold(5)]
+        again = [stack.enter_context(each) for each in tcp_ports.hold(5)]
         assert ports_of(again) != ports
 
 
@@ -65,12 +65,12 @@ def test_the_task_can_listen_at_a_held_port_and_another_server_cannot(
 ) -> None:
     port = held[0].getsockname()[1]
     assert refusal(port, reuse=False) == errno.EADDRINUSE
-    assert sockets.why_not(port) is None
+    assert tcp_ports.why_not(port) is None
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 5)
     for _ in range(2):  # a task that is started again, too
         with socket.create_server(("", port)):
-            assert sockets.is_taken(port)
+            assert tcp_ports.is_taken(port)
             assert refusal(port, reuse=True) == errno.EADDRINUSE
             socket.create_connection(("127.0.0.1", port), 5).close()
 
@@ -80,14 +80,14 @@ def test_a_later_agent_holds_a_port_together_with_the_one_before_and_after_it(
 ) -> None:
     port = held[0].getsockname()[1]
     with contextlib.ExitStack() as stack:
-        later = [stack.enter_context(each) for each in free_ports.hold_with(port, [])]
+        later = [stack.enter_context(each) for each in tcp_ports.hold_with(port, [])]
         assert ports_of(later) == [port]
-        assert free_ports.hold_with(port, later) == later
+        assert tcp_ports.hold_with(port, later) == later
         held[0].close()
         assert refusal(port, reuse=False) == errno.EADDRINUSE
-        assert sockets.why_not(port) is None
+        assert tcp_ports.why_not(port) is None
         with socket.create_server(("", port)):
-            assert free_ports.hold_with(port, []) == []
+            assert tcp_ports.hold_with(port, []) == []
 
 
 def test_a_port_that_another_holds_or_uses_is_not_chosen(
@@ -97,12 +97,12 @@ def test_a_port_that_another_holds_or_uses_is_not_chosen(
     low, high = sorted((one, two))
     everything_else = f"1-{low - 1},{low + 1}-{high - 1},{high + 1}-65535"
     use_settings(tmp_path, monkeypatch, ip_local_reserved_ports=everything_else)
-    assert free_ports.hold(1) == []
+    assert tcp_ports.hold(1) == []
     held[0].close()
     with socket.create_server(("127.0.0.1", one)):
-        assert free_ports.hold(1) == []
+        assert tcp_ports.hold(1) == []
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(each) for each in free_ports.hold(2)]
+        found = [stack.enter_context(each) for each in tcp_ports.hold(2)]
         assert ports_of(found) == [one]
 
 
@@ -116,7 +116,7 @@ def test_services_and_outgoing_connections_come_last(
         ip_local_reserved_ports="65530-65532,65535\n",
         ip_unprivileged_port_start="9990\n",
     )
-    ports = list(free_ports._candidates())
+    ports = list(tcp_ports._candidates())
     assert len(ports) == len(set(ports)) == 65_536 - 9990 - 4
     assert set(ports[:531]) == set(range(65_001, 65_530)) | {65_533, 65_534}
     assert set(ports[531:536]) == {9990, 9991, 9992, 9993, 9994}
@@ -148,8 +148,8 @@ def test_a_port_of_a_server_that_has_ipv6_only_is_taken_and_its_owner_named() ->
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as server:
         assert server.stdout is not None
         port = int(server.stdout.readline())
-        assert sockets.is_taken(port)
-        why = sockets.why_not(port) or ""
+        assert tcp_ports.is_taken(port)
+        why = tcp_ports.why_not(port) or ""
         assert why.startswith(f"port {port} is in use by pid {server.pid} (")
         server.communicate("\n")
-    assert sockets.why_not(port) is None
+    assert tcp_ports.why_not(port) is None

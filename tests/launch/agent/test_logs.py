@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from launch.agent import log_file, log_writer
-from launch.agent.log_file import LogFile
-from launch.agent.log_writer import LogWriter
-from launch.agent.logs import Logs
+from launch.agent import logs
+from launch.agent.logs import LogFile, LogWriter
+from launch.agent.tasks import Logs
 from tests.launch.agent.scene import lines_of
 from tests.launch.launcher import wait_for
 
@@ -75,7 +74,7 @@ def test_a_log_goes_on_once_the_disk_has_room_again(
 def test_a_log_never_grows_beyond_two_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_file, "_LIMIT", 100)
+    monkeypatch.setattr(logs, "_LIMIT", 100)
     log = LogFile(str(tmp_path / "a.log"))
     for i in range(100):
         log.write(f"line {i:03}\n".encode())
@@ -90,7 +89,7 @@ def test_a_log_never_grows_beyond_two_parts(
 def test_a_disk_that_does_not_answer_holds_up_no_call_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_writer, "_BEHIND", 40_000)
+    monkeypatch.setattr(logs, "_BEHIND", 40_000)
     path = tmp_path / "log"
     os.mkfifo(path)
     log = LogWriter(str(path))  # opening it waits

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from launch.agent.messages import read_event, read_order
-from launch.agent.protocol import Incoming, Outgoing, encode
+from launch.agent.protocol import Incoming, Outgoing, encode, read_event, read_order
 
 EXIT = {
     "event": "exit",
