@@ -29,15 +29,17 @@ from cifar10_program.streams import complain, open_streams
 _Work = Callable[[StopRequest, float], None]  # takes the time when the process started, too
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = TrainConfig) -> int:
     """Runs the command and returns its exit code.
 
     Args:
       argv: the arguments after the program's name; None: those of this process.
+      config_type: the class of the settings; a subclass of TrainConfig may have more.
     """
     started = time.monotonic()
     open_streams()
-    return _exit_code(lambda: _main(sys.argv[1:] if argv is None else argv, started))
+    words = sys.argv[1:] if argv is None else argv
+    return _exit_code(lambda: _main(words, config_type, started))
 
 
 def _exit_code(work: Callable[[], int]) -> int:
@@ -55,9 +57,9 @@ def _exit_code(work: Callable[[], int]) -> int:
         return 128 + error.signum
 
 
-def _main(argv: Sequence[str], started: float) -> int:
+def _main(argv: Sequence[str], config_type: type[TrainConfig], started: float) -> int:
     try:
-        config = resolve.with_model_dir(flags.parse(argv), os.environ)
+        config = resolve.with_model_dir(flags.parse(argv, config_type), os.environ)
     except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
         return 0
     if config.seeds is None:
@@ -116,12 +118,23 @@ def _run(
 
 def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
     """Loads the modules that this process needs; returns what it does from its start to its end."""
-    if cluster is not None and not cluster.is_single_process:
-        return _load_task(config, cluster)
+    task = None if cluster is None or cluster.is_single_process else cluster
+    if task is not None and task.task_type == EVALUATOR:
+        from cifar10.run.evaluator import evaluate_until_end
+
+        return lambda stop, _: evaluate_until_end(config, task, stop)
+    if task is not None and task.task_type == WORKER and config.replication == "between-graph":
+        from cifar10.train import train_as_worker
+
+        return lambda stop, _: train_as_worker(config, task, stop)
+    if task is not None and task.task_type != MASTER:
+        from cifar10.run.parameter_server import serve
+
+        return lambda stop, _: serve(config, task, stop)
     if config.mode == "train_and_evaluate":
         from cifar10.train import train_and_evaluate
 
-        return lambda stop, started: train_and_evaluate(config, stop, started)
+        return lambda stop, started: train_and_evaluate(config, stop, started, task)
     if config.mode == "evaluate":
         from cifar10.run.modes.evaluate import evaluate
 
@@ -133,25 +146,6 @@ def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
     from cifar10.run.modes.export import export_mode
 
     return lambda *_: export_mode(config)
-
-
-def _load_task(config: TrainConfig, cluster: Cluster) -> _Work:
-    """Loads the modules of this process's task in the cluster; returns what the task does."""
-    if cluster.task_type == MASTER:
-        from cifar10.train import train_and_evaluate
-
-        return lambda stop, started: train_and_evaluate(config, stop, started, cluster)
-    if cluster.task_type == EVALUATOR:
-        from cifar10.run.evaluator import evaluate_until_end
-
-        return lambda stop, _: evaluate_until_end(config, cluster, stop)
-    if cluster.task_type == WORKER and config.replication == "between-graph":
-        from cifar10.train import train_as_worker
-
-        return lambda stop, _: train_as_worker(config, cluster, stop)
-    from cifar10.run.parameter_server import serve
-
-    return lambda stop, _: serve(config, cluster, stop)
 
 
 def _quieten(verbose: bool) -> None:

@@ -1,39 +1,75 @@
-"""Settings: dataclass fields that carry the description of their flag. Standard library only."""
+"""Settings: dataclass fields that say all about their flag and values. Standard library only."""
 
 import dataclasses
+import functools
 import math
+import typing
 from collections.abc import Collection, Mapping
-from typing import Any, Optional
+from typing import Any, Callable, Optional
+
+from cifar10.errors import ConfigError
+
+BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
+# Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
+_HIGHEST: dict[Any, int] = {int: 2**31 - 1, float: 10**9}
 
 
 @dataclasses.dataclass(frozen=True)
-class Flag:
-    """Description of a setting for the command line and the checks.
+class Setting:
+    """A setting: its flag, its values, and beside which others it has an effect.
 
     Attributes:
       help: text for --help.
+      default: its default value; None: a value that fits the run is chosen later.
       group: heading of --help under which the flag is listed.
+      common: whether --help shows the flag, as --help-all does.
+      metavar: what stands for its value in --help, DIR or PATH for a path; "": that fits the type.
       choices: allowed values; empty: any value of the type that is in the range.
       aliases: other names of the flag, without dashes in front.
       at_least: inclusive lower limit; None: no such limit.
       above: exclusive lower limit; None: no such limit.
       at_most: inclusive upper limit; None: no such limit.
       below: exclusive upper limit; None: no such limit.
+      form: a rule in words, and whether a value keeps it, for what limits do not say.
       needs: other settings, and the values of each with which this one has an effect; True: every
-        value but 0 and false. Of `model`, it names an attribute that such models have.
-      instead: what to do where it has none, for messages.
+        value but 0 and false. A function returns these values late, for registries that grow.
+      needs_of: function from a value to what this one value needs in training; None: nothing more.
+      instead: what to do where it has no effect, for messages.
+      excludes: settings that say the same in another way; of a recipe or a file, these give way.
+      fits: settings whose choices a value fits, each with a function from a choice to a key. If the
+        choice has another key than that of a recipe or a file, their value gives way.
+      name: the name of the field; `settings_of` sets it.
+      kind: the type of its values, int for Optional[int]; `settings_of` sets it.
     """
 
     help: str
+    default: Any
     group: str
+    common: bool = False
+    metavar: str = ""
     choices: Collection[str] = ()
     aliases: tuple[str, ...] = ()
     at_least: Optional[float] = None
     above: Optional[float] = None
     at_most: Optional[float] = None
     below: Optional[float] = None
+    form: Optional[tuple[str, Callable[[Any], bool]]] = None
     needs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    needs_of: Optional[Callable[[Any], Mapping[str, Any]]] = None
     instead: str = "leave it out"
+    excludes: tuple[str, ...] = ()
+    fits: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
+    name: str = ""
+    kind: Any = str
+
+    @property
+    def flag(self) -> str:
+        """The flag: `--data-dir` for `data_dir`."""
+        return flag_name(self.name)
 
     @property
     def rule(self) -> str:
@@ -46,46 +82,109 @@ class Flag:
             ("at most", self.at_most),
             ("below", self.below),
         )
-        return " and ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
-
-    @property
-    def has_upper_limit(self) -> bool:
-        """Whether the setting has a limit of its own for high values."""
-        return self.at_most is not None or self.below is not None
+        found = [f"{word} {limit}" for word, limit in limits if limit is not None]
+        return " and ".join([self.form[0]] if self.form else found)
 
     def allows(self, value: Any) -> bool:
         """Returns whether the setting may have this value; None, for unset, is always allowed."""
-        if value is None or not self.rule:
+        if value is None:
             return True
         if self.choices:
             return value in self.choices
         return (
-            (isinstance(value, int) or math.isfinite(value))  # A long int would overflow there.
-            and (self.at_least is None or value >= self.at_least)
+            (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)
             and (self.below is None or value < self.below)
+            and (self.form is None or self.form[1](value))
         )
 
+    def read(self, text: str, name: str) -> Any:
+        """Returns the value that a text stands for.
 
-def setting(default: Any, text: str, *, group: str, **more: Any) -> Any:
+        Args:
+          text: a value of a flag, or in a file.
+          name: what messages call the setting.
+
+        Raises:
+          ConfigError: the text is no such value, or the value is not allowed.
+        """
+        try:
+            value = BOOLEANS[text.lower()] if self.kind is bool else self.kind(text)
+        except (KeyError, ValueError):
+            rule = _KINDS[self.kind]
+            raise ConfigError(f"{name} must be {rule}, got {text[:40]!r}") from None
+        self.check(value, name)
+        return value
+
+    def check(self, value: Any, name: str) -> None:
+        """Checks a value, of the type of the setting, by itself.
+
+        Raises:
+          ConfigError: it is not allowed; `name` is what the message calls the setting.
+        """
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{name} must be a finite number, got {value}")
+        has_limit = self.at_most is not None or self.below is not None
+        highest = None if has_limit else _HIGHEST.get(type(value))
+        if highest is not None and value > highest:
+            raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
+        if not self.allows(value):
+            shown = repr(value) if self.form and self.kind is str else value
+            meant = nearest(value, self.choices) if self.choices else ""
+            raise ConfigError(f"{name} must be {self.rule}, got {shown}{meant}")
+
+
+def setting(text: str, default: Any = None, *, group: str, **more: Any) -> Any:
     """Makes a field of a dataclass of settings.
 
     Args:
-      default: default value; None: a value that fits the run is chosen later.
       text: text for --help.
+      default: default value; None: a value that fits the run is chosen later.
       group: heading of --help under which the flag is listed.
-      **more: other attributes of `Flag`.
+      **more: other attributes of `Setting`.
     """
-    return dataclasses.field(default=default, metadata={"flag": Flag(text, group, **more)})
+    described = Setting(text, default, group, **more)
+    return dataclasses.field(default=default, metadata={"setting": described})
 
 
-def flag_of(field: "dataclasses.Field[Any]") -> Flag:
-    """Returns the `Flag` of a field that `setting` made."""
-    flag: Flag = field.metadata["flag"]
-    return flag
+def flag_of(field: "dataclasses.Field[Any]") -> Setting:
+    """Returns the `Setting` of a field that `setting` made, without its name and type."""
+    found: Setting = field.metadata["setting"]
+    return found
+
+
+def settings_of(config: Any) -> Mapping[str, Setting]:
+    """Returns the settings of a dataclass, or of an instance of it, by name in their order."""
+    return _settings_of(config if isinstance(config, type) else type(config))
+
+
+@functools.cache
+def _settings_of(config_type: Any) -> Mapping[str, Setting]:
+    hints = typing.get_type_hints(config_type)
+    return {
+        field.name: dataclasses.replace(flag_of(field), name=field.name, kind=_kind(hints, field))
+        for field in dataclasses.fields(config_type)
+    }
+
+
+def _kind(hints: Mapping[str, Any], field: "dataclasses.Field[Any]") -> Any:
+    kinds = [one for one in typing.get_args(hints[field.name]) if one is not type(None)]
+    return kinds[0] if kinds else hints[field.name]
 
 
 def flag_name(field_name: str) -> str:
     """Returns the flag of a field: `--data-dir` for `data_dir`."""
     return "--" + field_name.replace("_", "-")
+
+
+def nearest(word: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:
+    """Returns `; did you mean ...?` with the only known word that begins so, or the most similar.
+
+    If no word is similar, it returns "".
+    """
+    import difflib  # Imported here, since only mistakes need it.
+
+    begun = [one for one in known if word and one.startswith(word)]
+    near = begun if len(begun) == 1 else difflib.get_close_matches(word[:100], known, n=1)
+    return f"; did you mean {spell(near[0])}?" if near else ""

@@ -47,7 +47,7 @@ _CIFAR10 = _rooms(
     ("schema", "facts about the data, once: counts, names, shapes", "", STDLIB),
     ("image_file", "an image file → pixels of a record", "schema", NO_TENSORFLOW),
     ("errors", "errors of users, failures, signals", "", STDLIB),
-    ("settings", "what a setting is: a field with a flag and a range", "", STDLIB),
+    ("settings", "what a setting is: a field with a flag and a range", "errors", STDLIB),
     ("schedules", "progress of training → a factor of the rate", "", LATE),
     ("tf_internals", "private TensorFlow and Estimator API", "", ANYTHING),
     ("weights", "variables of layers, and how they are stored", "", ANYTHING),

@@ -21,8 +21,8 @@ import pytest
 from PIL import Image
 
 from cifar10 import schema
-from cifar10.config.help import COMMON
-from cifar10.settings import flag_name
+from cifar10.config.train_config import TrainConfig
+from cifar10.settings import settings_of
 from tests import readme, shell
 from tests.launch.launcher import assert_nothing_left
 
@@ -191,7 +191,8 @@ def test_tensorboard_reads_the_output(trained: Path, readme_command: str) -> Non
 @pytest.mark.readme(".venv/bin/python cifar10_main.py --help")
 def test_help_names_the_flags_that_people_use(tmp_path: Path, readme_command: str) -> None:
     shown = shell.run(readme_command, shell.make_workspace(tmp_path)).stdout
-    assert [name for name in COMMON if flag_name(name) not in shown and name != "images"] == []
+    common = [one.flag for one in settings_of(TrainConfig).values() if one.common]
+    assert [flag for flag in common if flag not in shown and flag != "--images"] == []
     assert "--help-all" in shown
 
 

@@ -4,60 +4,82 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 """
 
 import os
-import re
 import sys
+from collections.abc import Mapping
+from typing import Any, Callable, NoReturn, Optional
 
 from cifar10 import models
-from cifar10.config.fields import FIELDS, ConfigFields
-from cifar10.config.values import check_value, why_pointless
+from cifar10.config.fields import MODES, ConfigFields
 from cifar10.errors import ConfigError
-from cifar10.settings import flag_name
+from cifar10.settings import Setting, flag_name, settings_of
 from cifar10_program.paths import is_opened_as_utf8
 
-_PATTERN_CHARACTERS = frozenset("*?[\\")
+_WITH_CHECKPOINTS, _PATTERN = ("output_dir", "checkpoint", "init_checkpoint"), frozenset("*?[\\")
 
 
-def check_config(config: ConfigFields) -> None:
+def check_config(config: ConfigFields, is_set: Callable[[str], bool]) -> None:
     """Checks all settings of a run.
+
+    Args:
+      config: the settings.
+      is_set: whether the command line gives a setting, or it differs from its default.
 
     Raises:
       ConfigError: a value is not allowed, or settings contradict each other.
     """
-    for name in FIELDS:
-        check_value(name, getattr(config, name), flag_name(name))
-    _check_paths(config)
-    _check_needs(config)
-    _check_model(config)
+    settings = settings_of(config)
+    values = {name: getattr(config, name) for name in settings}
+    for name, one in settings.items():
+        one.check(values[name], one.flag)
+        if one.metavar in ("DIR", "PATH") and values[name] is not None:
+            _check_path(config, name, values[name])
+    for name, one in filter(lambda row: is_set(row[0]), settings.items()):
+        pointless = why_pointless(one, values[name], values)
+        if pointless:
+            _refuse(pointless)
+        for other in filter(is_set, one.excludes):
+            if None not in (values[name], values[other]):
+                _refuse(
+                    f"{one.flag} {values[name]} and {flag_name(other)} {values[other]} contradict "
+                    "each other; give one"
+                )
+    models.check_chosen(config)
+    refusal = models.find(config.model).refusal(config)
+    if refusal:
+        _refuse(refusal)
     _check_contradictions(config)
-    _check_seeds(config)
-    _check_profile(config)
 
 
-def _check_seeds(config: ConfigFields) -> None:
-    if config.seeds is None:
-        return
-    if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", config.seeds, re.ASCII):
-        _refuse(f"--seeds must be numbers with commas between them, 1,2,3, got {config.seeds!r}")
-    seeds = config.seed_list
-    if max(seeds) >= 2**31:
-        _refuse(f"--seeds must be at least 0 and below {2**31}, got {max(seeds)}")
-    if len(set(seeds)) < len(seeds):
-        _refuse(f"--seeds must all be different, got {config.seeds}")
-    if config.is_set("seed"):
-        _refuse(f"--seed {config.seed} and --seeds {config.seeds} contradict each other; give one")
+def why_pointless(setting: Setting, value: Any, others: Mapping[str, Any]) -> Optional[str]:
+    """Says why a setting has no effect beside others; None if it has one, or is false.
+
+    Args:
+      setting: the setting, which says what it needs.
+      value: its value.
+      others: values of those other settings that are known, by name.
+    """
+    if value is False:
+        return None
+    name, needs = setting.flag, _needs(setting)
+    # Runs of earlier versions are still evaluated and exported, by which nothing is trained.
+    if setting.needs_of and others.get("mode", MODES[0]) == MODES[0]:
+        name, needs = f"{name} {value}", {**needs, **setting.needs_of(value)}
+    for other in filter(others.__contains__, needs):
+        flag, got = flag_name(other), others[other]
+        fitting = needs[other]() if callable(needs[other]) else needs[other]
+        if fitting is True and not got:
+            zero = "false" if got is False else 0
+            return f"{name} has no effect: {flag} is {zero}; {setting.instead}"
+        if fitting is not True and got not in fitting:
+            rule = f"{flag} {' or '.join(fitting)}"
+            return f"{name} is for {rule}, got {flag} {got}; {setting.instead}"
+    return None
 
 
-def _check_profile(config: ConfigFields) -> None:
-    steps = config.profile_steps
-    if steps is None:
-        return
-    if not re.fullmatch(r"[0-9]{1,10}:[0-9]{1,10}", steps, re.ASCII):
-        _refuse(f"--profile-steps must be the first and the last step, 100:110, got {steps!r}")
-    first, last = config.profile_window or (0, 0)
-    if not 1 <= first <= last:
-        _refuse(
-            f"--profile-steps must begin at step 1 or later and not end before that, got {steps}"
-        )
+def _needs(setting: Setting) -> Mapping[str, Any]:
+    """Returns `Setting.needs`, to which a model's own setting adds the model."""
+    owners = models.owners().get(setting.name)
+    return setting.needs if owners is None else {"model": owners, **setting.needs}
 
 
 def check_towers(config: ConfigFields, num_towers: int) -> None:
@@ -77,79 +99,30 @@ def check_towers(config: ConfigFields, num_towers: int) -> None:
         )
 
 
-def _check_paths(config: ConfigFields) -> None:
-    for name in ("data_dir", "output_dir", "log_dir", "work_dir", "checkpoint", "init_checkpoint"):
-        value = getattr(config, name)
-        if value == "":
-            raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
-        if "\0" in (value or ""):
-            _refuse(f"{flag_name(name)} must not contain a NUL, got {value!r}")
-        if value is not None and not is_opened_as_utf8(os.path.expanduser(value)):
-            raise ConfigError(
-                f"{flag_name(name)} must be UTF-8, as TensorFlow's paths are, got {value!r}"
-                f"{_way_to_utf8()}"
-            )
-        if value is not None and os.path.expanduser(value).startswith("~"):
-            user = value[1:].partition("/")[0]
-            what = f"there is no user {user}" if user else "this user has no home; set HOME"
-            _refuse(f"{flag_name(name)} {value}: {what}; a folder of that name here is ./{value}")
-    for name in ("output_dir", "checkpoint", "init_checkpoint"):
-        value = getattr(config, name)
-        path = "" if value is None else config.place(value)
-        if not _PATTERN_CHARACTERS.isdisjoint(path):
-            # TensorFlow would save checkpoints there but not find them again.
-            raise ConfigError(
-                f"{flag_name(name)} must not contain *, ?, [ or \\, which TensorFlow takes for "
-                f"patterns, got {path}"
-            )
-
-
-def _way_to_utf8() -> str:
-    encoding = sys.getfilesystemencoding()
-    if encoding == "utf-8":
-        return "; rename it"
-    return f" in {encoding}, the encoding of this locale; set PYTHONUTF8=1 or rename it"
-
-
-def _refuse(message: str) -> None:
-    raise ConfigError(message)
-
-
-def _check_needs(config: ConfigFields) -> None:
-    """Refuses settings that are given, but have no effect beside the others."""
-    values = {name: getattr(config, name) for name in FIELDS}
-    for name, value in values.items():
-        pointless = why_pointless(name, value, values)
-        if pointless and config.is_set(name):
-            _refuse(pointless)
-
-
-def _check_model(config: ConfigFields) -> None:
-    models.check_chosen(config)
-    model = models.find(config.model)
-    refusal = model.refusal(config)
-    if refusal:
-        _refuse(refusal)
-    fits = model.normalises_convolutions and config.batch_norm != "off"
-    # Runs of earlier versions are still evaluated and exported, by which nothing is trained.
-    if config.optimizer == "muon" and config.mode == "train_and_evaluate" and not fits:
+def _check_path(config: ConfigFields, name: str, value: str) -> None:
+    flag = flag_name(name)
+    if not value:
+        _refuse(f"{flag} must not be empty; leave it out for the default")
+    if "\0" in value:
+        _refuse(f"{flag} must not contain a NUL, got {value!r}")
+    if not is_opened_as_utf8(os.path.expanduser(value)):
+        encoding = sys.getfilesystemencoding()
+        where = f" in {encoding}, the encoding of this locale; set PYTHONUTF8=1 or rename it"
+        way_out = "; rename it" if encoding == "utf-8" else where
+        _refuse(f"{flag} must be UTF-8, as TensorFlow's paths are, got {value!r}{way_out}")
+    if os.path.expanduser(value).startswith("~"):
+        user = value[1:].partition("/")[0]
+        what = f"there is no user {user}" if user else "this user has no home; set HOME"
+        _refuse(f"{flag} {value}: {what}; a folder of that name here is ./{value}")
+    # TensorFlow would save checkpoints there but not find them again.
+    if name in _WITH_CHECKPOINTS and not _PATTERN.isdisjoint(config.place(value)):
         _refuse(
-            "--optimizer muon is for models with batch normalisation after each convolution, which "
-            f"makes up for the length of its kernel; got --model {config.model} --batch-norm "
-            f"{config.batch_norm}; --optimizer nesterov, with another --output-dir, trains every "
-            "model"
+            f"{flag} must not contain *, ?, [ or \\, which TensorFlow takes for patterns, got "
+            f"{config.place(value)}"
         )
 
 
 def _check_contradictions(config: ConfigFields) -> None:
-    if config.train_steps is not None and config.train_epochs is not None:
-        _refuse("--train-steps and --train-epochs both say how long to train; give one")
-    if config.stop_at_accuracy is not None and config.stop_at_accuracy > 1:
-        _refuse(
-            "--stop-at-accuracy must be a fraction, at most 1, as all accuracies are, got "
-            f"{config.stop_at_accuracy:g}; for {config.stop_at_accuracy:g} % give "
-            f"{config.stop_at_accuracy / 100:g}"
-        )
     if config.mode == "predict" and not config.images:
         _refuse("--mode predict needs image files: --mode predict cat.png dog.jpg")
     if config.mode != "predict" and config.images:
@@ -158,10 +131,9 @@ def _check_contradictions(config: ConfigFields) -> None:
         )
     if config.variable_strategy == "GPU" and config.num_gpus == 0:
         _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
-    if config.num_gpus and config.num_towers is not None and config.num_towers % config.num_gpus:
-        _refuse(
-            f"--num-towers must be a multiple of --num-gpus, got {config.num_towers} towers "
-            f"on {config.num_gpus} GPUs"
-        )
     if config.num_towers is not None:
         check_towers(config, config.num_towers)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigError(message)

@@ -1,451 +1,423 @@
-"""The settings of a run. Standard library only.
+"""The settings of a run, and the optimizers. Standard library only.
 
-`ConfigFields` defines the name, type, default, range, help text and aliases of each setting. The
-settings of a single model are defined in the model's module, in a base class of `ConfigFields`.
-`cifar10.config.checks` refuses values and combinations that are not allowed,
-`cifar10.config.train_config` applies these checks, `cifar10.config.flags` makes the command line
-from the settings, and `result.json` records their values.
+A field says all about a setting: its name, type, default, range, help, and when it applies. The
+flags, the checks, files of settings and recipes follow from that. The settings of a single model
+are in the model's module, in a base class of `ConfigFields`.
 """
 
 import dataclasses
-import math
+import operator
 import os
 import posixpath
-import typing
-from typing import Any, ClassVar, Optional
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple, Optional
 
 from cifar10 import models, schedules, schema
-from cifar10.config.done import NOTHING_DONE, Done
+from cifar10.models.base import Rate
 from cifar10.models.fastnet import FastnetSettings
 from cifar10.models.mlp import MlpSettings
 from cifar10.models.resnet import ResNetSettings
 from cifar10.settings import setting
 
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
-MODES_THAT_EVALUATE = ("train_and_evaluate", "evaluate")
-MODES_WITH_KERNELS = MODES_THAT_EVALUATE  # that may use `cifar10.ops.kernels`
-PRECISIONS = ("fp32", "bf16", "fp16")
-OPTIMIZERS = ("momentum", "nesterov", "adam", "muon")
-CROP_FILLS = ("zeros", "reflect")
-FLIPS = ("random", "alternating")
-BATCH_NORMS = ("tower", "sync", "off")
-JOB_NAMES = ("ps", "worker", "master", "chief", "evaluator")
-REPLICATIONS = ("between-graph", "in-graph")
-TRANSFERS = ("fp32", "bf16")
-REDUCTIONS = ("cpu", "nccl")
-KERNELS = ("auto", "own", "pairs", "tensorflow")
-
-_TRAINING = {"mode": MODES[:1]}
-_WITH_MOMENTUM = {"optimizer": ("momentum", "nesterov", "muon")}
-_NORMALISED = {"model": "normalises", "batch_norm": ("tower", "sync")}
-_DISTORTED = {"use_distortion_for_training": True}
-
+MODES_WITH_KERNELS = MODES[:2]  # that may use `cifar10.ops.kernels`, and that evaluate
 DEFAULT_TRAIN_STEPS = 80_000
 MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
+
+GROUPS = ("job", "places", "model", "training", "devices", "cluster", "reporting")  # of --help
+_job, _folder, _model, _training, _device, _cluster, _report = (
+    partial(setting, group=group) for group in GROUPS
+)
+_folder, _addresses = partial(_folder, metavar="DIR"), partial(_cluster, metavar="HOST:PORT,...")
+
+
+def _models_that(attribute: str) -> Any:
+    return partial(models.names_where, operator.attrgetter(attribute))
+
+
+_TRAINS, _EVALUATES = {"mode": MODES[:1]}, {"mode": MODES_WITH_KERNELS}
+_HAS_MOMENTUM = {"optimizer": lambda: [k for k, one in OPTIMIZERS.items() if one.has_momentum]}
+_NORMALISED = {"model": _models_that("normalises"), "batch_norm": ("tower", "sync")}
+_WITH_MUON = {"optimizer": ("muon",)}
+_DISTORTED = {"use_distortion_for_training": True}
+_SHARE: dict[str, Any] = {"at_least": 0, "below": 1}
+_THREADS: dict[str, Any] = {"at_least": 0, "at_most": 1024}
+
+
+# Learning rates fit a model and an optimizer; those with the same key use the same rates.
+_SAME_RATES = {
+    "model": lambda name: type(models.find(name)),
+    "optimizer": lambda name: OPTIMIZERS[name].rate,
+}
+
+
+class Optimizer(NamedTuple):
+    """What the settings know of an optimizer, which `cifar10.optim.optimizers` builds.
+
+    Attributes:
+      rate: its highest learning rate; None: that of the model.
+      has_momentum: whether it has the momentum of --momentum.
+      needs: settings beside which it trains, as in `Setting.needs`.
+    """
+
+    rate: Optional[Rate] = None
+    has_momentum: bool = False
+    needs: Mapping[str, Any] = {}
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "momentum": Optimizer(has_momentum=True),
+    "nesterov": Optimizer(has_momentum=True),
+    # Adam divides a gradient by its magnitude, so the noise of small batches does not lengthen its
+    # steps.
+    "adam": Optimizer(Rate(0.001, None)),
+    # The rate of what Muon does not train; the default of --muon-rate is for 2,048 images, too.
+    # Batch normalisation after each convolution makes up for the length of its kernel.
+    "muon": Optimizer(
+        Rate(1.6, 2048, 1.6),
+        has_momentum=True,
+        needs={**_NORMALISED, "model": _models_that("normalises_convolutions")},
+    ),
+}
+
+
+def _are_seeds(text: str) -> bool:
+    if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", text, re.ASCII):
+        return False
+    seeds = [int(one) for one in text.split(",")]
+    return max(seeds) < 2**31 and len(set(seeds)) == len(seeds)
+
+
+def _is_window(text: str) -> bool:
+    found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})", text, re.ASCII)
+    return found is not None and 1 <= int(found[1]) <= int(found[2])
 
 
 @dataclasses.dataclass(frozen=True)
 class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
-    """The settings of a `TrainConfig`, unchecked; None means unset.
+    """The settings of a `TrainConfig`, unchecked; None means unset."""
 
-    Attributes:
-      given: names of the settings that the command line gives, whatever their values.
-    """
-
-    # No field, as it is no setting: two configurations with the same settings are equal.
-    given: ClassVar[frozenset[str]] = frozenset()
-
-    mode: str = setting("train_and_evaluate", "what to do", group="job", choices=MODES)
-    recipe: Optional[str] = setting(
-        None,
+    mode: str = _job("what to do", "train_and_evaluate", choices=MODES, common=True)
+    recipe: Optional[str] = _job(
         "settings that belong together, by name or in a file; flags and --config beat them, "
         "--print-recipe shows them",
-        group="job",
+        metavar="NAME|FILE",
+        common=True,
     )
-    images: tuple[str, ...] = setting(
-        (), "image files, folders of them or patterns for --mode predict", group="job"
+    images: tuple[str, ...] = _job(
+        "image files, folders of them or patterns for --mode predict",
+        (),
+        metavar="FILE",
+        common=True,
     )
-    json: bool = setting(
-        False,
+    json: bool = _job(
         "--mode predict prints a JSON object a line for each image file",
-        group="job",
+        False,
         needs={"mode": ("predict",)},
+        common=True,
     )
-    checkpoint: Optional[str] = setting(
-        None,
+    checkpoint: Optional[str] = _job(
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
-        group="job",
+        metavar="PATH",
         needs={"mode": MODES[1:]},
         instead="training continues by itself, and --init-checkpoint starts it from the weights of "
         "another run",
+        common=True,
     )
-    init_checkpoint: Optional[str] = setting(
-        None,
+    init_checkpoint: Optional[str] = _job(
         "start training from the weights of this checkpoint, or of the best or else newest one in "
         "this folder; steps, optimizer and schedule begin anew. A run that has a checkpoint of its "
         "own continues from that",
-        group="job",
-        needs=_TRAINING,
+        metavar="PATH",
+        needs=_TRAINS,
         instead="name the checkpoint by --checkpoint",
     )
-    max_minutes: Optional[float] = setting(
-        None,
+    max_minutes: Optional[float] = _job(
         "end training after this many minutes, then evaluate as usual; schedules go by images, so "
         "the learning rate may still be high",
-        group="job",
         above=0,
+        common=True,
     )
-    early_stopping_epochs: Optional[float] = setting(
-        None,
+    early_stopping_epochs: Optional[float] = _job(
         "end training when the validation accuracy has not risen for so many epochs; the best "
         "checkpoint counts. Validations come with checkpoints: --checkpoint-steps",
-        group="job",
         above=0,
     )
-    stop_at_accuracy: Optional[float] = setting(
-        None,
+    stop_at_accuracy: Optional[float] = _job(
         "end training when the validation accuracy reaches this fraction, e.g. 0.9",
-        group="job",
-        above=0,
+        form=("a fraction above 0 and at most 1 (0.9 for 90 %)", lambda value: 0 < value <= 1),
     )
-    verbose: bool = setting(False, "show TensorFlow's own log lines", group="job")
+    verbose: bool = _job("show TensorFlow's own log lines", False, common=True)
 
-    data_dir: str = setting(
-        schema.DEFAULT_DATA_DIR, "folder of TFRecords; anything tf.io.gfile opens", group="places"
+    data_dir: str = _folder(
+        "folder of TFRecords; anything tf.io.gfile opens", schema.DEFAULT_DATA_DIR, common=True
     )
-    output_dir: str = setting(
-        "output",
+    output_dir: str = _folder(
         "checkpoints, result.json, report.html; anything tf.io.gfile opens",
-        group="places",
+        "output",
         aliases=("job-dir",),
+        common=True,
     )
-    log_dir: Optional[str] = setting(
-        None, "TensorBoard event files (default: --output-dir)", group="places"
-    )
-    work_dir: Optional[str] = setting(
-        None,
-        "folder that relative paths start from (default: the current folder)",
-        group="places",
+    log_dir: Optional[str] = _folder("TensorBoard event files (default: --output-dir)", common=True)
+    work_dir: Optional[str] = _folder(
+        "folder that relative paths start from (default: the current folder)"
     )
 
-    model: str = setting("resnet", "model family", group="model", choices=models.NAMES)
-    batch_norm: str = setting(
-        "tower",
+    model: str = _model("model family", "resnet", choices=models.NAMES, common=True)
+    batch_norm: str = _model(
         "statistics of one tower's images, of all of a process's towers (sync), or no "
         "normalisation",
-        group="model",
-        choices=BATCH_NORMS,
-        needs={"model": "normalises"},
+        "tower",
+        choices=("tower", "sync", "off"),
+        needs={"model": _models_that("normalises")},
     )
-    batch_norm_decay: float = setting(
-        0.997,
-        "decay of the moving statistics",
-        group="model",
-        at_least=0,
-        below=1,
-        needs=_NORMALISED,
+    batch_norm_decay: float = _model(
+        "decay of the moving statistics", 0.997, **_SHARE, needs=_NORMALISED
     )
-    batch_norm_epsilon: float = setting(
-        1e-5, "added to the variance", group="model", above=0, needs=_NORMALISED
-    )
+    batch_norm_epsilon: float = _model("added to the variance", 1e-5, above=0, needs=_NORMALISED)
 
-    train_steps: Optional[int] = setting(
-        None,
+    train_steps: Optional[int] = _training(
         f"global step to train to (default: {DEFAULT_TRAIN_STEPS:,})",
-        group="training",
         at_least=1,
+        excludes=("train_epochs",),
+        common=True,
     )
-    train_epochs: Optional[float] = setting(
-        None, "passes over the training split, instead of --train-steps", group="training", above=0
+    train_epochs: Optional[float] = _training(
+        "passes over the training split, instead of --train-steps",
+        above=0,
+        excludes=("train_steps",),
+        common=True,
     )
-    train_batch_size: int = setting(
-        128, "images per step, split over the towers", group="training", at_least=1
+    train_batch_size: int = _training(
+        "images per step, split over the towers", 128, at_least=1, common=True
     )
-    eval_batch_size: int = setting(100, "images a step of evaluation", group="training", at_least=1)
-    optimizer: str = setting("momentum", "update rule", group="training", choices=OPTIMIZERS)
-    learning_rate: Optional[float] = setting(
-        None,
+    eval_batch_size: int = _training("images a step of evaluation", 100, at_least=1)
+    optimizer: str = _training(
+        "update rule",
+        "momentum",
+        choices=OPTIMIZERS.keys(),
+        needs_of=lambda name: OPTIMIZERS[name].needs,
+        instead="--optimizer nesterov, with another --output-dir, trains every model",
+        common=True,
+    )
+    learning_rate: Optional[float] = _training(
         "highest learning rate (default: fits model, optimizer and the images of a global step; "
         "0.1 for a resnet and 128 images)",
-        group="training",
         above=0,
+        fits=_SAME_RATES,
+        common=True,
     )
-    learning_rate_batch: Optional[int] = setting(
-        None,
+    learning_rate_batch: Optional[int] = _training(
         "images a global step that --learning-rate is for; with others it scales in proportion "
         "(default: a given --learning-rate does not scale)",
-        group="training",
         at_least=1,
+        fits=_SAME_RATES,
     )
-    schedule: str = setting(
-        "cosine",
-        schedules.described(),
-        group="training",
-        choices=schedules.NAMES,
-    )
-    warmup_epochs: Optional[float] = setting(
-        None,
+    schedule: str = _training(schedules.described(), "cosine", choices=schedules.NAMES, common=True)
+    warmup_epochs: Optional[float] = _training(
         "epochs over which the learning rate rises from 0 (default: 50 steps, fewer of "
         "shallow ResNets, but at most a quarter of the run)",
-        group="training",
         at_least=0,
+        common=True,
     )
-    momentum: float = setting(
-        0.9,
-        "momentum of momentum, nesterov and muon",
-        group="training",
-        at_least=0,
-        below=1,
-        needs=_WITH_MOMENTUM,
+    momentum: float = _training(
+        "momentum of momentum, nesterov and muon", 0.9, **_SHARE, needs=_HAS_MOMENTUM, common=True
     )
-    muon_rate: float = setting(
-        0.24,
-        "highest step of a kernel in muon, relative to its norm",
-        group="training",
-        above=0,
-        needs={"optimizer": ("muon",)},
+    muon_rate: float = _training(
+        "highest step of a kernel in muon, relative to its norm", 0.24, above=0, needs=_WITH_MUON
     )
-    muon_momentum: float = setting(
-        0.6,
-        "momentum of the kernels that muon trains",
-        group="training",
-        at_least=0,
-        below=1,
-        needs={"optimizer": ("muon",)},
+    muon_momentum: float = _training(
+        "momentum of the kernels that muon trains", 0.6, **_SHARE, needs=_WITH_MUON
     )
-    weight_decay: float = setting(
-        2e-4, "decay of the kernels, in the optimizer", group="training", at_least=0
+    weight_decay: float = _training(
+        "decay of the kernels, in the optimizer", 2e-4, at_least=0, common=True
     )
-    decay_biases: bool = setting(
-        False,
+    decay_biases: bool = _training(
         "decay biases and normalisation too, not the kernels alone",
-        group="training",
+        False,
         needs={"weight_decay": True},
     )
-    norm_bias_rate: float = setting(
-        1.0,
+    norm_bias_rate: float = _training(
         "learning rate of normalisation's offsets, as a multiple of the others'",
-        group="training",
+        1.0,
         at_least=0,
-        needs={"model": "normalises", **_WITH_MOMENTUM},
+        needs={"model": _models_that("normalises"), **_HAS_MOMENTUM},
     )
-    label_smoothing: float = setting(
-        0.0,
-        "share of a label that is spread over all classes",
-        group="training",
-        at_least=0,
-        below=1,
+    label_smoothing: float = _training(
+        "share of a label that is spread over all classes", 0.0, **_SHARE, common=True
     )
-    lookahead_steps: int = setting(
-        0,
-        "steps between resets of the weights to their moving average; 0: no average",
-        group="training",
-        at_least=0,
+    lookahead_steps: int = _training(
+        "steps between resets of the weights to their moving average; 0: no average", 0, at_least=0
     )
-    use_distortion_for_training: bool = setting(
-        True, "random crops and flips of the training images", group="training"
+    use_distortion_for_training: bool = _training(
+        "random crops and flips of the training images", True
     )
-    crop_padding: int = setting(
-        4,
+    crop_padding: int = _training(
         "pixels that a random crop may shift an image",
-        group="training",
+        4,
         at_least=0,
         below=schema.HEIGHT,
         needs=_DISTORTED,
     )
-    crop_fill: str = setting(
-        "zeros",
+    crop_fill: str = _training(
         "what the shift uncovers: black, or the image mirrored",
-        group="training",
-        choices=CROP_FILLS,
+        "zeros",
+        choices=("zeros", "reflect"),
         needs={**_DISTORTED, "crop_padding": True},
     )
-    flip: str = setting(
-        "random",
+    flip: str = _training(
         "left to right: every time at random, or by turns (alternating): each image every second "
         "epoch, half of them in the first",
-        group="training",
-        choices=FLIPS,
+        "random",
+        choices=("random", "alternating"),
         needs=_DISTORTED,
     )
-    cutout: int = setting(
-        0,
+    cutout: int = _training(
         "side of a square cut out of training images, pixels",
-        group="training",
+        0,
         at_least=0,
         at_most=schema.HEIGHT,
         needs=_DISTORTED,
+        common=True,
     )
-    seed: int = setting(1, "same seed, same run", group="training", at_least=0, below=2**31)
-    seeds: Optional[str] = setting(
-        None,
+    seed: int = _training(
+        "same seed, same run", 1, at_least=0, below=2**31, excludes=("seeds",), common=True
+    )
+    seeds: Optional[str] = _training(
         "train with each of these seeds in turn, 1,2,3, each in a folder seed-N of --output-dir, "
         "and print means and deviations",
-        group="training",
-        needs=_TRAINING,
+        form=("different numbers below 2147483648 with commas between them, 1,2,3", _are_seeds),
+        needs=_TRAINS,
         instead="name the folder of one seed, such as --output-dir output/seed-1",
+        excludes=("seed",),
     )
-    test_time_augmentation: bool = setting(
-        False,
+    test_time_augmentation: bool = _training(
         "at the end, also the accuracy where the least certain quarter of each batch gets the mean "
         "answer to mirrored and shifted views",
-        group="training",
-        needs={"mode": MODES_THAT_EVALUATE},
+        False,
+        needs=_EVALUATES,
+        common=True,
     )
 
-    num_gpus: Optional[int] = setting(
-        None,
-        "GPUs to use (default: all there are)",
-        group="devices",
-        at_least=0,
-        aliases=("num-gpu",),
+    num_gpus: Optional[int] = _device(
+        "GPUs to use (default: all there are)", at_least=0, aliases=("num-gpu",), common=True
     )
-    num_towers: Optional[int] = setting(
-        None, "towers (default: one a GPU, or one a CPU core)", group="devices", at_least=1
+    num_towers: Optional[int] = _device(
+        "towers (default: one a GPU, or one a CPU core)", at_least=1, common=True
     )
-    variable_strategy: str = setting(
-        "CPU",
+    variable_strategy: str = _device(
         "where variables live; GPU spreads them over the GPUs by bytes",
-        group="devices",
+        "CPU",
         choices=("CPU", "GPU"),
     )
-    gradient_reduction: Optional[str] = setting(
-        None,
+    gradient_reduction: Optional[str] = _device(
         "where a process sums its towers' gradients (default: nccl with several GPUs, else cpu)",
-        group="devices",
-        choices=REDUCTIONS,
+        choices=("cpu", "nccl"),
     )
-    precision: str = setting(
-        "fp32", "arithmetic of convolutions and matrices", group="devices", choices=PRECISIONS
+    precision: str = _device(
+        "arithmetic of convolutions and matrices",
+        "fp32",
+        choices=("fp32", "bf16", "fp16"),
+        common=True,
     )
-    kernels: str = setting(
-        "auto",
+    kernels: str = _device(
         "convolutions and activations of training and evaluation on a CPU; auto: our own where "
         "they are compiled and fit, else TensorFlow's; own: our own, or an error; pairs: likewise, "
         "but training multiplies pairs of bfloat16s, which rounds more (only in bf16, where auto "
         "does so if the CPU can, unless it has AMX); tensorflow: TensorFlow's",
-        group="devices",
-        choices=KERNELS,
+        "auto",
+        choices=("auto", "own", "pairs", "tensorflow"),
+        needs=_EVALUATES,
     )
-    data_format: Optional[str] = setting(
-        None,
+    data_format: Optional[str] = _device(
         "layout of images (default: what is fastest on the device)",
-        group="devices",
         choices=("channels_last", "channels_first"),
-        needs={"model": "convolves"},
+        needs={"model": _models_that("convolves")},
     )
-    num_intra_threads: Optional[int] = setting(
-        None,
-        "threads inside an op; 0: TensorFlow chooses (default: fits the towers)",
-        group="devices",
-        at_least=0,
-        at_most=1024,
+    num_intra_threads: Optional[int] = _device(
+        "threads inside an op; 0: TensorFlow chooses (default: fits the towers)", **_THREADS
     )
-    num_inter_threads: Optional[int] = setting(
-        None,
-        "ops run in parallel; 0: TensorFlow chooses (default: fits the towers)",
-        group="devices",
-        at_least=0,
-        at_most=1024,
+    num_inter_threads: Optional[int] = _device(
+        "ops run in parallel; 0: TensorFlow chooses (default: fits the towers)", **_THREADS
     )
-    log_device_placement: bool = setting(False, "print each op's device", group="devices")
+    log_device_placement: bool = _device("print each op's device", False)
 
-    ps_hosts: Optional[str] = setting(
-        None, "parameter servers, host:port,host:port; instead of TF_CONFIG", group="cluster"
+    ps_hosts: Optional[str] = _addresses(
+        "parameter servers, host:port,host:port; instead of TF_CONFIG"
     )
-    worker_hosts: Optional[str] = setting(
-        None, "workers, host:port,host:port; the first one is the master", group="cluster"
+    worker_hosts: Optional[str] = _addresses(
+        "workers, host:port,host:port; the first one is the master"
     )
-    job_name: Optional[str] = setting(
-        None, "this process's job in those lists", group="cluster", choices=JOB_NAMES
+    job_name: Optional[str] = _cluster(
+        "this process's job in those lists",
+        choices=("ps", "worker", "master", "chief", "evaluator"),
     )
-    task_index: Optional[int] = setting(
-        None, "this process's place in its job's list, from 0", group="cluster", at_least=0
+    task_index: Optional[int] = _cluster(
+        "this process's place in its job's list, from 0", at_least=0
     )
-    sync: bool = setting(
-        True,
+    sync: bool = _cluster(
         "workers' gradients are averaged into one update; false: each is applied at once, to "
         "weights that others may have changed since",
-        group="cluster",
+        True,
+        common=True,
     )
-    num_workers: Optional[int] = setting(
-        None,
+    num_workers: Optional[int] = _cluster(
         "tasks that train, as in tensorflow/models' cifar10_estimator; the cluster says how many "
         "there are, so it is only compared with that",
-        group="cluster",
         at_least=1,
     )
-    replicas_to_aggregate: Optional[int] = setting(
-        None,
+    replicas_to_aggregate: Optional[int] = _cluster(
         "gradients that a synchronous update waits for; the other replicas are backups "
         "(default: those of all replicas)",
-        group="cluster",
         at_least=1,
         needs={"replication": ("between-graph",), "sync": True},
     )
-    replication: str = setting(
-        "between-graph",
+    replication: str = _cluster(
         "each worker runs its own graph, or the master runs all of them (in-graph)",
-        group="cluster",
-        choices=REPLICATIONS,
+        "between-graph",
+        choices=("between-graph", "in-graph"),
+        needs=_TRAINS,
     )
-    ps_transfer: str = setting(
-        "fp32", "type of weights and gradients on the wire", group="cluster", choices=TRANSFERS
+    ps_transfer: str = _cluster(
+        "type of weights and gradients on the wire", "fp32", choices=("fp32", "bf16"), needs=_TRAINS
     )
-    cluster_timeout: float = setting(
-        300.0, "how long to wait for a task that is missing, seconds", group="cluster", above=0
+    cluster_timeout: float = _cluster(
+        "how long to wait for a task that is missing, seconds", 300.0, above=0
     )
-    stall_timeout: float = setting(
-        600.0,
+    stall_timeout: float = _cluster(
         "time limit for a step, a save or a batch of an evaluation, seconds; 0: none",
-        group="cluster",
+        600.0,
         at_least=0,
     )
-    check_address: bool = setting(
-        True,
-        "check that this task's own address is of this machine; false for port forwarding",
-        group="cluster",
+    check_address: bool = _cluster(
+        "check that this task's own address is of this machine; false for port forwarding", True
     )
 
-    checkpoint_steps: Optional[int] = setting(
-        None,
+    checkpoint_steps: Optional[int] = _report(
         "steps between checkpoints, each followed by validation (default: an epoch, or a 500th of "
         "the run if that is longer)",
-        group="reporting",
         at_least=1,
+        common=True,
     )
-    keep_checkpoints: int = setting(
-        2, "latest checkpoints to keep, beside the best", group="reporting", at_least=1
+    keep_checkpoints: int = _report(
+        "latest checkpoints to keep, beside the best", 2, at_least=1, common=True
     )
-    log_steps: Optional[int] = setting(
-        None,
-        "steps between progress lines (default: chosen by speed)",
-        group="reporting",
-        at_least=1,
+    log_steps: Optional[int] = _report(
+        "steps between progress lines (default: chosen by speed)", at_least=1
     )
-    summary_steps: Optional[int] = setting(
-        None,
+    summary_steps: Optional[int] = _report(
         "steps between rows of TensorBoard's curves and of metrics.jsonl (default: a hundredth of "
         f"the run, at most {MOST_SUMMARY_STEPS})",
-        group="reporting",
         at_least=1,
     )
-    profile_steps: Optional[str] = setting(
-        None,
+    profile_steps: Optional[str] = _report(
         "steps to profile, 100:110, both included: a trace for TensorBoard, and a table of the "
         "ops that take the most time",
-        group="reporting",
-        needs=_TRAINING,
+        form=("the first and the last step in order, from 1 on: 100:110", _is_window),
+        needs=_TRAINS,
     )
-
-    def is_set(self, name: str) -> bool:
-        """Returns whether the command line gives a setting, or it differs from its default."""
-        return name in self.given or bool(getattr(self, name) != FIELDS[name].default)
-
-    @property
-    def model_title(self) -> str:
-        """The model's name as users read it, e.g. `ResNet-44 v1`."""
-        return models.find(self.model).title(self)
 
     def place(self, path: str) -> str:
         """Resolves `~` and, against --work-dir, a relative path; URLs stay unchanged.
@@ -454,80 +426,4 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         """
         if "://" in path:
             return path
-        path = os.path.expanduser(path)
-        if self.work_dir is None:
-            return path
-        return posixpath.join(os.path.expanduser(self.work_dir), path)
-
-    @property
-    def data_place(self) -> str:
-        """The path of --data-dir, resolved against --work-dir."""
-        return self.place(self.data_dir)
-
-    @property
-    def output_place(self) -> str:
-        """The path of --output-dir, resolved against --work-dir."""
-        return self.place(self.output_dir)
-
-    @property
-    def log_place(self) -> str:
-        """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
-        return self.output_place if self.log_dir is None else self.place(self.log_dir)
-
-    @property
-    def seed_list(self) -> list[int]:
-        """The seeds of --seeds, in order; that of --seed alone if it is unset."""
-        return [self.seed] if self.seeds is None else [int(one) for one in self.seeds.split(",")]
-
-    @property
-    def profile_window(self) -> Optional[tuple[int, int]]:
-        """The first and the last step of --profile-steps; None if it is unset."""
-        if self.profile_steps is None:
-            return None
-        first, _, last = self.profile_steps.partition(":")
-        return int(first), int(last)
-
-    def log_folder(self, split: str) -> str:
-        """Returns the folder for TensorBoard's events of a split, after which a run is named."""
-        return posixpath.join(self.log_place, split)
-
-    def steps_between_rows(self, total_steps: int) -> int:
-        """Returns the steps between rows of TensorBoard's curves: --summary-steps, or what fits.
-
-        Args:
-          total_steps: global step at which training ends.
-        """
-        if self.summary_steps is not None:
-            return self.summary_steps
-        return min(MOST_SUMMARY_STEPS, math.ceil(total_steps / 100))
-
-    def total_steps(
-        self,
-        num_examples: int,
-        examples_per_step: Optional[int] = None,
-        done: Done = NOTHING_DONE,
-    ) -> int:
-        """Returns the global step at which training ends.
-
-        Args:
-          num_examples: number of training images.
-          examples_per_step: training images in a global step; None: --train-batch-size.
-          done: the training before, whose steps may have had other numbers of images.
-        """
-        if self.train_epochs is not None:
-            left = self.train_epochs * num_examples - done.examples_seen
-            steps = left / (examples_per_step or self.train_batch_size)
-            # Without rounding, 2.2 epochs of 45,000 images in batches of 100 would be
-            # 990.0000000000001 steps, which `ceil` would raise to 991.
-            return max(1, done.step + max(0, math.ceil(round(steps, 6))))
-        return DEFAULT_TRAIN_STEPS if self.train_steps is None else self.train_steps
-
-
-def _kind(annotation: Any) -> Any:
-    arguments = [one for one in typing.get_args(annotation) if one is not type(None)]
-    return arguments[0] if arguments else annotation
-
-
-# Every setting, and the type of its values: int for Optional[int].
-FIELDS = {field.name: field for field in dataclasses.fields(ConfigFields)}
-KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(ConfigFields).items()}
+        return posixpath.join(os.path.expanduser(self.work_dir or ""), os.path.expanduser(path))

@@ -1,101 +1,135 @@
-"""Parses the command line into a TrainConfig, with the files that it names."""
+"""Parses the command line into a TrainConfig: flags beat --config, which beats the recipe."""
 
-import re
-from collections.abc import Sequence
-from typing import Any, Optional
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
-from cifar10.config import recipes, settings_file
-from cifar10.config.fields import FIELDS, KINDS
-from cifar10.config.parser import GIVEN, Parser, make_parser
+from cifar10.config import settings_file
+from cifar10.config.checks import why_pointless
+from cifar10.config.hints import hint
+from cifar10.config.parser import make_parser
 from cifar10.config.train_config import TrainConfig
-from cifar10.config.values import BOOLEANS, hint
 from cifar10.errors import ConfigError
-from cifar10.settings import flag_name
+from cifar10.settings import BOOLEANS, Setting, settings_of
 from cifar10_program.common_flags import arguments_of
 
+_Values = Mapping[str, Any]
+_Known = Mapping[str, Setting]
+_CONFIG_HELP = "settings in YAML or JSON, such as result.json of another run; flags beat them"
+_CONFIG = Setting(_CONFIG_HELP, None, "job", common=True, metavar="FILE", name="config")
 
-def parse(argv: Sequence[str]) -> TrainConfig:
-    """Parses the command line: flags beat --config, which beats the recipe, which beats defaults.
+
+def parse(argv: Sequence[str], config_type: type[TrainConfig] = TrainConfig) -> TrainConfig:
+    """Parses the command line.
+
+    The settings of --config and of --recipe count as flags in front of the others, but one that
+    another setting on the command line replaces or makes pointless is left out.
 
     Args:
       argv: arguments after the program's name; `--data-dir` and `--data_dir` are the same.
-
-    Returns:
-      A validated TrainConfig.
+      config_type: the class of the configuration, which may have more settings.
 
     Raises:
       ConfigError: a flag is unknown, a value has the wrong type or is not allowed, flags contradict
         each other, or a file of settings is wrong.
     """
-    parser = make_parser()
+    known = settings_of(config_type)
     # All words after `--` are files; argparse would take some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
-    words = _normalise(argv[:end])
-    _refuse_unknown(words, parser)
-    values = vars(parser.parse_intermixed_args(words))
-    given: dict[str, Any] = {name: value for name, (_, value) in values.pop(GIVEN, {}).items()}
-    path = values.pop("config")
-    given.pop("config", None)
-    file = None if path is None else settings_file.read(path, "--config")
-    if file is not None:
-        values.update(_of_file(file, given))
-    _apply_recipe(values, given, file)
-    values["images"] = (*values["images"], *argv[end + 1 :])
-    return TrainConfig(**values).with_given(given)
+    parser = make_parser({"config": _CONFIG, **known})
+    found, unknown = parser.parse_known_intermixed_args(
+        _spelt(argv[:end], known), argparse.Namespace(given=[], images=())
+    )
+    if unknown:
+        _refuse_unknown(unknown, parser)
+    given = _read(found.given, {"config": _CONFIG, **known})
+    source, file = given.pop("config", None), None
+    values = dict(given)
+    if source is not None:
+        file = settings_file.read(source, "--config", known)
+        if file.is_result and "recipe" in given:
+            raise ConfigError(
+                f"--recipe {given['recipe']} does not go with {file.name}, the result of a run, "
+                "which has every setting; leave one of them out"
+            )
+        left = _left(file.settings, given, known, file.is_result)
+        values.update(left)
+        if file.is_result:
+            left = {name: value for name, value in left.items() if value != known[name].default}
+        given.update(left)
+    if values.get("recipe") is not None and not (file and file.is_result):
+        recipe = settings_file.find_recipe(values["recipe"], "--recipe", known)
+        values = {**_left(recipe.settings, given, known), **values, "recipe": recipe.name}
+    values["images"] = (*found.images, *argv[end + 1 :])
+    return config_type(**values, given=given)
 
 
-def _of_file(file: settings_file.SettingsFile, given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings of --config that the flags leave; adds those to `given`.
-
-    Raises:
-      ConfigError: a flag names a recipe, which a result could only contradict.
-    """
-    if file.is_result and "recipe" in given:
-        raise ConfigError(
-            f"--recipe {given['recipe']} does not go with {file.name}, the result of a run, which "
-            "has every setting; leave one of them out"
-        )
-    found = recipes.under(file.settings, given)
-    given.update((name, value) for name, value in found.items() if name in file.given)
-    return found
-
-
-def _apply_recipe(
-    values: dict[str, Any], given: dict[str, Any], file: Optional[settings_file.SettingsFile]
-) -> None:
-    """Adds the settings of the recipe; a result has them already."""
-    if values["recipe"] is not None and not (file is not None and file.is_result):
-        values["recipe"], recipe = recipes.find(values["recipe"], "--recipe")
-        values.update(recipes.under(recipe.settings, given))
-
-
-def _refuse_unknown(words: Sequence[str], parser: Parser) -> None:
-    known = {name for argument in arguments_of(parser) for name in argument.option_strings}
-    for word in words:
-        name = word.partition("=")[0]
-        if re.match("--|-[A-Za-z]", name) and name not in known:
-            names = [one[2:] for one in known if one.startswith("--")]
-            way_out = hint(name.lstrip("-"), names, "--{}".format) or "; --help-all lists all flags"
-            raise ConfigError(f"there is no flag {word}{way_out}")
-
-
-def _normalise(argv: Sequence[str]) -> list[str]:
+def _spelt(argv: Sequence[str], known: _Known) -> list[str]:
     """Spells flags with dashes and adds the value of each boolean flag that has none.
 
     `--data_dir x` becomes `--data-dir x`. `--verbose cat.png` becomes `--verbose=true cat.png`: the
     word after a boolean flag is its value only if it is a spelling of true or false.
     """
-    booleans = {flag_name(name) for name in FIELDS if KINDS[name] is bool}
-    words = list(argv)
-    result: list[str] = []
-    while words:
-        word = words.pop(0)
+    booleans = {one.flag for one in known.values() if one.kind is bool}
+    result = []
+    for word, following in zip(argv, [*argv[1:], ""]):
+        name, equals, value = word.partition("=")
         if word.startswith("--"):
-            name, equals, value = word.partition("=")
             name = name.replace("_", "-")
-            if name in booleans and not equals:
-                takes_next = bool(words) and words[0].lower() in BOOLEANS
-                equals, value = "=", words.pop(0) if takes_next else "true"
-            word = name + equals + value
-        result.append(word)
+            if name in booleans and not equals and following.lower() not in BOOLEANS:
+                equals, value = "=", "true"
+        result.append(name + equals + value)
     return result
+
+
+def _read(words: Sequence[tuple[str, str, str]], known: _Known) -> dict[str, Any]:
+    """Returns the values of the flags by setting.
+
+    Raises:
+      ConfigError: a value is wrong, or a setting has two under any names.
+    """
+    found: dict[str, tuple[str, Any]] = {}
+    for name, flag, text in words:
+        value = known[name].read(text, flag)
+        one, before = found.setdefault(name, (flag, value))
+        if before != value:
+            raise ConfigError(f"{one} {before} and {flag} {value} contradict each other; give one")
+    return {name: value for name, (_, value) in found.items()}
+
+
+def _left(settings: _Values, given: _Values, known: _Known, is_whole: bool = False) -> _Values:
+    """Returns the settings of a recipe or a file that those given before leave in force.
+
+    What replaces a setting, makes it pointless or changes the choice that it fits removes it.
+
+    Args:
+      settings: values of the settings of the recipe or the file, by name.
+      given: values of the settings that beat them, by name.
+      known: all settings by name.
+      is_whole: whether the file has every setting, so that some of its own are pointless, too.
+    """
+    left, others = dict(settings), {**(settings if is_whole else {}), **given}
+
+    def gives_way(name: str) -> bool:
+        one, now = known[name], {**settings, **others}
+        return (
+            not given.keys().isdisjoint((name, *one.excludes))
+            or why_pointless(one, settings[name], others) is not None
+            or any(
+                choice in settings and key(settings[choice]) != key(now[choice])
+                for choice, key in one.fits.items()
+            )
+        )
+
+    while gone := list(filter(gives_way, left)):
+        for name in gone:
+            del left[name]
+            others[name] = given.get(name, known[name].default)  # What needs it goes, too.
+    return left
+
+
+def _refuse_unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
+    word = next((one for one in words if one.startswith("-")), words[0])
+    names = [one[2:] for argument in arguments_of(parser) for one in argument.option_strings]
+    meant = hint(word.partition("=")[0].lstrip("-"), names, "--{}".format)
+    raise ConfigError(f"there is no flag {word}{meant or '; --help-all lists all flags'}")

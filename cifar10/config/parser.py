@@ -1,152 +1,134 @@
-"""Makes the parser of the command line from the settings. Standard library only."""
+"""Makes the parser of the command line, and what --help shows, from the settings."""
 
 import argparse
 import functools
+import shlex
+from collections.abc import Mapping
 from typing import Any, Callable, NoReturn, Optional
 
-from cifar10.config import help as help_text
-from cifar10.config import recipes
-from cifar10.config.fields import FIELDS, KINDS
-from cifar10.config.values import read_value
+from cifar10.config import settings_file
+from cifar10.config.fields import GROUPS
 from cifar10.errors import ConfigError
-from cifar10.settings import flag_name, flag_of
+from cifar10.settings import Setting
 from cifar10_program import TRAIN, started_as
-from cifar10_program.common_flags import add_common
+from cifar10_program.common_flags import BOOLEAN, add_common
 
-GIVEN = "_given"  # Attribute of the namespace: (flag as written, value) of each flag given.
+_DESCRIPTION = """\
+Train CIFAR-10 with tf.estimator, evaluate, predict, export.
+
+  {0} --train-batch-size=16          train, validate, evaluate, export
+  {0} --mode evaluate                the best checkpoint on the eval split
+  {0} --mode predict cat.png photos/ what the best checkpoint sees
+  {0} --mode export                  a SavedModel
+  {0} --recipe fast                  a good model in ten epochs
+  {0} --config output/result.json --output-dir again    the same run again
+
+Every flag may be written with dashes or underscores; [true|false]: alone, the flag means true."""
+
+_HelpFormatter = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30)
+_TYPES = {int: "INT", float: "FLOAT", str: "TEXT", bool: BOOLEAN}
 
 
-class Parser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
     """Raises ConfigError instead of printing the usage, so that an error is one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuses the command line."""
         raise ConfigError(f"{message} (see --help)")
 
 
-class _StoreOnce(argparse.Action):
-    """Reads a value; refuses a flag that is given twice with different values, under any names.
+class _Give(argparse.Action):
+    """Notes (setting, flag as written, text) in the order of the command line."""
 
-    Args:
-      read: function that returns the value that a text stands for; takes the flag's name, too.
-      **more: what argparse gives every action.
-    """
-
-    def __init__(self, read: Callable[[str, str], Any], **more: Any) -> None:
-        super().__init__(**more)
-        self._read = read
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: Optional[str] = None,
-    ) -> None:
-        given = namespace.__dict__.setdefault(GIVEN, {})
-        found = self._read(values, str(option_string))
-        name, value = given.setdefault(self.dest, (option_string, found))
-        if value != found:
-            raise ConfigError(
-                f"{name} {value} and {option_string} {found} contradict each other; give one"
-            )
-        setattr(namespace, self.dest, found)
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        namespace.given.append((self.dest, option_string, values))
 
 
 class _Print(argparse.Action):
     """Prints a text, then exits as --help does.
 
     Args:
-      text: function that returns it; takes the flag's value, None if it has none.
+      text: function that returns it; takes the flag's value.
+      nargs: as in argparse; 0: the flag has no value.
       **more: what argparse gives every action.
     """
 
-    def __init__(self, text: Callable[[Any], str], **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, text: Callable[[Any], str], nargs: Any = 0, **more: Any) -> None:
+        super().__init__(nargs=nargs, **more)
         self._text = text
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: Optional[str] = None,
-    ) -> NoReturn:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         """Prints the text."""
         print(self._text(values).rstrip())
         parser.exit()
 
 
-def _recipes(name: Optional[str]) -> str:
-    found = [recipes.find(one, "--print-recipe") for one in ([name] if name else recipes.RECIPES)]
-    return "\n\n".join(recipes.describe(*one) for one in found)
-
-
-def make_parser(shows_all: bool = False) -> Parser:
-    """Returns the parser, which reads every flag.
+def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argparse.ArgumentParser:
+    """Returns the parser, which reads every flag into the list `given` of its namespace.
 
     Args:
-      shows_all: whether its help shows every flag, and not only those that people use most.
+      settings: what the flags set, by name.
+      whole: whether its help shows every flag, and not only those that people use most.
     """
-    program = started_as(TRAIN)
-    parser = Parser(
+    program, show_all = started_as(TRAIN), functools.partial(make_parser, settings, True)
+    parser = _Parser(
         prog=program,
         usage=f"{program} [flags] [FILE ...]",
-        description=help_text.description(),
-        formatter_class=functools.partial(
-            argparse.RawDescriptionHelpFormatter, max_help_position=30
-        ),
+        description=_DESCRIPTION.format(program),
+        formatter_class=_HelpFormatter,
+        argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--help-all",
-        action=_Print,
-        text=lambda _: make_parser(shows_all=True).format_help(),
-        nargs=0,
-        default=argparse.SUPPRESS,
-        help="show every flag",
+        "--help-all", action=_Print, text=lambda _: show_all().format_help(), help="show every flag"
     )
-    add_common(parser, TRAIN, lambda: make_parser(shows_all=True))
+    add_common(parser, TRAIN, show_all)
     parser.add_argument(
         "--print-recipe",
         action=_Print,
-        text=_recipes,
+        text=functools.partial(_recipes, settings),
         nargs="?",
         metavar="NAME|FILE",
-        default=argparse.SUPPRESS,
         help="print the settings of a recipe (default: of all recipes), and end",
     )
-    groups = {group: parser.add_argument_group(group) for group in help_text.GROUPS}
-    groups["job"].add_argument(
-        "--config",
-        action=_StoreOnce,
-        read=lambda text, _: text,
-        metavar="FILE",
-        help="settings in YAML or JSON, such as result.json of another run; flags beat them",
-    )
-    for name in FIELDS:
-        _add(groups[flag_of(FIELDS[name]).group], name, shows_all or name in help_text.COMMON)
+    names = dict.fromkeys((*GROUPS, *(one.group for one in settings.values())))
+    groups = {name: parser.add_argument_group(name) for name in names}
+    for name, one in settings.items():
+        text = _help(one) if whole or one.common else argparse.SUPPRESS
+        if name == "images":
+            groups[one.group].add_argument(name, nargs="*", metavar=one.metavar, help=text)
+            continue
+        action = groups[one.group].add_argument(
+            one.flag,
+            *("--" + alias for alias in one.aliases),
+            action=_Give,
+            dest=name,
+            nargs="?" if one.kind is bool else None,
+            metavar=f"{{{','.join(one.choices)}}}"
+            if one.choices
+            else one.metavar or _TYPES[one.kind],
+            help=text,
+        )
+        words = settings_file.recipe_names() if name == "recipe" else one.choices
+        if words:
+            action.words = tuple(words)  # type: ignore[attr-defined] # for completion
     return parser
 
 
-def _add(group: "argparse._ArgumentGroup", name: str, is_shown: bool) -> None:
-    """Adds the flag of a setting."""
-    field, flag = FIELDS[name], flag_of(FIELDS[name])
-    text = help_text.with_default(flag.help, field) if is_shown else argparse.SUPPRESS
-    if name == "images":
-        group.add_argument("images", nargs="*", metavar="FILE", help=text)
-        return
-    action = group.add_argument(
-        flag_name(name),
-        *("--" + alias for alias in flag.aliases),
-        action=_StoreOnce,
-        read=functools.partial(read_value, name),
-        dest=name,
-        nargs="?" if KINDS[name] is bool else None,
-        default=field.default,
-        metavar=help_text.metavar(name),
-        help=text,
-    )
-    words = recipes.RECIPES if name == "recipe" else flag.choices
-    if words:
-        action.words = tuple(words)  # type: ignore[attr-defined] # for completion
+def _help(setting: Setting) -> str:
+    """Returns the help text of a setting with its default, if it has a fixed one."""
+    if setting.default is None or setting.default == ():
+        return setting.help
+    shown = str(setting.default)
+    return f"{setting.help} (default: {shown.lower() if setting.kind is bool else shown})"
+
+
+def _recipes(settings: Mapping[str, Setting], name: Optional[str]) -> str:
+    """Returns the settings of a recipe, or of each, as flags below its summary."""
+    texts = []
+    for one in [name] if name else settings_file.recipe_names():
+        recipe = settings_file.find_recipe(one, "--print-recipe", settings)
+        flags = [
+            f"  {settings[key].flag} {shlex.quote(text)}" for key, text in recipe.texts.items()
+        ]
+        texts.append("\n".join([f"{recipe.name}: {recipe.summary}", *flags]))
+    return "\n\n".join(texts)

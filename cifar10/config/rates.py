@@ -13,14 +13,9 @@ Nesterov momentum of 0.9, the limits are 1.36 / h, and 0.25 / h for weights that
 """
 
 from cifar10 import models
+from cifar10.config.fields import OPTIMIZERS
 from cifar10.config.train_config import TrainConfig
 from cifar10.models.base import Rate
-
-# The rate of what Muon does not train; the default of --muon-rate is for 2,048 images, too.
-_MUON = Rate(1.6, 2048, 1.6)
-# Adam divides a gradient by its magnitude, so the noise of small batches does not lengthen its
-# steps.
-_ADAM = Rate(0.001, None)
 
 # The warm-up unless --warmup-epochs is set: these steps, but at most this share of the run. Some
 # models need only a part of it.
@@ -28,21 +23,10 @@ WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
 
 
 def base_rate(config: TrainConfig) -> Rate:
-    """Returns the rate that the flags give, or else one that fits the model and the optimizer.
-
-    Raises:
-      LookupError: no rate is known for the optimizer.
-    """
+    """Returns the rate that the flags give, or else one that fits the model and the optimizer."""
     if config.learning_rate is not None:
         return Rate(config.learning_rate, config.learning_rate_batch)
-    if config.optimizer == "adam":
-        default = _ADAM
-    elif config.optimizer == "muon":
-        default = _MUON
-    elif config.optimizer in ("momentum", "nesterov"):
-        default = models.find(config.model).rate(config)
-    else:
-        raise LookupError(f"--optimizer {config.optimizer} has no learning rate in rates.base_rate")
+    default = OPTIMIZERS[config.optimizer].rate or models.find(config.model).rate(config)
     return default._replace(images=config.learning_rate_batch or default.images)
 
 

@@ -1,39 +1,53 @@
-"""The frozen, validated configuration of a run. Standard library only."""
+"""The frozen, checked configuration of a run. Standard library only."""
 
-import copy
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+import math
+import posixpath
+from collections.abc import Collection
+from typing import Any, NamedTuple, Optional
 
+from cifar10 import models
 from cifar10.config.checks import check_config
-from cifar10.config.fields import ConfigFields
+from cifar10.config.fields import DEFAULT_TRAIN_STEPS, MOST_SUMMARY_STEPS, ConfigFields
+from cifar10.settings import settings_of
+
+
+class Done(NamedTuple):
+    """How far training has come, by which its last step is found.
+
+    Attributes:
+      step: the global step.
+      examples_seen: the number of training images up to that step.
+    """
+
+    step: int = 0
+    examples_seen: int = 0
+
+
+NOTHING_DONE = Done()
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(ConfigFields):
-    """The settings of a run, which have allowed values and do not contradict each other."""
+    """The settings of a run, which have allowed values and do not contradict each other.
 
-    def __post_init__(self) -> None:
-        """Checks the settings.
+    A subclass may have more settings; `cifar10.main.main` takes it.
 
-        Raises:
-          ConfigError: a value is not allowed, or settings contradict each other.
-        """
-        check_config(self)
+    Attributes:
+      given: names of the settings that the command line or its file gives, whatever their values.
+        It is no setting: two configurations with the same settings are equal.
 
-    def with_given(self, names: Iterable[str]) -> "TrainConfig":
-        """Returns a copy that knows which settings the command line gives.
+    Raises:
+      ConfigError: a value is not allowed, a setting is given that has no meaning beside the others,
+        or settings contradict each other.
+    """
 
-        Args:
-          names: names of these settings.
+    given: dataclasses.InitVar[Collection[str]] = frozenset()
 
-        Raises:
-          ConfigError: a setting is given that has no meaning beside the others.
-        """
-        config = copy.copy(self)
-        object.__setattr__(config, "given", frozenset(names))
-        check_config(config)
-        return config
+    def __post_init__(self, given: Collection[str]) -> None:
+        """Checks the settings."""
+        object.__setattr__(self, "given", frozenset(given))
+        check_config(self, self.is_set)
 
     def with_settings(self, **settings: Any) -> "TrainConfig":
         """Returns a copy with other values of some settings.
@@ -41,4 +55,76 @@ class TrainConfig(ConfigFields):
         Raises:
           ConfigError: a value is not allowed, or settings contradict each other.
         """
-        return dataclasses.replace(self, **settings).with_given(self.given)
+        return dataclasses.replace(self, **settings)
+
+    def is_set(self, name: str) -> bool:
+        """Returns whether the command line gives a setting, or it differs from its default."""
+        default = settings_of(self)[name].default
+        given = self.given  # type: ignore[attr-defined] # which __post_init__ keeps
+        return name in given or bool(getattr(self, name) != default)
+
+    @property
+    def model_title(self) -> str:
+        """The model's name as users read it, e.g. `ResNet-44 v1`."""
+        return models.find(self.model).title(self)
+
+    @property
+    def data_place(self) -> str:
+        """The path of --data-dir, resolved against --work-dir."""
+        return self.place(self.data_dir)
+
+    @property
+    def output_place(self) -> str:
+        """The path of --output-dir, resolved against --work-dir."""
+        return self.place(self.output_dir)
+
+    @property
+    def log_place(self) -> str:
+        """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
+        return self.output_place if self.log_dir is None else self.place(self.log_dir)
+
+    def log_folder(self, split: str) -> str:
+        """Returns the folder for TensorBoard's events of a split, after which a run is named."""
+        return posixpath.join(self.log_place, split)
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds of --seeds, in order; that of --seed alone if it is unset."""
+        return [self.seed] if self.seeds is None else [int(one) for one in self.seeds.split(",")]
+
+    @property
+    def profile_window(self) -> Optional[tuple[int, int]]:
+        """The first and the last step of --profile-steps; None if it is unset."""
+        if self.profile_steps is None:
+            return None
+        first, _, last = self.profile_steps.partition(":")
+        return int(first), int(last)
+
+    def steps_between_rows(self, total_steps: int) -> int:
+        """Returns the steps between rows of TensorBoard's curves: --summary-steps, or what fits.
+
+        Args:
+          total_steps: global step at which training ends.
+        """
+        return self.summary_steps or min(MOST_SUMMARY_STEPS, math.ceil(total_steps / 100))
+
+    def total_steps(
+        self,
+        num_examples: int,
+        examples_per_step: Optional[int] = None,
+        done: Done = NOTHING_DONE,
+    ) -> int:
+        """Returns the global step at which training ends.
+
+        Args:
+          num_examples: number of training images.
+          examples_per_step: training images in a global step; None: --train-batch-size.
+          done: the training before, whose steps may have had other numbers of images.
+        """
+        if self.train_epochs is None:
+            return self.train_steps or DEFAULT_TRAIN_STEPS
+        left = self.train_epochs * num_examples - done.examples_seen
+        steps = left / (examples_per_step or self.train_batch_size)
+        # Without rounding, 2.2 epochs of 45,000 images in batches of 100 would be
+        # 990.0000000000001 steps, which `ceil` would raise to 991.
+        return max(1, done.step + max(0, math.ceil(round(steps, 6))))

@@ -23,7 +23,7 @@ class FastnetSettings:
     """The settings that only fastnet has."""
 
     whitening_bias_epochs: float = setting(
-        3.0, "epochs that the bias of fastnet's first layer trains", group="model", at_least=0
+        "epochs that the bias of fastnet's first layer trains", 3.0, group="model", at_least=0
     )
 
 

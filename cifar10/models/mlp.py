@@ -18,7 +18,6 @@ class MlpSettings:
     """The settings that only the mlp has."""
 
     hidden_units: Optional[int] = setting(
-        None,
         f"hidden units of the mlp (default: {_HIDDEN_UNITS})",
         group="model",
         at_least=1,

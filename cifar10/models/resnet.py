@@ -29,10 +29,9 @@ class ResNetSettings:
     """The settings that only ResNets have."""
 
     num_layers: Optional[int] = setting(
-        None, f"layers of a resnet, 6n+2 (default: {_NUM_LAYERS})", group="model"
+        f"layers of a resnet, 6n+2 (default: {_NUM_LAYERS})", group="model", common=True
     )
     residual_scale: Optional[float] = setting(
-        None,
         "first scale of what each block of a resnet adds to its shortcut (default: 1 / the square "
         "root of the blocks of a stage)",
         group="model",

@@ -10,8 +10,7 @@ from typing import Callable, Optional, TypeVar
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.done import Done
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import Done, TrainConfig
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.host.files import read_json, sync, write_json, write_text

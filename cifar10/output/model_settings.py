@@ -15,14 +15,13 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
-from cifar10.config.values import check_value
 from cifar10.errors import ConfigError, DamagedError
 from cifar10.host import files
 from cifar10.host.console import one_line
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
 from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
-from cifar10.settings import flag_name
+from cifar10.settings import flag_name, settings_of
 
 _NAME = "model.json"
 _START, _RECORDS, _SEED = "init_checkpoint", "records", "seed"
@@ -235,7 +234,7 @@ def _fault_of_setting(name: str, value: Any, known: Container[str]) -> Optional[
     if type(value) not in kinds and not (type(value) is int and float in kinds):
         return f"{name} has another type"
     try:
-        check_value(name, value, name)
+        settings_of(TrainConfig)[name].check(value, name)
     except ConfigError as error:
         return one_line(str(error))
     return None

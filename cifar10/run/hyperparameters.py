@@ -3,7 +3,6 @@
 The tab has a row for each run below the folder that TensorBoard reads.
 """
 
-import dataclasses
 import hashlib
 from typing import Any
 
@@ -11,12 +10,11 @@ import tensorflow.compat.v1 as tf
 from tensorboard.plugins.hparams import api as hp
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.run.environment import describe_config
 from cifar10.run.hooks.summaries import writer
 from cifar10.run.job import Job
 from cifar10.schema import EVAL, TRAIN, VALIDATION
-from cifar10.settings import flag_of
+from cifar10.settings import settings_of
 
 # TensorBoard shows five settings at first: these, if it has to choose.
 _FIRST = ("learning_rate", "num_layers", "optimizer", "seed", "train_batch_size")
@@ -58,9 +56,9 @@ def _columns(settings: dict[str, Any]) -> Any:
 
 def _settings(job: Job) -> dict[str, Any]:
     """Returns the settings that decide what is learned and how fast, and that have a value."""
-    groups = {field.name: flag_of(field).group for field in dataclasses.fields(TrainConfig)}
+    known = settings_of(job.config)
     return {
         name: value
         for name, value in describe_config(job.params).items()
-        if groups[name] in _GROUPS and value is not None
+        if known[name].group in _GROUPS and value is not None
     }

@@ -9,8 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.cluster.spec import Cluster
-from cifar10.config.done import NOTHING_DONE, Done
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.host.activity import Activity
 from cifar10.host.console import say
 from cifar10.host.files import require_writable

@@ -8,8 +8,7 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.done import NOTHING_DONE, Done
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import Stopped, TrainingOver, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest

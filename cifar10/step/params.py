@@ -6,8 +6,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.done import NOTHING_DONE, Done
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.ops.convolution import ConvAlgorithms
 from cifar10.ops.layers import Layers

@@ -21,7 +21,7 @@ from benchmarks.converge import (
     verdict,
     words_of_case,
 )
-from cifar10.config.recipes import RECIPES
+from cifar10.config.settings_file import recipe_names
 from tests.cifar10.program import make_records
 
 DATA = {"source": "synthetic", "fingerprint": "f1", "records": {"train": 9000}}
@@ -56,7 +56,7 @@ def first_accuracy(new: Curve, committed: Curve) -> Point:
 
 
 def test_every_recipe_is_a_case() -> None:
-    assert set(RECIPES) <= set(CASES)
+    assert set(recipe_names()) <= set(CASES)
     words = words_of_case("resnet8", ["--weight_decay=0"])
     assert "--weight_decay=0" in words
     assert "--weight-decay=2e-4" not in words

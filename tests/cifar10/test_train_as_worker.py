@@ -11,8 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import train
 from cifar10.cluster.spec import Cluster
-from cifar10.config.done import NOTHING_DONE, Done
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import DataError, Stopped, TrainingError
 from cifar10.host import activity
 from cifar10.host.signals import Stay, StopRequest

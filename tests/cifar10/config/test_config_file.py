@@ -182,6 +182,19 @@ def test_a_result_runs_again_with_its_settings_and_not_with_what_was_chosen(writ
     )
 
 
+def test_a_result_of_an_earlier_version_may_have_settings_that_have_no_effect(write):
+    settings = {"weight_decay": 0, "decay_biases": True, "optimizer": "adam", "momentum": 0.5}
+    config = parse(["--config", write({"configuration": settings}, "result.json")])
+    assert config == TrainConfig(weight_decay=0.0, optimizer="adam")
+
+
+def test_what_was_chosen_may_be_no_list_of_names(write):
+    for chosen in ([[1], {"a": 1}, 3, None], {"seed": 1}, "seed", 5, None):
+        result = {"configuration": {"seed": 2}, "chosen": chosen}
+        for name in ("result.json", "result.yaml"):
+            assert parse(["--config", write(result, name)]).seed == 2
+
+
 def test_a_result_goes_with_no_other_recipe(write):
     with pytest.raises(ConfigError, match="--recipe fast does not go with result.json"):
         parse(["--config", write(RESULT, "result.json"), "--recipe=fast"])

@@ -80,7 +80,6 @@ def test_words_after_two_dashes_are_files():
         ("--chief_hosts", "the chief is the first of --worker-hosts"),
         ("--resume", "the same command continues from the last checkpoint"),
         ("--workers", "reading needs no workers; TF_CONFIG or --worker-hosts list the tasks"),
-        ("--autotune", "`python -m benchmarks towers` measures towers and threads"),
     ],
 )
 def test_an_unknown_flag_is_refused_with_the_one_that_is_meant(words, way_out):

@@ -6,8 +6,7 @@ from typing import Any, Optional
 
 import pytest
 
-from cifar10.config.done import Done
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import Done, TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.run.job import Job, checkpoint_steps, describe_training, make_job, open_output

@@ -144,6 +144,12 @@ def test_several_towers_may_share_a_gpu(machine):
     assert plan(num_towers=4).tower_devices == ("/gpu:0", "/gpu:1", "/gpu:0", "/gpu:1")
 
 
+def test_towers_that_do_not_share_the_gpus_evenly_are_refused(machine):
+    machine.has(gpus=2)
+    with pytest.raises(ConfigError, match="a multiple of the GPUs, got 3 towers on 2 GPUs; "):
+        plan(num_towers=3, train_batch_size=9)
+
+
 def test_the_variable_strategy_places_the_variables(machine):
     machine.has(gpus=2)
     assert plan().variable_devices == ("/cpu:0",)
@@ -287,7 +293,6 @@ def test_a_plan_takes_our_convolutions_where_they_can_be_had(compiled, settings,
     [
         ("own", {"model": "mlp"}, {}, "MLP, 100 hidden units in channels_last has no convolution"),
         ("own", {"data_format": "channels_first"}, {}, "ResNet-44 v1 in channels_first has no "),
-        ("own", {"mode": "export"}, {}, "they are for training and evaluation, and this is --mode"),
         ("own", {"replication": "in-graph"}, {}, "an in-graph master does not know what is com"),
         ("own", {}, {"gpus": 1}, "they are for CPUs"),
         ("pairs", {}, {}, "it is for --precision bf16, and this is fp32; --kernels auto does with"),

@@ -1,0 +1,75 @@
+"""A setting from outside the tree, that of docs/extending.md: one field, and nothing elsewhere."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cifar10.config.flags import parse
+from cifar10.errors import ConfigError
+from tests.cifar10 import program
+from tests.cifar10.forks import Forks
+
+
+@pytest.fixture(scope="module")
+def code(root: Path) -> str:
+    page = (root / "docs" / "extending.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## A setting\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    (found,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def config_type(code: str) -> Any:
+    names: dict[str, Any] = {"__name__": "own"}
+    exec(code, names)
+    return names["Config"]
+
+
+def test_it_is_a_flag_with_its_own_check(config_type):
+    assert parse([], config_type).purpose is None
+    assert parse(["--purpose=a b"], config_type).with_settings(seed=2).purpose == "a b"
+    with pytest.raises(ConfigError) as refusal:
+        parse(["--purpose", "a" * 81], config_type)
+    assert str(refusal.value).startswith("--purpose must be a line of at most 80 characters, got ")
+    with pytest.raises(ConfigError, match="there is no flag --purpos=a; did you mean --purpose?"):
+        parse(["--purpos=a"], config_type)
+    with pytest.raises(ConfigError, match="there is no flag --purpose=a; "):
+        parse(["--purpose=a"])
+
+
+def test_help_shows_it_in_its_group(config_type, capsys):
+    with pytest.raises(SystemExit):
+        parse(["--help"], config_type)
+    job = capsys.readouterr().out.partition("\njob:\n")[2].partition("\nplaces:\n")[0]
+    assert re.search(r"^  --purpose TEXT +what the run is for$", job, re.MULTILINE)
+
+
+@pytest.mark.parametrize("flag", ["--config", "--recipe"])
+def test_a_file_gives_it_where_it_applies(config_type, tmp_path, flag):
+    path = tmp_path / "a.yaml"
+    path.write_text("purpose: b\n")
+    assert parse([flag, str(path)], config_type).purpose == "b"
+    assert parse([flag, str(path), "--purpose=c"], config_type).purpose == "c"
+    assert parse([flag, str(path), "--mode=export"], config_type).purpose is None
+    with pytest.raises(ConfigError) as refusal:
+        parse(["--purpose=c", "--mode=export"], config_type)
+    assert str(refusal.value) == (
+        "--purpose is for --mode train_and_evaluate, got --mode export; the result of the training "
+        "names it"
+    )
+    path.write_text("seed: 1\npurpose: ''\n")
+    with pytest.raises(ConfigError, match="a.yaml:2: purpose must be a line of at most 80 char"):
+        parse([flag, str(path)], config_type)
+
+
+def test_a_run_has_it_in_its_result(code: str, tmp_path: Path, forks: Forks) -> None:
+    program.make_records(tmp_path / "data", 100)
+    (tmp_path / "own.py").write_text(code)
+    words = ("--purpose=mine", "--model=mlp", "--train-steps=2", "--train-batch-size=10")
+    done = forks.run(*words, cwd=tmp_path, program=tmp_path / "own.py")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "output" / "result.json").read_text())
+    assert result["configuration"]["purpose"] == "mine"
