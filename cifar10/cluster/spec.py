@@ -15,6 +15,7 @@ from cifar10.errors import ConfigError
 
 MASTER, WORKER, PS, EVALUATOR = "master", "worker", "ps", "evaluator"
 CHIEF = "chief"  # Another name of the master.
+Jobs = Mapping[str, tuple[str, ...]]  # job -> address of each of its tasks
 
 
 @dataclasses.dataclass(frozen=True)
