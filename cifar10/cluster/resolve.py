@@ -138,7 +138,7 @@ def _from_flags(config: TrainConfig) -> Optional[Cluster]:
 
 
 def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
-    if (cluster.role, cluster.jobs) != (by_flags.role, by_flags.jobs):
+    if (cluster.own.role, cluster.jobs) != (by_flags.own.role, by_flags.jobs):
         here, there = (f"{one.label} of {show(one.platform_jobs)}" for one in (cluster, by_flags))
         raise ConfigError(
             f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {here}, the flags say "
