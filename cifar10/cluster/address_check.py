@@ -48,7 +48,7 @@ def check_own_address(
 def check_port(cluster: Cluster) -> None:
     """Checks that this task's server can have its port; ConfigError if not."""
     try:
-        _bind_everywhere(split_address(cluster.own.address)[1])
+        _listen_everywhere(split_address(cluster.own.address)[1])
     except OSError as error:
         reason = {
             errno.EADDRINUSE: "the port is taken; end the process that has it, or choose another",
@@ -86,22 +86,17 @@ def _is_of_this_machine(places: list[tuple[int, Any]]) -> bool:
     return False
 
 
-def _bind_everywhere(port: int) -> None:
-    """Binds the port as gRPC does: for IPv6 and IPv4 together, or for IPv4 if there is no IPv6.
-
-    SO_REUSEADDR is set as gRPC does, so that recently closed connections do not block the port.
+def _listen_everywhere(port: int) -> None:
+    """Listens as gRPC does: for IPv6 and IPv4 together, or for IPv4 if there is no IPv6.
 
     Raises:
-      OSError: the port cannot be bound.
+      OSError: the port cannot be had.
     """
-    for family in (socket.AF_INET6, socket.AF_INET):
+    if socket.has_dualstack_ipv6():
         try:
-            with socket.socket(family, socket.SOCK_STREAM) as tried:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                tried.bind(("", port))
-                return
+            socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True).close()
+            return
         except OSError as error:
-            if family == socket.AF_INET or error.errno not in _NO_IPV6:
+            if error.errno not in _NO_IPV6:
                 raise
+    socket.create_server(("", port)).close()

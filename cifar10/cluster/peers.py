@@ -253,15 +253,12 @@ class Peers:
                 state.is_here = probe.is_here
                 if not state.is_here:
                     state.wrong = None  # What was said of a process that has ended is not true now.
-                state.answers = answers and (state.answers or self._may_be_used(task))
-                if state.answers:
+                if answers and not state.answers:
+                    try:
+                        answers, state.wrong = self._meet(task), None
+                    except UserError as error:
+                        answers, state.wrong = False, str(error)
+                state.answers = answers
+                if answers:
                     state.seen = time.monotonic()
-                self._stopped.wait(_PERIOD_SECS if state.answers else _PERIOD_SECS / 4)
-
-    def _may_be_used(self, task: Task) -> bool:
-        """Asks a task that begins to answer which job it belongs to."""
-        try:
-            may_be_used, self._states[task].wrong = self._meet(task), None
-        except UserError as error:
-            may_be_used, self._states[task].wrong = False, str(error)
-        return may_be_used
+                self._stopped.wait(_PERIOD_SECS if answers else _PERIOD_SECS / 4)
