@@ -49,7 +49,6 @@ from cifar10.run.job import (
 )
 from cifar10.run.model_note import note_model
 from cifar10.run.resume import Start
-from cifar10.run.stall_watch import StallWatch, watch_for_stalls
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN
 
@@ -119,7 +118,7 @@ def _train_to_results(
     with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
         chief = _Chief(job, stop, Progress(line, history, job), start.ended, started, check_owner)
         chief.train(start)
-    with StallWatch(job.activity, job.config.stall_timeout):
+    with job.watch_progress():
         results.finish(job, stop, history, chief.outcome, time.monotonic() - started)
 
 
@@ -153,8 +152,6 @@ class _Chief:
             before=(check_owner, self._hook.keep),
             last=self._say_that_training_is_over,
         )
-        if job.cluster_session:
-            job.cluster_session.watch_steps(job.activity)
 
     @property
     def outcome(self) -> str:
@@ -165,7 +162,7 @@ class _Chief:
 
     def train(self, start: Start) -> None:
         """Trains from `start` to the last step, with a validation after each checkpoint."""
-        with watch_for_stalls(self._job, self._probe), clear_errors(self._job.config):
+        with self._job.watch_progress(self._probe), clear_errors(self._job.config):
             self._validate(start.checkpoint)  # Its run may have been killed before that.
             if start.is_over:
                 if start.ended:
@@ -231,7 +228,7 @@ def _train_with_chief(job: Job, stop: StopRequest) -> tuple[int, str]:
     # synchronous training, a worker that leaves before the chief would let it wait.
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
-    with ProgressLine(job.total_steps, epochs) as line, watch_for_stalls(job, probe):
+    with ProgressLine(job.total_steps, epochs) as line, job.watch_progress(probe):
         progress = Progress(line, History(None), job)
         # An asynchronous chief needs nobody's gradients.
         needed = stay if config.sync else None

@@ -170,8 +170,7 @@ SHARED = {"data_prep": ("cifar10.schema", "cifar10.image_file")}
 # Modules that must not import TensorFlow, in rooms that may.
 LIGHT = (
     "cifar10.cluster.address_check",
-    "cifar10.cluster.liveness",
-    "cifar10.cluster.normalise",
+    "cifar10.cluster.peers",
     "cifar10.cluster.resolve",
     "cifar10.cluster.spec",
     "cifar10.cluster.tf_config",

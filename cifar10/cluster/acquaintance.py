@@ -1,14 +1,13 @@
 """Checks that the tasks which this one meets belong to its job, before it uses them."""
 
+import dataclasses
 import time
 from collections.abc import Collection
 from typing import Optional
 
-from cifar10.cluster import introduction
-from cifar10.cluster.identity import Identity, Owner, Terms
-from cifar10.cluster.introduction import Conversation, NoAnswerError, StrangerError
-from cifar10.cluster.liveness import answers
-from cifar10.cluster.spec import Cluster
+from cifar10.cluster.identity import Identity, difference
+from cifar10.cluster.server import Board, NoAnswer, board_of
+from cifar10.cluster.spec import Cluster, Task
 from cifar10.errors import ConfigError
 from cifar10.host.console import say
 
@@ -21,44 +20,33 @@ class Acquaintance:
 
     Args:
       cluster: the cluster and this process's task in it.
-      labels: labels of the tasks to check, e.g. `ps/0`, as in `Cluster.labels`; others are taken
-        as they are.
-      serving: labels of those among them that serve a run. The master claims them, see
-        `start_claiming`; a worker uses them only if their owner is its master.
-      owner: the owner of this task's run; None if this task learns it from the master, or does not
-        need it.
-      terms: what this task must agree on with other trainers.
+      asked: the tasks to check; others are taken as they are.
+      serving: those among them that serve a run. The master claims them, see `claims`; a worker
+        uses them only if they serve its master's run.
+      identity: this task's identity; None: it has nothing to agree on, and no run of its own.
+
+    Attributes:
+      identity: this task's identity, with its run as far as it is known: a master knows its own,
+        others learn it from the master.
+      claims: whether this task claims serving tasks when it meets them; else it only looks. A
+        master begins to claim with its first session: if one task refuses it before, it has claimed
+        no other one, which another run may need.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        labels: Collection[str],
-        serving: Collection[str] = (),
-        owner: Optional[Owner] = None,
-        terms: Terms = None,
+        asked: Collection[Task],
+        serving: Collection[Task] = (),
+        identity: Optional[Identity] = None,
     ) -> None:
-        self._cluster, self._owner, self._terms = cluster, owner, terms
+        self.identity, self.claims = identity or Identity.of(cluster), False
+        self._cluster, self._asked, self._serving = cluster, asked, serving
         self._said: set[str] = set()
-        self._labels, self._serving = frozenset(labels), frozenset(serving)
-        self._roles = {label: role for role, label in cluster.labels.items()}
-        self._silent_since: dict[str, float] = {}
-        self._met: set[str] = set()
-        self._claims = False
+        self._silent_since: dict[Task, float] = {}
+        self._met: set[Task] = set()
 
-    @property
-    def identity(self) -> Identity:
-        """This task's identity, with the owner of its run as far as it is known."""
-        return Identity.of(self._cluster, self._owner, self._terms)
-
-    def start_claiming(self) -> None:
-        """From now on, a master claims serving tasks when it meets them; before, it only looks.
-
-        So a master that one task refuses has claimed no other one, which another run may need.
-        """
-        self._claims = self._cluster.is_master
-
-    def meet(self, label: str) -> bool:
+    def meet(self, task: Task) -> bool:
         """Asks a task who it is.
 
         If a task of another job answers where one of this job was before, it may end by itself, and
@@ -68,114 +56,89 @@ class Acquaintance:
           Whether the task has answered and may be used.
 
         Raises:
-          ConfigError: the task belongs to another job or another run.
+          ConfigError: the task belongs to another job or another run, or trains otherwise.
         """
-        if label not in self._labels:
+        if task not in self._asked:
             return True
         try:
-            is_met = self._ask(label)
+            with board_of(task) as board:
+                found = self._of_this_job(task, board.identity())
+                unlike = found and self._unlike(task, found)
+                if found and not unlike:
+                    return self._learn(task, found, board)
+        except NoAnswer:
+            self._silent_since.pop(task, None)
+            return False
         except ConfigError:
-            if label in self._met and label not in self._serving:
+            if task in self._met and task not in self._serving:
                 return False
             raise
-        if is_met:
-            self._met.add(label)
-        return is_met
+        if unlike and not self._cluster.is_master:
+            time.sleep(_ASKED_SECS)
+            raise ConfigError(unlike)
+        if unlike and unlike not in self._said:  # The master goes on, and waits for the right one.
+            self._said.add(unlike)
+            say(unlike)
+        return False
 
-    def _ask(self, label: str) -> bool:
-        """Does the work of `meet`, whether or not the task was met before."""
-        address = self._address(label)
-        # Where gRPC cannot connect, it does not try again for a while.
-        if not answers(address):
-            self._silent_since.pop(label, None)
-            return False
-        try:
-            with introduction.conversation(address) as task:
-                return self._check(label, task)
-        except NoAnswerError:
-            return False
-        except StrangerError as error:
-            raise ConfigError(
-                f"{self._named(label)} is no task of this program ({error}); correct the address, "
-                "or start the task there"
-            ) from error
-
-    def _check(self, label: str, task: Conversation) -> bool:
-        """Does the work of `meet` with a task that answers."""
-        identity = task.identity()
-        if identity is None:
-            since = self._silent_since.setdefault(label, time.monotonic())
+    def _of_this_job(self, task: Task, found: Optional[Identity]) -> Optional[Identity]:
+        """Returns who answers at a task's address; None if that is not known yet."""
+        if found is None:
+            since = self._silent_since.setdefault(task, time.monotonic())
             if time.monotonic() - since < _SILENCE_SECS:
-                return False
+                return None
             raise ConfigError(
-                f"{self._named(label)} does not say which job it belongs to, so it is another "
-                "program or another version of this one; correct the address, or start the task "
-                "there with this version"
+                f"{task} does not say which job it belongs to, so it is another program or another "
+                "version of this one; correct the address, or start the task there with this "
+                "version"
             )
-        self._silent_since.pop(label, None)
-        difference = self.identity.difference(identity)
-        if difference:
-            raise ConfigError(f"{self._named(label)} belongs to another job: {difference}")
-        if identity.role != self._roles[label]:
-            other = self._cluster.labels.get(identity.role, identity.role)
-            raise ConfigError(f"{self._named(label)} is {other} of this job; correct the addresses")
-        if not self._agrees(label, identity):
-            return False
-        if label == self._cluster.master_label:
-            self._owner = identity.owner
-        return label not in self._serving or self._check_owner(label, task)
+        self._silent_since.pop(task, None)
+        unlike = difference(self._cluster, found)
+        if unlike:
+            raise ConfigError(f"{task} belongs to another job: {unlike}")
+        if found.role != task.role:
+            labels = {one.role: one.label for one in self._cluster.tasks}
+            other = labels.get(found.role, found.role)
+            raise ConfigError(f"{task} is {other} of this job; correct the addresses")
+        return found
 
-    def _agrees(self, label: str, identity: Identity) -> bool:
-        """Returns whether another trainer trains as this one does; a master says it if not.
+    def _unlike(self, task: Task, found: Identity) -> Optional[str]:
+        """Describes in what another trainer trains otherwise than this one."""
+        for name, own in self.identity.terms.items():
+            other = found.terms.get(name, own)
+            if own != other:
+                return (
+                    f"{name} is {own} for {self._cluster.label}, but {other} for {task}; start all "
+                    "trainers with the same program, settings and records"
+                )
+        return None
 
-        Raises:
-          ConfigError: this task is no master; the master goes on, and waits for the right one.
-        """
-        for name, own in (self._terms or {}).items():
-            other = identity.terms.get(name, own)
-            if own == other:
-                continue
-            line = (
-                f"{name} is {own} for {self._cluster.label}, but {other} for {self._named(label)}; "
-                "start all trainers with the same program, settings and records"
-            )
-            if not self._cluster.is_master:
-                time.sleep(_ASKED_SECS)
-                raise ConfigError(line)
-            if line not in self._said:
-                self._said.add(line)
-                say(line)
-            return False
-        return True
+    def _learn(self, task: Task, found: Identity, board: Board) -> bool:
+        """Learns the run from the master; returns whether the task may be used."""
+        if task == self._cluster.master:
+            self.identity = dataclasses.replace(self.identity, run=found.run, place=found.place)
+        may_be_used = task not in self._serving or self._serves_this_run(task, board)
+        if may_be_used:
+            self._met.add(task)
+        return may_be_used
 
-    def _check_owner(self, label: str, task: Conversation) -> bool:
-        """Checks that a serving task has the same owner as this one, or none; may claim it."""
-        if self._owner is None:
+    def _serves_this_run(self, task: Task, board: Board) -> bool:
+        """Returns whether a serving task may be used; raises ConfigError if another run has it."""
+        own = self.identity
+        if not own.run:
             return True  # A worker that has not met its master yet; it asks again before its use.
-        holder = task.claim(self._owner) if self._claims else task.owner()
-        if holder is None or holder.digest == self._owner.digest:
+        holder = board.claim(own) if self.claims else board.master()
+        if holder is None or holder.run == own.run:
             return True
         if not self._cluster.is_master:
-            before = self._owner
-            if not self.meet(self._cluster.master_label):
+            if not self.meet(self._cluster.master):
                 return False
-            if before != self._owner:
-                return self._check_owner(label, task)  # The master has started again meanwhile.
+            if own != self.identity:  # The master has started again meanwhile.
+                return self._serves_this_run(task, board)
+        other = f"that of {holder.place}, but this task's is that of {own.place}"
+        if holder.place == own.place:
+            other = f"one that began earlier in {own.place}, whose files are gone"
         raise ConfigError(
-            f"{self._named(label)} serves another run: {_unlike(holder, self._owner)}; end that "
-            f"run first; if it has ended, start {label} again; to continue it, give its "
-            "--output-dir"
+            f"{task} serves another run: {other}; end that run first; if it has ended, start "
+            f"{task.label} again; to continue it, give its --output-dir"
         )
-
-    def _named(self, label: str) -> str:
-        return f"{label} ({self._address(label)})"
-
-    def _address(self, label: str) -> str:
-        job, _, index = self._roles[label].partition("/")
-        return self._cluster.address_of(job, int(index))
-
-
-def _unlike(holder: Owner, own: Owner) -> str:
-    if holder.place == own.place:
-        return f"one that began earlier in {own.place}, whose files are gone"
-    return f"that of {holder.place}, but this task's is that of {own.place}"

@@ -32,9 +32,9 @@ def check_own_address(
       ConfigError: the host does not resolve or is another machine, or the port is in use or needs
         root.
     """
-    address = cluster.address
-    if address is None or cluster.is_single_process or cluster.task_type == EVALUATOR:
+    if cluster.is_single_process or cluster.task_type == EVALUATOR:
         return
+    address = cluster.own.address
     host, _ = split_address(address)
     if check_host and not _is_of_this_machine(_resolve(host, cluster, resolve_secs)):
         raise ConfigError(
@@ -48,15 +48,14 @@ def check_own_address(
 def check_port(cluster: Cluster) -> None:
     """Checks that this task's server can have its port; ConfigError if not."""
     try:
-        _bind_everywhere(split_address(str(cluster.address))[1])
+        _listen_everywhere(split_address(cluster.own.address)[1])
     except OSError as error:
         reason = {
             errno.EADDRINUSE: "the port is taken; end the process that has it, or choose another",
             errno.EACCES: "ports below 1024 need root; choose one above",
         }.get(error.errno or 0, f"{error.strerror}; choose another port")
-        raise ConfigError(
-            f"{cluster.label} cannot listen at {cluster.address}: {reason} (from {cluster.source})"
-        ) from error
+        where = f"{cluster.label} cannot listen at {cluster.own.address}"
+        raise ConfigError(f"{where}: {reason} (from {cluster.source})") from error
 
 
 def _resolve(host: str, cluster: Cluster, resolve_secs: float) -> list[tuple[int, Any]]:
@@ -71,7 +70,7 @@ def _resolve(host: str, cluster: Cluster, resolve_secs: float) -> list[tuple[int
                 time.sleep(0.5)
                 continue
             raise ConfigError(
-                f"{cluster.label} is at {cluster.address}, but {host} does not resolve on this "
+                f"{cluster.label} is at {cluster.own.address}, but {host} does not resolve on this "
                 f"machine ({error}); correct the address, or give --check-address=false "
                 f"(from {cluster.source})"
             ) from error
@@ -87,22 +86,17 @@ def _is_of_this_machine(places: list[tuple[int, Any]]) -> bool:
     return False
 
 
-def _bind_everywhere(port: int) -> None:
-    """Binds the port as gRPC does: for IPv6 and IPv4 together, or for IPv4 if there is no IPv6.
-
-    SO_REUSEADDR is set as gRPC does, so that recently closed connections do not block the port.
+def _listen_everywhere(port: int) -> None:
+    """Listens as gRPC does: for IPv6 and IPv4 together, or for IPv4 if there is no IPv6.
 
     Raises:
-      OSError: the port cannot be bound.
+      OSError: the port cannot be had.
     """
-    for family in (socket.AF_INET6, socket.AF_INET):
+    if socket.has_dualstack_ipv6():
         try:
-            with socket.socket(family, socket.SOCK_STREAM) as tried:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                tried.bind(("", port))
-                return
+            socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True).close()
+            return
         except OSError as error:
-            if family == socket.AF_INET or error.errno not in _NO_IPV6:
+            if error.errno not in _NO_IPV6:
                 raise
+    socket.create_server(("", port)).close()

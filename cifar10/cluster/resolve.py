@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Optional
 
 from cifar10.cluster import identity, tf_config
-from cifar10.cluster.normalise import normalise, show
 from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster
+from cifar10.cluster.tf_config import normalise, show
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
@@ -35,13 +35,17 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
       ConfigError: TF_CONFIG or the flags are wrong, they contradict each other, or a setting does
         not fit the cluster.
     """
-    cluster = _from_tf_config(environ)
-    by_flags = _from_flags(config)
-    if cluster is not None and by_flags is not None:
+    cluster, by_flags = _from_tf_config(environ), _from_flags(config)
+    if cluster and by_flags:
         _check_same(cluster, by_flags)
     cluster = cluster or by_flags
     if cluster is None:
-        _check_settings_alone(config)
+        for name in ("replication", "ps_transfer"):
+            if config.is_set(name):
+                raise ConfigError(
+                    f"{flag_name(name)} is for several workers; this process trains alone: leave "
+                    "it out, or give TF_CONFIG or --worker-hosts"
+                )
         return None
     token = environ.get(identity.TOKEN, "").strip()
     if token:
@@ -134,22 +138,13 @@ def _from_flags(config: TrainConfig) -> Optional[Cluster]:
 
 
 def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
-    if (cluster.role, cluster.jobs) != (by_flags.role, by_flags.jobs):
+    if (cluster.own.role, cluster.jobs) != (by_flags.own.role, by_flags.jobs):
         here, there = (f"{one.label} of {show(one.platform_jobs)}" for one in (cluster, by_flags))
         raise ConfigError(
             f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {here}, the flags say "
             f"{there}; unset TF_CONFIG, or leave --ps-hosts, --worker-hosts, --job-name and "
             "--task-index out"
         )
-
-
-def _check_settings_alone(config: TrainConfig) -> None:
-    for name in ("replication", "ps_transfer"):
-        if config.is_set(name):
-            raise ConfigError(
-                f"{flag_name(name)} is for several workers; this process trains alone: leave it "
-                "out, or give TF_CONFIG or --worker-hosts"
-            )
 
 
 def notes(config: TrainConfig, cluster: Optional[Cluster], environ: Mapping[str, str]) -> list[str]:
@@ -181,22 +176,22 @@ def notes(config: TrainConfig, cluster: Optional[Cluster], environ: Mapping[str,
 
 
 def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
+    count, jobs = cluster.num_trainers, cluster.platform_jobs
     if config.variable_strategy == "GPU" and not cluster.is_single_process:
         raise ConfigError(
             "--variable-strategy GPU is for a process that trains alone; what the tasks of a "
-            "cluster share is on the CPUs of its ps, or else of its master "
-            f"({show(cluster.platform_jobs)}): leave it out"
+            f"cluster share is on the CPUs of its ps, or else of its master ({show(jobs)}): leave "
+            "it out"
         )
-    count = cluster.num_trainers
-    if count > 1 and not cluster.ps_addresses and config.replication != "in-graph":
+    if count > 1 and PS not in jobs and config.replication != "in-graph":
         raise ConfigError(
-            f"{count} tasks train but there is no ps to hold what they share: "
-            f"{show(cluster.platform_jobs)}; add a ps, or give --replication in-graph"
+            f"{count} tasks train but there is no ps to hold what they share: {show(jobs)}; add a "
+            "ps, or give --replication in-graph"
         )
     if config.replicas_to_aggregate is not None and config.replicas_to_aggregate > count:
         raise ConfigError(
             f"--replicas-to-aggregate must be at most {count}, the tasks that train "
-            f"({show(cluster.platform_jobs, (PS, EVALUATOR))}), got {config.replicas_to_aggregate}"
+            f"({show(jobs, (PS, EVALUATOR))}), got {config.replicas_to_aggregate}"
         )
     if count == 1 or config.sync or config.replication == "in-graph":
         return

@@ -1,18 +1,34 @@
-"""This task's TensorFlow server, and the configuration of sessions on it."""
+"""This task's TensorFlow server, and what tasks write on each other's servers.
+
+Each task writes its identity on its own server, where others read it. The master writes its own one
+on each server that it uses, if it is the first: so of two masters only one has the servers. A
+process that is started again has an empty server.
+
+The sessions for that are made on the server that is asked, and see only its own devices. So they
+need no other task, and it does not matter which task the server is, and of which cluster.
+"""
 
 import contextlib
 import resource
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.address_check import check_port
-from cifar10.cluster.spec import Cluster
+from cifar10.cluster.identity import Identity
+from cifar10.cluster.peers import answers
+from cifar10.cluster.spec import Cluster, Task
 from cifar10.errors import ConfigError
 
+_ANSWER_SECS = 5.0  # for each request to another task's server
+_NO_TASK = "/job:nobody"
+_NOT_OURS = (tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
+_TASK, _MASTER = 0, 1  # the keys of the map: who the task is, and the master that uses it
 
-def start(cluster: Cluster, session_config: Any) -> Any:
-    """Starts the server through which other tasks reach this one.
+
+def start(cluster: Cluster, session_config: Any, identity: Optional[Identity] = None) -> str:
+    """Starts the server through which other tasks reach this one, until the process ends.
 
     Estimator would start a server itself, but without the threads and device counts of the session
     configuration.
@@ -20,9 +36,10 @@ def start(cluster: Cluster, session_config: Any) -> Any:
     Args:
       cluster: the cluster and this process's task in it.
       session_config: a tf.ConfigProto with threads and devices.
+      identity: what the task says about itself; None: only its cluster.
 
     Returns:
-      A tf.distribute.Server, which runs until the process ends.
+      The server's session target.
 
     Raises:
       ConfigError: the server cannot listen at the task's address.
@@ -30,18 +47,21 @@ def start(cluster: Cluster, session_config: Any) -> Any:
     _raise_descriptor_limit()
     spec = tf.train.ClusterSpec({job: list(tasks) for job, tasks in cluster.jobs.items()})
     try:
-        return tf.distribute.Server(
+        target = tf.distribute.Server(
             spec,
             job_name=cluster.task_type,
             task_index=cluster.task_index,
             protocol="grpc",
             config=with_filters(session_config, []),
-        )
+        ).target
     except tf.errors.OpError as error:
         check_port(cluster)  # Another process may have taken it since the first check.
         raise ConfigError(
-            f"{cluster.label} cannot serve at {cluster.address}: {error.message}"
+            f"{cluster.label} cannot serve at {cluster.own.address}: {error.message}"
         ) from error
+    with contextlib.closing(Board(target)) as board:
+        board.put(_TASK, identity or Identity.of(cluster))
+    return str(target)
 
 
 def with_filters(session_config: Any, devices: list[str]) -> Any:
@@ -54,6 +74,107 @@ def with_filters(session_config: Any, devices: list[str]) -> Any:
     del config.device_filters[:]
     config.device_filters.extend(devices)
     return config
+
+
+class NoAnswer(Exception):
+    """The task did not answer, or ended meanwhile."""
+
+
+class Board:
+    """What a task's server holds for all: who the task is, whose it is, and who has ended.
+
+    Args:
+      target: session target of the task's server.
+      answer_secs: time limit for each request to the server; 0: none.
+    """
+
+    def __init__(self, target: str, answer_secs: float = 0) -> None:
+        with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
+            self._key, self._text = tf.placeholder(tf.int64, []), tf.placeholder(tf.string, [])
+            # A map keeps the first value of a key.
+            place = {"dtypes": [tf.string], "shared_name": "job_identities"}
+            self._size = tf.raw_ops.MapSize(**place)
+            self._put = tf.raw_ops.MapStage(
+                key=self._key, indices=[0], values=[self._text], **place
+            )
+            # Reading waits for an entry, and the wait cannot be cancelled: see `_read`.
+            self._value = tf.raw_ops.MapPeek(key=self._key, indices=[0], **place)
+            ended = tf.FIFOQueue(1024, tf.string, [[]], shared_name="job_ended")
+            self._tell, self._ended = ended.enqueue(self._text), ended.dequeue_many(ended.size())
+        config = tf.ConfigProto(operation_timeout_in_ms=int(1000 * answer_secs))
+        config.device_filters.append(_NO_TASK)
+        self._session = tf.Session(target, graph, config=config)
+
+    def put(self, key: int, identity: Identity) -> None:
+        """Writes who the task is, or whose; has no effect if that is known."""
+        self._session.run(self._put, {self._key: key, self._text: identity.as_text()})
+
+    def identity(self) -> Optional[Identity]:
+        """Returns who the task is; None if it has not said so yet."""
+        return self._read(_TASK)
+
+    def master(self) -> Optional[Identity]:
+        """Returns the master that uses the task; None if no master has used it yet."""
+        return self._read(_MASTER)
+
+    def claim(self, master: Identity) -> Identity:
+        """Makes this the master that uses the task, unless there is one; returns who it is."""
+        self.put(_MASTER, master)
+        return self.master() or master
+
+    def tell_end(self, trainer: Identity) -> None:
+        """Tells the task that a trainer has ended."""
+        self._session.run(self._tell, {self._text: trainer.as_text()})
+
+    def ended(self) -> list[Identity]:
+        """Returns the trainers that have ended since the last call."""
+        found = []
+        for text in self._session.run(self._ended):
+            with contextlib.suppress(ValueError):  # Another program may reach this server, too.
+                found.append(Identity.from_text(text.decode("utf-8", "replace")))
+        return found
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._session.close()
+
+    def _read(self, key: int) -> Optional[Identity]:
+        """Returns an entry; a task has said who it is before any master claims it."""
+        if self._session.run(self._size) <= key:
+            return None
+        (text,) = self._session.run(self._value, {self._key: key})
+        return Identity.from_text(text.decode("utf-8", "replace"))
+
+
+@contextlib.contextmanager
+def board_of(task: Task) -> Iterator[Board]:
+    """Yields what another task's server holds.
+
+    Raises:
+      NoAnswer: the server does not answer.
+      ConfigError: what answers is no server of this program.
+    """
+    if not answers(task.address):  # Where gRPC cannot connect, it does not try again for a while.
+        raise NoAnswer
+    try:
+        with contextlib.closing(Board(f"grpc://{task.address}", _ANSWER_SECS)) as found:
+            yield found
+    except (*_NOT_OURS, ValueError) as error:
+        what = getattr(error, "message", str(error)).strip().splitlines()[-1]
+        raise ConfigError(
+            f"{task} is no task of this program ({what}); correct the address, or start the task "
+            "there"
+        ) from error
+    except tf.errors.OpError as error:
+        raise NoAnswer from error
+
+
+def tell_end(serving: Iterable[Task], trainer: Identity) -> None:
+    """Tells tasks that serve that a trainer has ended; passes over those that do not answer."""
+    for task in serving:
+        # It may have ended, or another program may have its port.
+        with contextlib.suppress(NoAnswer, ConfigError), board_of(task) as board:
+            board.tell_end(trainer)
 
 
 def _raise_descriptor_limit() -> None:

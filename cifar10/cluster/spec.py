@@ -15,6 +15,42 @@ from cifar10.errors import ConfigError
 
 MASTER, WORKER, PS, EVALUATOR = "master", "worker", "ps", "evaluator"
 CHIEF = "chief"  # Another name of the master.
+Jobs = Mapping[str, tuple[str, ...]]  # job -> address of each of its tasks
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task of a cluster.
+
+    Attributes:
+      job: MASTER, WORKER, PS or EVALUATOR.
+      index: its index in that job, from 0.
+      label: its name as its platform calls it, e.g. `worker/0` of a master.
+      address: its `host:port`; empty for an evaluator that the cluster does not list.
+    """
+
+    job: str
+    index: int
+    label: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.address})"
+
+    @property
+    def role(self) -> str:
+        """The name by which tasks know each other, whatever their platform, e.g. `master/0`."""
+        return f"{self.job}/{self.index}"
+
+    @property
+    def device(self) -> str:
+        """The task's name in TensorFlow, e.g. `/job:worker/task:1`."""
+        return f"/job:{self.job}/task:{self.index}"
+
+    @property
+    def cpu(self) -> str:
+        """The name of the task's CPU in TensorFlow."""
+        return f"{self.device}/device:CPU:0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,19 +71,44 @@ class Cluster:
         None: as in `jobs`.
     """
 
-    jobs: Mapping[str, tuple[str, ...]]
+    jobs: Jobs
     task_type: str
     task_index: int
     has_evaluator: bool
     source: str
     evaluator_address: Optional[str] = None
     token: Optional[str] = None
-    listed: Optional[Mapping[str, tuple[str, ...]]] = None
+    listed: Optional[Jobs] = None
+
+    def of(self, *jobs: str) -> list[Task]:
+        """Returns the tasks of some jobs in this order; the evaluator is in none."""
+        return [
+            Task(job, index, self.label_of(job, index), address)
+            for job in jobs
+            for index, address in enumerate(self.jobs.get(job, ()))
+        ]
 
     @property
-    def role(self) -> str:
-        """This task's name in `jobs`, by which tasks know each other, e.g. `master/0`."""
-        return f"{self.task_type}/{self.task_index}"
+    def own(self) -> Task:
+        """This process's task."""
+        if self.task_type == EVALUATOR:
+            return Task(EVALUATOR, 0, self.label, self.evaluator_address or "")
+        return self.of(self.task_type)[self.task_index]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All tasks but the evaluator."""
+        return self.of(MASTER, WORKER, PS)
+
+    @property
+    def master(self) -> Task:
+        """The task that saves checkpoints."""
+        return self.of(MASTER)[0]
+
+    @property
+    def trainers(self) -> list[Task]:
+        """The tasks that compute gradients: the master, then the workers."""
+        return self.of(MASTER, WORKER)
 
     @property
     def label(self) -> str:
@@ -55,71 +116,21 @@ class Cluster:
         return self.label_of(self.task_type, self.task_index)
 
     def label_of(self, job: str, index: int) -> str:
-        """Returns the platform's name of a task of `jobs`, or of the evaluator."""
-        return label_of(self.platform_jobs, job, index)
+        """Returns the platform's name of a task, which needs not be in the cluster."""
+        chief = next((one for one in (MASTER, CHIEF) if one in self.platform_jobs), None)
+        if job == MASTER:
+            return f"{chief or WORKER}/{index}"
+        return f"{job}/{index + (job == WORKER and chief is None)}"
 
     @property
-    def master_label(self) -> str:
-        """The master's name as its platform calls it, e.g. `chief/0`."""
-        return self.label_of(MASTER, 0)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The platform's name of each task by its role, e.g. `master/0`; without the evaluator."""
-        return {
-            f"{job}/{index}": self.label_of(job, index)
-            for job, addresses in self.jobs.items()
-            for index in range(len(addresses))
-        }
-
-    @property
-    def platform_jobs(self) -> Mapping[str, tuple[str, ...]]:
+    def platform_jobs(self) -> Jobs:
         """The addresses by the jobs of the platform."""
         return self.jobs if self.listed is None else self.listed
-
-    @property
-    def device(self) -> str:
-        """This task's name in TensorFlow, e.g. `/job:worker/task:1`."""
-        return f"/job:{self.task_type}/task:{self.task_index}"
-
-    @property
-    def address(self) -> Optional[str]:
-        """This task's own `host:port`; None for an evaluator that the cluster does not list."""
-        if self.task_type == EVALUATOR:
-            return self.evaluator_address
-        return self.address_of(self.task_type, self.task_index)
-
-    def address_of(self, job: str, index: int) -> str:
-        """Returns the `host:port` of a master, worker or ps.
-
-        Raises:
-          LookupError: the cluster has no such task.
-        """
-        return self.jobs[job][index]
-
-    @property
-    def ps_addresses(self) -> tuple[str, ...]:
-        """The `host:port` of each parameter server."""
-        return self.jobs.get(PS, ())
-
-    @property
-    def trainers(self) -> list[tuple[str, int]]:
-        """The (job, index) of each task that computes gradients: the master, then the workers."""
-        return [(job, i) for job in (MASTER, WORKER) for i in range(len(self.jobs.get(job, ())))]
 
     @property
     def num_trainers(self) -> int:
         """The number of tasks that compute gradients."""
         return len(self.trainers)
-
-    @property
-    def replica(self) -> int:
-        """This task's index among the trainers: the master has 0, worker k has k+1.
-
-        Raises:
-          ValueError: this task is a ps or an evaluator.
-        """
-        return self.trainers.index((self.task_type, self.task_index))
 
     @property
     def is_master(self) -> bool:
@@ -134,7 +145,7 @@ class Cluster:
     @property
     def is_alone(self) -> bool:
         """Whether the cluster has one trainer and no ps."""
-        return self.num_trainers == 1 and not self.ps_addresses
+        return len(self.tasks) == 1
 
     @property
     def is_single_process(self) -> bool:
@@ -142,39 +153,20 @@ class Cluster:
         return self.is_alone and self.is_master and not self.has_evaluator
 
     @property
+    def trainers_here(self) -> list[Task]:
+        """The trainers on this task's host: their addresses have the same host name."""
+        here = split_address(self.own.address)[0]
+        return [one for one in self.trainers if split_address(one.address)[0] == here]
+
+    @property
     def host_share(self) -> tuple[int, int]:
         """The (index, count) of this task among the trainers of its host, which share its devices.
 
-        Two tasks have the same host if the host names in their addresses are equal. A ps or an
-        evaluator has (0, 1).
+        A ps or an evaluator has (0, 1).
         """
         if not self.is_trainer:
             return 0, 1
-        here = self._trainers_here()
-        return here.index((self.task_type, self.task_index)), len(here)
-
-    @property
-    def shares_host_with_trainers(self) -> bool:
-        """Whether a trainer runs on this task's host."""
-        return bool(self._trainers_here())
-
-    def _trainers_here(self) -> list[tuple[str, int]]:
-        own = _host(self.address_of(self.task_type, self.task_index))
-        return [task for task in self.trainers if _host(self.address_of(*task)) == own]
-
-
-def label_of(listed: Mapping[str, tuple[str, ...]], job: str, index: int) -> str:
-    """Returns a platform's name of a task, e.g. `worker/0` of the master `master/0`.
-
-    Args:
-      listed: the addresses by the jobs of the platform.
-      job: the task's job: MASTER, WORKER, PS or EVALUATOR.
-      index: the task's index in that job.
-    """
-    chief = next((one for one in (MASTER, CHIEF) if one in listed), None)
-    if job == MASTER:
-        return f"{chief or WORKER}/{index}"
-    return f"{job}/{index + (job == WORKER and chief is None)}"
+        return self.trainers_here.index(self.own), len(self.trainers_here)
 
 
 def split_address(address: str, name: str = "an address") -> tuple[str, int]:
@@ -213,7 +205,3 @@ def _is_host(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _host(address: str) -> str:
-    return split_address(address)[0]

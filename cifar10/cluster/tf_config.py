@@ -1,14 +1,20 @@
-"""Reads the text of TF_CONFIG. Standard library only."""
+"""Makes a Cluster from TF_CONFIG, or from lists of addresses. Standard library only.
+
+Platforms list a chief, a master, or neither, in which case worker 0 takes its place (Kubeflow's
+TFJob). Some list the evaluator (Kubeflow), others do not (Estimator).
+"""
 
 import json
 import re
 from typing import Any, NamedTuple, Optional
 
+from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs, split_address
 from cifar10.errors import ConfigError
 
 _EXAMPLE = '{"cluster": {"master": ["ip0:2222"]}, "task": {"type": "master", "index": 0}}'
 # The keys that this program reads, or Estimator.
 _KEYS = "cluster task model_dir environment rpc_layer service session_master eval_session_master"
+_JOBS = (MASTER, CHIEF, WORKER, PS, EVALUATOR)
 
 
 class TFConfig(NamedTuple):
@@ -22,7 +28,7 @@ class TFConfig(NamedTuple):
       unread: keys that nobody reads.
     """
 
-    jobs: dict[str, tuple[str, ...]]
+    jobs: Jobs
     task_type: Optional[str]
     task_index: Optional[int]
     model_dir: Optional[str]
@@ -36,10 +42,16 @@ def read(text: str) -> TFConfig:
       ConfigError: the text is not JSON, a part of it has the wrong type, or the cluster has another
         key.
     """
-    spec = _parse(text)
-    cluster, task = _part(spec, "cluster"), _part(spec, "task")
-    jobs = {job: _addresses(job, tasks) for job, tasks in cluster.items()}
-    jobs = {job: addresses for job, addresses in jobs.items() if addresses}
+    try:
+        spec = json.loads(text.strip() or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{text[:200]!r} is not JSON, {error}; write {_EXAMPLE}") from None
+    _require_object(spec, "it must be a JSON object")
+    cluster, task = ({} if spec.get(name) is None else spec[name] for name in ("cluster", "task"))
+    _require_object(cluster, "cluster must be an object")
+    _require_object(task, "task must be an object")
+    given = {job: tasks for job, tasks in cluster.items() if tasks not in (None, [], {})}
+    jobs = {job: _addresses(job, tasks) for job, tasks in given.items()}
     unread = [key for key in spec if key not in _KEYS.split()]
     for key in unread:
         if "cluster" in key.lower() and isinstance(spec[key], dict if jobs else (dict, list)):
@@ -57,42 +69,19 @@ def read(text: str) -> TFConfig:
     )
 
 
+def _require_object(value: Any, rule: str) -> None:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{rule}, got {json.dumps(value)}; write {_EXAMPLE}")
+
+
 def _text(value: Any, name: str) -> Optional[str]:
     if value and not isinstance(value, str):
         raise ConfigError(f"{name} must be text, got {json.dumps(value)}")
     return value or None
 
 
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        spec = json.loads(text.strip() or "{}")
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{text[:200]!r} is not JSON, {error}; write {_EXAMPLE}") from None
-    if not isinstance(spec, dict):
-        raise ConfigError(f"it must be a JSON object, got {json.dumps(spec)}; write {_EXAMPLE}")
-    return spec
-
-
-def _part(spec: dict[str, Any], name: str) -> dict[str, Any]:
-    part = spec.get(name)
-    if part is None:
-        return {}
-    if not isinstance(part, dict):
-        raise ConfigError(f"{name} must be an object, got {json.dumps(part)}; write {_EXAMPLE}")
-    return part
-
-
 def _addresses(job: str, tasks: Any) -> tuple[str, ...]:
-    """Returns the addresses of a job.
-
-    Args:
-      job: name of the job.
-      tasks: list of addresses, object with an address for each index, as ClusterSpec allows, or
-        None.
-
-    Raises:
-      ConfigError: `tasks` is something else.
-    """
+    """Returns the addresses of a job: a list, or an object by index, as ClusterSpec allows."""
     if isinstance(tasks, dict):
         by_index = {_index(key, f"an index of {job}"): value for key, value in tasks.items()}
         if sorted(by_index) != list(range(len(tasks))):
@@ -101,8 +90,6 @@ def _addresses(job: str, tasks: Any) -> tuple[str, ...]:
                 f"{json.dumps(tasks)}"
             )
         tasks = [by_index[index] for index in range(len(tasks))]
-    if tasks is None:
-        return ()
     if not isinstance(tasks, list) or not all(isinstance(address, str) for address in tasks):
         raise ConfigError(
             f'{job} must be a list of addresses, e.g. ["ip0:2222"], got {json.dumps(tasks)}'
@@ -116,3 +103,102 @@ def _index(value: Any, name: str) -> int:
     if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
         return int(value)
     raise ConfigError(f"{name} must be a whole number from 0, got {json.dumps(value)}")
+
+
+def normalise(
+    jobs: Jobs, task_type: Optional[str], task_index: Optional[int], source: str
+) -> Cluster:
+    """Names the chief, or else worker 0, the master, and takes the evaluator out of the jobs.
+
+    Without a chief or a master, worker 0 becomes the master and worker k becomes worker k-1. Their
+    labels for people remain those of the platform.
+
+    Args:
+      jobs: addresses by job; no job is empty.
+      task_type: this task's job as the platform names it; None if it is missing.
+      task_index: this task's index in that job; None if it is missing.
+      source: origin of these values, for messages: "TF_CONFIG" or "the flags".
+
+    Raises:
+      ConfigError: the cluster cannot train, or the task is not part of it.
+    """
+    for job in jobs:
+        if job not in _JOBS:
+            raise ConfigError(f"a job must be one of {', '.join(_JOBS)}, got {job!r}; rename it")
+    if task_type is not None and task_type not in _JOBS:
+        raise ConfigError(f"the task's type must be one of {', '.join(_JOBS)}, got {task_type!r}")
+    _check_addresses(jobs)
+    _check_jobs(jobs)
+    task_type, task_index = _find_task(jobs, task_type, task_index)
+    listed = {job: addresses for job, addresses in jobs.items() if job != EVALUATOR}
+    own_jobs = {MASTER if job == CHIEF else job: addresses for job, addresses in listed.items()}
+    if MASTER not in own_jobs:
+        first, *others = own_jobs.pop(WORKER)
+        own_jobs = {MASTER: (first,), **({WORKER: tuple(others)} if others else {}), **own_jobs}
+        if task_type == WORKER:
+            task_type, task_index = (WORKER, task_index - 1) if task_index else (MASTER, 0)
+    return Cluster(
+        jobs=own_jobs,
+        task_type=task_type,
+        task_index=task_index,
+        has_evaluator=EVALUATOR in (*jobs, task_type),
+        source=source,
+        evaluator_address=jobs[EVALUATOR][0] if EVALUATOR in jobs else None,
+        listed=listed,
+    )
+
+
+def _check_addresses(jobs: Jobs) -> None:
+    seen: dict[tuple[str, int], str] = {}
+    for job, addresses in jobs.items():
+        for index, address in enumerate(addresses):
+            host, port = split_address(address, f"{job}/{index}")
+            # A server listens at all addresses of its machine.
+            place = re.sub(r"^(127(\.[0-9]+){3}|::1|localhost)$", "this machine", host), port
+            task = f"{job}/{index} ({address})"
+            other = seen.setdefault(place, task)
+            if other != task:
+                raise ConfigError(f"{other} and {task} share a port; give each one of its own")
+
+
+def _check_jobs(jobs: Jobs) -> None:
+    chiefs = [f"{job} {address}" for job in (CHIEF, MASTER) for address in jobs.get(job, ())]
+    if len(chiefs) > 1:
+        raise ConfigError(
+            f"two chiefs: {', '.join(chiefs)}; a cluster has one chief (or master), make the "
+            "others workers"
+        )
+    evaluators = jobs.get(EVALUATOR, ())
+    if len(evaluators) > 1:
+        raise ConfigError(
+            f"a cluster has one evaluator, got {', '.join(evaluators)}; leave the others out"
+        )
+    if not chiefs and WORKER not in jobs:
+        raise ConfigError(
+            f"nobody trains: the cluster has {show(jobs)} but no master and no worker; add one"
+        )
+
+
+def _find_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) -> tuple[str, int]:
+    """Returns the task's type, with `master` in place of `chief`, and its index."""
+    if task_type is None or task_index is None:
+        missing = "index" if task_type else "type" if task_index is not None else "type and index"
+        raise ConfigError(
+            f"there is a cluster, but the task has no {missing}; say which one this is, e.g. "
+            '"task": {"type": "worker", "index": 0}'
+        )
+    if task_type in (MASTER, CHIEF):  # The task may use the one name, and the cluster the other.
+        task_type = next((one for one in (MASTER, CHIEF) if one in jobs), task_type)
+    # By Estimator's convention, the cluster does not list the evaluator.
+    count = 1 if task_type == EVALUATOR else len(jobs.get(task_type, ()))
+    if not 0 <= task_index < count:
+        raise ConfigError(
+            f"this task is {task_type}/{task_index}, which is not in the cluster: {show(jobs)}; "
+            "correct the task or the cluster (an index counts from 0)"
+        )
+    return MASTER if task_type == CHIEF else task_type, task_index
+
+
+def show(jobs: Jobs, without: tuple[str, ...] = ()) -> str:
+    """Returns the addresses of all jobs but some as text for messages."""
+    return "; ".join(f"{job} {', '.join(jobs[job])}" for job in jobs if job not in without)

@@ -14,6 +14,7 @@ EVALUATION = "an evaluation"
 
 STEPS = (FIRST_STEP, STEP)
 FIRST = (START, FIRST_STEP)  # These build graphs and fill buffers, so they take longer.
+_LONGEST_GAP_SECS = 2.0  # between two questions for the time; the watchdog asks more often
 
 
 class Activity:
@@ -23,19 +24,18 @@ class Activity:
       phase: the current phase; None: a wait that has a time limit of its own, or nothing watched.
       count: how many beginnings have been noted; it grows as long as there is progress.
       longest: phase -> the longest time between its beginning and the next one, in seconds.
-      time: the clock for that; a thread that watches makes it leave out standstills.
     """
 
     def __init__(self) -> None:
         self.phase: Optional[str] = None
         self.count = 0
         self.longest: dict[str, float] = {}
-        self.time = OwnTime()
-        self._since = self.time.now()
+        self._asked, self._own_secs, self._lock = time.monotonic(), 0.0, threading.Lock()
+        self._since = 0.0
 
     def begin(self, phase: Optional[str]) -> None:
         """Notes that a phase begins, or the next part of the same one, such as a batch."""
-        now = self.time.now()
+        now = self.now()
         if self.phase is not None:
             taken = now - self._since
             self.longest[self.phase] = max(taken, self.longest.get(self.phase, 0.0))
@@ -48,29 +48,14 @@ class Activity:
         """Whether the main thread is inside a training step."""
         return self.phase in STEPS
 
-
-class OwnTime:
-    """Counts the seconds for which this process has run.
-
-    A process can be stopped (SIGSTOP, or a machine that is suspended) and go on later. All time
-    counts at first. To leave standstills out, a thread must ask for the time regularly, since the
-    clock knows only that nobody has asked.
-    """
-
-    def __init__(self) -> None:
-        self._longest_gap: Optional[float] = None
-        self._last, self._own = time.monotonic(), 0.0
-        self._lock = threading.Lock()
-
-    def count_gaps_up_to(self, secs: Optional[float]) -> None:
-        """Sets the longest time between two questions that counts from now on; None: any."""
-        self.now()
-        self._longest_gap = secs
-
     def now(self) -> float:
-        """Returns the seconds for which the process has run; any thread may ask."""
+        """Returns the seconds for which the process has run; the watchdog asks all the time.
+
+        While the process stands still (SIGSTOP, or a machine that is suspended), nobody asks: such
+        a gap does not count.
+        """
         with self._lock:
-            now = time.monotonic()
-            gap, self._last = now - self._last, now
-            self._own += gap if self._longest_gap is None else min(gap, self._longest_gap)
-            return self._own
+            asked = time.monotonic()
+            self._own_secs += min(asked - self._asked, _LONGEST_GAP_SECS)
+            self._asked = asked
+            return self._own_secs

@@ -5,33 +5,25 @@ import ctypes
 import os
 import signal
 import sys
-import threading
-from typing import Callable, NoReturn
+from typing import NoReturn
 
 from cifar10.host.console import one_line
 
-_ends = threading.Lock()
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def end_process(words: Callable[[], str], code: int) -> None:
+def end_process(line: str, code: int) -> None:
     """Prints the last line on standard error and ends the process, whatever the main thread does.
 
-    Several threads may notice the same trouble: the first one ends the process, and the others wait
-    here for that, so that they do not interrupt its work. The process ends even if the line cannot
-    be printed, for example into a file on a full disk: nobody else would end it.
-
-    Args:
-      words: function that returns the line to print, after the last work, such as printing stacks.
-      code: the exit code.
+    The process ends even if the line cannot be printed, for example into a file on a full disk:
+    nobody else would end it.
     """
-    with _ends:
-        try:
-            # Names and addresses in it may be from another program.
-            print(one_line(words()), file=sys.stderr, flush=True)
-            sys.stdout.flush()
-        finally:
-            os._exit(code)
+    try:
+        # Names and addresses in it may be from another program.
+        print(one_line(line), file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
 
 
 def end_with(parent: int) -> None:

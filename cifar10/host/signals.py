@@ -95,7 +95,7 @@ class StopRequest:
     def _end(self) -> None:
         assert self._signum is not None
         stopped = Stopped(self._signum)
-        end_process(lambda: str(stopped), 128 + stopped.signum)
+        end_process(str(stopped), 128 + stopped.signum)
 
 
 class Stay:

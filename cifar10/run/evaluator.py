@@ -12,10 +12,10 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import identity
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.spec import MASTER, Cluster
+from cifar10.cluster.identity import Identity, digest
+from cifar10.cluster.peers import Peers
+from cifar10.cluster.spec import Cluster, Task
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError, TrainingError, UserError
 from cifar10.host import folder_lock
@@ -28,7 +28,6 @@ from cifar10.output.metrics import EVALUATOR_FILE_NAME
 from cifar10.run import goals
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, last_step, open_output, start_job
-from cifar10.run.stall_watch import StallWatch
 from cifar10.schema import EVAL
 
 _POLL_SECS = 0.5
@@ -55,8 +54,7 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
         try:
             job = start_job(config, records)
             say(f"evaluator of {config.output_place}, {job.plan.summary}")
-            watch = StallWatch(job.activity, config.stall_timeout)
-            with watch, contextlib.closing(_Run(job, stop, cluster)) as run:
+            with job.watch_progress(), contextlib.closing(_Run(job, stop, cluster)) as run:
                 run.follow()
             say("evaluator ends: training is over, and the chief makes the figures")
         finally:
@@ -79,16 +77,15 @@ class _Run:
         self._checked: Optional[str] = None  # the checkpoint before which the classes were compared
         self._cluster, self._said_where = cluster, False
         self._earlier = self._note_of_an_earlier_start()
-        self._acquaintance = Acquaintance(cluster, [cluster.master_label])
+        self._acquaintance = Acquaintance(cluster, [cluster.master])
         # A process that trains alone opens no port for an evaluator that it does not know.
         is_hidden = cluster.is_alone and not cluster.evaluator_address
-        addresses = {} if is_hidden else {cluster.master_label: cluster.address_of(MASTER, 0)}
-        self._masters = list(addresses)
-        self._monitor = LivenessMonitor(addresses, job.config.cluster_timeout, self._meet)
+        self._masters = [] if is_hidden else [cluster.master]
+        self._peers = Peers(self._masters, job.config.cluster_timeout, self._meet)
 
     def follow(self) -> None:
         """Validates new checkpoints until training is over."""
-        self._monitor.start()
+        self._peers.start()
         while True:
             self._stop.check()
             self._mark.keep()
@@ -132,28 +129,27 @@ class _Run:
 
     def close(self) -> None:
         """Ends the thread that asks the master."""
-        self._monitor.stop()
+        self._peers.stop()
 
-    def _meet(self, label: str) -> bool:
+    def _meet(self, master: Task) -> bool:
         """Returns whether the master has answered; raises ConfigError if it is another run's.
 
         What connects an evaluator with a run is the output folder, so the master's must be it.
         """
-        if not self._acquaintance.meet(label):
+        if not self._acquaintance.meet(master):
             return False
-        owner = self._acquaintance.identity.owner
-        number = run_owner.read(self.job.config.output_place)
-        if owner and number and not self._cluster.token and identity.digest(number) != owner.digest:
-            raise ConfigError(self._where("trains another run", owner))
+        own, number = self._acquaintance.identity, run_owner.read(self.job.config.output_place)
+        if own.run and number and not own.token and digest(number) != own.run:
+            raise ConfigError(self._where("trains another run", own))
         return True
 
-    def _where(self, finding: str, owner: identity.Owner) -> str:
+    def _where(self, finding: str, found: Identity) -> str:
         """Returns a finding about the master, with its output folder and this evaluator's."""
-        master, own = self._cluster.master_label, run_owner.place(self.job.config.output_place)
+        own = run_owner.place(self.job.config.output_place)
         return (
-            f"{master} ({self._cluster.address_of(MASTER, 0)}) {finding}: its output folder is "
-            f"{owner.place}, but this evaluator's is {own}; both need the same: correct the "
-            "address, or give the evaluator the master's --output-dir"
+            f"{self._cluster.master} {finding}: its output folder is {found.place}, but this "
+            f"evaluator's is {own}; both need the same: correct the address, or give the "
+            "evaluator the master's --output-dir"
         )
 
     def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
@@ -194,13 +190,13 @@ class _Run:
                 f"no new checkpoint in {place} for {timeout:g} s (--cluster-timeout); start the "
                 "training again, and then this task"
             )
-        self._monitor.refuse_wrong(self._masters)
-        late, owner = self._monitor.missing(self._masters), self._acquaintance.identity.owner
+        self._peers.refuse_wrong(self._masters)
+        late, found = self._peers.missing(self._masters), self._acquaintance.identity
         has_files = checkpoints.latest(place) or run_status.read(place) or run_owner.read(place)
-        if owner is None or has_files or not is_late:
+        if not found.run or has_files or not is_late:
             return late
         where = self._where(
-            f"has answered, but for {timeout:g} s no checkpoint has appeared", owner
+            f"has answered, but for {timeout:g} s no checkpoint has appeared", found
         )
         if not (late or self._said_where):
             say(where)

@@ -1,5 +1,6 @@
 """Jobs: a configuration with its devices, records and Estimator, as every mode needs them."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -19,9 +20,11 @@ from cifar10.input.pipeline import sample_images
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
 from cifar10.output.checkpoints import BEST_DIR
-from cifar10.run.agreement import terms
 from cifar10.run.cluster_session import ClusterSession
+from cifar10.run.cluster_training import terms
+from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.tf_errors import clear_errors
+from cifar10.run.watchdog import Progress, Watchdog
 from cifar10.schema import CLASS_NAMES, EVAL, TRAIN, VALIDATION
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
@@ -49,7 +52,7 @@ class Job:
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
     has_evaluator: bool = False  # whether a separate process validates and writes the results
     evaluation_hooks: tuple[Any, ...] = ()  # session hooks of every evaluation in this process
-    activity: Activity = dataclasses.field(default_factory=Activity)  # of this process
+    watchdog: Watchdog = dataclasses.field(default_factory=Watchdog)  # of this process
 
     @property
     def records(self) -> RecordSet:
@@ -64,9 +67,9 @@ class Job:
         return self.records.has_validation and not self.has_evaluator
 
     @property
-    def hears_all(self) -> bool:
-        """Whether all other tasks answer that this process needs."""
-        return self.cluster_session is None or self.cluster_session.hears_all
+    def activity(self) -> Activity:
+        """What the main thread of this process does."""
+        return self.watchdog.activity
 
     @property
     def own_examples(self) -> Optional[int]:
@@ -82,6 +85,23 @@ class Job:
     def stay_for_the_master(self, stop: StopRequest) -> Optional[Stay]:
         """Returns how long this worker keeps training for its master after a signal."""
         return self.cluster_session.stay_for_the_master(stop) if self.cluster_session else None
+
+    def watch_progress(
+        self, probe: Optional[StepProbe] = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Ends this process if it makes no progress, for a `with` statement.
+
+        Args:
+          probe: looks into the steps of training; None: nothing is trained meanwhile.
+        """
+        noted, timeout_secs = self.activity, self.config.stall_timeout
+        progress = Progress(noted, timeout_secs, probe)
+        if probe and self.cluster_session:
+            session = self.cluster_session
+            labels = [one.label for one in session.cluster.trainers]
+            replica = self.params.place.replica
+            progress = Progress(noted, timeout_secs, probe, labels, replica, session.hears_all)
+        return self.watchdog.watching(progress)
 
     def tell_end(self) -> None:
         """Tells the cluster, if there is one, that this process has stopped training."""
@@ -157,7 +177,7 @@ def join_job(
     """
     plan = plan_devices(config, cluster.host_share)
     use_devices(plan.session_config, plan.gpus)
-    session = ClusterSession.start(config, cluster, plan, trains, terms(config, records))
+    session = ClusterSession(config, cluster, plan, trains, terms(config, records))
     session.join(check)
     return _assemble(config, plan, tuple(records.manifest["class_names"]), records, done, session)
 
@@ -187,7 +207,18 @@ def _assemble(
     )
     estimator = make_estimator(config, params, run_config)
     evaluation = KeptEvaluation(estimator)
-    return Job(config, plan, params, estimator, evaluation, class_names, records, cluster_session)
+    watchdog = cluster_session.watchdog if cluster_session else Watchdog()
+    return Job(
+        config,
+        plan,
+        params,
+        estimator,
+        evaluation,
+        class_names,
+        records,
+        cluster_session,
+        watchdog=watchdog,
+    )
 
 
 def make_estimator(config: TrainConfig, params: ModelParams, run_config: Any) -> Any:

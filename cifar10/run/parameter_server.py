@@ -1,27 +1,30 @@
 """A task that only serves: a parameter server, or a worker of an in-graph cluster.
 
 It stores variables and runs the ops that the trainers' sessions send, and needs no data. It ends
-with exit code 0 once training is over.
+with exit code 0 once training is over: trainers tell it of their end.
 """
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import introduction, server, shutdown
+from cifar10.cluster import server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.spec import MASTER, PS, Cluster
+from cifar10.cluster.identity import difference
+from cifar10.cluster.peers import Peers
+from cifar10.cluster.server import Board
+from cifar10.cluster.spec import PS, Cluster, Task
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import TrainingError
 from cifar10.host.console import say
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.output import run_status
+from cifar10.run.cluster_training import is_in_graph
 from cifar10.step.devices import plan_devices, use_devices
 
 _LISTEN_SECS = 0.2
+_GRACE_SECS = 7.0  # for the remaining trainers, after the master has told of its end
 
 
 def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
@@ -39,58 +42,82 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """
     session_config, gpus = _plan(config, cluster)
     use_devices(session_config, gpus)
-    target = server.start(cluster, session_config).target
-    introduction.introduce(target, Identity.of(cluster))
-    in_graph = config.replication == "in-graph"
-    trainers = {
-        cluster.label_of(job, index): cluster.address_of(job, index)
-        for job, index in cluster.trainers
-        if job == MASTER or not in_graph
-    }
-    acquaintance = Acquaintance(cluster, [cluster.master_label])
-    monitor = LivenessMonitor(trainers, config.cluster_timeout, acquaintance.meet)
-    monitor.start()
-    listener = shutdown.ShutdownListener(cluster, list(trainers), target)
-    say(f"{cluster.label} serves at {cluster.address}")
+    board = Board(server.start(cluster, session_config))
+    trainers = [cluster.master] if is_in_graph(config) else cluster.trainers
+    peers = Peers(trainers, config.cluster_timeout, Acquaintance(cluster, [cluster.master]).meet)
+    peers.start()
+    say(f"{cluster.label} serves at {cluster.own.address}")
     try:
-        source = _until_over(config, cluster.master_label, monitor, listener, stop)
+        source = _until_over(config, peers, Ends(cluster, trainers, board), stop)
     finally:
-        monitor.stop()
+        peers.stop()
     say(f"{cluster.label} ends: training is over{source}")
 
 
-def _until_over(
-    config: TrainConfig,
-    master: str,
-    monitor: LivenessMonitor,
-    listener: shutdown.ShutdownListener,
-    stop: StopRequest,
-) -> str:
+class Ends:
+    """Hears from the trainers of a run that they have ended.
+
+    Args:
+      cluster: the cluster and this process's task in it.
+      trainers: the trainers; the first one is the master.
+      board: what this task's server holds.
+
+    Attributes:
+      waiting: the trainers that have not told of their end.
+    """
+
+    def __init__(self, cluster: Cluster, trainers: Sequence[Task], board: Board) -> None:
+        self.master, self.waiting = trainers[0], list(trainers)
+        self._cluster, self._board = cluster, board
+        self._master_ended: Optional[float] = None
+
+    def listen(self) -> None:
+        """Reads what has arrived since the last call; other jobs and runs do not count."""
+        for sender in self._board.ended():
+            master = self._board.master()
+            if difference(self._cluster, sender) or (master and sender.run != master.run):
+                continue
+            self.waiting = [one for one in self.waiting if one.role != sender.role]
+            if sender.role == self.master.role and self._master_ended is None:
+                self._master_ended = time.monotonic()
+
+    @property
+    def master_ended(self) -> bool:
+        """Whether the master has told of its end, and training is over."""
+        return self._master_ended is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this task may end: the master has, and the others have, or had some seconds."""
+        if self._master_ended is None:
+            return False
+        return not self.waiting or time.monotonic() - self._master_ended > _GRACE_SECS
+
+
+def _until_over(config: TrainConfig, peers: Peers, ends: Ends, stop: StopRequest) -> str:
     """Waits until training is over; returns who says so if it is not the master, else "".
 
     Args:
       config: the settings.
-      master: the master's label.
-      monitor: knows whether the trainers answer.
-      listener: knows which trainers have ended.
+      peers: knows whether the trainers answer.
+      ends: knows which trainers have ended.
       stop: knows whether a signal has arrived.
     """
-    stay = Stay(stop, lambda: monitor.is_here(master))
-    has_seen_master = False
-    monitor.say_who_is_silent([master], say, lambda: has_seen_master and not listener.master_ended)
-    while not listener.is_over:
+    master, has_seen_master = ends.master, False
+    stay = Stay(stop, lambda: peers.is_here(master))
+    while not ends.is_over:
         stay.check()
-        listener.listen()
-        if listener.master_ended and not any(monitor.is_here(label) for label in listener.waiting):
-            break
-        has_seen_master = has_seen_master or monitor.is_here(master)
-        late = None if listener.master_ended else monitor.missing([master])
-        if late and not has_seen_master and _is_over(config):
-            return f" according to {config.output_place}; {master} does not answer"
-        if late:
-            raise TrainingError(late)
-        if not listener.master_ended:
-            monitor.refuse_wrong([master])
+        ends.listen()
+        has_seen_master = has_seen_master or peers.is_here(master)
+        if ends.master_ended:
+            if not any(map(peers.is_here, ends.waiting)):
+                break
+        elif not has_seen_master and peers.missing([master]) and _is_over(config):
+            return f" according to {config.output_place}; {master.label} does not answer"
+        else:
+            peers.require([master])
+            for line in peers.news([master] if has_seen_master else []):
+                say(line)
         time.sleep(_LISTEN_SECS)
     return ""
 
@@ -111,7 +138,7 @@ def _plan(config: TrainConfig, cluster: Cluster) -> tuple[tf.ConfigProto, tuple[
         return plan.session_config, plan.gpus
     # A parameter server leaves the GPUs of its machine, and almost all of the cores, to the
     # trainers: it mostly moves bytes, for which more threads are of no use.
-    threads = 1 if cluster.shares_host_with_trainers else 0
+    threads = 1 if cluster.trainers_here else 0
     session_config = tf.ConfigProto(
         device_count={"GPU": 0},
         allow_soft_placement=True,

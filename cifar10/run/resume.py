@@ -79,7 +79,7 @@ def joined(
             job = job.with_first_values(start.weights.values)
             say(start.weights.describe())
         if job.cluster_session:
-            job.cluster_session.heed_signals(stop, lambda: job.activity.is_in_step)
+            job.cluster_session.heed_signals(stop)
         listed = cluster is not None and cluster.has_evaluator
         has_evaluator = listed or run_status.evaluator_is_here(config.output_place)
         yield dataclasses.replace(job, has_evaluator=has_evaluator)

@@ -1,6 +1,6 @@
-"""A stand-in for a task's server, which answers `cifar10.cluster.probe` as TensorFlow's do.
+"""A stand-in for a task's server, which answers `cifar10.cluster.peers` as TensorFlow's do.
 
-That TensorFlow's servers, and those of grpcio, answer in this way is what test_probe.py shows.
+That TensorFlow's servers, and those of grpcio, answer in this way is what test_peers.py shows.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Callable
 
+from cifar10.cluster.spec import Task
 from cifar10.errors import ConfigError
 
 WAIT_SECS = 30.0
@@ -48,9 +49,5 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def no_check() -> None:
-    pass
-
-
-def refuse(label: str) -> bool:
-    raise ConfigError(f"{label} belongs to another job")
+def refuse(task: Task) -> bool:
+    raise ConfigError(f"{task} belongs to another job")

@@ -24,7 +24,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host import cpu
 from cifar10.input.records import open_records
 from cifar10.ops.kernels import library
-from cifar10.run.cluster_session import ClusterSession
+from cifar10.run import cluster_training
 from cifar10.run.job import evaluation_input, make_job, make_trainer, training_input
 from cifar10.schema import EVAL
 from cifar10.settings import flag_name
@@ -101,8 +101,8 @@ def agreed_on(config: TrainConfig) -> Any:
     assert cluster is not None
     if not cluster.is_trainer:
         return cluster
-    session = ClusterSession(config, cluster, devices.plan_devices(config), target="")
-    return cluster, notes(config, cluster, {}), dataclasses.asdict(session.replication())
+    place = cluster_training.replication(config, cluster, devices.plan_devices(config), None)
+    return cluster, notes(config, cluster, {}), dataclasses.asdict(place)
 
 
 class Row(NamedTuple):
@@ -273,7 +273,7 @@ ELSEWHERE = {
     "recipe": "config/test_recipes.py::test_a_recipe_is_a_configuration_that_names_it",
     "seeds": "run/test_seeds.py::"
     "test_each_seed_has_its_own_folder_and_seeds_json_the_mean_and_the_deviation",
-    "stall_timeout": "run/test_stall_watch.py",
+    "stall_timeout": "run/test_watchdog.py",
     "stop_at_accuracy": "run/test_goals.py::test_training_ends_at_an_accuracy_as_float32_has_it",
 }
 

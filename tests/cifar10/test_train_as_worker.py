@@ -13,15 +13,12 @@ from cifar10 import train
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import DataError, Stopped, TrainingError
-from cifar10.host import activity
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_status
 from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
 from cifar10.run import resume
-from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.job import Job, make_job
-from cifar10.run.stall_watch import watch_for_stalls
 from cifar10.step import training_step
 from cifar10.train import train_as_worker
 from tests.cifar10 import record_files
@@ -168,7 +165,7 @@ class Place:
     """Stands in for the worker's place in a cluster, which takes servers."""
 
     def __init__(self) -> None:
-        self.master_is_here = self.hears_all = True
+        self.master_is_here = True
         self.ends_told = 0
         self.cluster = CLUSTER
 
@@ -177,6 +174,9 @@ class Place:
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:
         return Stay(stop, lambda: self.master_is_here)
+
+    def hears_all(self) -> bool:
+        return True
 
     def tell_end(self) -> None:
         self.ends_told += 1
@@ -234,21 +234,6 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         train_as_worker(changed, CLUSTER, stop)
 
     return run
-
-
-@pytest.mark.parametrize(
-    ("task", "index", "phase"), [("master", 0, activity.START), ("worker", 1, None)]
-)
-def test_the_time_between_two_sessions_is_no_step(config, task, index, phase):
-    place: Any = Place()
-    place.cluster = dataclasses.replace(CLUSTER, task_type=task, task_index=index)
-    job = make_job(config, open_records(config.data_place))
-    job = dataclasses.replace(job, cluster_session=place)
-    watch_for_stalls(job, StepProbe(job.activity))
-    job.activity.begin(activity.STEP)
-    place.session_begins()
-    assert job.activity.phase == phase
-    assert not job.activity.is_in_step
 
 
 @pytest.mark.parametrize(("over_at", "steps"), [(1000, 30), (7, 7)], ids=["last step", "master's"])

@@ -1,20 +1,25 @@
 """Whom a task takes for one of its own job, and whom it refuses: with TensorFlow's servers."""
 
+import contextlib
 import re
 from typing import Optional
+from unittest import mock
 
 import grpc
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import acquaintance, introduction, server
+from cifar10.cluster import acquaintance, server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity, Owner, digest
-from cifar10.cluster.spec import Cluster
+from cifar10.cluster.identity import Identity, digest
+from cifar10.cluster.server import Board
+from cifar10.cluster.spec import Cluster, Task
 from cifar10.errors import ConfigError
 from testbeds.ports import free_ports
 
-MINE, OTHER = Owner(digest("mine"), "here:/mine"), Owner(digest("other"), "there:/other")
+MINE, OTHER = (digest("mine"), "here:/mine"), (digest("other"), "there:/other")
+NOBODYS = ("", "")
+Run = tuple[str, str]  # its key and its place
 
 
 class Job:
@@ -28,32 +33,43 @@ class Job:
     def task(self, job: str) -> Cluster:
         return Cluster(self.jobs, job, 0, False, "TF_CONFIG", token=self._token)
 
-    def serve(
-        self, job: str, owner: Optional[Owner] = None, introduces: bool = True, **terms: str
-    ) -> None:
-        task = self.task(job)
-        target = str(server.start(task, tf.ConfigProto()).target)
-        self._targets[job] = target
-        if introduces:
-            introduction.introduce(target, Identity.of(task, owner, terms))
+    def serve(self, job: str, run: Run = NOBODYS, introduces: bool = True, **terms: str) -> None:
+        identity = Identity.of(self.task(job), *run, terms)
+        with contextlib.ExitStack() as stack:
+            if not introduces:
+                stack.enter_context(mock.patch.object(Board, "put"))
+            self._targets[job] = server.start(self.task(job), tf.ConfigProto(), identity)
 
-    def owner(self, job: str = "ps") -> Optional[Owner]:
-        return introduction.own_owner(self._targets[job])
+    def run_of(self, job: str = "ps") -> Run:
+        """The run of the master that has claimed the task."""
+        with contextlib.closing(Board(self._targets[job])) as board:
+            found = board.master()
+        return (found.run, found.place) if found else NOBODYS
 
-    def seen_by(self, job: str, owner: Optional[Owner] = None) -> Acquaintance:
+    def seen_by(self, job: str, run: Run = NOBODYS) -> Acquaintance:
         """How a task sees the master and the ps while a session begins."""
-        seen = self.looking(job, owner)
-        seen.start_claiming()
+        seen = self.looking(job, run)
+        seen.claims = job == "master"
         return seen
 
-    def looking(self, job: str, owner: Optional[Owner] = None) -> Acquaintance:
+    def looking(self, job: str, run: Run = NOBODYS, **terms: str) -> Acquaintance:
         """How a task sees them before its first session."""
-        return Acquaintance(self.task(job), ["master/0", "worker/0", "ps/0"], ["ps/0"], owner)
+        own = self.task(job)
+        return Acquaintance(own, own.tasks, own.of("ps"), Identity.of(own, *run, terms))
+
+
+def labelled(seen: Acquaintance, label: str) -> Task:
+    (task,) = [one for one in seen._asked if one.label == label]
+    return task
+
+
+def meets(seen: Acquaintance, label: str) -> bool:
+    return seen.meet(labelled(seen, label))
 
 
 def refused(seen: Acquaintance, label: str) -> str:
     with pytest.raises(ConfigError) as error:
-        seen.meet(label)
+        meets(seen, label)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -66,15 +82,14 @@ def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(
     job.serve("master", MINE, batch="32", rate="0.1")
     job.serve("worker", batch="128", rate="0.2")
     (master,), (worker,) = job.jobs["master"], job.jobs["worker"]
-    labels = ["master/0", "worker/0"]
-    own = Acquaintance(job.task("worker"), labels, terms={"batch": "128", "rate": "0.2"})
+    own = job.looking("worker", batch="128", rate="0.2")
     way_out = "start all trainers with the same program, settings and records"
     assert refused(own, "master/0") == (
         f"batch is 128 for worker/0, but 32 for master/0 ({master}); {way_out}"
     )
-    own = Acquaintance(job.task("master"), labels, (), MINE, {"batch": "32", "rate": "0.1"})
+    own = job.looking("master", MINE, batch="32", rate="0.1")
     for _ in range(2):  # It goes on, and waits for the right one.
-        assert not own.meet("worker/0")
+        assert not meets(own, "worker/0")
     line = f"batch is 32 for master/0, but 128 for worker/0 ({worker}); {way_out}\n"
     assert capsys.readouterr().out == line
 
@@ -82,39 +97,39 @@ def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(
 def test_a_ps_which_trains_nothing_has_to_agree_on_nothing():
     job = Job()
     job.serve("ps")
-    assert Acquaintance(job.task("master"), ["ps/0"], terms={"batch": "32"}).meet("ps/0")
+    assert meets(job.looking("master", MINE, batch="32"), "ps/0")
 
 
 def test_a_master_claims_a_ps_of_its_job_and_meets_it_again_when_it_has_started_again():
     job = Job()
     job.serve("ps")
-    assert job.owner() is None
-    assert job.seen_by("master", MINE).meet("ps/0")
-    assert job.seen_by("master", MINE).meet("ps/0")
-    assert job.owner() == MINE
+    assert job.run_of() == NOBODYS
+    assert meets(job.seen_by("master", MINE), "ps/0")
+    assert meets(job.seen_by("master", MINE), "ps/0")
+    assert job.run_of() == MINE
 
 
 def test_a_master_claims_nothing_before_its_first_session():
     job = Job()
     job.serve("ps")
     seen = job.looking("master", MINE)
-    assert seen.meet("ps/0")
-    assert job.owner() is None
-    job.seen_by("master", OTHER).meet("ps/0")
+    assert meets(seen, "ps/0")
+    assert job.run_of() == NOBODYS
+    meets(job.seen_by("master", OTHER), "ps/0")
     assert "serves another run: that of there:/other" in refused(seen, "ps/0")
 
 
 def test_of_two_masters_with_one_cluster_the_second_is_refused_and_changes_nothing():
     job = Job()
     job.serve("ps")
-    job.seen_by("master", OTHER).meet("ps/0")
+    meets(job.seen_by("master", OTHER), "ps/0")
     (ps,) = job.jobs["ps"]
     assert refused(job.seen_by("master", MINE), "ps/0") == (
         f"ps/0 ({ps}) serves another run: that of there:/other, but this task's is that of "
         "here:/mine; end that run first; if it has ended, start ps/0 again; to continue it, give "
         "its --output-dir"
     )
-    assert job.owner() == OTHER
+    assert job.run_of() == OTHER
 
 
 def test_a_ps_of_another_cluster_is_refused_before_it_is_claimed():
@@ -126,7 +141,7 @@ def test_a_ps_of_another_cluster_is_refused_before_it_is_claimed():
         f"ps/0 ({ps}) belongs to another job: master/0 of its cluster is {theirs}, of this task's "
         f"cluster {ours}; correct the address, or give all tasks of a job the same cluster"
     )
-    assert other.owner() is None
+    assert other.run_of() == NOBODYS
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("a", "b"), (None, "b"), ("a", None)])
@@ -136,17 +151,10 @@ def test_a_ps_with_another_token_is_refused(ours, theirs):
     other.serve("ps")
     reason = refused(job.seen_by("master", MINE), "ps/0")
     assert re.fullmatch(r"ps/0 \(127.0.0.1:\d+\) belongs to another job: it has .* token.*", reason)
-    assert other.owner() is None
+    assert other.run_of() == NOBODYS
 
 
 def test_another_task_at_the_address_is_named():
-    job = Job()
-    job.serve("worker")
-    seen = Acquaintance(
-        Cluster({**job.jobs, "ps": job.jobs["worker"]}, "master", 0, False, "", token=None),
-        ["ps/0"],
-    )
-    assert "ps/0 of its cluster is" in refused(seen, "ps/0")
     with_token, same = Job("token"), Job("token")
     same.serve("worker")
     with_token.jobs["ps"] = same.jobs["worker"]
@@ -161,40 +169,57 @@ def test_a_worker_uses_a_ps_that_its_master_has_claimed():
     job.serve("ps")
     job.serve("master", MINE)
     seen = job.seen_by("worker")
-    assert seen.meet("ps/0")  # No master has used it yet.
-    assert seen.meet("master/0")
-    assert seen.identity.owner == MINE
-    job.seen_by("master", MINE).meet("ps/0")
-    assert seen.meet("ps/0")
+    assert meets(seen, "ps/0")  # No master has used it yet.
+    assert meets(seen, "master/0")
+    assert (seen.identity.run, seen.identity.place) == MINE
+    meets(job.seen_by("master", MINE), "ps/0")
+    assert meets(seen, "ps/0")
 
 
 def test_a_worker_refuses_a_ps_that_another_master_has_claimed():
     job = Job()
     job.serve("ps")
     job.serve("master", MINE)
-    job.seen_by("master", OTHER).meet("ps/0")
+    meets(job.seen_by("master", OTHER), "ps/0")
     seen = job.seen_by("worker")
-    assert seen.meet("master/0")
+    assert meets(seen, "master/0")
     assert "ps/0 (127.0.0.1:" in refused(seen, "ps/0")
 
 
-def test_once_the_master_was_met_another_jobs_master_there_is_no_answer():
+def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
+    """From now on, another job's master answers; TensorFlow's servers cannot be stopped."""
+    board_of, other = acquaintance.board_of, job.task("worker").master
+    monkeypatch.setattr(acquaintance, "board_of", lambda _: board_of(other))
+
+
+def test_once_the_master_was_met_another_jobs_master_there_is_no_answer(monkeypatch):
     job, other = Job("mine"), Job("other")
     job.serve("master", MINE)
     other.serve("master", OTHER)
     seen = job.seen_by("worker")
-    assert seen.meet("master/0")
-    job.jobs["master"] = other.jobs["master"]
-    assert not seen.meet("master/0")
-    assert seen.identity.owner == MINE
+    assert meets(seen, "master/0")
+    replace_master(monkeypatch, other)
+    assert not meets(seen, "master/0")
+    assert (seen.identity.run, seen.identity.place) == MINE
     refused(job.seen_by("worker"), "master/0")
+
+
+def test_a_master_that_comes_back_with_other_settings_is_refused_by_its_old_worker(monkeypatch):
+    monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
+    job, again = Job("token"), Job("token")
+    job.serve("master", MINE, batch="32")
+    again.serve("master", MINE, batch="64")
+    seen = job.looking("worker", batch="32")
+    assert meets(seen, "master/0")
+    replace_master(monkeypatch, again)
+    assert refused(seen, "master/0").startswith("batch is 32 for worker/0, but 64 for master/0 (")
 
 
 def test_a_server_that_does_not_introduce_itself_is_refused_after_a_time(monkeypatch):
     job = Job()
     job.serve("ps", introduces=False)
     seen = job.seen_by("master", MINE)
-    assert not seen.meet("ps/0")
+    assert not meets(seen, "ps/0")
     monkeypatch.setattr(acquaintance, "_SILENCE_SECS", 0.0)
     assert "does not say which job it belongs to" in refused(seen, "ps/0")
 

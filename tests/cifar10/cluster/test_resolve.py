@@ -6,7 +6,7 @@ from typing import Any, Optional
 import pytest
 
 from cifar10.cluster.resolve import notes, resolve, with_model_dir
-from cifar10.cluster.spec import Cluster
+from cifar10.cluster.spec import Cluster, Task
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
@@ -94,7 +94,7 @@ def test_the_articles_cluster_has_two_hosts_with_a_ps_on_each():
         source="TF_CONFIG",
         listed=jobs,
     )
-    assert found.trainers == [("master", 0), ("worker", 0)]
+    assert [one.role for one in found.trainers] == ["master/0", "worker/0"]
 
 
 def test_keys_that_nobody_reads_are_named_and_passed_over():
@@ -161,7 +161,7 @@ def test_two_output_folders_are_refused():
 def test_chief_and_master_are_one_word(listed, task_type):
     found = read({listed: ["a:1"], "ps": ["b:1"]}, {"type": task_type, "index": 0})
     assert found.jobs == {"master": ("a:1",), "ps": ("b:1",)}
-    assert (found.label, found.role) == (f"{listed}/0", "master/0")
+    assert (found.label, found.own.role) == (f"{listed}/0", "master/0")
     assert found.is_master
 
 
@@ -169,14 +169,14 @@ def test_kubeflows_evaluator_is_taken_out_of_the_cluster():
     cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"], "evaluator": ["d:1"]}
     evaluator = read(cluster, {"type": "evaluator", "index": 0})
     assert evaluator.jobs == {"master": ("a:1",), "worker": ("b:1",), "ps": ("c:1",)}
-    assert (evaluator.label, evaluator.address) == ("evaluator/0", "d:1")
+    assert evaluator.own == Task("evaluator", 0, "evaluator/0", "d:1")
     assert evaluator.has_evaluator
     assert read(cluster, {"type": "chief", "index": 0}).has_evaluator
 
 
 def test_estimators_evaluator_is_not_listed():
     evaluator = read({"chief": ["a:1"], "ps": ["c:1"]}, {"type": "evaluator", "index": 0})
-    assert (evaluator.label, evaluator.address) == ("evaluator/0", None)
+    assert evaluator.own == Task("evaluator", 0, "evaluator/0", "")
     assert evaluator.has_evaluator
     assert not evaluator.is_master
     assert not read({"chief": ["a:1"]}, {"type": "chief", "index": 0}).has_evaluator
@@ -196,9 +196,9 @@ def test_a_single_task_is_a_cluster_that_is_alone():
 def test_without_a_chief_worker_0_is_the_master_and_all_keep_their_names(index, role, address):
     found = read(NO_CHIEF, {"type": "worker", "index": index})
     assert found.jobs == {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
-    assert (found.role, found.address) == (role, address)
+    assert (found.own.role, found.own.address) == (role, address)
     assert found.label == f"worker/{index}"
-    assert found.labels == {
+    assert {one.role: one.label for one in found.tasks} == {
         "master/0": "worker/0",
         "worker/0": "worker/1",
         "worker/1": "worker/2",
@@ -229,6 +229,7 @@ def test_an_empty_list_means_that_there_is_no_such_job():
         ("[1]", "it must be a JSON object, got [1]; write {"),
         ('{"a":' * 100_000, '\'{"a":{"a":'),
         ('{"cluster": ["a:1"]}', 'cluster must be an object, got ["a:1"]; write {"cluster"'),
+        ('{"cluster": []}', "cluster must be an object, got []"),
         ('{"cluster": {}, "task": "worker"}', 'task must be an object, got "worker"'),
     ],
 )
@@ -328,13 +329,13 @@ def test_a_mistake_is_named_with_its_value_and_where_it_comes_from(cluster, task
         ("worker", 2, "worker/2", "c:1"),
         ("ps", 0, "ps/0", "d:1"),
         ("master", None, "worker/0", "a:1"),
-        ("evaluator", None, "evaluator/0", None),
+        ("evaluator", None, "evaluator/0", ""),
     ],
 )
 def test_the_flags_make_worker_0_the_master(job_name, task_index, label, address):
     found = read_flags(**BY_FLAGS, job_name=job_name, task_index=task_index)
     assert found.jobs == {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
-    assert (found.label, found.address, found.source) == (label, address, "the flags")
+    assert (found.label, found.own.address, found.source) == (label, address, "the flags")
 
 
 @pytest.mark.parametrize(

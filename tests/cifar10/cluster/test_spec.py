@@ -2,7 +2,7 @@
 
 import pytest
 
-from cifar10.cluster.spec import Cluster, split_address
+from cifar10.cluster.spec import Cluster, Task, split_address
 from cifar10.errors import ConfigError
 
 JOBS = {
@@ -17,21 +17,18 @@ def task(task_type: str, task_index: int = 0, **jobs: tuple[str, ...]) -> Cluste
 
 
 def test_a_task_has_a_name_and_an_address():
-    assert task("worker", 1).label == "worker/1"
-    assert task("worker", 1).address == "ip0:2224"
-    assert task("ps", 1).address == "ip1:2223"
-    assert task("ps", 1).address_of("master", 0) == "ip0:2222"
+    worker = task("worker", 1).own
+    assert worker == Task("worker", 1, "worker/1", "ip0:2224")
+    assert str(worker) == "worker/1 (ip0:2224)"
+    assert worker.cpu == "/job:worker/task:1/device:CPU:0"
+    assert task("ps", 1).own.address == "ip1:2223"
 
 
 def test_trainers_are_the_master_then_the_workers():
-    assert task("ps").trainers == [("master", 0), ("worker", 0), ("worker", 1), ("worker", 2)]
+    roles = [one.role for one in task("ps").trainers]
+    assert roles == ["master/0", "worker/0", "worker/1", "worker/2"]
     assert task("ps").num_trainers == 4
-    assert task("ps").ps_addresses == ("ip0:2223", "ip1:2223")
-
-
-def test_the_master_is_replica_0_and_worker_k_is_replica_k_plus_1():
-    assert task("master").replica == 0
-    assert [task("worker", index).replica for index in range(3)] == [1, 2, 3]
+    assert [one.address for one in task("ps").of("ps")] == ["ip0:2223", "ip1:2223"]
 
 
 def test_a_cluster_is_alone_with_one_trainer_and_no_ps():

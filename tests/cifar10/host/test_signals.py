@@ -66,13 +66,12 @@ STUCK = """
 import signal
 import tensorflow.compat.v1 as tf
 from cifar10.host.signals import Stay, StopRequest
-from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.run.process_guard import ProcessGuard
+from cifar10.run.watchdog import Watchdog
 
 stop = StopRequest()
 stop.install()
-ProcessGuard(LivenessMonitor({}, 60)).end_when(Stay(stop, lambda: False).check)
-with tf.Graph().as_default(), tf.Session() as session:
+stay = Stay(stop, lambda: False)
+with Watchdog().watching(stay.check), tf.Graph().as_default(), tf.Session() as session:
     never = tf.FIFOQueue(1, tf.int32).dequeue()
     print("waiting", flush=True)
     session.run(never)

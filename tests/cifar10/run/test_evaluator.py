@@ -4,6 +4,7 @@ Training is played by the test, between two looks of the evaluator: checkpoints 
 """
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -16,7 +17,6 @@ from typing import Any, Optional
 import pytest
 
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Owner
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
@@ -415,7 +415,7 @@ def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_
     training, monkeypatch
 ):
     # The test's server answers, but says nothing of its job.
-    monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)
+    monkeypatch.setattr(Acquaintance, "meet", lambda self, task: True)
     training.begin(validates=True)
     with answering() as master:
         training.follow(lambda: REAL_SLEEP(1.0), lambda: None, lambda: training.end(1, True))
@@ -426,8 +426,8 @@ def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_
 def test_an_evaluator_that_watches_another_folder_than_its_masters_says_which(
     training, monkeypatch, capsys
 ):
-    def meet(self: Acquaintance, label: str) -> bool:
-        self._owner = Owner("digest", "there:/output")
+    def meet(self: Acquaintance, task: Any) -> bool:
+        self.identity = dataclasses.replace(self.identity, run="digest", place="there:/output")
         return True
 
     monkeypatch.setattr(Acquaintance, "meet", meet)

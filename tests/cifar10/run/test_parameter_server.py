@@ -1,24 +1,26 @@
 """A task that only serves: whom it waits for, and when it ends. Its server is real."""
 
 import contextlib
+import dataclasses
 import signal
 import threading
-import time
 from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import liveness, server, shutdown
+from cifar10.cluster import peers, server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity
+from cifar10.cluster.identity import Identity, digest
+from cifar10.cluster.peers import Peers
+from cifar10.cluster.server import Board, board_of
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
 from cifar10.host.signals import StopRequest
 from cifar10.run import parameter_server
 from testbeds.ports import free_ports
-from tests.cifar10.answering import answering
+from tests.cifar10.answering import answering, wait_until
 
 WAIT_SECS = 60.0
 QUIET_SECS = 0.3  # for what must not happen; it listens twenty times a second
@@ -32,7 +34,7 @@ class Job:
         self.ports = dict(zip(("master", "worker", "ps"), free_ports(3)))
         self._jobs = {job: (f"127.0.0.1:{port}",) for job, port in self.ports.items()}
         self.stop = StopRequest()
-        self.monitors: list[liveness.LivenessMonitor] = []
+        self.peers: list[Peers] = []
 
     def task(self, job: str) -> Cluster:
         return Cluster(self._jobs, job, 0, has_evaluator=False, source="TF_CONFIG")
@@ -43,15 +45,10 @@ class Job:
 
     def tell(self, *jobs: str, serving: str = "ps") -> None:
         """Tells the task that serves that trainers have ended; their servers stay."""
-        address = f"127.0.0.1:{self.ports[serving]}"
-        deadline = time.monotonic() + WAIT_SECS
-        while not liveness.answers(address):  # Who does not answer yet is told nothing.
-            assert time.monotonic() < deadline, f"{serving} does not serve"
-            time.sleep(0.05)
+        (task,) = self.task("ps").of(serving)
+        wait_until(lambda: peers.answers(task.address))  # Who does not answer yet is told nothing.
         for job in jobs:
-            target = server.start(self.task(job), tf.ConfigProto()).target
-            identity = Identity.of(self.task(job))
-            shutdown.tell(self.task(job), [(serving, 0)], target, identity)
+            server.tell_end([task], Identity.of(self.task(job)))
 
 
 class Served:
@@ -59,7 +56,7 @@ class Served:
 
     def __init__(self, job: Job, task: str = "ps", **settings: Any) -> None:
         self._error: BaseException | None = None
-        self._monitors = job.monitors
+        self._job = job
         config = TrainConfig(cluster_timeout=settings.pop("timeout", 300.0), **settings)
 
         def run() -> None:
@@ -73,10 +70,8 @@ class Served:
 
     def sees(self, label: str) -> None:
         """Waits until it has seen that a trainer answers."""
-        deadline = time.monotonic() + WAIT_SECS
-        while not (self._monitors and self._monitors[-1].is_here(label)):
-            assert time.monotonic() < deadline, f"it has not seen {label}"
-            time.sleep(0.01)
+        (task,) = [one for one in self._job.task("ps").tasks if one.label == label]
+        wait_until(lambda: bool(self._job.peers) and self._job.peers[-1].is_here(task))
 
     @property
     def goes_on(self) -> bool:
@@ -95,17 +90,17 @@ class Served:
 def job(monkeypatch):
     # The pools of the tests' own process have their sizes already.
     monkeypatch.setattr(parameter_server, "use_devices", lambda *devices: None)
-    for module, name in ((parameter_server, "_LISTEN_SECS"), (liveness, "_PERIOD_SECS")):
+    for module, name in ((parameter_server, "_LISTEN_SECS"), (peers, "_PERIOD_SECS")):
         monkeypatch.setattr(module, name, 0.05)
     # The test's servers answer, but say nothing of their job.
-    monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)
+    monkeypatch.setattr(Acquaintance, "meet", lambda self, task: True)
     made = Job()
 
-    def monitor(*arguments: Any) -> liveness.LivenessMonitor:
-        made.monitors.append(liveness.LivenessMonitor(*arguments))
-        return made.monitors[-1]
+    def noted(*arguments: Any) -> Peers:
+        made.peers.append(Peers(*arguments))
+        return made.peers[-1]
 
-    monkeypatch.setattr(parameter_server, "LivenessMonitor", monitor)
+    monkeypatch.setattr(parameter_server, "Peers", noted)
     return made
 
 
@@ -122,13 +117,13 @@ def test_a_parameter_server_ends_once_all_trainers_have_told_of_their_end(job, c
 
 
 def test_after_the_masters_end_a_trainer_that_is_here_has_its_grace(job, monkeypatch):
-    monkeypatch.setattr(shutdown, "GRACE_SECS", NEVER_SECS)
+    monkeypatch.setattr(parameter_server, "_GRACE_SECS", NEVER_SECS)
     with job.answering("worker"):
         served = Served(job)
         served.sees("worker/0")
         job.tell("master")
         assert served.goes_on
-        monkeypatch.setattr(shutdown, "GRACE_SECS", 0.0)
+        monkeypatch.setattr(parameter_server, "_GRACE_SECS", 0.0)
         served.ended()
 
 
@@ -163,7 +158,7 @@ def test_a_signal_leaves_it_to_the_master_as_long_as_that_is_here(job):
 
 def test_a_worker_of_an_in_graph_cluster_waits_for_the_master_alone(job, monkeypatch):
     # It is a worker itself: there is no other trainer than the master.
-    monkeypatch.setattr(shutdown, "GRACE_SECS", NEVER_SECS)
+    monkeypatch.setattr(parameter_server, "_GRACE_SECS", NEVER_SECS)
     served = Served(job, "worker", replication="in-graph", model="mlp", num_gpus=0)
     job.tell("master", serving="worker")
     served.ended()
@@ -177,3 +172,63 @@ def test_a_parameter_server_leaves_gpus_and_cores_to_the_trainers_of_its_host(ho
     assert dict(config.device_count) == {"GPU": 0}
     assert config.intra_op_parallelism_threads == threads
     assert config.inter_op_parallelism_threads == threads
+
+
+class Told:
+    """A ps whose server is in this process, and the trainers that tell it of their end."""
+
+    def __init__(self) -> None:
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+        self._jobs = {"master": ("m:1",), "worker": ("w:1",), "ps": tuple(addresses)}
+        ps = self.task("ps")
+        self.board = Board(server.start(ps, tf.ConfigProto()))
+        self.ends = parameter_server.Ends(ps, ps.trainers, self.board)
+
+    def task(self, job: str) -> Cluster:
+        return Cluster(self._jobs, job, 0, has_evaluator=False, source="TF_CONFIG")
+
+    def tell(self, job: str, run: str = "", **jobs: tuple[str, ...]) -> None:
+        """The trainer tells both ps, of which the other one has gone."""
+        own = dataclasses.replace(self.task(job), jobs={**self._jobs, **jobs})
+        server.tell_end(reversed(self.task("ps").of("ps")), Identity.of(own, run))
+
+    def heard(self) -> tuple[list[str], bool, bool]:
+        self.ends.listen()
+        waiting = [one.label for one in self.ends.waiting]
+        return waiting, self.ends.master_ended, self.ends.is_over
+
+
+def test_a_task_that_serves_waits_for_every_trainer():
+    told = Told()
+    assert told.heard() == (["master/0", "worker/0"], False, False)
+    told.tell("worker")
+    assert told.heard() == (["master/0"], False, False)
+    told.tell("master")
+    assert told.heard() == ([], True, True)
+
+
+def test_who_is_still_here_after_the_masters_end_has_a_time_of_grace(monkeypatch):
+    told = Told()
+    assert parameter_server._GRACE_SECS == 7.0
+    told.tell("master")
+    monkeypatch.setattr(parameter_server, "_GRACE_SECS", NEVER_SECS)
+    assert told.heard() == (["worker/0"], True, False)
+    monkeypatch.setattr(parameter_server, "_GRACE_SECS", 0.0)
+    assert told.heard() == (["worker/0"], True, True)
+
+
+def test_only_the_end_of_this_job_and_of_the_run_that_uses_the_task_is_heard(monkeypatch):
+    told, nothing = Told(), (["master/0", "worker/0"], False, False)
+    told.tell("master", master=("other:1",))
+    with monkeypatch.context() as patched:
+        patched.setattr(Identity, "as_text", lambda self: "master/0")
+        told.tell("master")
+    assert told.heard() == nothing
+    (ps, _) = told.task("ps").of("ps")
+    with board_of(ps) as board:
+        board.claim(Identity.of(told.task("master"), digest("ours"), "here:/ours"))
+    for run in ("", digest("theirs")):
+        told.tell("master", run)
+        assert told.heard() == nothing
+    told.tell("master", digest("ours"))
+    assert told.heard() == (["worker/0"], True, False)

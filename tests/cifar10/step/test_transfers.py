@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.shutdown import task_device
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import training_step
 from cifar10.step.devices import plan_devices
@@ -36,7 +35,7 @@ def setting(num_ps: int, **settings: Any) -> tuple[str, ModelParams]:
     ]
     plan = plan_devices(config)
     replication = Replication(
-        tuple(task_device("ps", index) for index in range(num_ps)),
+        tuple(f"/job:ps/task:{index}/device:CPU:0" for index in range(num_ps)),
         tuple(MASTER + device for device in plan.tower_devices),
         MASTER,
         transfer_dtype=tf.bfloat16 if config.ps_transfer == "bf16" else tf.float32,

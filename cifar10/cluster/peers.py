@@ -1,0 +1,264 @@
+"""Which tasks of the cluster answer. Standard library only.
+
+TensorFlow itself waits for a missing task without a limit and does not say which one it is. It also
+waits for a task that hangs: one that was stopped by SIGSTOP, or whose machine swaps.
+
+TensorFlow's servers speak gRPC, whose protocol is HTTP/2. There both sides begin a connection with
+a SETTINGS frame (RFC 9113, section 3.4), and the server's frame is the answer. That the kernel
+accepts the connection says less: it does so even for a process that is stopped or hangs.
+"""
+
+import contextlib
+import dataclasses
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import Callable, Optional
+
+from cifar10.cluster.spec import Task, split_address
+from cifar10.errors import ConfigError, TrainingError, UserError
+
+_PERIOD_SECS = 1.0  # Time between two questions to a task that answers.
+_ANSWER_SECS = 2.0
+_SAY_AFTER_SECS = 5.0
+
+# What a client sends first, with an empty SETTINGS frame. Without it, a TensorFlow server keeps the
+# connection for two minutes, even if the client has closed it.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + b"\4" + b"\0" + b"\0\0\0\0"
+# A frame's header: 3 bytes of payload length, type, flags, and 4 bytes of stream.
+_HEADER_BYTES, _SETTINGS_OF_CONNECTION = 9, b"\4\0\0\0\0\0"
+_SETTING_BYTES, _MOST_PAYLOAD_BYTES = 6, 16_384
+# Seconds after which the kernel gives up a connection to a machine that acknowledges no packet.
+_LOST_SECS = 5.0
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Probe:
+    """Asks one task; each answer takes a connection of its own.
+
+    Args:
+      address: `host:port` of the task.
+
+    Attributes:
+      is_here: whether the task's process existed at the latest question, though it may hang.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._place = split_address(address)
+        self._socket: Optional[socket.socket] = None
+        self._received = b""
+        self.is_here = False
+
+    def answers(self, timeout_secs: float) -> bool:
+        """Asks the task, and returns whether its process answers within the timeout.
+
+        If it does not, the connection remains, and the next call waits for the same answer.
+        """
+        deadline = time.monotonic() + timeout_secs
+        try:
+            connected = self._socket or self._connect(timeout_secs)
+            self.is_here = True
+            while len(self._received) < _HEADER_BYTES:
+                connected.settimeout(max(deadline - time.monotonic(), 0.001))  # 0: non-blocking
+                try:
+                    received = connected.recv(_HEADER_BYTES - len(self._received))
+                except socket.timeout:
+                    return False
+                if not received:
+                    raise ConnectionError("the task has closed the connection")
+                self._received += received
+            self.is_here = _is_greeting(self._received)
+        except (OSError, UnicodeError):  # UnicodeError: a part of the host's name is empty.
+            self.is_here = False
+        self.close()
+        return self.is_here
+
+    def close(self) -> None:
+        """Closes the connection if there is one."""
+        if self._socket:
+            self._socket.close()
+        self._socket, self._received = None, b""
+
+    def _connect(self, timeout_secs: float) -> socket.socket:
+        self._socket = socket.create_connection(self._place, timeout_secs)
+        # Closing sends a reset, so that no port of this machine stays occupied for a minute.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        with contextlib.suppress(AttributeError):  # Only Linux has the option.
+            milliseconds = int(1000 * _LOST_SECS)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        self._socket.sendall(_PREFACE)
+        return self._socket
+
+
+def _is_greeting(header: bytes) -> bool:
+    """Returns whether a frame's header is that of the SETTINGS with which a server begins."""
+    length = int.from_bytes(header[:3], "big")
+    fits = length % _SETTING_BYTES == 0 and length <= _MOST_PAYLOAD_BYTES
+    return fits and header[3:] == _SETTINGS_OF_CONNECTION
+
+
+def answers(address: str) -> bool:
+    """Returns whether a TensorFlow server at `host:port` answers."""
+    with contextlib.closing(Probe(address)) as probe:
+        return probe.answers(_ANSWER_SECS)
+
+
+@dataclasses.dataclass
+class _State:
+    """What is known of a task.
+
+    Attributes:
+      seen: the time of its latest answer (`time.monotonic`); at first, when this process began.
+      answers: whether it answered the latest question.
+      is_here: whether its process exists, though it may hang.
+      wrong: why it must not be used, if the process that is there belongs to another job.
+      is_said: whether a line has said that it does not answer.
+    """
+
+    seen: float
+    answers: bool = False
+    is_here: bool = False
+    wrong: Optional[str] = None
+    is_said: bool = False
+
+
+class Peers:
+    """Asks other tasks again and again whether they answer, in a thread for each of them.
+
+    Args:
+      tasks: the tasks.
+      timeout_secs: seconds for which a task may fail to answer.
+      meet: function called with a task that begins to answer, in the task's thread. It returns
+        whether the task may be used, or raises ConfigError if it belongs to another job. The task
+        does not count as answering until it returns True.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Task],
+        timeout_secs: float,
+        meet: Callable[[Task], bool] = lambda _: True,
+    ) -> None:
+        now = time.monotonic()
+        self._meet, self._timeout_secs = meet, timeout_secs
+        self._states = {task: _State(now) for task in tasks}
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Starts to ask, in daemon threads."""
+        for task in self._states:
+            threading.Thread(target=self._ask, args=(task,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the questions; from then on no task counts as silent or wrong."""
+        self._stopped.set()
+
+    def is_here(self, task: Task) -> bool:
+        """Returns whether the task's process existed at the latest question; it may hang."""
+        return self._states[task].is_here
+
+    def silent(self, tasks: Iterable[Task], secs: float = _SAY_AFTER_SECS) -> list[Task]:
+        """Returns which of the tasks have not answered for so many seconds, whatever the reason."""
+        if self._stopped.is_set():
+            return []
+        before = time.monotonic() - secs
+        # A limit may be shorter than the time between questions: a task that answers is not late.
+        return [
+            one
+            for one in tasks
+            if self._states[one].seen < before and not self._states[one].answers
+        ]
+
+    def missing(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> Optional[str]:
+        """Describes the tasks that have not answered for longer than the timeout.
+
+        Args:
+          tasks: the tasks to look at.
+          at_least: number of these tasks that are needed; None: all.
+
+        Returns:
+          A message for the user; None if enough tasks remain.
+        """
+        gone = self.silent(tasks, self._timeout_secs)
+        if len(tasks) - len(gone) >= (len(tasks) if at_least is None else at_least):
+            return None
+        verb = "has" if len(gone) == 1 else "have"
+        return (
+            f"{', '.join(map(str, gone))} {verb} not answered for {self._timeout_secs:g} s "
+            "(--cluster-timeout); start what is missing again with the same TF_CONFIG or flags, "
+            "and then this task"
+        )
+
+    def refuse_wrong(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
+        """Raises ConfigError if so many of the tasks belong to another job that too few remain."""
+        found = [wrong for one in tasks if (wrong := self._states[one].wrong)]
+        needed = len(tasks) if at_least is None else at_least
+        if len(tasks) - len(found) < needed and not self._stopped.is_set():
+            raise ConfigError(found[0])
+
+    def require(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
+        """Raises TrainingError if tasks are missing, ConfigError if they are another job's."""
+        self.refuse_wrong(tasks, at_least)
+        missing = self.missing(tasks, at_least)
+        if missing:
+            raise TrainingError(missing)
+
+    def news(self, needed: Iterable[Task]) -> list[str]:
+        """Returns a line for each needed task that has become silent, or that answers again."""
+        lines = []
+        for task, state in self._states.items():
+            if state.is_said and state.answers:
+                state.is_said = False
+                lines.append(f"{task} answers again")
+        for task in self.silent(needed):
+            if not self._states[task].is_said:
+                self._states[task].is_said = True
+                limit = f"--cluster-timeout is {self._timeout_secs:g} s"
+                lines.append(f"{task} does not answer; {limit}")
+        return lines
+
+    def wait_for(
+        self,
+        tasks: Sequence[Task],
+        check: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Waits until all of the tasks answer.
+
+        Args:
+          tasks: the tasks.
+          check: function called repeatedly meanwhile; an exception that it raises ends the wait.
+          say: function that prints a line.
+
+        Raises:
+          ConfigError: a task belongs to another job.
+          TrainingError: a task has not answered within the timeout.
+        """
+        started, said = time.monotonic(), False
+        while absent := [one for one in tasks if not self._states[one].answers]:
+            check()
+            self.require(absent)
+            if not said and time.monotonic() - started > _SAY_AFTER_SECS:
+                say(f"waiting for {', '.join(map(str, absent))}")
+                said = True
+            time.sleep(0.05)
+
+    def _ask(self, task: Task) -> None:
+        state = self._states[task]
+        with contextlib.closing(Probe(task.address)) as probe:
+            while not self._stopped.is_set():
+                answers = probe.answers(_ANSWER_SECS)
+                state.is_here = probe.is_here
+                if not state.is_here:
+                    state.wrong = None  # What was said of a process that has ended is not true now.
+                if answers and not state.answers:
+                    try:
+                        answers, state.wrong = self._meet(task), None
+                    except UserError as error:
+                        answers, state.wrong = False, str(error)
+                state.answers = answers
+                if answers:
+                    state.seen = time.monotonic()
+                self._stopped.wait(_PERIOD_SECS if answers else _PERIOD_SECS / 4)

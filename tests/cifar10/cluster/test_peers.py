@@ -1,0 +1,232 @@
+"""Which tasks answer, for how long one has not, and what then happens: with real sockets."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+
+from cifar10.cluster.peers import Peers, Probe
+from cifar10.cluster.spec import Task
+from cifar10.errors import ConfigError, Stopped, TrainingError
+from testbeds.ports import free_ports
+from testbeds.process_list import stop_process
+from tests.cifar10.answering import WAIT_SECS, answering, refuse, wait_until
+from tests.cifar10.forks import Forks
+
+SERVER = """
+import sys
+import tensorflow.compat.v1 as tf
+
+server = tf.distribute.Server(tf.train.ClusterSpec({"ps": [sys.argv[1]]}), "ps", 0)
+print("serves", flush=True)
+server.join()
+"""
+
+
+@pytest.fixture(scope="module")
+def task(forks: Forks) -> Iterator[tuple[str, int]]:
+    """The address and the process of a TensorFlow server."""
+    (port,) = free_ports(1)
+    with forks.started_code(SERVER, f"127.0.0.1:{port}") as server:
+        server.wait_until(lambda one: one.out == "serves\n")
+        yield f"127.0.0.1:{port}", server.pid
+
+
+def sockets(pid: int) -> int:
+    names = (os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink())
+    return sum(name.startswith("socket:") for name in names)
+
+
+def test_a_tensorflow_server_answers_and_keeps_no_connection(task):
+    address, pid = task
+    before, probe = sockets(pid), Probe(address)
+    assert not probe.is_here
+    for _ in range(200):
+        assert probe.answers(WAIT_SECS)
+    assert probe.is_here
+    until = time.monotonic() + WAIT_SECS
+    while sockets(pid) > before:
+        assert time.monotonic() < until, "the server has not closed the connections"
+        time.sleep(0.01)
+
+
+def test_a_stopped_process_is_here_but_does_not_answer_until_it_continues(task):
+    address, pid = task
+    probe = Probe(address)
+    assert probe.answers(WAIT_SECS)
+    before = sockets(pid)
+    stop_process(pid)
+    try:
+        for _ in range(10):
+            assert not probe.answers(0.05)
+            assert probe.is_here
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert probe.answers(WAIT_SECS)
+    assert probe.answers(WAIT_SECS)
+    until = time.monotonic() + WAIT_SECS
+    while sockets(pid) > before:
+        assert time.monotonic() < until, "the server has not closed the connections"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_a_grpc_server_answers_and_none_does_after_its_end(host):
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    try:
+        port = server.add_insecure_port(f"{host}:0")
+    except RuntimeError as error:
+        pytest.skip(f"{host}: {error}")
+    server.start()
+    probe = Probe(f"{host}:{port}")
+    assert probe.answers(WAIT_SECS)
+    server.stop(0).wait(WAIT_SECS)
+    assert not probe.answers(WAIT_SECS)
+    assert not probe.is_here
+
+
+def test_nobody_and_an_unknown_name_do_not_answer():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        probe = Probe(f"127.0.0.1:{nobody.getsockname()[1]}")
+        assert not probe.answers(WAIT_SECS)
+        assert not probe.is_here
+    assert not Probe("nowhere.invalid:2222").answers(WAIT_SECS)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""],
+    ids=["a web server", "nothing, and it hangs up"],
+)
+def test_a_server_of_another_kind_does_not_answer(said):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def speak() -> None:
+            with server.accept()[0] as connection:
+                connection.sendall(said)
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        probe = Probe(f"127.0.0.1:{server.getsockname()[1]}")
+        assert not probe.answers(WAIT_SECS)
+        assert not probe.is_here
+        speaker.join()
+
+
+def task_at(address: str, index: int = 0) -> Task:
+    return Task("ps", index, f"ps/{index}", address)
+
+
+@contextlib.contextmanager
+def asking(
+    *tasks: Task, timeout_secs: float = 300.0, meet: Callable[[Task], bool] = lambda _: True
+) -> Iterator[Peers]:
+    peers = Peers(tasks, timeout_secs, meet)
+    peers.start()
+    yield peers
+    peers.stop()
+
+
+def test_a_task_is_missing_once_its_time_is_over(nobody) -> None:
+    peers = Peers([nobody], timeout_secs=0.2)
+    assert peers.missing([nobody]) is None
+    time.sleep(0.25)
+    line = (
+        f"ps/0 ({nobody.address}) has not answered for 0.2 s (--cluster-timeout); start what is "
+        "missing again with the same TF_CONFIG or flags, and then this task"
+    )
+    assert peers.missing([nobody]) == line
+    with pytest.raises(TrainingError, match=r"^ps/0 .* has not answered for 0\.2 s"):
+        peers.wait_for([nobody])
+    peers.stop()  # From now on, nothing is known any more.
+    peers.require([nobody])
+
+
+def test_so_many_tasks_may_be_missing_as_are_not_needed(nobody) -> None:
+    with answering() as address:
+        both = [nobody, task_at(address, 1)]
+        with asking(*both, timeout_secs=1.0) as peers:
+            wait_until(lambda: peers.missing([nobody]) is not None)
+            for at_least, too_few in ((None, True), (2, True), (1, False), (0, False)):
+                assert (peers.missing(both, at_least) is not None) == too_few
+
+
+def test_a_task_that_goes_away_is_missed_and_one_that_comes_back_is_not() -> None:
+    with answering() as address:
+        task = task_at(address)
+        peers = Peers([task], timeout_secs=1.0)
+        peers.start()
+        wait_until(lambda: peers.is_here(task))
+    wait_until(lambda: peers.missing([task]) is not None)
+    with answering(port=int(address.rpartition(":")[2])):
+        wait_until(lambda: peers.is_here(task))
+        assert peers.missing([task]) is None
+        peers.stop()
+
+
+def test_a_signal_ends_the_waiting(nobody) -> None:
+    asked = threading.Event()
+
+    def check() -> None:
+        if asked.is_set():
+            raise Stopped(15)
+        asked.set()
+
+    with asking(nobody) as peers, pytest.raises(Stopped):
+        peers.wait_for([nobody], check)
+
+
+def test_who_is_silent_is_said_once_and_that_it_answers_again(monkeypatch) -> None:
+    monkeypatch.setattr("cifar10.cluster.peers._SAY_AFTER_SECS", 0.3)
+    monkeypatch.setattr(Peers.silent, "__defaults__", (0.3,))
+    with contextlib.ExitStack() as stack:
+        with answering() as address:
+            task = task_at(address)
+            peers = stack.enter_context(asking(task))
+            wait_until(lambda: peers.is_here(task))
+        wait_until(lambda: bool(peers.silent([task])))
+        assert peers.news([]) == []  # It is not needed at the moment.
+        silent = f"ps/0 ({address}) does not answer; --cluster-timeout is 300 s"
+        assert peers.news([task]) == [silent]
+        assert peers.news([task]) == []
+        with answering(port=int(address.rpartition(":")[2])):
+            peers.wait_for([task])
+            assert peers.news([]) == [f"ps/0 ({address}) answers again"]
+
+
+def test_a_task_counts_only_once_it_was_met() -> None:
+    met, asked = threading.Event(), []
+
+    def meet(task: Task) -> bool:
+        asked.append(task)
+        return met.is_set()
+
+    with answering() as address:
+        task = task_at(address)
+        with asking(task, meet=meet) as peers:
+            wait_until(lambda: len(asked) > 1)
+            assert peers.silent([task], 0.0)
+            assert peers.is_here(task)
+            met.set()
+            peers.wait_for([task])
+    assert set(asked) == {task}
+
+
+def test_a_task_of_another_job_is_refused_at_once_unless_enough_others_are_there(nobody) -> None:
+    with answering() as address:
+        task = task_at(address)
+        with asking(nobody, task, meet=refuse) as peers:
+            with pytest.raises(ConfigError, match="^ps/0 .* belongs to another job$"):
+                peers.wait_for([task])
+            peers.require([nobody, task], at_least=1)
+            with pytest.raises(ConfigError):
+                peers.require([nobody, task])

@@ -1,0 +1,297 @@
+"""What ends a process whose main thread cannot: real processes, and ends that are noted."""
+
+import errno
+import io
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+import pytest
+
+from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
+from cifar10.host.activity import (
+    BETWEEN,
+    EVALUATION,
+    FIRST_STEP,
+    SAVING,
+    START,
+    STEP,
+    Activity,
+)
+from cifar10.run import watchdog
+from cifar10.run.hooks.step_probe import NoAnswer, StepProbe
+from cifar10.run.watchdog import Hang, Progress, Stall, Watchdog
+
+LIMIT = 0.2
+WAIT_SECS = 30.0
+
+
+class Ends:
+    """Notes how a watchdog ends the process; a test's process cannot be ended."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, int]] = []
+        self.happened, self.test_is_over = threading.Event(), threading.Event()
+
+    def __call__(self, line: str, code: int) -> None:
+        self.found.append((line, code))
+        self.happened.set()
+        self.test_is_over.wait()
+
+
+@pytest.fixture
+def ends(monkeypatch) -> Iterator[Ends]:
+    found = Ends()
+    monkeypatch.setattr(watchdog, "end_process", found)
+    monkeypatch.setattr(watchdog, "_PERIOD_SECS", 0.01)
+    monkeypatch.setattr(watchdog, "_LAST_WORDS_SECS", 0.1)
+    yield found
+    found.test_is_over.set()
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    def check() -> None:
+        raise error
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "code"),
+    [
+        (TrainingError("ps/0 is gone"), "training failed: ps/0 is gone", 1),
+        (ConfigError("ps/0 is another job's"), "error: ps/0 is another job's", 2),
+        (Stopped(15), "stopped by signal 15; run the same command to continue", 143),
+        (TrainingOver(7), "training is over; the others have gone", 0),
+    ],
+    ids=str,
+)
+def test_a_process_ends_as_the_main_thread_would(ends, error, line, code) -> None:
+    with Watchdog().watching(raising(error)):
+        assert ends.happened.wait(WAIT_SECS)
+    assert ends.found == [(line, code)]
+
+
+def test_what_is_true_for_a_moment_or_only_before_the_watch_ends_nothing(ends) -> None:
+    looks = threading.Semaphore(0)
+    times = iter(range(10**6))
+
+    def check() -> None:
+        looks.release()
+        if next(times) % 3:  # A task that answers again meanwhile is not missing any more.
+            raise TrainingError("ps/0 is gone")
+
+    dog = Watchdog()
+    with dog.watching(lambda: None):
+        with dog.watching(check):
+            for _ in range(30):
+                assert looks.acquire(timeout=WAIT_SECS)
+        with dog.watching(raising(Stopped(2))):
+            pass  # The main thread ends by itself.
+        time.sleep(0.3)
+    assert ends.found == []
+
+
+def test_a_watchdog_that_has_ended_its_checks_begins_again(ends) -> None:
+    dog = Watchdog()
+    for _ in range(2):
+        with dog.watching(lambda: None):
+            pass
+        time.sleep(0.05)
+    with dog.watching(raising(Stopped(15))):
+        assert ends.happened.wait(WAIT_SECS)
+
+
+class State(StepProbe):
+    """A step in a given state."""
+
+    def __init__(self, waits: bool, arrived: Optional[list[bool]], answers: bool = True) -> None:
+        super().__init__(Activity())
+        self._waits, self._arrived, self._answers = waits, arrived, answers
+
+    def waits_for_input(self) -> bool:
+        if not self._answers:
+            raise NoAnswer("reading the state of the step took longer than 5 s")
+        return self._waits
+
+    def standing(self) -> Optional[list[bool]]:
+        return self._arrived
+
+
+class Waiting(Progress):
+    """A process that waits for another one."""
+
+    def look(self) -> Stall:
+        return Stall(STEP, "the gradients of worker/1")
+
+
+class Clock:
+    """The time, and a process that its watchdog asks every second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = 100.0
+        monkeypatch.setattr(time, "monotonic", lambda: self._now)
+
+    def run(self, check: Callable[[], None], seconds: int) -> None:
+        for _ in range(seconds):
+            self._now += 1.0
+            check()
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("phase", "limit", "words"),
+    [
+        (STEP, 10, "a training step"),
+        (BETWEEN, 10, "the work between two training steps"),
+        (SAVING, 10, "saving a checkpoint"),
+        (EVALUATION, 10, "an evaluation"),
+        (START, 30, "the start of training"),
+        (FIRST_STEP, 30, "the first training step"),
+    ],
+)
+def test_a_phase_that_does_not_end_is_named(clock, phase, limit, words) -> None:
+    noted = Activity()
+    noted.begin(phase)
+    progress = Progress(noted, 10.0)
+    clock.run(progress, 1 + limit)
+    with pytest.raises(Hang) as hang:
+        clock.run(progress, 1)
+    assert str(hang.value) == (
+        f"no progress in {words} for {limit} s (--stall-timeout); above is the stack of each "
+        "thread; start this task again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "limit", "heard"),
+    [(STEP, 0.0, True), (None, 10.0, True), (STEP, 10.0, False)],
+    ids=["off", "a wait with a limit of its own", "another task does not answer"],
+)
+def test_there_is_no_end_where_it_is_not_this_checks_matter(clock, phase, limit, heard) -> None:
+    noted = Activity()
+    noted.begin(phase)
+    clock.run(Progress(noted, limit, hears_all=lambda: heard), 1000)
+
+
+def test_progress_keeps_a_process(clock) -> None:
+    noted = Activity()
+    progress = Progress(noted, 10.0)
+    for _ in range(100):
+        noted.begin(EVALUATION)
+        clock.run(progress, 10)
+
+
+def test_the_limit_is_at_least_three_times_what_a_phase_has_taken_before(clock) -> None:
+    noted = Activity()
+    progress = Progress(noted, 100.0)
+    for seconds, phase in ((0, SAVING), (50, STEP), (2, STEP)):
+        clock.run(progress, seconds)
+        noted.begin(phase)
+    assert progress.limit == 100.0
+    noted.begin(SAVING)
+    assert progress.limit == 150.0
+    noted.begin(START)
+    assert progress.limit == 300.0
+
+
+def test_a_process_that_waits_for_another_ends_after_that_one(clock, capsys) -> None:
+    noted = Activity()
+    noted.begin(STEP)
+    waiting = Waiting(noted, 10.0)
+    clock.run(waiting, 41)
+    line = "a training step has waited for the gradients of worker/1 for 10 s (--stall-timeout)\n"
+    assert capsys.readouterr().err == line
+    with pytest.raises(Hang, match="has waited for the gradients of worker/1 for 40 s"):
+        clock.run(waiting, 1)
+
+
+class FullLog(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("stderr", [FullLog(), None], ids=["full", "closed"])
+def test_a_log_that_takes_no_more_keeps_no_process_from_its_end(ends, monkeypatch, stderr) -> None:
+    noted = Activity()
+    noted.begin(STEP)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with Watchdog().watching(Waiting(noted, LIMIT)):
+        assert ends.happened.wait(WAIT_SECS)
+
+
+def test_a_worker_that_waits_for_its_master_does_not_end(clock, capsys) -> None:
+    noted = Activity()
+    noted.begin(STEP)
+    probe = State(False, [True, True])
+    clock.run(Progress(noted, 10.0, probe, ["master/0", "worker/0"], 1), 1000)
+    words = "a training step has waited for master/0 to end the step for 10 s (--stall-timeout)"
+    assert capsys.readouterr().err == f"{words}\n"
+
+
+TRAINERS = ["master/0", "worker/0", "worker/1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "replica", "stall"),
+    [
+        (State(True, None), 0, Stall("a training step, which waits for its input,")),
+        (State(True, [True, False, True]), 1, Stall("a training step, which waits for its input,")),
+        (State(False, None), 0, Stall("a training step")),
+        (State(False, [False, True, True]), 0, Stall("a training step")),
+        (State(False, [True, False, True]), 1, Stall("a training step")),
+        (
+            State(False, [True, False, True]),
+            0,
+            Stall("a training step", "the gradients of worker/0"),
+        ),
+        (
+            State(False, [True, False, True]),
+            2,
+            Stall("a training step", "master/0 to end the step", False),
+        ),
+        (State(False, [True, True, True]), 0, Stall("a training step")),
+        (
+            State(False, None, answers=False),
+            0,
+            Stall("a training step, whose variables cannot be read,"),
+        ),
+    ],
+)
+def test_who_is_waited_for_is_read_from_the_step(state, replica, stall: Any) -> None:
+    noted = Activity()
+    noted.begin(STEP)
+    assert Progress(noted, 10.0, state, TRAINERS, replica).look() == stall
+
+
+HANGS = """
+import sys, time
+from cifar10.host.activity import EVALUATION, Activity
+from cifar10.run.watchdog import Progress, Watchdog
+
+def hangs_for_ever():
+    time.sleep(1000)
+
+noted = Activity()
+noted.begin(EVALUATION)
+with Watchdog().watching(Progress(noted, 0.5)):
+    hangs_for_ever()
+"""
+
+
+def test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1(forks) -> None:
+    ended = forks.run_code(HANGS)
+    assert ended.returncode == 1
+    assert "in hangs_for_ever" in ended.stderr
+    assert ended.stderr.splitlines()[-1] == (
+        "training failed: no progress in an evaluation for 0.5 s (--stall-timeout); above is the "
+        "stack of each thread; start this task again"
+    )
