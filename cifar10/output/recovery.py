@@ -14,7 +14,6 @@ from cifar10.errors import DamagedError, UserError
 from cifar10.host.files import PART, readable
 from cifar10.output import checkpoints, metrics
 from cifar10.output.checkpoints import BEST_DIR, fault_of
-from cifar10.output.history import FILE_NAME, History, validations
 
 _UNFINISHED = re.compile(rf"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+|{PART}")
 _STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
@@ -124,32 +123,6 @@ def set_older_aside(paths: Sequence[str], say: Callable[[str], None]) -> None:
     for path in paths:
         if tf.io.gfile.exists(path):
             say(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
-
-
-def load_history(
-    output_dir: str, last_step: int, say: Callable[[str], None], name: str = FILE_NAME
-) -> History:
-    """Reads the rows up to `last_step`; a damaged file is renamed, and the curves begin anew.
-
-    The validations of the other process that may have validated this run before are added.
-
-    Args:
-      output_dir: path of the output folder.
-      last_step: step from which training continues.
-      say: function that prints a line.
-      name: name of the file.
-
-    Raises:
-      UnreadableError: a file cannot be read.
-    """
-    try:
-        history = History.load(output_dir, last_step, name)
-    except DamagedError as error:
-        new = set_aside(tf.io.gfile.join(output_dir, name), "damaged")
-        say(f"{error.finding}; it is now {new}, and the curves begin anew")
-        history = History.load(output_dir, last_step, name)
-    history.validation = validations(output_dir, last_step)
-    return history
 
 
 def load_metrics(

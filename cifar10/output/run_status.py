@@ -1,9 +1,8 @@
-"""training.json: the state of training, for processes that share only its output folder.
+"""evaluator.json: shows that an evaluator validates, to a master whose cluster does not list it.
 
-The master knows an evaluator that its cluster lists. For one that it does not list, evaluators
-rewrite evaluator.json every few seconds; a master that starts meanwhile leaves validation to the
-evaluator. An evaluator that starts later reads in training.json that the master validates, and does
-not validate.
+Evaluators rewrite it every few seconds; a master that starts meanwhile leaves validation to the
+evaluator. An evaluator that starts later reads in run.json that the master validates, and does not
+validate.
 """
 
 import time
@@ -11,51 +10,11 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import DamagedError
-from cifar10.host import files
-from cifar10.host.files import read_json, write_json
+from cifar10.host.files import write_json
 
-_NOTE, _MARK, _PROBE = "training.json", "evaluator.json", ".time-probe"
-# The fields of training.json, and their types.
-_FIELDS: dict[str, tuple[type, ...]] = {
-    "master_validates": (bool,),
-    "ended_at_step": (int, type(None)),
-    "status": (str,),
-}
+_MARK, _PROBE = "evaluator.json", ".time-probe"
 _FRESH_SECS = 15.0
 TOUCH_SECS = 3.0
-
-
-def write(
-    output_dir: str, validates: bool, ended_at: Optional[int] = None, status: str = ""
-) -> None:
-    """Writes training.json.
-
-    Args:
-      output_dir: path of the output folder.
-      validates: whether the master validates its checkpoints itself.
-      ended_at: last global step if training is over; None: training continues.
-      status: text that says how training ended.
-    """
-    note = {"master_validates": validates, "ended_at_step": ended_at, "status": status}
-    write_json(_path(output_dir, _NOTE), note)
-
-
-def read(output_dir: str) -> Optional[dict[str, Any]]:
-    """Returns the content of training.json; None if training has not begun.
-
-    Raises:
-      DamagedError: the file is damaged.
-      UnreadableError: the file cannot be read.
-    """
-    path = _path(output_dir, _NOTE)
-    if not files.exists(path):
-        return None
-    note = read_json(path)
-    for name, kinds in _FIELDS.items():
-        if not isinstance(note, dict) or not isinstance(note.get(name, ...), kinds):
-            raise DamagedError(path, f"it has no {name}")
-    return dict(note)
 
 
 def touch_mark(output_dir: str) -> None:

@@ -17,7 +17,7 @@ from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
 from cifar10.host.activity import EVALUATION, SAVING, Activity
 from cifar10.host.console import say
 from cifar10.host.signals import STAY_SECS, Stay, StopRequest
-from cifar10.output import run_owner
+from cifar10.output import run_file
 from cifar10.run import cluster_replication, cluster_run_config
 from cifar10.run.process_guard import ProcessGuard
 from cifar10.step.devices import DevicePlan
@@ -316,8 +316,8 @@ class ClusterSession:
 
 def _owner(config: TrainConfig, cluster: Cluster) -> Owner:
     """Returns the owner of this master's run: the job token, or else the output folder's number."""
-    number = cluster.token or identity.digest(run_owner.read_or_make(config.output_place))
-    return Owner(number, run_owner.place(config.output_place))
+    number = cluster.token or identity.digest(run_file.read_or_make_owner(config.output_place))
+    return Owner(number, run_file.place(config.output_place))
 
 
 def _is_over(check: Callable[[], None]) -> bool:

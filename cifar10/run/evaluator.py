@@ -8,7 +8,7 @@ figures.
 import contextlib
 import dataclasses
 import time
-from typing import Any, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -17,14 +17,15 @@ from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, DamagedError, TrainingError, UserError
+from cifar10.errors import ConfigError, TrainingError, UserError
 from cifar10.host import folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, model_settings, recovery, run_owner, run_status
-from cifar10.output.history import VALIDATION_FILE_NAME, History, validations
+from cifar10.output import checkpoints, model_settings, recovery, run_file, run_status
+from cifar10.output.history import History, validations
 from cifar10.output.metrics import EVALUATOR_FILE_NAME
+from cifar10.output.run_file import Training
 from cifar10.run import goals
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, last_step, open_output, start_job
@@ -71,9 +72,8 @@ class _Run:
         self._mark = run_status.Mark(place)
         self.job, self._stop = dataclasses.replace(job, evaluation_hooks=(self._mark,)), stop
         step = checkpoints.latest_step(place)
-        self.history = recovery.load_history(place, step, say, VALIDATION_FILE_NAME)
-        path = tf.io.gfile.join(job.config.log_place, EVALUATOR_FILE_NAME)
-        self.history.metrics = recovery.load_metrics(path, checkpoints.latest(place), step, say)
+        self.history = History(None)
+        self._load_rows(step)
         self._recorder = ValidationRecorder(self.job, self.history, say, self._seconds_of_training)
         self._changed = time.monotonic()
         self._checked: Optional[str] = None  # the checkpoint before which the classes were compared
@@ -92,7 +92,7 @@ class _Run:
         while True:
             self._stop.check()
             self._mark.keep()
-            note = run_status.read(self.job.config.output_place)
+            note = run_file.read(self.job.config.output_place).training
             if _is_over(note) and note != self._earlier:
                 return
             if note != self._earlier:
@@ -106,11 +106,11 @@ class _Run:
                 raise TrainingError(late)
             time.sleep(_POLL_SECS)
 
-    def _note_of_an_earlier_start(self) -> Optional[dict[str, Any]]:
+    def _note_of_an_earlier_start(self) -> Optional[Training]:
         """Returns the final run status of a run that goes on now; None if there is none."""
         config, records = self.job.config, self.job.records
-        note = run_status.read(config.output_place)
-        if note is None or not _is_over(note):
+        note = run_file.read(config.output_place).training
+        if note is None or note["ended_at_step"] is None:
             return None
         if not self._is_saved(note):
             return note  # Its checkpoints were removed.
@@ -118,17 +118,21 @@ class _Run:
         goes_on = step < last_step(config, self._cluster, records, done)
         return note if goes_on and not goals.ended_before(config, step) else None
 
-    def _is_saved(self, note: dict[str, Any]) -> bool:
+    def _is_saved(self, note: Training) -> bool:
         """Returns whether the last step of a final run status has a checkpoint."""
-        return int(note["ended_at_step"]) <= checkpoints.latest_step(self.job.config.output_place)
+        return (note["ended_at_step"] or 0) <= checkpoints.latest_step(self.job.config.output_place)
+
+    def _load_rows(self, step: int) -> None:
+        """Reads this process's rows up to a step, and the validations of both processes."""
+        place = self.job.config.output_place
+        self._path = tf.io.gfile.join(place, EVALUATOR_FILE_NAME)
+        latest = checkpoints.latest(place)
+        self.history.metrics = recovery.load_metrics(self._path, latest, step, say)
+        self.history.validation = validations(place, step)
 
     def _seconds_of_training(self, step: int) -> float:
         """Returns the seconds of training up to a step, which the master has written."""
-        try:
-            return History.load(self.job.config.output_place, step).seconds
-        except DamagedError:  # The master renames a damaged file when it starts.
-            rows = self.history.validation
-            return float(rows[-1]["seconds"]) if rows else 0.0
+        return History.load(self.job.config.output_place, step).seconds
 
     def close(self) -> None:
         """Ends the thread that asks the master."""
@@ -142,33 +146,33 @@ class _Run:
         if not self._acquaintance.meet(label):
             return False
         owner = self._acquaintance.identity.owner
-        number = run_owner.read(self.job.config.output_place)
+        number = run_file.read(self.job.config.output_place).owner
         if owner and number and not self._cluster.token and identity.digest(number) != owner.digest:
             raise ConfigError(self._where("trains another run", owner))
         return True
 
     def _where(self, finding: str, owner: identity.Owner) -> str:
         """Returns a finding about the master, with its output folder and this evaluator's."""
-        master, own = self._cluster.master_label, run_owner.place(self.job.config.output_place)
+        master, own = self._cluster.master_label, run_file.place(self.job.config.output_place)
         return (
             f"{master} ({self._cluster.address_of(MASTER, 0)}) {finding}: its output folder is "
             f"{owner.place}, but this evaluator's is {own}; both need the same: correct the "
             "address, or give the evaluator the master's --output-dir"
         )
 
-    def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
+    def _validate_latest(self, note: Optional[Training]) -> None:
         if note is None or note["master_validates"] or not self.job.records.has_validation:
             return
         place = self.job.config.output_place
         checkpoint = checkpoints.latest(place)
         if checkpoint is None:
             return
-        if checkpoint != self._checked:  # model.json is there before the first one
+        if checkpoint != self._checked:  # run.json is there before the first one
             model_settings.check_classes(self.job.config, self.job.class_names)
             self._checked = checkpoint
-        if not tf.io.gfile.exists(tf.io.gfile.join(place, VALIDATION_FILE_NAME)):
+        if not tf.io.gfile.exists(self._path):
             # A new run may have begun, which has renamed the file.
-            self.history.validation = validations(place, checkpoints.latest_step(place))
+            self._load_rows(checkpoints.latest_step(place))
         try:
             if self._recorder.validate_if_missing(checkpoint, self._stop, self._records_still):
                 self._changed = time.monotonic()
@@ -179,7 +183,7 @@ class _Run:
 
     def _records_still(self) -> bool:
         """Returns whether a validation may be recorded; once training is over, the chief does."""
-        note = run_status.read(self.job.config.output_place)
+        note = run_file.read(self.job.config.output_place).training
         return not _is_over(note) or note == self._earlier
 
     def _why_training_is_missing(self) -> Optional[str]:
@@ -196,7 +200,8 @@ class _Run:
             )
         self._monitor.refuse_wrong(self._masters)
         late, owner = self._monitor.missing(self._masters), self._acquaintance.identity.owner
-        has_files = checkpoints.latest(place) or run_status.read(place) or run_owner.read(place)
+        run = run_file.read(place)
+        has_files = checkpoints.latest(place) or run.training or run.owner
         if owner is None or has_files or not is_late:
             return late
         where = self._where(
@@ -208,6 +213,6 @@ class _Run:
         return late and f"{where}; {late}"
 
 
-def _is_over(note: Optional[dict[str, Any]]) -> bool:
+def _is_over(note: Optional[Training]) -> bool:
     """Returns whether a run status says that training is over."""
     return note is not None and note["ended_at_step"] is not None

@@ -107,9 +107,12 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     result = json.loads((output / "result.json").read_text())
     assert check_fields("docs/data.md", "manifest.json", result.pop("data")) == ([], [])
     own = {"train[].own_images_per_sec"}
-    for history in (result.pop("history"), json.loads((output / "history.json").read_text())):
-        unnamed, unused = check_fields("docs/outputs.md", "history.json", history)
-        assert (unnamed, set(unused)) == ([], own)
+    unnamed, unused = check_fields("docs/outputs.md", "The curves", result["history"])
+    assert (unnamed, set(unused)) == ([], own)
+    run = json.loads((output / "run.json").read_text())
+    assert run.pop("history") == result.pop("history")
+    run["history"] = None
+    assert check_fields("docs/outputs.md", "run.json of a training", run) == ([], [])
     found = {**result, "data": None, "history": None}
     unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
     assert unnamed == []
@@ -118,7 +121,7 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     rows = {key: value for line in lines for key, value in json.loads(line).items()}
     assert check_fields("docs/outputs.md", "metrics.jsonl", rows) == ([], ["augmented_accuracy"])
     run_status.touch_mark(str(output))
-    for name in ("model.json", "training.json", "best/best.json", "evaluator.json"):
+    for name in ("best/best.json", "evaluator.json"):
         content = json.loads((output / name).read_text())
         heading = name.rpartition("/")[2]
         assert check_fields("docs/outputs.md", heading, content) == ([], []), name
@@ -129,7 +132,7 @@ def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     unnamed, unused = check_files("docs/outputs.md", "The output folder", folder / "output")
     assert unnamed == []
     assert unused == [
-        *("owner.json", "history_validation.json", "evaluator.json", "metrics_evaluator.jsonl"),
+        *("evaluator.json", "metrics_evaluator.jsonl"),
         *("profile.txt", "train/plugins/profile/TIME/", "seed-SEED/", "seeds.json"),
     ]
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UserError
 from cifar10.output import recovery
 from cifar10.output.digits import rounded, rounded_figures
-from cifar10.output.history import VALIDATION_FILE_NAME, History
+from cifar10.output.history import History
 from cifar10.output.metrics import Metrics
+from tests.cifar10.saved import validated
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,6 @@ def test_rows_after_the_checkpoint_were_lost_with_their_steps(folder):
     assert history.seconds == 2.5
 
 
-def test_a_damaged_history_is_named(folder):
-    (folder / "history.json").write_text('{"train": [')
-    with pytest.raises(UserError, match=r"history\.json is damaged .*; move it away or mend it"):
-        History.load(str(folder), last_step=30)
-
-
 def test_a_history_without_a_path_is_kept_nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     history = History(None)
@@ -92,15 +86,15 @@ def test_a_history_without_a_path_is_kept_nowhere(tmp_path, monkeypatch):
     assert history.seconds == 1.5
 
 
-def test_an_evaluators_rows_lie_in_a_file_of_their_own(folder):
-    assert VALIDATION_FILE_NAME == "history_validation.json"
-    history = History.load(str(folder), 30, VALIDATION_FILE_NAME)
-    assert history.as_dict() == {"train": [], "validation": []}
-    history.validation.append(validation_row(20, 0.35))
-    history.save()
-    assert [row["step"] for row in History.load(str(folder), 30).validation] == [10, 30]
-    again = History.load(str(folder), 30, VALIDATION_FILE_NAME)
-    assert again.validation == [validation_row(20, 0.35)]
+def test_the_validations_of_both_processes_make_one_curve(folder):
+    validated(folder, [validation_row(20, 0.35), {**validation_row(25, 0.3), "loss": math.inf}])
+    validated(folder, [validation_row(35, 0.5)])
+    with (folder / "metrics_evaluator.jsonl").open("a") as file:
+        file.write('{"split": "validation", "step": 26}\n{"s')
+    history = History.load(str(folder), last_step=30)
+    assert [row["step"] for row in history.validation] == [10, 20, 25, 30]
+    assert history.validation[1] == validation_row(20, 0.35)
+    assert math.isnan(history.validation[2]["loss"])
 
 
 @pytest.fixture
