@@ -177,7 +177,6 @@ LIGHT = (
     "cifar10.cluster.tf_config",
     "cifar10.host.console",
     "cifar10.host.cpu",
-    "cifar10.host.lock_file",
     "cifar10.host.process_end",
     "cifar10.host.signals",
     "cifar10.ops.kernels.build",

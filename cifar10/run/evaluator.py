@@ -6,7 +6,6 @@ figures.
 """
 
 import contextlib
-import dataclasses
 import time
 from typing import Optional
 
@@ -22,7 +21,7 @@ from cifar10.host import folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, model_settings, recovery, run_file, run_status
+from cifar10.output import checkpoints, model_settings, recovery, run_file
 from cifar10.output.history import History, validations
 from cifar10.output.metrics import EVALUATOR_FILE_NAME
 from cifar10.output.run_file import Training
@@ -52,16 +51,12 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
     records.require(EVAL)
     open_output(config)
     with folder_lock.hold(config.output_place, config.log_place, folder_lock.EVALUATOR, stop.check):
-        run_status.touch_mark(config.output_place)
-        try:
-            job = start_job(config, records)
-            say(f"evaluator of {config.output_place}, {job.plan.summary}")
-            watch = StallWatch(job.activity, config.stall_timeout)
-            with watch, contextlib.closing(_Run(job, stop, cluster)) as run:
-                run.follow()
-            say("evaluator ends: training is over, and the chief makes the figures")
-        finally:
-            run_status.remove_mark(config.output_place)
+        job = start_job(config, records)
+        say(f"evaluator of {config.output_place}, {job.plan.summary}")
+        watch = StallWatch(job.activity, config.stall_timeout)
+        with watch, contextlib.closing(_Run(job, stop, cluster)) as run:
+            run.follow()
+        say("evaluator ends: training is over, and the chief makes the figures")
 
 
 class _Run:
@@ -69,8 +64,7 @@ class _Run:
 
     def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
         place = job.config.output_place
-        self._mark = run_status.Mark(place)
-        self.job, self._stop = dataclasses.replace(job, evaluation_hooks=(self._mark,)), stop
+        self.job, self._stop = job, stop
         step = checkpoints.latest_step(place)
         self.history = History(None)
         self._load_rows(step)
@@ -91,7 +85,6 @@ class _Run:
         self._monitor.start()
         while True:
             self._stop.check()
-            self._mark.keep()
             note = run_file.read(self.job.config.output_place).training
             if _is_over(note) and note != self._earlier:
                 return

@@ -12,9 +12,10 @@ from cifar10.config.done import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingOver, UserError
 from cifar10.host.console import say
+from cifar10.host.folder_lock import EVALUATOR, is_held
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet
-from cifar10.output import checkpoints, metrics, recovery, run_file, run_status
+from cifar10.output import checkpoints, metrics, recovery, run_file
 from cifar10.output.history import History
 from cifar10.output.recovery import remove_unfinished
 from cifar10.run import goals, hyperparameters, init_checkpoint
@@ -82,7 +83,7 @@ def joined(
         if job.cluster_session:
             job.cluster_session.heed_signals(stop, lambda: job.activity.is_in_step)
         listed = cluster is not None and cluster.has_evaluator
-        has_evaluator = listed or run_status.evaluator_is_here(config.output_place)
+        has_evaluator = listed or is_held(config.output_place, EVALUATOR)
         yield dataclasses.replace(job, has_evaluator=has_evaluator)
     except Stopped:
         saved = checkpoints.latest(config.output_place)

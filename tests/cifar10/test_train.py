@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import signal
 import time
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import pytest
@@ -11,10 +12,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, Stopped
+from cifar10.host import folder_lock
 from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, run_file, run_status
+from cifar10.output import checkpoints, run_file
 from cifar10.run import results
 from cifar10.run.hooks.training import ChiefHook
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -134,22 +136,25 @@ def test_a_run_that_a_goal_keeps_from_going_on_promises_no_steps(config, told, c
     assert "999,995 steps" not in out
 
 
-def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(
-    config, told, monkeypatch
-):
-    monkeypatch.setattr(run_status, "_FRESH_SECS", 1e6)  # however long the start takes
-    tf.io.gfile.makedirs(config.output_place)
-    run_status.touch_mark(config.output_place)
+@pytest.fixture
+def evaluator(config: TrainConfig) -> Iterator[None]:
+    """A separate evaluator, which holds the output folder."""
+    place = config.output_place
+    tf.io.gfile.makedirs(place)
+    with folder_lock.hold(place, place, folder_lock.EVALUATOR, lambda: None):
+        yield
+
+
+@pytest.mark.usefixtures("evaluator")
+def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(config, told):
     run(config)
     # Nothing waits for the evaluator, which has not validated the last checkpoint.
     assert told == [("end told", 10), ("validated", 10), ("figures", "completed")]
     assert note(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
 
 
+@pytest.mark.usefixtures("evaluator")
 def test_validations_of_an_evaluator_are_not_repeated(config, told, monkeypatch):
-    monkeypatch.setattr(run_status, "_FRESH_SECS", 1e6)
-    tf.io.gfile.makedirs(config.output_place)
-    run_status.touch_mark(config.output_place)
     row = {"step": 10, "epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     write = run_file.write_training
 

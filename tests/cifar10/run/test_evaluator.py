@@ -20,9 +20,10 @@ from cifar10.cluster.identity import Owner
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
+from cifar10.host import folder_lock
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import model_settings, run_file, run_status
+from cifar10.output import model_settings, run_file
 from cifar10.output.digits import rounded
 from cifar10.output.history import History, validations
 from cifar10.run import evaluator
@@ -111,8 +112,8 @@ class Training:
         return list(map(json.loads, lines))
 
     @property
-    def is_marked(self) -> bool:
-        return (self.output / "evaluator.json").exists()
+    def is_held(self) -> bool:
+        return folder_lock.is_held(str(self.output), folder_lock.EVALUATOR)
 
 
 def task(master: Optional[str]) -> Cluster:
@@ -158,7 +159,7 @@ def test_each_checkpoint_is_validated_once_with_the_figures_of_estimators_own(tr
     assert best["step"] == max(found, key=lambda row: row[2])[1]
     # The chief validates the last checkpoint, and makes the figures.
     assert not (training.output / "result.json").exists()
-    assert not training.is_marked
+    assert not training.is_held
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"evaluator of {training.output}, 1 tower on ")
     assert sum(line.startswith("validation accuracy") for line in lines) == 2
@@ -203,7 +204,7 @@ def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
     with pytest.raises(Stopped):
         training.evaluate()
     assert training.validated == [1]
-    assert not training.is_marked
+    assert not training.is_held
     training.stop = StopRequest()
     training.save(2)
     training.follow(lambda: training.end(2))
@@ -273,34 +274,16 @@ def test_validations_have_the_seconds_of_training_that_the_master_has_measured(t
     assert [row["seconds"] for row in training.rows] == [2.5, 5.0]
 
 
-def test_an_evaluator_says_that_it_is_here(training, monkeypatch):
-    monkeypatch.setattr(run_status, "TOUCH_SECS", 0.0)
-    times: list[float] = []
-
-    def look() -> None:
-        times.append(json.loads((training.output / "evaluator.json").read_text())["alive_at"])
-
-    training.follow(look, look, training.begin, lambda: training.end(0, validates=True))
+def test_an_evaluator_holds_the_folder_as_long_as_it_is_here(training):
+    held = []
+    training.follow(
+        lambda: held.append(training.is_held),
+        training.begin,
+        lambda: training.end(0, validates=True),
+    )
     training.evaluate()
-    assert times[1] > times[0]
-    assert not training.is_marked
-
-
-def test_an_evaluator_says_that_it_is_here_after_each_batch_of_an_evaluation(training, monkeypatch):
-    monkeypatch.setattr(run_status, "TOUCH_SECS", 0.0)
-    training.begin()
-    training.save(1)
-    times: list[float] = []
-    touch = run_status.touch_mark
-
-    def touched(output_dir: str) -> None:
-        touch(output_dir)
-        times.append(time.monotonic())
-
-    monkeypatch.setattr(run_status, "touch_mark", touched)
-    training.follow(lambda: training.end(1))
-    training.evaluate(eval_batch_size=1)
-    assert len(times) >= 7  # records of the validation split
+    assert held == [True]
+    assert not training.is_held
 
 
 def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training):
@@ -353,7 +336,7 @@ def test_a_damaged_checkpoint_is_an_error(training):
     with pytest.raises(UserError, match=r"model\.ckpt-1 is damaged"):
         training.evaluate()
     assert len(training.clock) == 1  # It ended at this checkpoint, before training did.
-    assert not training.is_marked
+    assert not training.is_held
 
 
 def test_a_signal_ends_the_evaluator_before_it_validates_anything(training):
