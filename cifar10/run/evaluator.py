@@ -21,9 +21,8 @@ from cifar10.host import folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, model_settings, recovery, run_file
-from cifar10.output.history import History, validations
-from cifar10.output.metrics import EVALUATOR_FILE_NAME
+from cifar10.output import checkpoints, model_settings, run_file
+from cifar10.output.history import EVALUATOR_FILE_NAME, History, Metrics, validations
 from cifar10.output.run_file import Training
 from cifar10.run import goals
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -120,7 +119,7 @@ class _Run:
         place = self.job.config.output_place
         self._path = tf.io.gfile.join(place, EVALUATOR_FILE_NAME)
         latest = checkpoints.latest(place)
-        self.history.metrics = recovery.load_metrics(self._path, latest, step, say)
+        self.history.metrics = Metrics.load(self._path, latest, step, say)
         self.history.validation = validations(place, step)
 
     def _seconds_of_training(self, step: int) -> float:

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.host.console import say
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings, recovery, run_file
-from cifar10.output.metrics import EVALUATOR_FILE_NAME
+from cifar10.output.history import EVALUATOR_FILE_NAME
 from cifar10.output.run_file import Run
 from cifar10.run import init_checkpoint
 from cifar10.run.job import Job

@@ -15,8 +15,8 @@ from cifar10.host.console import say
 from cifar10.host.folder_lock import EVALUATOR, is_held
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet
-from cifar10.output import checkpoints, metrics, recovery, run_file
-from cifar10.output.history import History
+from cifar10.output import checkpoints, recovery, run_file
+from cifar10.output.history import METRICS_FILE_NAME, History, Metrics
 from cifar10.output.recovery import remove_unfinished
 from cifar10.run import goals, hyperparameters, init_checkpoint
 from cifar10.run.hooks.profile import check_window
@@ -104,8 +104,8 @@ def prepare_folder(job: Job, start: Start) -> History:
     validates = job.records.has_validation or job.has_evaluator
     recovery.settle_best(config.output_place, step, validates, say)
     history = History.load(config.output_place, step)
-    path = tf.io.gfile.join(config.log_place, metrics.FILE_NAME)
-    history.metrics = recovery.load_metrics(path, start.checkpoint, step, say)
+    path = tf.io.gfile.join(config.log_place, METRICS_FILE_NAME)
+    history.metrics = Metrics.load(path, start.checkpoint, step, say)
     hyperparameters.write(job)
     return history
 

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
+from cifar10.output.history import EVALUATOR_FILE_NAME, Metrics
 from cifar10.run.job import make_job
 from cifar10.schema import VALIDATION
 

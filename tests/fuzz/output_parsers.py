@@ -23,11 +23,11 @@ _METRICS = b"".join(
 
 
 def _continue_metrics(data: bytes, folder: Path) -> None:
-    from cifar10.output import recovery
+    from cifar10.output.history import Metrics
 
     path = folder / "metrics.jsonl"
     path.write_bytes(data)
-    recovery.load_metrics(str(path), "model.ckpt-5", 5, lambda line: None).add("train", 6, {})
+    Metrics.load(str(path), "model.ckpt-5", 5, lambda line: None).add("train", 6, {})
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows[-1]["step"] == 6
     assert all(row["step"] <= 5 for row in rows[:-1])

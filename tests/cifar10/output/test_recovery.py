@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UnreadableError, UserError
 from cifar10.output import checkpoints, recovery
+from cifar10.output.history import Metrics
 from tests.cifar10.saved import save, value
 from tests.unprivileged import open_folder, unprivileged
 
@@ -174,7 +175,9 @@ def settle(output: pathlib.Path, start_step: int, validates: bool = True) -> lis
 
 
 def test_the_best_of_an_older_run_is_not_the_best_of_a_new_one(output):
-    assert settle(output, 0) == [f"{output}/best is of an older run; it is now {output}/best.older"]
+    assert settle(output, 0) == [
+        f"{output}/best is of an older run; {output}/best is now {output}/best.older"
+    ]
     assert checkpoints.best(str(output)) is None
     assert value(str(output / "best.older/model.ckpt-20")) == 2.0
 
@@ -194,8 +197,8 @@ def test_a_damaged_best_is_set_aside_as_often_as_needed(output):
     checkpoints.keep_if_best(str(output), str(output / "model.ckpt-30"), 30, 0.1)
     (output / "best/best.json").write_text("[]")
     (line,) = settle(output, 30)
-    assert line.endswith(f"; the folder is now {output}/best.damaged-2")
-    assert "best.json is damaged (TypeError" in line
+    assert line.endswith(f"; {output}/best is now {output}/best.damaged-2")
+    assert "best.json is damaged (it names no step, accuracy and checkpoint)" in line
     assert checkpoints.best(str(output)) is None
 
 
@@ -225,7 +228,7 @@ def test_what_may_not_be_read_keeps_its_name(name):
         def go_on() -> None:
             recovery.checkpoint_to_continue(str(folder), said.append)
             recovery.settle_best(str(folder), 10, True, said.append)
-            recovery.load_metrics(f"{folder}/metrics.jsonl", checkpoint, 10, said.append)
+            Metrics.load(f"{folder}/metrics.jsonl", checkpoint, 10, said.append)
 
         with unprivileged(), pytest.raises(UnreadableError, match=f"/{name} cannot be read: "):
             go_on()

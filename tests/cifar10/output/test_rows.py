@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.output import recovery
 from cifar10.output.digits import rounded, rounded_figures
-from cifar10.output.history import History
-from cifar10.output.metrics import Metrics
+from cifar10.output.history import History, Metrics
 from tests.cifar10.saved import validated
 
 
@@ -98,12 +96,13 @@ def test_the_validations_of_both_processes_make_one_curve(folder):
 
 
 @pytest.fixture
-def path(tmp_path: pathlib.Path) -> pathlib.Path:
+def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setattr("cifar10.output.history.time.time", lambda: 1795448234.56789)
     return tmp_path / "metrics.jsonl"
 
 
 def write(path: object, *steps: int) -> Metrics:
-    metrics = Metrics(str(path), clock=lambda: 1795448234.56789)
+    metrics = Metrics(str(path))
     for step in steps:
         metrics.add("train", step, {"loss": 2.0 / step})
     return metrics
@@ -111,7 +110,7 @@ def write(path: object, *steps: int) -> Metrics:
 
 def continued(path: pathlib.Path, step: int) -> tuple[Metrics, list[str]]:
     said: list[str] = []
-    return recovery.load_metrics(str(path), f"model.ckpt-{step}", step, said.append), said
+    return Metrics.load(str(path), f"model.ckpt-{step}", step, said.append), said
 
 
 def rows(path: pathlib.Path) -> list[tuple[str, int]]:
@@ -154,7 +153,7 @@ def test_a_session_that_starts_again_forgets_what_it_repeats(path):
 def test_the_file_of_an_older_run_is_renamed(path):
     write(path, 10)
     said: list[str] = []
-    metrics = recovery.load_metrics(str(path), None, 0, said.append)
+    metrics = Metrics.load(str(path), None, 0, said.append)
     metrics.add("train", 1, {})
     assert rows(path) == [("train", 1)]
     assert rows(path.with_name("metrics.jsonl.older")) == [("train", 10)]
