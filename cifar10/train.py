@@ -31,7 +31,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History, validations
-from cifar10.output.progress.line import ProgressLine
+from cifar10.output.progress import ProgressLine
 from cifar10.run import goals, results, resume
 from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import SaverHook, Saving
