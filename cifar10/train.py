@@ -5,7 +5,7 @@ workers train with it, parameter servers hold the weights, and an evaluator may 
 
 A run continues from its output folder by four rules:
 1. From the newest checkpoint that is complete and finite, which Estimator restores.
-2. With the model that model.json names; other records or another seed are allowed, and said.
+2. With the model that run.json names; other records or another seed are allowed, and said.
 3. At the first image that the job has not seen, which the checkpoint counts; so do the curves.
 4. If its last step is saved, or a goal was reached, only what is missing is made.
 
@@ -29,9 +29,9 @@ from cifar10.host import activity, folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, run_status
+from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History, validations
-from cifar10.output.progress.line import ProgressLine
+from cifar10.output.progress import ProgressLine
 from cifar10.run import goals, results, resume
 from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import SaverHook, Saving
@@ -82,8 +82,6 @@ def train_and_evaluate(
         start = resume.find_start(config, records, cluster)  # Rule 1.
         with resume.joined(config, records, cluster, stop, start) as job:
             note_model(job, start.checkpoint, start.weights)  # Rule 2.
-            if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
-                resume.set_older_aside(config)
             if start.is_over and results.is_finished(config, start.done.step):  # Rule 4.
                 job.tell_end()
                 say(results.describe_finished(config, start.ended))
@@ -214,7 +212,7 @@ class _Chief:
             return
         place, job = self._job.config.output_place, self._job
         last = checkpoints.latest_step(place)
-        run_status.write(place, not job.has_evaluator, last, self.outcome)
+        run_file.write_training(place, not job.has_evaluator, last, self.outcome)
         job.tell_end()
 
 

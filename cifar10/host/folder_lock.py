@@ -1,20 +1,32 @@
-"""Keeps a second run out of an output folder, and out of a log folder beside it."""
+"""Keeps a second run out of an output folder, and out of a log folder beside it.
+
+The lock is the kernel's (`flock`), which holds on local disks and on NFS 4, and ends with its
+process. Object stores have no locks; there, the newest name in the file counts, which is weaker:
+a run whose name was replaced ends at its next save.
+"""
 
 import contextlib
+import datetime
 import errno
+import fcntl
+import os
+import socket
+import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Callable
+from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import TrainingError, UserError
-from cifar10.host import lock_file
 from cifar10.host.console import say
 from cifar10.host.files import real, whose, write_text
 
 TRAINING, EVALUATOR = "training", "evaluator"
+_POLL_SECS = 0.2
+_ENDING_SECS = 3.0  # Time for an owner to end, if it is about to.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+# Another process has the lock, or removes its file; on NFS, another host has removed it.
+_LATER = (errno.EWOULDBLOCK, errno.ENOENT, errno.ESTALE)
 
 
 @contextlib.contextmanager
@@ -38,70 +50,120 @@ def hold(
     Raises:
       UserError: another process of this role uses one of the folders.
     """
+    now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+    own = f"process {os.getpid()} on {socket.gethostname()}, which started {now}"
     flags = {output_dir: "--output-dir"}
     if real(log_dir) != real(output_dir):
         flags[log_dir] = "--log-dir"
+
+    def check_owner() -> None:
+        for folder in flags:
+            if _name_in(_path(folder, role)) != own:
+                raise TrainingError(
+                    f"another process has taken {folder} over, or .{role}.lock was removed"
+                )
+
     with contextlib.ExitStack() as stack:
-        held = [
-            (folder, stack.enter_context(_held(folder, flag, role, check)))
-            for folder, flag in flags.items()
-        ]
-
-        def check_owner() -> None:
-            for folder, is_ours in held:
-                if not is_ours():
-                    raise TrainingError(
-                        f"another process has taken {folder} over, or .{role}.lock was removed"
-                    )
-
+        for folder, flag in flags.items():
+            file = _wait_for(folder, flag, role, check)
+            if file is not None:
+                stack.callback(os.close, file)
+            stack.enter_context(_named(folder, role, file, own))
         yield check_owner
 
 
-@contextlib.contextmanager
-def _held(
-    folder: str, flag: str, role: str, check: Callable[[], None]
-) -> Iterator[Callable[[], bool]]:
-    """Holds a folder that the user chose by `flag`; yields what tells whether it is still ours."""
-    path = str(tf.io.gfile.join(folder, f".{role}.lock"))
+def is_held(folder: str, role: str) -> bool:
+    """Returns whether a process of a role holds a folder; where there are no locks, it may have."""
+    path = _path(folder, role)
+    if "://" in folder:
+        return _name_in(path) != ""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, *_NO_LOCKS):
+            raise
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _wait_for(folder: str, flag: str, role: str, check: Callable[[], None]) -> Optional[int]:
+    """Returns the locked file of a folder that the user chose by `flag`; None without locks."""
+    path, began = _path(folder, role), time.monotonic()
+    if "://" in folder:
+        return None
+    try:
+        while (file := _try_to_lock(path)) is None:
+            check()
+            if time.monotonic() - began > _ENDING_SECS:
+                owner = _name_in(path) or "an unknown process"
+                raise UserError(
+                    f"{folder} is used by another {role}: {owner}; wait until it has ended, or "
+                    f"name another {flag}"
+                )
+            time.sleep(_POLL_SECS)
+        return file
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path} is a link, which is not followed; remove it") from error
+        if isinstance(error, PermissionError):
+            raise UserError(
+                f"{path} may not be opened{whose(path)}; if no {role} uses {folder}, remove it"
+            ) from error
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+
+
+def _try_to_lock(path: str) -> Optional[int]:
+    """Returns the descriptor of the locked file; None if that has to be tried again."""
     with contextlib.ExitStack() as stack:
         try:
-            if "://" in folder:
-                raise OSError(errno.ENOSYS, "object stores have no locks")
-            is_ours = stack.enter_context(lock_file.hold(Path(path), say, check))
-        except lock_file.LockHeld as holder:
-            raise UserError(
-                f"{folder} is used by another {role}: {holder}; wait until it has ended, or "
-                f"name another {flag}"
-            ) from None
+            # NFS locks only what can be written.
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            stack.callback(os.close, file)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The owner before may have removed it meanwhile.
+            if os.path.samestat(os.fstat(file), os.stat(path, follow_symlinks=False)):
+                stack.pop_all()
+                return file
         except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise UserError(f"{path} is a link, which is not followed; remove it") from error
-            if isinstance(error, PermissionError):
-                raise UserError(
-                    f"{path} may not be opened{whose(path)}; if no {role} uses {folder}, remove it"
-                ) from error
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in _LATER:
                 raise
-            is_ours = stack.enter_context(_named(path, folder))
-        yield is_ours
+    return None
 
 
 @contextlib.contextmanager
-def _named(path: str, folder: str) -> Iterator[Callable[[], bool]]:
-    """Puts this process's name into a file, where there are no locks: the newest name counts."""
-    own, before = lock_file.this_process(), _read(path)
-    if before:
-        say(f"note: {folder} was used by {before}; if that still runs, its next save ends it")
-    write_text(path, own)
+def _named(folder: str, role: str, file: Optional[int], own: str) -> Iterator[None]:
+    """Has this process's name in the lock file."""
+    path = _path(folder, role)
+    if file is not None:
+        os.ftruncate(file, 0)
+        os.write(file, own.encode())
+    else:
+        before = _name_in(path)
+        if before:
+            say(f"note: {folder} was used by {before}; if that still runs, its next save ends it")
+        write_text(path, own)
     try:
-        yield lambda: _read(path) == own
+        yield
     finally:
-        with contextlib.suppress(tf.errors.OpError):  # The run has its results.
-            if _read(path) == own:
+        with contextlib.suppress(tf.errors.OpError):  # It must not hide why the work ended.
+            if _name_in(path) == own:
                 tf.io.gfile.remove(path)
 
 
-def _read(path: str) -> str:
+def _path(folder: str, role: str) -> str:
+    return str(tf.io.gfile.join(folder, f".{role}.lock"))
+
+
+def _name_in(path: str) -> str:
+    """Returns the name in a lock file; empty if it has none yet."""
     with contextlib.suppress(tf.errors.NotFoundError), tf.io.gfile.GFile(path, "rb") as file:
         return " ".join(file.read(300).decode("utf-8", "replace").partition("\n")[0].split())
     return ""

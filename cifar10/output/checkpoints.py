@@ -5,7 +5,7 @@ import math
 import posixpath
 import re
 from collections.abc import Sequence
-from typing import Callable, Optional, TypeVar
+from typing import Callable, Optional, TypedDict, TypeVar
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -14,6 +14,7 @@ from cifar10.config.train_config import Done, TrainConfig
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.host.files import read_json, sync, write_json, write_text
+from cifar10.output.run_file import is_a
 
 BEST_DIR = "best"
 _BEST_NAME = "best.json"
@@ -28,6 +29,12 @@ class Best:
     step: int
     accuracy: float
     path: str  # The checkpoint's prefix: the path without the endings of its files.
+
+
+class _BestNote(TypedDict):
+    step: int
+    accuracy: float
+    name: str
 
 
 def latest(output_dir: str) -> Optional[str]:
@@ -155,19 +162,11 @@ def best(output_dir: str) -> Optional[Best]:
     path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
     if not files.exists(path):
         return None
-    entry = read_json(path)
-    try:
-        name = str(entry["name"])
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-            raise ValueError(f"no file has the name {name[:40]!r}")
-        found = Best(
-            int(entry["step"]),
-            float(entry["accuracy"]),
-            tf.io.gfile.join(output_dir, BEST_DIR, name),
-        )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DamagedError(path, repr(error)) from error
-    return found if exists(found.path) else None
+    note = read_json(path)
+    if not is_a(note, _BestNote) or not re.fullmatch(r"[A-Za-z0-9_.-]+", note["name"]):
+        raise DamagedError(path, "it names no step, accuracy and checkpoint")
+    found = tf.io.gfile.join(output_dir, BEST_DIR, note["name"])
+    return Best(note["step"], note["accuracy"], found) if exists(found) else None
 
 
 def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -> bool:
@@ -191,7 +190,7 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
     names = (f"model.ckpt-{step}", f"model.ckpt-{step}-again")
     name = next(n for n in names if before is None or not before.path.endswith(f"/{n}"))
     copy(checkpoint, tf.io.gfile.join(folder, name))
-    note = {"step": step, "accuracy": accuracy, "name": name}
+    note = _BestNote(step=step, accuracy=accuracy, name=name)
     write_json(tf.io.gfile.join(folder, _BEST_NAME), note)
     for old in tf.io.gfile.listdir(folder):
         if old.startswith("model.ckpt-") and not old.startswith(f"{name}."):

@@ -1,18 +1,143 @@
-"""The figures measured during training: rows for the curves, kept in the output folder."""
+"""The figures measured during training: rows of curves in run.json, and of metrics.jsonl."""
 
+import contextlib
 import dataclasses
 import json
-from typing import Any, Optional
+import math
+import time
+from collections.abc import Iterable
+from typing import Any, Callable, Optional, TypedDict
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import DamagedError
 from cifar10.host import files
-from cifar10.host.files import read_json, write_text
-from cifar10.output.metrics import Metrics
+from cifar10.host.files import as_json, readable, sync, write_text
+from cifar10.output import recovery, run_file
+from cifar10.output.digits import rounded_figures
+from cifar10.schema import VALIDATION
 
-FILE_NAME = "history.json"
-VALIDATION_FILE_NAME = "history_validation.json"  # The rows of a separate evaluator.
+METRICS_FILE_NAME = "metrics.jsonl"
+EVALUATOR_FILE_NAME = "metrics_evaluator.jsonl"  # The rows of a separate evaluator.
+
+Rows = list[dict[str, Any]]
+
+
+class _Key(TypedDict):
+    split: str
+    step: int
+
+
+class Metrics:
+    """The rows of metrics.jsonl, one JSON object a line, for other programs.
+
+    A row is appended as soon as it is known. Each (split, step) has one row.
+
+    Args:
+      path: path of the file; None: the rows are kept nowhere.
+      rows: the rows that the file has.
+    """
+
+    def __init__(self, path: Optional[str] = None, rows: Iterable[dict[str, Any]] = ()) -> None:
+        self._path = path
+        self._rows = {(row["split"], row["step"]): row for row in rows}
+        self._is_behind = False  # whether the file lacks rows that are here
+
+    @classmethod
+    def load(
+        cls, path: str, checkpoint: Optional[str], last_step: int, say: Callable[[str], None]
+    ) -> "Metrics":
+        """Reads the rows up to `last_step`, and removes the others, which are trained again.
+
+        The file of an older run is renamed. So is a damaged one, and its sound rows are kept.
+
+        Args:
+          path: path of the file.
+          checkpoint: the checkpoint from which training continues; None: a new run begins.
+          last_step: its step.
+          say: function that prints a line.
+
+        Raises:
+          UnreadableError: the file cannot be read.
+        """
+        if checkpoint is None:
+            recovery.set_older_aside([path], say)
+        if not tf.io.gfile.exists(path):
+            return cls(path)
+        rows, damaged = read_rows(path)
+        if damaged is not None:
+            new = recovery.set_aside(path, "damaged")
+            say(f"{path} is damaged (line {damaged}); it is now {new}, and its other rows are kept")
+        kept = cls(path, [row for row in rows if row["step"] <= last_step])
+        kept._write_all()
+        return kept
+
+    def add(self, split: str, step: int, figures: dict[str, Any]) -> None:
+        """Appends the row of a split and a step; it replaces an earlier one.
+
+        A file that somebody has moved away is written anew, with all rows.
+
+        Args:
+          split: `train`, `validation` or `eval`.
+          step: the global step.
+          figures: the other columns, by name.
+        """
+        if self._path is None:
+            return
+        row = {"split": split, "step": step, **rounded_figures(figures)}
+        row["wall_time"] = round(time.time(), 3)
+        is_known = self._rows.pop((split, step), None) is not None
+        self._rows[split, step] = row
+        if "://" in self._path:
+            self._is_behind = True  # Object stores cannot append: `flush` writes the file anew.
+        elif is_known or not tf.io.gfile.exists(self._path):
+            self._write_all()
+        else:
+            with tf.io.gfile.GFile(self._path, "a") as file:
+                file.write(as_json(row) + "\n")
+
+    def forget_after(self, step: int) -> None:
+        """Removes the rows of steps after `step`, which are trained again."""
+        kept = {key: row for key, row in self._rows.items() if row["step"] <= step}
+        if len(kept) < len(self._rows):
+            self._rows = kept
+            self._write_all()
+
+    def flush(self) -> None:
+        """Waits until all rows are on disk, in a new file if somebody has moved it away."""
+        if self._path is None or not self._rows:
+            return
+        if self._is_behind or not tf.io.gfile.exists(self._path):
+            self._write_all()
+        else:
+            sync(self._path)
+
+    def _write_all(self) -> None:
+        assert self._path is not None
+        write_text(self._path, "".join(as_json(row) + "\n" for row in self._rows.values()))
+        self._is_behind = False
+
+
+def read_rows(path: str) -> tuple[Rows, Optional[int]]:
+    """Reads the rows of a metrics.jsonl, without half a line at its end.
+
+    Returns:
+      The rows, and the number of the first other line that is no row, from 1; None if all are.
+
+    Raises:
+      UnreadableError: the file cannot be read.
+    """
+    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
+        lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
+    found: Rows = []
+    damaged = None
+    for number, line in enumerate(lines, 1):
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if run_file.is_a(row, _Key):
+                found.append(row)
+                continue
+        damaged = damaged or number
+    return found, damaged
 
 
 @dataclasses.dataclass
@@ -20,7 +145,7 @@ class History:
     """Rows of training and of validation, in the order of steps.
 
     Attributes:
-      path: path of the file with the rows; None: they are not saved.
+      output_dir: path of the output folder whose run.json has the rows; None: they are not saved.
       train: one row for each interval of training: step, epoch, loss, accuracy, learning_rate,
         images_per_sec, seconds of training so far, and own_images_per_sec if several tasks train.
       validation: one row for each validation: step, epoch, loss, accuracy, seconds of training up
@@ -28,25 +153,23 @@ class History:
       metrics: the rows of metrics.jsonl, which are forgotten and saved with the others.
     """
 
-    path: Optional[str]
-    train: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    validation: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    output_dir: Optional[str]
+    train: Rows = dataclasses.field(default_factory=list)
+    validation: Rows = dataclasses.field(default_factory=list)
     metrics: Metrics = dataclasses.field(default_factory=Metrics)
 
     @classmethod
-    def load(cls, output_dir: str, last_step: int, name: str = FILE_NAME) -> "History":
+    def load(cls, output_dir: str, last_step: int) -> "History":
         """Reads the rows up to `last_step`; later steps were not saved and are trained again.
 
         Raises:
-          UnreadableError: the file cannot be read.
-          DamagedError: the content is not what `save` writes.
+          DamagedError: run.json is damaged.
+          UnreadableError: a file cannot be read.
         """
-        path = tf.io.gfile.join(output_dir, name)
-        history = cls(path)
-        if last_step and files.exists(path):
-            rows = _rows(path)
-            history.train.extend(rows["train"])
-            history.validation.extend(rows["validation"])
+        history = cls(output_dir)
+        if last_step:
+            history.train = list(map(_numbers, run_file.read(output_dir).history["train"]))
+            history.validation = validations(output_dir, last_step)
             history.forget_after(last_step)
         return history
 
@@ -62,52 +185,34 @@ class History:
         return float(self.train[-1]["seconds"]) if self.train else 0.0
 
     def save(self) -> None:
-        """Writes all rows to `path` by replacing the file, and those of `metrics` to disk."""
-        if self.path is not None:
-            write_text(self.path, json.dumps(self.as_dict()))
+        """Writes all rows to run.json, and those of `metrics` to disk."""
+        if self.output_dir is not None:
+            run_file.update(self.output_dir, history=self.as_dict())
         self.metrics.flush()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the rows, for result.json."""
+    def as_dict(self) -> dict[str, Rows]:
+        """Returns the rows, for run.json and result.json."""
         return {"train": self.train, "validation": self.validation}
 
 
-def validations(output_dir: str, last_step: int) -> list[dict[str, Any]]:
+def validations(output_dir: str, last_step: int) -> Rows:
     """Returns the rows of all validations up to `last_step`, whichever process validated.
 
-    A run may have had an evaluator for a part of its steps. The rows of a damaged file are left
-    out: who writes it renames it when it starts.
+    A run may have had a separate evaluator for a part of its steps, which has a file of its own.
 
     Raises:
+      DamagedError: run.json is damaged.
       UnreadableError: a file cannot be read.
     """
-    found: dict[int, dict[str, Any]] = {}
-    for name in (VALIDATION_FILE_NAME, FILE_NAME):
-        try:
-            rows = History.load(output_dir, last_step, name).validation
-        except DamagedError:
-            continue
-        found.update((row["step"], row) for row in rows)
-    return [found[step] for step in sorted(found)]
+    path = tf.io.gfile.join(output_dir, EVALUATOR_FILE_NAME)
+    rows: list[Any] = read_rows(path)[0] if files.exists(path) else []
+    rows = [one for one in rows if one["split"] == VALIDATION and run_file.is_a(one, run_file.Row)]
+    rows += run_file.read(output_dir).history["validation"]
+    names = run_file.Row.__annotations__
+    found = {row["step"]: _numbers({name: row[name] for name in names}) for row in rows}
+    return [found[step] for step in sorted(found) if step <= last_step]
 
 
-def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
-    """Reads the rows of a file.
-
-    Raises:
-      DamagedError: the content is not what `History.save` writes.
-      UnreadableError: the file cannot be read.
-    """
-    rows = read_json(path)
-    common = {"step", "epoch", "loss", "accuracy", "seconds"}
-    needed = {"train": common | {"learning_rate", "images_per_sec"}, "validation": common}
-    for name, keys in needed.items():
-        found = rows.get(name) if isinstance(rows, dict) else None
-        if not isinstance(found, list) or not all(
-            isinstance(row, dict)
-            and keys <= row.keys()
-            and all(isinstance(value, (int, float)) for value in row.values())
-            for row in found
-        ):
-            raise DamagedError(path, f"{name} has no rows")
-    return rows
+def _numbers(row: Any) -> dict[str, Any]:
+    """Returns a row from a JSON file, where null replaces a number that is not finite."""
+    return {name: math.nan if value is None else value for name, value in row.items()}

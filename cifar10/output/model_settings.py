@@ -1,81 +1,62 @@
-"""model.json: the settings of the model in an output folder, and the records that it began with.
+"""The model of an output folder: training continues it or is refused, other modes take it.
 
-Training writes the settings that its checkpoints depend on. A run that continues must have the same
-or equivalent settings. Evaluation, prediction and export read them from the file, so that the user
-does not have to repeat them.
+So evaluation, prediction and export need no flags of the model.
 """
 
-import itertools
 import posixpath
-import typing
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
-import tensorflow.compat.v1 as tf
-
-from cifar10 import models
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, DamagedError
-from cifar10.host import files
-from cifar10.host.console import one_line
-from cifar10.host.files import read_json, write_json
-from cifar10.output import checkpoints
-from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
-from cifar10.settings import flag_name, settings_of
+from cifar10.errors import ConfigError
+from cifar10.output import checkpoints, run_file
+from cifar10.output.run_file import Run, settings_of
+from cifar10.schema import CLASS_NAMES, STRETCH
+from cifar10.settings import flag_name
 
-_NAME = "model.json"
-_START, _RECORDS, _SEED = "init_checkpoint", "records", "seed"
-
-_SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
 # Those that decide how the network was trained, or what it computes, but not its variables.
 _NOT_OF_NETWORK = ("optimizer", "lookahead_steps", "batch_norm_epsilon")
 # Values with the same variables: training may change from one to the other.
 _SAME = {"nesterov": "momentum", "sync": "tower"}
 
 
-def write(
-    config: TrainConfig,
-    class_names: tuple[str, ...],
-    start: Optional[dict[str, Any]] = None,
-    *,
-    resize: Optional[str] = None,
-    records: Optional[Mapping[str, Sequence[str]]] = None,
-    seed: Optional[int] = None,
-) -> None:
-    """Writes the settings and class names of the model that is about to be trained.
-
-    Args:
-      config: the settings.
-      class_names: the classes in the order of the labels.
-      start: where the run's first weights come from, by --init-checkpoint; None: they are random.
-      resize: how data_prep resized the images, one of RESIZES; None: it did not.
-      records: what identifies the files that the run began with, by split; None: it is unknown.
-      seed: the --seed that the run began with; None: it is unknown.
+def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
+    """Checks that training may continue in the output folder, before it changes anything there.
 
     Raises:
-      ConfigError: the output folder has checkpoints of another model or of other classes.
+      ConfigError: the folder has checkpoints of another model or of other classes.
+      DamagedError: run.json is damaged.
+      UnreadableError: run.json cannot be read.
     """
-    settings, place = _settings_of(config), config.output_place
-    path = tf.io.gfile.join(place, _NAME)
-    if files.exists(path) and checkpoints.has_any(place):
-        found = _read(path)
-        _check_same(place, found["class_names"], class_names)
-        # Files from versions without lookahead do not have this setting.
-        noted = {"lookahead_steps": 0, **found["settings"]}
-        for name, value in settings.items():
-            before = noted.get(name)
-            if _SAME.get(value, value) != _SAME.get(str(before), before):
-                raise ConfigError(
-                    f"{place} holds a model with {flag_name(name)}={before}, "
-                    f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
-                    "name another --output-dir"
-                )
-    note = {"settings": settings, "class_names": class_names, "resize": resize}
-    write_json(path, {**note, _START: start, _RECORDS: records, _SEED: seed})
+    place = config.output_place
+    run = run_file.read(place)
+    if not run.settings or not checkpoints.has_any(place):
+        return
+    _check_classes(place, run.class_names, class_names)
+    # Files from versions without lookahead do not have this setting.
+    noted = {"lookahead_steps": 0, **run.settings}
+    for name, value in settings_of(config).items():
+        before = noted.get(name)
+        if not _is_same(value, before):
+            raise ConfigError(
+                f"{place} holds a model with {flag_name(name)}={before}, "
+                f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
+                "name another --output-dir"
+            )
+
+
+def write(config: TrainConfig, class_names: Sequence[str], **entries: Any) -> None:
+    """Notes the model that is about to be trained, and other entries of `Run`, in run.json."""
+    run_file.update(
+        config.output_place,
+        settings=settings_of(config),
+        class_names=list(class_names),
+        **entries,
+    )
 
 
 def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
-    """Checks that records have the classes of the checkpoint; without model.json, does nothing.
+    """Checks that records have the classes of the checkpoint; where none are known, does nothing.
 
     Args:
       config: the settings, with the checkpoint or the output folder.
@@ -83,15 +64,15 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
 
     Raises:
       ConfigError: a label stands for another class.
-      DamagedError: model.json is damaged.
-      UnreadableError: model.json cannot be read.
+      DamagedError: run.json is damaged.
+      UnreadableError: run.json cannot be read.
     """
-    path = _note_of_checkpoint(config)
-    if path is not None:
-        _check_same(posixpath.dirname(path), _read(path)["class_names"], class_names)
+    place, run = _of_checkpoint(config)
+    if run.settings:
+        _check_classes(place, run.class_names, class_names)
 
 
-def _check_same(place: str, before: Sequence[str], now: Sequence[str]) -> None:
+def _check_classes(place: str, before: Sequence[str], now: Sequence[str]) -> None:
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
     changed = [(old, new) for old, new in zip(before, now) if old != new]
     if changed:
@@ -103,74 +84,26 @@ def _check_same(place: str, before: Sequence[str], now: Sequence[str]) -> None:
         )
 
 
-def started_from(config: TrainConfig) -> Optional[dict[str, Any]]:
-    """Returns where the run's first weights came from; None if they were random."""
-    start = _own(config).get(_START)
-    return dict(start) if start else None
-
-
-def began_with(config: TrainConfig) -> Optional[dict[str, list[str]]]:
-    """Returns what identifies the files that the run began with, by split; None if it is unknown.
-
-    Files of versions that did not note it do not have it.
-    """
-    return _own(config).get(_RECORDS)
-
-
-def began_with_seed(config: TrainConfig) -> Optional[int]:
-    """Returns the --seed that the run began with; None if an earlier version did not note it."""
-    return _own(config).get(_SEED)
-
-
-def _own(config: TrainConfig) -> dict[str, Any]:
-    """Returns the content of the output folder's model.json; without that file, nothing."""
-    path = tf.io.gfile.join(config.output_place, _NAME)
-    return _read(path) if files.exists(path) else {}
-
-
-def other_flags(config: TrainConfig, checkpoint: str) -> str:
-    """Returns the flags of a checkpoint's network that differ from these; empty if none is known.
-
-    Args:
-      config: the settings.
-      checkpoint: the checkpoint's path; model.json may be in its folder or in that folder's parent.
-    """
-    path = _note_in(_folders_of(checkpoint))
-    if path is None:
-        return ""
-    own, there = _settings_of(config), _read(path)["settings"]
-    return " ".join(
-        f"{flag_name(name)}={value}"
-        for name, value in there.items()
-        if name not in _NOT_OF_NETWORK
-        and _SAME.get(str(value), value) != _SAME.get(str(own.get(name)), own.get(name))
-    )
-
-
-def _settings_of(config: TrainConfig) -> dict[str, Any]:
-    settings = {name: getattr(config, name) for name in _SETTINGS}
-    return {**settings, **models.find(config.model).shape(config)}
-
-
 def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
-    """Returns `config` with the settings of model.json, and its class names.
+    """Returns `config` with the settings of the checkpoint's run, and its class names.
 
-    Without that file, returns `config` unchanged and the class names of CIFAR-10.
+    Where they are unknown, returns `config` unchanged and the class names of CIFAR-10.
 
     Raises:
-      ConfigError: a flag contradicts the file.
+      ConfigError: a flag contradicts them.
+      DamagedError: run.json is damaged.
+      UnreadableError: run.json cannot be read.
     """
-    path = _note_of_checkpoint(config)
-    if path is None:
+    place, run = _of_checkpoint(config)
+    if not run.settings:
         return config, CLASS_NAMES
-    note = _read(path)
-    for name, value in note["settings"].items():
+    for name, value in run.settings.items():
         if config.is_set(name) and getattr(config, name) != value:
             raise ConfigError(
-                f"{path} says {flag_name(name)}={value}, got "
+                f"{place} holds a model with {flag_name(name)}={value}, got "
                 f"{getattr(config, name)}; leave {flag_name(name)} out"
             )
-    return config.with_settings(**note["settings"]), tuple(note["class_names"])
+    return config.with_settings(**run.settings), tuple(run.class_names)
 
 
 def resize_of(config: TrainConfig) -> str:
@@ -179,76 +112,36 @@ def resize_of(config: TrainConfig) -> str:
     Images of CIFAR-10 come at that size; a model of those gets other images stretched.
 
     Raises:
-      DamagedError: model.json is damaged.
-      UnreadableError: model.json cannot be read.
+      DamagedError: run.json is damaged.
+      UnreadableError: run.json cannot be read.
     """
-    path = _note_of_checkpoint(config)
-    return STRETCH if path is None else _read(path).get("resize") or STRETCH
+    return _of_checkpoint(config)[1].resize or STRETCH
 
 
-def _read(path: str) -> dict[str, Any]:
-    """Returns the content of a model.json.
+def other_flags(config: TrainConfig, checkpoint: str) -> str:
+    """Returns the flags of a checkpoint's network that differ from these; empty if none is known.
 
-    Raises:
-      DamagedError: the file is damaged.
-      UnreadableError: the file cannot be read.
+    Args:
+      config: the settings.
+      checkpoint: the checkpoint's path; run.json may be in its folder or in that folder's parent.
     """
-    note = read_json(path)
-    settings = note.get("settings") if isinstance(note, dict) else None
-    if not isinstance(settings, dict):
-        raise DamagedError(path, "it has no settings")
-    shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
-    known = {*_SETTINGS, *itertools.chain(*shapes)}
-    for name, value in settings.items():
-        fault = _fault_of_setting(name, value, known)
-        if fault:
-            raise DamagedError(path, fault)
-    names = note.get("class_names")
-    if not isinstance(names, list) or list(map(type, names)) != [str] * NUM_CLASSES:
-        raise DamagedError(path, "it has no class names")
-    if note.get("resize") not in (None, *RESIZES):
-        raise DamagedError(path, "its resize is unknown")
-    if not _are_records(note.get(_RECORDS)):
-        raise DamagedError(path, "its records are no names")
-    if type(note.get(_SEED)) not in (int, type(None)):
-        raise DamagedError(path, "its seed is no number")
-    return dict(note)
-
-
-def _are_records(value: Any) -> bool:
-    """Returns whether a value is what `began_with` returns."""
-    if value is None:
-        return True
-    return isinstance(value, dict) and all(
-        isinstance(names, list) and all(isinstance(name, str) for name in names)
-        for names in value.values()
+    own, (_, run) = settings_of(config), _first_of(_folders_of(checkpoint))
+    return " ".join(
+        f"{flag_name(name)}={value}"
+        for name, value in run.settings.items()
+        if name not in _NOT_OF_NETWORK and not _is_same(value, own.get(name))
     )
 
 
-def _fault_of_setting(name: str, value: Any, known: Container[str]) -> Optional[str]:
-    """Returns why this is no setting of a network, of those known; None if it is one."""
-    if name not in known:
-        return f"{name!r} is no setting of a network"
-    kind = typing.get_type_hints(TrainConfig)[name]
-    kinds = typing.get_args(kind) or (kind,)
-    if type(value) not in kinds and not (type(value) is int and float in kinds):
-        return f"{name} has another type"
-    try:
-        settings_of(TrainConfig)[name].check(value, name)
-    except ConfigError as error:
-        return one_line(str(error))
-    return None
+def _is_same(one: Any, other: Any) -> bool:
+    return bool(_SAME.get(str(one), one) == _SAME.get(str(other), other))
 
 
-def _note_of_checkpoint(config: TrainConfig) -> Optional[str]:
-    """Returns the path of model.json; None if there is none.
-
-    It may be in the folder of --checkpoint, in that folder's parent or in the output folder.
-    """
-    folders = [config.output_place]
-    if config.checkpoint is not None:
-        folders = [*_folders_of(config.place(config.checkpoint)), *folders]
-    return _note_in(folders)
+def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
+    """Returns the run of --checkpoint, or else of the output folder, and its folder."""
+    given: Optional[str] = config.checkpoint
+    folders = [] if given is None else _folders_of(config.place(given))
+    return _first_of([*folders, config.output_place])
 
 
 def _folders_of(checkpoint: str) -> list[str]:
@@ -257,7 +150,10 @@ def _folders_of(checkpoint: str) -> list[str]:
     return [folder, posixpath.dirname(folder)]
 
 
-def _note_in(folders: Iterable[str]) -> Optional[str]:
-    """Returns the path of the first model.json in one of the folders; None if there is none."""
-    paths = [str(tf.io.gfile.join(folder, _NAME)) for folder in folders]
-    return next((path for path in paths if files.exists(path)), None)
+def _first_of(folders: Iterable[str]) -> tuple[str, Run]:
+    """Returns the first of these folders that knows a model, and its run; else an empty run."""
+    for folder in folders:
+        run = run_file.read(folder)
+        if run.settings:
+            return folder, run
+    return "", Run()

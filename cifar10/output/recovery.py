@@ -12,9 +12,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError, UserError
 from cifar10.host.files import PART, readable
-from cifar10.output import checkpoints, metrics
+from cifar10.output import checkpoints
 from cifar10.output.checkpoints import BEST_DIR, fault_of
-from cifar10.output.history import FILE_NAME, History, validations
 
 _UNFINISHED = re.compile(rf"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+|{PART}")
 _STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
@@ -90,26 +89,23 @@ def settle_best(
     Raises:
       UnreadableError: best.json cannot be read.
     """
-    folder = tf.io.gfile.join(output_dir, checkpoints.BEST_DIR)
-    if not tf.io.gfile.exists(folder):
-        return
+    folder = tf.io.gfile.join(output_dir, BEST_DIR)
+    why = "older"
     try:
         best = checkpoints.best(output_dir)
+        if best is None:
+            return
+        if start_step == 0:
+            finding = f"{folder} is of an older run"
+        elif not validates:
+            finding = "without a validation split, the best checkpoint is the last"
+        elif fault := fault_of(best.path):
+            finding, why = f"{best.path} is damaged ({fault})", "damaged"
+        else:
+            return
     except DamagedError as error:
-        say(f"{error.finding}; the folder is now {set_aside(folder, 'damaged')}")
-        return
-    if best is None:
-        return
-    if start_step == 0:
-        say(f"{folder} is of an older run; it is now {set_aside(folder, 'older')}")
-        return
-    if not validates:
-        moved = set_aside(folder, "older")
-        say(f"without a validation split, the best checkpoint is the last; {folder} is now {moved}")
-        return
-    fault = fault_of(best.path)
-    if fault:
-        say(f"{best.path} is damaged ({fault}); {folder} is now {set_aside(folder, 'damaged')}")
+        finding, why = error.finding, "damaged"
+    say(f"{finding}; {folder} is now {set_aside(folder, why)}")
 
 
 def set_older_aside(paths: Sequence[str], say: Callable[[str], None]) -> None:
@@ -124,61 +120,6 @@ def set_older_aside(paths: Sequence[str], say: Callable[[str], None]) -> None:
     for path in paths:
         if tf.io.gfile.exists(path):
             say(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
-
-
-def load_history(
-    output_dir: str, last_step: int, say: Callable[[str], None], name: str = FILE_NAME
-) -> History:
-    """Reads the rows up to `last_step`; a damaged file is renamed, and the curves begin anew.
-
-    The validations of the other process that may have validated this run before are added.
-
-    Args:
-      output_dir: path of the output folder.
-      last_step: step from which training continues.
-      say: function that prints a line.
-      name: name of the file.
-
-    Raises:
-      UnreadableError: a file cannot be read.
-    """
-    try:
-        history = History.load(output_dir, last_step, name)
-    except DamagedError as error:
-        new = set_aside(tf.io.gfile.join(output_dir, name), "damaged")
-        say(f"{error.finding}; it is now {new}, and the curves begin anew")
-        history = History.load(output_dir, last_step, name)
-    history.validation = validations(output_dir, last_step)
-    return history
-
-
-def load_metrics(
-    path: str, checkpoint: Optional[str], last_step: int, say: Callable[[str], None]
-) -> metrics.Metrics:
-    """Reads the rows of metrics.jsonl up to `last_step`.
-
-    The file of an older run is renamed. So is a damaged one, and its sound rows are kept.
-
-    Args:
-      path: path of the file.
-      checkpoint: the checkpoint from which training continues; None: a new run begins.
-      last_step: its step.
-      say: function that prints a line.
-
-    Raises:
-      UnreadableError: the file cannot be read.
-    """
-    if checkpoint is None and tf.io.gfile.exists(path):
-        say(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
-    if not tf.io.gfile.exists(path):
-        return metrics.Metrics(path)
-    rows, damaged = metrics.read(path)
-    if damaged is not None:
-        new = set_aside(path, "damaged")
-        say(f"{path} is damaged (line {damaged}); it is now {new}, and its other rows are kept")
-    kept = metrics.Metrics(path, [row for row in rows if row["step"] <= last_step])
-    kept.begin()
-    return kept
 
 
 def set_aside(path: str, why: str) -> str:

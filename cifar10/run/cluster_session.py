@@ -17,7 +17,7 @@ from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
 from cifar10.host.activity import EVALUATION, SAVING, START
 from cifar10.host.console import say
 from cifar10.host.signals import STAY_SECS, Stay, StopRequest
-from cifar10.output import run_owner
+from cifar10.output import run_file
 from cifar10.run import cluster_training
 from cifar10.run.watchdog import Watchdog
 from cifar10.step.devices import DevicePlan
@@ -251,5 +251,5 @@ def _run(config: TrainConfig, cluster: Cluster) -> tuple[str, str]:
     """Returns key and place of this master's run; both are empty in a worker, which learns them."""
     if not cluster.is_master:
         return "", ""
-    key = cluster.token or identity.digest(run_owner.read_or_make(config.output_place))
-    return key, run_owner.place(config.output_place)
+    key = cluster.token or identity.digest(run_file.read_or_make_owner(config.output_place))
+    return key, run_file.place(config.output_place)

@@ -6,9 +6,8 @@ figures.
 """
 
 import contextlib
-import dataclasses
 import time
-from typing import Any, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -17,14 +16,14 @@ from cifar10.cluster.identity import Identity, digest
 from cifar10.cluster.peers import Peers
 from cifar10.cluster.spec import Cluster, Task
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, DamagedError, TrainingError, UserError
+from cifar10.errors import ConfigError, TrainingError, UserError
 from cifar10.host import folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, model_settings, recovery, run_owner, run_status
-from cifar10.output.history import VALIDATION_FILE_NAME, History, validations
-from cifar10.output.metrics import EVALUATOR_FILE_NAME
+from cifar10.output import checkpoints, model_settings, run_file
+from cifar10.output.history import EVALUATOR_FILE_NAME, History, Metrics, validations
+from cifar10.output.run_file import Training
 from cifar10.run import goals
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, last_step, open_output, start_job
@@ -50,15 +49,11 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
     records.require(EVAL)
     open_output(config)
     with folder_lock.hold(config.output_place, config.log_place, folder_lock.EVALUATOR, stop.check):
-        run_status.touch_mark(config.output_place)
-        try:
-            job = start_job(config, records)
-            say(f"evaluator of {config.output_place}, {job.plan.summary}")
-            with job.watch_progress(), contextlib.closing(_Run(job, stop, cluster)) as run:
-                run.follow()
-            say("evaluator ends: training is over, and the chief makes the figures")
-        finally:
-            run_status.remove_mark(config.output_place)
+        job = start_job(config, records)
+        say(f"evaluator of {config.output_place}, {job.plan.summary}")
+        with job.watch_progress(), contextlib.closing(_Run(job, stop, cluster)) as run:
+            run.follow()
+        say("evaluator ends: training is over, and the chief makes the figures")
 
 
 class _Run:
@@ -66,12 +61,10 @@ class _Run:
 
     def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
         place = job.config.output_place
-        self._mark = run_status.Mark(place)
-        self.job, self._stop = dataclasses.replace(job, evaluation_hooks=(self._mark,)), stop
+        self.job, self._stop = job, stop
         step = checkpoints.latest_step(place)
-        self.history = recovery.load_history(place, step, say, VALIDATION_FILE_NAME)
-        path = tf.io.gfile.join(job.config.log_place, EVALUATOR_FILE_NAME)
-        self.history.metrics = recovery.load_metrics(path, checkpoints.latest(place), step, say)
+        self.history = History(None)
+        self._load_rows(step)
         self._recorder = ValidationRecorder(self.job, self.history, say, self._seconds_of_training)
         self._changed = time.monotonic()
         self._checked: Optional[str] = None  # the checkpoint before which the classes were compared
@@ -88,8 +81,7 @@ class _Run:
         self._peers.start()
         while True:
             self._stop.check()
-            self._mark.keep()
-            note = run_status.read(self.job.config.output_place)
+            note = run_file.read(self.job.config.output_place).training
             if _is_over(note) and note != self._earlier:
                 return
             if note != self._earlier:
@@ -103,11 +95,11 @@ class _Run:
                 raise TrainingError(late)
             time.sleep(_POLL_SECS)
 
-    def _note_of_an_earlier_start(self) -> Optional[dict[str, Any]]:
+    def _note_of_an_earlier_start(self) -> Optional[Training]:
         """Returns the final run status of a run that goes on now; None if there is none."""
         config, records = self.job.config, self.job.records
-        note = run_status.read(config.output_place)
-        if note is None or not _is_over(note):
+        note = run_file.read(config.output_place).training
+        if note is None or note["ended_at_step"] is None:
             return None
         if not self._is_saved(note):
             return note  # Its checkpoints were removed.
@@ -115,17 +107,21 @@ class _Run:
         goes_on = step < last_step(config, self._cluster, records, done)
         return note if goes_on and not goals.ended_before(config, step) else None
 
-    def _is_saved(self, note: dict[str, Any]) -> bool:
+    def _is_saved(self, note: Training) -> bool:
         """Returns whether the last step of a final run status has a checkpoint."""
-        return int(note["ended_at_step"]) <= checkpoints.latest_step(self.job.config.output_place)
+        return (note["ended_at_step"] or 0) <= checkpoints.latest_step(self.job.config.output_place)
+
+    def _load_rows(self, step: int) -> None:
+        """Reads this process's rows up to a step, and the validations of both processes."""
+        place = self.job.config.output_place
+        self._path = tf.io.gfile.join(place, EVALUATOR_FILE_NAME)
+        latest = checkpoints.latest(place)
+        self.history.metrics = Metrics.load(self._path, latest, step, say)
+        self.history.validation = validations(place, step)
 
     def _seconds_of_training(self, step: int) -> float:
         """Returns the seconds of training up to a step, which the master has written."""
-        try:
-            return History.load(self.job.config.output_place, step).seconds
-        except DamagedError:  # The master renames a damaged file when it starts.
-            rows = self.history.validation
-            return float(rows[-1]["seconds"]) if rows else 0.0
+        return History.load(self.job.config.output_place, step).seconds
 
     def close(self) -> None:
         """Ends the thread that asks the master."""
@@ -138,33 +134,33 @@ class _Run:
         """
         if not self._acquaintance.meet(master):
             return False
-        own, number = self._acquaintance.identity, run_owner.read(self.job.config.output_place)
+        own, number = self._acquaintance.identity, run_file.read(self.job.config.output_place).owner
         if own.run and number and not own.token and digest(number) != own.run:
             raise ConfigError(self._where("trains another run", own))
         return True
 
     def _where(self, finding: str, found: Identity) -> str:
         """Returns a finding about the master, with its output folder and this evaluator's."""
-        own = run_owner.place(self.job.config.output_place)
+        own = run_file.place(self.job.config.output_place)
         return (
             f"{self._cluster.master} {finding}: its output folder is {found.place}, but this "
             f"evaluator's is {own}; both need the same: correct the address, or give the "
             "evaluator the master's --output-dir"
         )
 
-    def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
+    def _validate_latest(self, note: Optional[Training]) -> None:
         if note is None or note["master_validates"] or not self.job.records.has_validation:
             return
         place = self.job.config.output_place
         checkpoint = checkpoints.latest(place)
         if checkpoint is None:
             return
-        if checkpoint != self._checked:  # model.json is there before the first one
+        if checkpoint != self._checked:  # run.json is there before the first one
             model_settings.check_classes(self.job.config, self.job.class_names)
             self._checked = checkpoint
-        if not tf.io.gfile.exists(tf.io.gfile.join(place, VALIDATION_FILE_NAME)):
+        if not tf.io.gfile.exists(self._path):
             # A new run may have begun, which has renamed the file.
-            self.history.validation = validations(place, checkpoints.latest_step(place))
+            self._load_rows(checkpoints.latest_step(place))
         try:
             if self._recorder.validate_if_missing(checkpoint, self._stop, self._records_still):
                 self._changed = time.monotonic()
@@ -175,7 +171,7 @@ class _Run:
 
     def _records_still(self) -> bool:
         """Returns whether a validation may be recorded; once training is over, the chief does."""
-        note = run_status.read(self.job.config.output_place)
+        note = run_file.read(self.job.config.output_place).training
         return not _is_over(note) or note == self._earlier
 
     def _why_training_is_missing(self) -> Optional[str]:
@@ -192,7 +188,8 @@ class _Run:
             )
         self._peers.refuse_wrong(self._masters)
         late, found = self._peers.missing(self._masters), self._acquaintance.identity
-        has_files = checkpoints.latest(place) or run_status.read(place) or run_owner.read(place)
+        run = run_file.read(place)
+        has_files = checkpoints.latest(place) or run.training or run.owner
         if not found.run or has_files or not is_late:
             return late
         where = self._where(
@@ -204,6 +201,6 @@ class _Run:
         return late and f"{where}; {late}"
 
 
-def _is_over(note: Optional[dict[str, Any]]) -> bool:
+def _is_over(note: Optional[Training]) -> bool:
     """Returns whether a run status says that training is over."""
     return note is not None and note["ended_at_step"] is not None

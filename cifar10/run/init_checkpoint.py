@@ -48,7 +48,7 @@ class Start(NamedTuple):
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the entry of model.json and result.json."""
+        """Returns the entry of run.json and result.json."""
         return {
             "path": self.path,
             "step": self.step,

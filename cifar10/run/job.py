@@ -51,7 +51,6 @@ class Job:
     given_records: Optional[RecordSet] = None
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
     has_evaluator: bool = False  # whether a separate process validates and writes the results
-    evaluation_hooks: tuple[Any, ...] = ()  # session hooks of every evaluation in this process
     watchdog: Watchdog = dataclasses.field(default_factory=Watchdog)  # of this process
 
     @property

@@ -1,5 +1,6 @@
-"""Notes a run's model in model.json, with what identifies the records that it began with."""
+"""Notes a run's model in run.json, with what identifies the records that it began with."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
@@ -8,40 +9,68 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.host.console import say
 from cifar10.input.records import RecordSet
-from cifar10.output import model_settings
+from cifar10.output import model_settings, recovery, run_file
+from cifar10.output.history import EVALUATOR_FILE_NAME
+from cifar10.output.run_file import Run
 from cifar10.run import init_checkpoint
 from cifar10.run.job import Job
+from cifar10.run.results import RESULT_NAME
 from cifar10.schema import TRAIN, VALIDATION
 
 
 def note_model(job: Job, checkpoint: Optional[str], start: Optional[init_checkpoint.Start]) -> None:
-    """Writes model.json; says so if a run continues with other records or another seed.
+    """Writes run.json; says so if a run continues with other records or another seed.
+
+    What an older run has left in the output folder is renamed when a new one begins.
 
     Args:
       job: the job that is about to train.
       checkpoint: the checkpoint from which it continues; None: a new run begins.
       start: the weights of --init-checkpoint, for a new run.
+
+    Raises:
+      ConfigError: the output folder has checkpoints of another model or of other classes.
+      DamagedError: run.json is damaged.
+      UnreadableError: run.json cannot be read.
     """
-    config, records = job.config, job.records
-    origin, now = start and start.as_dict(), records.fingerprints()
-    before: Optional[Mapping[str, Sequence[str]]] = now
-    seed: Optional[int] = config.seed
-    if checkpoint:
-        seed = model_settings.began_with_seed(config)
-        origin, before = model_settings.started_from(config), model_settings.began_with(config)
+    config, records, now = job.config, job.records, job.records.fingerprints()
+    model_settings.check_same(config, job.class_names)
+    if checkpoint is None:  # Not earlier: a run that is refused changes no file.
+        _set_older_aside(config.output_place)
+        run = Run(init_checkpoint=start and start.as_dict(), records=now, seed=config.seed)
+    else:
+        run = run_file.read(config.output_place)
         # An earlier version noted no records, but the means of their images.
-        if before is None and _standardises_by(checkpoint, records):
-            before = now
+        if run.records is None and _standardises_by(checkpoint, records):
+            run = dataclasses.replace(run, records=now)
     model_settings.write(
-        config, job.class_names, origin, resize=records.resize, records=before, seed=seed
+        config,
+        job.class_names,
+        resize=records.resize,
+        init_checkpoint=run.init_checkpoint,
+        records=run.records,
+        seed=run.seed,
     )
-    if before != now:
-        say(_describe_other_records(before or {}, now))
-    if seed not in (None, config.seed) and job.params.done.step < job.total_steps:
+    if run.records != now:
+        say(_describe_other_records(run.records or {}, now))
+    if run.seed not in (None, config.seed) and job.params.done.step < job.total_steps:
         say(
-            f"note: this run began with --seed {seed}; with --seed {config.seed}, images that are "
-            "still to come have another order, and some may come twice in an epoch"
+            f"note: this run began with --seed {run.seed}; with --seed {config.seed}, images that "
+            "are still to come have another order, and some may come twice in an epoch"
         )
+
+
+def _set_older_aside(output_dir: str) -> None:
+    """Renames the files by which tasks know how an older run went, but metrics.jsonl.
+
+    The owner stays: a master that is started again before its first checkpoint is the same one.
+    """
+    run = run_file.read(output_dir)
+    names = [RESULT_NAME, EVALUATOR_FILE_NAME, *run_file.EARLIER]
+    if any(run.history.values()):
+        names.append(run_file.NAME)
+    recovery.set_older_aside([tf.io.gfile.join(output_dir, name) for name in names], say)
+    run_file.write(output_dir, Run(owner=run.owner))
 
 
 def _standardises_by(checkpoint: str, records: RecordSet) -> bool:

@@ -19,7 +19,7 @@ from cifar10.cluster.spec import PS, Cluster, Task
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
 from cifar10.host.signals import Stay, StopRequest
-from cifar10.output import run_status
+from cifar10.output import run_file
 from cifar10.run.cluster_training import is_in_graph
 from cifar10.step.devices import plan_devices, use_devices
 
@@ -127,7 +127,7 @@ def _is_over(config: TrainConfig) -> bool:
 
     It matters only to a task that was started after the end: a master that runs reports its end.
     """
-    note = run_status.read(config.output_place)
+    note = run_file.read(config.output_place).training
     return note is not None and note["ended_at_step"] is not None
 
 

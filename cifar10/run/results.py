@@ -11,7 +11,7 @@ from cifar10.errors import DamagedError
 from cifar10.host.console import say
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.signals import StopRequest
-from cifar10.output import checkpoints, model_settings
+from cifar10.output import checkpoints, run_file
 from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
 from cifar10.output.report import Mistake, render_report
@@ -57,7 +57,7 @@ def finish(
         "status": status,
         "model": config.model_title,
         "recipe": config.recipe,
-        "init_checkpoint": model_settings.started_from(config),
+        "init_checkpoint": run_file.read(config.output_place).init_checkpoint,
         "command": command_line(),
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),

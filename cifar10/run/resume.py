@@ -11,12 +11,13 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import Stopped, TrainingOver, UserError
 from cifar10.host.console import say
+from cifar10.host.folder_lock import EVALUATOR, is_held
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet
-from cifar10.output import checkpoints, metrics, recovery, run_status
-from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
+from cifar10.output import checkpoints, recovery, run_file
+from cifar10.output.history import METRICS_FILE_NAME, History, Metrics
 from cifar10.output.recovery import remove_unfinished
-from cifar10.run import goals, hyperparameters, init_checkpoint, results
+from cifar10.run import goals, hyperparameters, init_checkpoint
 from cifar10.run.hooks.profile import check_window
 from cifar10.run.job import Job, join_job, last_step, start_job
 
@@ -81,7 +82,7 @@ def joined(
         if job.cluster_session:
             job.cluster_session.heed_signals(stop)
         listed = cluster is not None and cluster.has_evaluator
-        has_evaluator = listed or run_status.evaluator_is_here(config.output_place)
+        has_evaluator = listed or is_held(config.output_place, EVALUATOR)
         yield dataclasses.replace(job, has_evaluator=has_evaluator)
     except Stopped:
         saved = checkpoints.latest(config.output_place)
@@ -98,22 +99,14 @@ def prepare_folder(job: Job, start: Start) -> History:
     What is unfit to continue from is renamed. Other tasks and people find the settings there.
     """
     config, step = job.config, start.done.step
-    run_status.write(config.output_place, not job.has_evaluator)
+    run_file.write_training(config.output_place, not job.has_evaluator)
     validates = job.records.has_validation or job.has_evaluator
     recovery.settle_best(config.output_place, step, validates, say)
-    history = recovery.load_history(config.output_place, step, say)
-    path = tf.io.gfile.join(config.log_place, metrics.FILE_NAME)
-    history.metrics = recovery.load_metrics(path, start.checkpoint, step, say)
+    history = History.load(config.output_place, step)
+    path = tf.io.gfile.join(config.log_place, METRICS_FILE_NAME)
+    history.metrics = Metrics.load(path, start.checkpoint, step, say)
     hyperparameters.write(job)
     return history
-
-
-def set_older_aside(config: TrainConfig) -> None:
-    """Renames the files by which tasks know how an older run went, but metrics.jsonl."""
-    names = (results.RESULT_NAME, FILE_NAME, VALIDATION_FILE_NAME)
-    paths = [tf.io.gfile.join(config.output_place, name) for name in names]
-    paths.append(tf.io.gfile.join(config.log_place, metrics.EVALUATOR_FILE_NAME))
-    recovery.set_older_aside(paths, say)
 
 
 def seen_by_worker(config: TrainConfig) -> Done:
@@ -137,7 +130,7 @@ def check_worker(
     output folder cannot see the end there, and gives up after --cluster-timeout.
     """
     stop.check()
-    note = run_status.read(config.output_place)
+    note = run_file.read(config.output_place).training
     if note is None or note["ended_at_step"] is None:
         return
     step, done = note["ended_at_step"], seen_by_worker(config)

@@ -10,9 +10,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.activity import Activity
 from cifar10.host.signals import StopRequest
-from cifar10.output.history import History
-from cifar10.output.metrics import Metrics
-from cifar10.output.progress.line import TrainingStatus
+from cifar10.output.history import History, Metrics
+from cifar10.output.progress import TrainingStatus
 from cifar10.run.hooks.progress import Progress, StepClock
 from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.step import model_fn, training_step

@@ -1,9 +1,13 @@
-"""Checkpoints as training saves them."""
+"""Checkpoints and rows as training saves them."""
+
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.output.history import EVALUATOR_FILE_NAME, Metrics
 from cifar10.run.job import make_job
+from cifar10.schema import VALIDATION
 
 
 def save(folder: object, step: int, value: float = 0.0) -> str:
@@ -29,6 +33,13 @@ def save(folder: object, step: int, value: float = 0.0) -> str:
 def value(checkpoint: str) -> float:
     """What `save` put into a checkpoint; fails if it is not whole."""
     return float(tf.train.NewCheckpointReader(checkpoint).get_tensor("model/kernel")[0, 0])
+
+
+def validated(folder: object, rows: "list[dict[str, Any]]") -> None:
+    """Leaves the validations of a separate evaluator in an output folder."""
+    metrics = Metrics(f"{folder}/{EVALUATOR_FILE_NAME}")
+    for row in rows:
+        metrics.add(VALIDATION, row["step"], {key: row[key] for key in row if key != "step"})
 
 
 def save_untrained(config: TrainConfig) -> str:

@@ -15,9 +15,7 @@ from cifar10.host.signals import StopRequest
     "error",
     [
         OSError(28, "No space left on device"),
-        tf.errors.PermissionDeniedError(
-            None, None, "output/history.json.part; Read-only file system"
-        ),
+        tf.errors.PermissionDeniedError(None, None, "output/run.json.part; Read-only file system"),
     ],
 )
 def test_a_write_that_fails_outside_of_a_session_is_one_line(

@@ -15,7 +15,6 @@ import tensorflow.compat.v1 as tf
 from cifar10 import main, train
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.signals import StopRequest
-from cifar10.output import run_status
 from tests.cifar10 import program
 from tests.documents import check_fields, check_files
 
@@ -107,9 +106,12 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     result = json.loads((output / "result.json").read_text())
     assert check_fields("docs/data.md", "manifest.json", result.pop("data")) == ([], [])
     own = {"train[].own_images_per_sec"}
-    for history in (result.pop("history"), json.loads((output / "history.json").read_text())):
-        unnamed, unused = check_fields("docs/outputs.md", "history.json", history)
-        assert (unnamed, set(unused)) == ([], own)
+    unnamed, unused = check_fields("docs/outputs.md", "The curves", result["history"])
+    assert (unnamed, set(unused)) == ([], own)
+    run = json.loads((output / "run.json").read_text())
+    assert run.pop("history") == result.pop("history")
+    run["history"] = None
+    assert check_fields("docs/outputs.md", "run.json of a training", run) == ([], [])
     found = {**result, "data": None, "history": None}
     unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
     assert unnamed == []
@@ -117,20 +119,16 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     lines = (output / "metrics.jsonl").read_text().splitlines()
     rows = {key: value for line in lines for key, value in json.loads(line).items()}
     assert check_fields("docs/outputs.md", "metrics.jsonl", rows) == ([], ["augmented_accuracy"])
-    run_status.touch_mark(str(output))
-    for name in ("model.json", "training.json", "best/best.json", "evaluator.json"):
-        content = json.loads((output / name).read_text())
-        heading = name.rpartition("/")[2]
-        assert check_fields("docs/outputs.md", heading, content) == ([], []), name
-    run_status.remove_mark(str(output))
+    best = json.loads((output / "best/best.json").read_text())
+    assert check_fields("docs/outputs.md", "best.json", best) == ([], [])
 
 
 def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     unnamed, unused = check_files("docs/outputs.md", "The output folder", folder / "output")
     assert unnamed == []
     assert unused == [
-        *("owner.json", "history_validation.json", "evaluator.json", "metrics_evaluator.jsonl"),
-        *("profile.txt", "train/plugins/profile/TIME/", "seed-SEED/", "seeds.json"),
+        *("metrics_evaluator.jsonl", "profile.txt", "train/plugins/profile/TIME/"),
+        *("seed-SEED/", "seeds.json"),
     ]
 
 

@@ -1,10 +1,10 @@
 """A process that trains: what it does in which order, and what it leaves to others."""
 
 import dataclasses
-import json
 import pathlib
 import signal
 import time
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import pytest
@@ -12,11 +12,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, Stopped
+from cifar10.host import folder_lock
 from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, run_status
-from cifar10.output.history import VALIDATION_FILE_NAME, History
+from cifar10.output import checkpoints, run_file
 from cifar10.run import results
 from cifar10.run.hooks.training import ChiefHook
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -24,7 +24,7 @@ from cifar10.run.job import Job, make_job, training_input
 from cifar10.step.replication import Replication
 from cifar10.step.state import examples_seen
 from cifar10.train import train_and_evaluate
-from tests.cifar10 import record_files
+from tests.cifar10 import record_files, saved
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         done.append(("validated", self._history.validation[-1]["step"]))
 
     def ended(self: Job) -> None:
-        note = run_status.read(config.output_place)
+        note = run_file.read(config.output_place).training
         done.append(("end told", note and note["ended_at_step"]))
 
     monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
@@ -78,15 +78,14 @@ def run(config: TrainConfig, stop: Optional[StopRequest] = None) -> None:
 
 
 def note(config: TrainConfig) -> Any:
-    return run_status.read(config.output_place)
+    return run_file.read(config.output_place).training
 
 
 def forget_validations(config: TrainConfig, after: int) -> None:
     """Leaves the output folder as a kill between a checkpoint and its validation does."""
-    path = pathlib.Path(config.output_place) / "history.json"
-    rows = json.loads(path.read_text())
-    rows["validation"] = [row for row in rows["validation"] if row["step"] <= after]
-    path.write_text(json.dumps(rows))
+    curves = run_file.read(config.output_place).history
+    curves["validation"] = [row for row in curves["validation"] if row["step"] <= after]
+    run_file.update(config.output_place, history=curves)
 
 
 def test_the_cluster_is_told_of_the_end_between_the_last_checkpoint_and_its_validation(
@@ -125,10 +124,9 @@ def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_
 
 def test_a_run_that_a_goal_keeps_from_going_on_promises_no_steps(config, told, capsys):
     run(dataclasses.replace(config, train_steps=5))
-    path = pathlib.Path(config.output_place) / "history.json"
-    rows = json.loads(path.read_text())
-    rows["validation"][0]["accuracy"] = 0.5
-    path.write_text(json.dumps(rows))
+    curves = run_file.read(config.output_place).history
+    curves["validation"][0]["accuracy"] = 0.5
+    run_file.update(config.output_place, history=curves)
     told.clear()
     capsys.readouterr()
     run(dataclasses.replace(config, train_steps=1_000_000, stop_at_accuracy=0.5))
@@ -138,30 +136,33 @@ def test_a_run_that_a_goal_keeps_from_going_on_promises_no_steps(config, told, c
     assert "999,995 steps" not in out
 
 
-def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(
-    config, told, monkeypatch
-):
-    monkeypatch.setattr(run_status, "_FRESH_SECS", 1e6)  # however long the start takes
-    tf.io.gfile.makedirs(config.output_place)
-    run_status.touch_mark(config.output_place)
+@pytest.fixture
+def evaluator(config: TrainConfig) -> Iterator[None]:
+    """A separate evaluator, which holds the output folder."""
+    place = config.output_place
+    tf.io.gfile.makedirs(place)
+    with folder_lock.hold(place, place, folder_lock.EVALUATOR, lambda: None):
+        yield
+
+
+@pytest.mark.usefixtures("evaluator")
+def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(config, told):
     run(config)
     # Nothing waits for the evaluator, which has not validated the last checkpoint.
     assert told == [("end told", 10), ("validated", 10), ("figures", "completed")]
     assert note(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
 
 
+@pytest.mark.usefixtures("evaluator")
 def test_validations_of_an_evaluator_are_not_repeated(config, told, monkeypatch):
-    monkeypatch.setattr(run_status, "_FRESH_SECS", 1e6)
-    tf.io.gfile.makedirs(config.output_place)
-    run_status.touch_mark(config.output_place)
     row = {"step": 10, "epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
-    write = run_status.write
+    write = run_file.write_training
 
     def validated_meanwhile(output_dir: str, *args: Any) -> None:
         write(output_dir, *args)
-        History(str(pathlib.Path(output_dir, VALIDATION_FILE_NAME)), validation=[row]).save()
+        saved.validated(output_dir, [row])
 
-    monkeypatch.setattr(run_status, "write", validated_meanwhile)
+    monkeypatch.setattr(run_file, "write_training", validated_meanwhile)
     run(config)
     assert told == [("end told", 10), ("figures", "completed")]
 

@@ -15,13 +15,13 @@ from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import DataError, Stopped, TrainingError
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import run_status
-from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
+from cifar10.output import run_file
 from cifar10.run import resume
 from cifar10.run.job import Job, make_job
 from cifar10.step import training_step
 from cifar10.train import train_as_worker
 from tests.cifar10 import record_files
+from tests.cifar10.saved import validated
 
 # Three trainers of 10 images each, on 100 training images.
 JOBS = {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
@@ -84,11 +84,11 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(
     place, images = config.output_place, 300 // last_step
     for ended_at in (None, last_step - 1):  # it goes on, or ended before its time and will go on
         saved(last_step - 1, (last_step - 1) * images)
-        run_status.write(place, validates=True, ended_at=ended_at)
+        run_file.write_training(place, validates=True, ended_at=ended_at)
         with pytest.raises(Joined):
             train_as_worker(config, CLUSTER, StopRequest())
     saved(last_step, last_step * images)
-    run_status.write(place, validates=True, ended_at=last_step)
+    run_file.write_training(place, validates=True, ended_at=last_step)
     train_as_worker(config, CLUSTER, StopRequest())
     ended = f"worker/1 ends: training is over at step {last_step}; it trained 0 steps"
     assert capsys.readouterr().out.startswith(ended)
@@ -101,31 +101,33 @@ def test_epochs_of_another_number_of_trainers_count_as_the_images_that_they_were
     # Three epochs are 300 images: 28 steps of one trainer, and one of three.
     config = dataclasses.replace(config, train_steps=None, train_epochs=3.0)
     saved(28, 280)
-    run_status.write(config.output_place, validates=True, ended_at=28)
+    run_file.write_training(config.output_place, validates=True, ended_at=28)
     with pytest.raises(Joined):
         train_as_worker(config, CLUSTER, StopRequest())
     saved(29, 310)
-    run_status.write(config.output_place, validates=True, ended_at=29)
+    run_file.write_training(config.output_place, validates=True, ended_at=29)
     train_as_worker(config, CLUSTER, StopRequest())
     assert "worker/1 ends: training is over at step 29" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("_joins")
 def test_the_end_of_an_older_run_whose_checkpoints_were_removed_is_no_end(config):
-    run_status.write(config.output_place, validates=True, ended_at=30)
+    run_file.write_training(config.output_place, validates=True, ended_at=30)
     with pytest.raises(Joined):
         train_as_worker(config, CLUSTER, StopRequest())
 
 
 @pytest.mark.usefixtures("_joins")
-@pytest.mark.parametrize("name", [FILE_NAME, VALIDATION_FILE_NAME])
+@pytest.mark.parametrize("by", ["the chief", "an evaluator"])
 def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
-    config, capsys, saved, name
+    config, capsys, saved, by
 ):
     saved(20, 600)
     row = {"step": 20, "epoch": 2.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
-    History(str(pathlib.Path(config.output_place, name)), validation=[row]).save()
-    run_status.write(config.output_place, True, 20, "stopped by --stop-at-accuracy")
+    curves = {"train": [], "validation": [row] if by == "the chief" else []}
+    run_file.update(config.output_place, history=curves)
+    validated(config.output_place, [row] if by == "an evaluator" else [])
+    run_file.write_training(config.output_place, True, 20, "stopped by --stop-at-accuracy")
     # The master goes on, too, if the job is started again with a higher goal.
     with pytest.raises(Joined):
         train_as_worker(dataclasses.replace(config, stop_at_accuracy=0.6), CLUSTER, StopRequest())
@@ -141,7 +143,7 @@ def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting
     ) -> Job:
         check()
         saved(30, 900)
-        run_status.write(config.output_place, validates=True, ended_at=30)
+        run_file.write_training(config.output_place, validates=True, ended_at=30)
         check()
         raise Joined
 

@@ -90,7 +90,7 @@ def mounts_left(folder: Path) -> list[str]:
 
 def _leftovers(output: Path) -> list[str]:
     names = [str(path.relative_to(output)) for path in output.rglob("*")]
-    locks = [name for name in names if name.endswith(".lock") or name == "evaluator.json"]
+    locks = [name for name in names if name.endswith(".lock")]
     return locks + [name for name in names if _TEMPORARY.search(Path(name).name)]
 
 

@@ -17,67 +17,58 @@ def _json(*values: Any) -> list[bytes]:
     return [json.dumps(value).encode() for value in values]
 
 
-_ROW = {"step": 5, "epoch": 0.1, "loss": 2.0, "accuracy": 0.1, "seconds": 3.0}
-_TRAIN_ROW = {**_ROW, "learning_rate": 0.1, "images_per_sec": 9.0}
-_HISTORY = {"train": [_TRAIN_ROW, _TRAIN_ROW], "validation": [_ROW]}
-
-
-def _load_history(data: bytes, folder: Path) -> None:
-    from cifar10.output.history import History
-
-    (folder / "history.json").write_bytes(data)
-    history = History.load(str(folder), 100)
-    assert history.seconds >= 0 or history.seconds < 0
-    history.save()
-
-
 _METRICS = b"".join(
     json.dumps({"split": "train", "step": step, "loss": 2.0}).encode() + b"\n" for step in (5, 10)
 )
 
 
 def _continue_metrics(data: bytes, folder: Path) -> None:
-    from cifar10.output import recovery
+    from cifar10.output.history import Metrics
 
     path = folder / "metrics.jsonl"
     path.write_bytes(data)
-    recovery.load_metrics(str(path), "model.ckpt-5", 5, lambda line: None).add("train", 6, {})
+    Metrics.load(str(path), "model.ckpt-5", 5, lambda line: None).add("train", 6, {})
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows[-1]["step"] == 6
     assert all(row["step"] <= 5 for row in rows[:-1])
 
 
-def _read_status(data: bytes, folder: Path) -> None:
-    from cifar10.output import run_status
-
-    (folder / "training.json").write_bytes(data)
-    note = run_status.read(str(folder))
-    assert note is not None
-    assert isinstance(note["master_validates"], bool)
-    assert note["ended_at_step"] is None or note["ended_at_step"] * 0 == 0
-    note["status"].strip()
+_ROW = {"step": 5, "epoch": 0.1, "loss": 2.0, "accuracy": 0.1, "seconds": 3.0}
+_TRAIN_ROW = {**_ROW, "learning_rate": 0.1, "images_per_sec": 9.0}
+_HISTORY = {"train": [_TRAIN_ROW, _TRAIN_ROW], "validation": [_ROW]}
 
 
 _SETTINGS = {
     "model": "resnet", "batch_norm": "tower", "batch_norm_epsilon": 1e-5, "optimizer": "nesterov",
     "lookahead_steps": 0, "num_layers": 8,
 }  # fmt: skip
-_MODEL = {
-    "settings": _SETTINGS, "class_names": list(schema.CLASS_NAMES), "records": {"train": ["a"]},
+_RUN = {
+    "settings": _SETTINGS, "class_names": list(schema.CLASS_NAMES), "resize": "crop",
+    "init_checkpoint": None, "records": {"train": ["a"]}, "seed": 1, "owner": "12",
+    "training": {"master_validates": True, "ended_at_step": 5, "status": ""}, "history": _HISTORY,
 }  # fmt: skip
 
 
-def _read_model(data: bytes, folder: Path) -> None:
+def _read_run(data: bytes, folder: Path) -> None:
     from cifar10.config.train_config import TrainConfig
-    from cifar10.output import model_settings
+    from cifar10.output import model_settings, run_file
+    from cifar10.output.history import History
 
-    (folder / "model.json").write_bytes(data)
-    config = TrainConfig(output_dir=str(folder), mode="evaluate")
-    applied, names = model_settings.apply(config)
+    (folder / "run.json").write_bytes(data)
+    run = run_file.read(str(folder))
+    if run.training is not None:
+        assert isinstance(run.training["master_validates"], bool)
+        assert run.training["ended_at_step"] is None or run.training["ended_at_step"] * 0 == 0
+        run.training["status"].strip()
+    applied, names = model_settings.apply(TrainConfig(output_dir=str(folder), mode="evaluate"))
     assert len(names) == 10
     applied.model_title.strip()
+    history = History.load(str(folder), 100)
+    assert history.seconds >= 0 or history.seconds < 0
+    history.save()
     shutil.copy(_checkpoint() / "model.ckpt-5.index", folder)
-    model_settings.write(TrainConfig(output_dir=str(folder), num_layers=8), schema.CLASS_NAMES)
+    config = TrainConfig(output_dir=str(folder), num_layers=8)
+    model_settings.check_same(config, schema.CLASS_NAMES)
 
 
 @functools.cache
@@ -174,24 +165,15 @@ def _decode_in_graph(data: bytes, _: Path) -> None:
         raise UserError(str(error).replace("\n", " ") or "refused") from error
 
 
-_TRAINING = {"master_validates": True, "ended_at_step": None, "status": ""}
 _BEST = {"step": 5, "accuracy": 0.5, "name": "model.ckpt-5"}
 
 PARSERS = [
     Parser(
-        "history", lambda: _json(_HISTORY), _load_history, (UserError,), mutate.of_json,
-        needs_tensorflow=True,
+        "training-run", lambda: _json(_RUN, {**_RUN, "training": None}), _read_run,
+        (UserError, ConfigError), mutate.of_json, needs_tensorflow=True,
     ),
     Parser(
         "metrics-jsonl", lambda: [_METRICS], _continue_metrics, (), mutate.of_text,
-        needs_tensorflow=True,
-    ),
-    Parser(
-        "training-json", lambda: _json(_TRAINING, {**_TRAINING, "ended_at_step": 5}), _read_status,
-        (UserError,), mutate.of_json, needs_tensorflow=True,
-    ),
-    Parser(
-        "model-json", lambda: _json(_MODEL), _read_model, (UserError, ConfigError), mutate.of_json,
         needs_tensorflow=True,
     ),
     Parser(

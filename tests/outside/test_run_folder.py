@@ -131,7 +131,7 @@ def test_speeds_have_the_steps_of_the_losses_without_the_first(killed):
 
 
 def test_the_history_has_the_steps_of_progress_lines(killed):
-    rows = json.loads((killed / "history.json").read_text())["train"]
+    rows = json.loads((killed / "run.json").read_text())["history"]["train"]
     # The first step of each process is no measure; a checkpoint cuts no row short.
     assert [row["step"] for row in rows] == [8, 15, 28, 35, 42, 49, 56, 60]
 
@@ -233,7 +233,7 @@ def test_a_checkpoint_is_enough_to_compute_what_validation_computed(killed):
     (read,) = snippets.snippets("Records", "python")
     snippets.run_python(code + read + PERCEPTRON, killed.parent)
     found = json.loads((killed.parent / "found.json").read_text())
-    row = json.loads((killed / "history.json").read_text())["validation"][-1]
+    row = json.loads((killed / "run.json").read_text())["history"]["validation"][-1]
     manifest = json.loads((killed.parent / "data" / "manifest.json").read_text())
     assert (row["step"], found["global_step"], found["examples_seen"]) == (60, 60, 1200)
     assert found["channel_mean"] == pytest.approx(manifest["channel_mean"])
@@ -250,7 +250,8 @@ def test_a_cluster_that_lost_its_ps_has_one_row_a_step_too(folder, tmp_path):
         tasks.start("ps/0")
         tasks.wait()
     output = tmp_path / "output"
-    found, history = events(output / "train"), json.loads((output / "history.json").read_text())
+    history = json.loads((output / "run.json").read_text())["history"]
+    found = events(output / "train")
     assert steps(found, "loss") == [1, *range(5, 601, 5)]
     assert steps(events(output / "validation"), "accuracy") == [150, 300, 450, 600]
     assert steps(found, "images_per_sec") == list(range(5, 601, 5))

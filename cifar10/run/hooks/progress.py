@@ -6,7 +6,7 @@ from typing import Callable, Optional
 
 from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
-from cifar10.output.progress.line import ProgressLine, TrainingStatus, format_duration
+from cifar10.output.progress import ProgressLine, TrainingStatus, format_duration
 from cifar10.run.job import Job, describe_amount
 from cifar10.step.training_step import StepReport
 

@@ -116,10 +116,7 @@ class ValidationRecorder(tf.estimator.Exporter):
         with clear_errors(job.config):
             result = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
-                hooks=[
-                    EvaluationHook(job.activity, stop),
-                    *job.evaluation_hooks,
-                ],
+                hooks=[EvaluationHook(job.activity, stop)],
                 checkpoint_path=checkpoint,
                 name=VALIDATION,
             )

@@ -94,11 +94,7 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
         summaries.take_back(job.config.log_folder(split), step)
         metrics = kept.evaluate(
             lambda: evaluation_input(job, split),
-            hooks=[
-                collect,
-                EvaluationHook(job.activity, stop),
-                *job.evaluation_hooks,
-            ],
+            hooks=[collect, EvaluationHook(job.activity, stop)],
             checkpoint_path=checkpoint,
             name=split,
         )

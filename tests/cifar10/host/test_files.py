@@ -121,10 +121,10 @@ def test_a_link_that_leads_nowhere_is_called_one(tmp_path):
 def test_no_link_is_followed_in_writing(tmp_path, monkeypatch):
     monkeypatch.setattr("secrets.token_hex", lambda _: "0123abcd")
     (tmp_path / "precious").write_text("all")
-    for name in ("model.json", ".write-probe"):
+    for name in ("run.json", ".write-probe"):
         (tmp_path / f"{name}.0123abcd.part").symlink_to(tmp_path / "precious")
     with pytest.raises(FileExistsError):
-        write_text(str(tmp_path / "model.json"), "{}")
+        write_text(str(tmp_path / "run.json"), "{}")
     with pytest.raises(ConfigError, match="File exists"):
         require_writable(str(tmp_path), "the folder")
     assert (tmp_path / "precious").read_text() == "all"
@@ -173,7 +173,7 @@ def test_whatever_fails_the_file_is_the_old_or_the_new_one(tmp_path):
 
 
 def test_a_file_that_nfs_calls_stale_is_read_again(tmp_path, monkeypatch):
-    path = str(tmp_path / "training.json")
+    path = str(tmp_path / "run.json")
     write_json(path, {"status": "completed"})
     stale, gfile = [1, 1], tf.io.gfile.GFile
 

@@ -3,14 +3,18 @@
 import errno
 import fcntl
 import os
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Callable
 
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import TrainingError, UserError
-from cifar10.host import lock_file
-from cifar10.host.folder_lock import EVALUATOR, TRAINING, hold
+from cifar10.host import folder_lock
+from cifar10.host.folder_lock import EVALUATOR, TRAINING, hold, is_held
 
 
 def nothing() -> None:
@@ -20,7 +24,7 @@ def nothing() -> None:
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the folders a, b and logs; a lock is waited for shortly."""
-    monkeypatch.setattr(lock_file, "_ENDING_SECS", 0.1)
+    monkeypatch.setattr(folder_lock, "_ENDING_SECS", 0.1)
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "logs"):
         (tmp_path / name).mkdir()
@@ -61,9 +65,13 @@ def test_a_folder_that_is_both_is_held_once(folders: Path, log: str) -> None:
 
 
 def test_an_evaluator_and_a_training_share_their_folders(folders: Path) -> None:
-    with hold("a", "logs", TRAINING, nothing), hold("a", "logs", EVALUATOR, nothing):
-        locks = [".evaluator.lock", ".training.lock"]
-        assert sorted(path.name for path in (folders / "logs").iterdir()) == locks
+    with hold("a", "logs", TRAINING, nothing):
+        assert not is_held("a", EVALUATOR)
+        with hold("a", "logs", EVALUATOR, nothing):
+            assert is_held("a", EVALUATOR)
+            locks = [".evaluator.lock", ".training.lock"]
+            assert sorted(path.name for path in (folders / "logs").iterdir()) == locks
+        assert not is_held("a", EVALUATOR)
 
 
 def test_a_lock_that_is_a_link_is_refused(folders: Path) -> None:
@@ -114,3 +122,94 @@ def test_a_file_system_without_locks_is_as_an_object_store(
     with hold("a", "logs", TRAINING, nothing) as check_owner:
         check_owner()
     assert not list(folders.glob("*/.*.lock*"))
+
+
+@pytest.mark.parametrize(
+    ("module", "call"), [(os, "open"), (fcntl, "flock"), (os, "fstat"), (os, "stat")]
+)
+def test_a_file_that_a_host_of_nfs_has_removed_is_opened_again(folders, monkeypatch, module, call):
+    does, stale = getattr(module, call), [OSError(errno.ESTALE, os.strerror(errno.ESTALE))]
+
+    def once_stale(*arguments, **settings):
+        if stale:
+            raise stale.pop()
+        return does(*arguments, **settings)
+
+    monkeypatch.setattr(folder_lock, "_ENDING_SECS", 3.0)
+    monkeypatch.setattr(module, call, once_stale)
+    with hold("a", "a", TRAINING, nothing) as check_owner:
+        assert not stale
+        check_owner()
+
+
+# Processes that compete.
+
+
+def child(work: Callable[[], None]) -> int:
+    """Starts a process that does some work; returns its id."""
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return pid
+
+
+@pytest.fixture
+def holder(folders: Path) -> Iterator[int]:
+    """A process that holds the folder a until it is killed."""
+
+    def work() -> None:
+        with hold("a", "a", TRAINING, nothing):
+            time.sleep(60)
+
+    pid = child(work)
+    while not folder_lock._name_in("a/.training.lock"):
+        time.sleep(0.01)
+    yield pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_the_holder_is_named(holder):
+    words = f"^a is used by another training: process {holder} on .+, which started 20"
+    with pytest.raises(UserError, match=words), hold("a", "a", TRAINING, nothing):
+        pass
+
+
+def test_a_signal_ends_the_wait(holder):
+    def check() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), hold("a", "a", TRAINING, check):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_free_at_once(folders, holder):
+    os.kill(holder, signal.SIGKILL)
+    os.waitid(os.P_PID, holder, os.WEXITED | os.WNOWAIT)
+    path = folders / "a/.training.lock"
+    assert path.read_text().startswith(f"process {holder} on ")
+    assert not is_held("a", TRAINING)
+    with hold("a", "a", TRAINING, nothing):
+        assert path.read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_processes_that_compete_never_hold_the_lock_together(folders, monkeypatch):
+    """Every process adds 20 to a number that only the lock protects."""
+    monkeypatch.setattr(folder_lock, "_ENDING_SECS", 60.0)
+    monkeypatch.setattr(folder_lock, "_POLL_SECS", 0.001)
+    number = folders / "number"
+    number.write_text("0")
+
+    def count() -> None:
+        for _ in range(20):
+            with hold("a", "a", TRAINING, nothing):
+                before = int(number.read_text())
+                time.sleep(0.001)
+                number.write_text(str(before + 1))
+
+    for pid in [child(count) for _ in range(4)]:
+        os.waitpid(pid, 0)
+    assert number.read_text() == "80"

@@ -1,6 +1,5 @@
 """A run continues from the newest sound checkpoint, whatever happened to the others."""
 
-import json
 import pathlib
 import shutil
 from typing import Callable
@@ -11,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UnreadableError, UserError
 from cifar10.output import checkpoints, recovery
-from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
+from cifar10.output.history import Metrics
 from tests.cifar10.saved import save, value
 from tests.unprivileged import open_folder, unprivileged
 
@@ -176,7 +175,9 @@ def settle(output: pathlib.Path, start_step: int, validates: bool = True) -> lis
 
 
 def test_the_best_of_an_older_run_is_not_the_best_of_a_new_one(output):
-    assert settle(output, 0) == [f"{output}/best is of an older run; it is now {output}/best.older"]
+    assert settle(output, 0) == [
+        f"{output}/best is of an older run; {output}/best is now {output}/best.older"
+    ]
     assert checkpoints.best(str(output)) is None
     assert value(str(output / "best.older/model.ckpt-20")) == 2.0
 
@@ -196,36 +197,15 @@ def test_a_damaged_best_is_set_aside_as_often_as_needed(output):
     checkpoints.keep_if_best(str(output), str(output / "model.ckpt-30"), 30, 0.1)
     (output / "best/best.json").write_text("[]")
     (line,) = settle(output, 30)
-    assert line.endswith(f"; the folder is now {output}/best.damaged-2")
-    assert "best.json is damaged (TypeError" in line
+    assert line.endswith(f"; {output}/best is now {output}/best.damaged-2")
+    assert "best.json is damaged (it names no step, accuracy and checkpoint)" in line
     assert checkpoints.best(str(output)) is None
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\xff\xfe",
-        b"[]",
-        b'{"train": [], "validation": [{"step": "no"}]}',
-    ],
-)
-def test_a_damaged_history_is_renamed_and_begins_anew(tmp_path, content):
-    (tmp_path / "history.json").write_bytes(content)
-    said: list[str] = []
-    history = recovery.load_history(str(tmp_path), 10, said.append)
-    assert (history.train, history.validation) == ([], [])
-    (line,) = said
-    assert line.startswith(f"{tmp_path}/history.json is damaged (")
-    assert line.endswith(f"; it is now {tmp_path}/history.json.damaged, and the curves begin anew")
-    assert (tmp_path / "history.json.damaged").read_bytes() == content
-    history.save()
-    assert json.loads((tmp_path / "history.json").read_text()) == {"train": [], "validation": []}
 
 
 def test_the_files_of_an_older_run_are_renamed(tmp_path):
     said: list[str] = []
     (tmp_path / "result.json").write_text("1")
-    paths = [str(tmp_path / name) for name in ("result.json", "history.json")]
+    paths = [str(tmp_path / name) for name in ("result.json", "run.json")]
     recovery.set_older_aside(paths, said.append)
     assert (tmp_path / "result.json.older").read_text() == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["result.json.older"]
@@ -234,26 +214,12 @@ def test_the_files_of_an_older_run_are_renamed(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", [FILE_NAME, VALIDATION_FILE_NAME])
-def test_the_validations_of_both_processes_make_one_curve(tmp_path, name):
-    def row(step: int, accuracy: float) -> dict[str, float]:
-        return {"step": step, "epoch": 1.0, "loss": 1.0, "accuracy": accuracy, "seconds": 1.0}
-
-    History(str(tmp_path / FILE_NAME), validation=[row(10, 0.1), row(40, 0.4)]).save()
-    evaluated = [row(20, 0.2), row(30, 0.3)]
-    History(str(tmp_path / VALIDATION_FILE_NAME), validation=evaluated).save()
-    history = recovery.load_history(str(tmp_path), 30, [].append, name)
-    assert [row["accuracy"] for row in history.validation] == [0.1, 0.2, 0.3]
-    assert history.path == str(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["history.json", "best/best.json", f"model.ckpt-10.{DATA}"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "best/best.json", f"model.ckpt-10.{DATA}"])
 def test_what_may_not_be_read_keeps_its_name(name):
     with open_folder() as folder:
         checkpoint = save(folder, 10)
         checkpoints.keep_if_best(str(folder), checkpoint, 10, 0.5)
-        for one in ("history.json", "metrics.jsonl"):
-            (folder / one).write_text("")
+        (folder / "metrics.jsonl").write_text("")
         (folder / name).chmod(0)
         folder.chmod(0o777)  # Whoever may write to a folder may rename what is in it.
         before = sorted(folder.iterdir())
@@ -262,8 +228,7 @@ def test_what_may_not_be_read_keeps_its_name(name):
         def go_on() -> None:
             recovery.checkpoint_to_continue(str(folder), said.append)
             recovery.settle_best(str(folder), 10, True, said.append)
-            recovery.load_metrics(f"{folder}/metrics.jsonl", checkpoint, 10, said.append)
-            recovery.load_history(str(folder), 10, said.append)
+            Metrics.load(f"{folder}/metrics.jsonl", checkpoint, 10, said.append)
 
         with unprivileged(), pytest.raises(UnreadableError, match=f"/{name} cannot be read: "):
             go_on()

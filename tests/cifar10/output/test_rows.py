@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UserError
-from cifar10.output import recovery
 from cifar10.output.digits import rounded, rounded_figures
-from cifar10.output.history import VALIDATION_FILE_NAME, History
-from cifar10.output.metrics import Metrics
+from cifar10.output.history import History, Metrics
+from tests.cifar10.saved import validated
 
 
 @pytest.mark.parametrize(
@@ -76,12 +74,6 @@ def test_rows_after_the_checkpoint_were_lost_with_their_steps(folder):
     assert history.seconds == 2.5
 
 
-def test_a_damaged_history_is_named(folder):
-    (folder / "history.json").write_text('{"train": [')
-    with pytest.raises(UserError, match=r"history\.json is damaged .*; move it away or mend it"):
-        History.load(str(folder), last_step=30)
-
-
 def test_a_history_without_a_path_is_kept_nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     history = History(None)
@@ -92,24 +84,25 @@ def test_a_history_without_a_path_is_kept_nowhere(tmp_path, monkeypatch):
     assert history.seconds == 1.5
 
 
-def test_an_evaluators_rows_lie_in_a_file_of_their_own(folder):
-    assert VALIDATION_FILE_NAME == "history_validation.json"
-    history = History.load(str(folder), 30, VALIDATION_FILE_NAME)
-    assert history.as_dict() == {"train": [], "validation": []}
-    history.validation.append(validation_row(20, 0.35))
-    history.save()
-    assert [row["step"] for row in History.load(str(folder), 30).validation] == [10, 30]
-    again = History.load(str(folder), 30, VALIDATION_FILE_NAME)
-    assert again.validation == [validation_row(20, 0.35)]
+def test_the_validations_of_both_processes_make_one_curve(folder):
+    validated(folder, [validation_row(20, 0.35), {**validation_row(25, 0.3), "loss": math.inf}])
+    validated(folder, [validation_row(35, 0.5)])
+    with (folder / "metrics_evaluator.jsonl").open("a") as file:
+        file.write('{"split": "validation", "step": 26}\n{"s')
+    history = History.load(str(folder), last_step=30)
+    assert [row["step"] for row in history.validation] == [10, 20, 25, 30]
+    assert history.validation[1] == validation_row(20, 0.35)
+    assert math.isnan(history.validation[2]["loss"])
 
 
 @pytest.fixture
-def path(tmp_path: pathlib.Path) -> pathlib.Path:
+def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setattr("cifar10.output.history.time.time", lambda: 1795448234.56789)
     return tmp_path / "metrics.jsonl"
 
 
 def write(path: object, *steps: int) -> Metrics:
-    metrics = Metrics(str(path), clock=lambda: 1795448234.56789)
+    metrics = Metrics(str(path))
     for step in steps:
         metrics.add("train", step, {"loss": 2.0 / step})
     return metrics
@@ -117,7 +110,7 @@ def write(path: object, *steps: int) -> Metrics:
 
 def continued(path: pathlib.Path, step: int) -> tuple[Metrics, list[str]]:
     said: list[str] = []
-    return recovery.load_metrics(str(path), f"model.ckpt-{step}", step, said.append), said
+    return Metrics.load(str(path), f"model.ckpt-{step}", step, said.append), said
 
 
 def rows(path: pathlib.Path) -> list[tuple[str, int]]:
@@ -160,7 +153,7 @@ def test_a_session_that_starts_again_forgets_what_it_repeats(path):
 def test_the_file_of_an_older_run_is_renamed(path):
     write(path, 10)
     said: list[str] = []
-    metrics = recovery.load_metrics(str(path), None, 0, said.append)
+    metrics = Metrics.load(str(path), None, 0, said.append)
     metrics.add("train", 1, {})
     assert rows(path) == [("train", 1)]
     assert rows(path.with_name("metrics.jsonl.older")) == [("train", 10)]

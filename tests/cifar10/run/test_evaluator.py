@@ -20,11 +20,12 @@ from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
+from cifar10.host import folder_lock
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import model_settings, run_status
+from cifar10.output import model_settings, run_file
 from cifar10.output.digits import rounded
-from cifar10.output.history import History
+from cifar10.output.history import History, validations
 from cifar10.run import evaluator
 from cifar10.run.hooks import step_probe, validation
 from cifar10.run.job import evaluation_input, make_job
@@ -69,7 +70,7 @@ class Training:
 
     def begin(self, validates: bool = False) -> None:
         config = TrainConfig(**self._config)
-        run_status.write(str(self.output), validates)
+        run_file.write_training(str(self.output), validates)
         model_settings.write(config, CLASS_NAMES)
 
     def save(self, step: int) -> None:
@@ -79,7 +80,7 @@ class Training:
         (self.output / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
 
     def end(self, step: int, validates: bool = False) -> None:
-        run_status.write(str(self.output), validates, step, "stopped by --max-minutes")
+        run_file.write_training(str(self.output), validates, step, "stopped by --max-minutes")
 
     def evaluate(self, cluster: Optional[Cluster] = None, **settings: Any) -> None:
         config = TrainConfig(**{**self._config, **settings})
@@ -103,12 +104,16 @@ class Training:
 
     @property
     def validated(self) -> list[int]:
-        rows = json.loads((self.output / "history_validation.json").read_text())["validation"]
-        return [row["step"] for row in rows]
+        return [row["step"] for row in self.rows]
 
     @property
-    def is_marked(self) -> bool:
-        return (self.output / "evaluator.json").exists()
+    def rows(self) -> list[dict[str, Any]]:
+        lines = (self.output / "metrics_evaluator.jsonl").read_text().splitlines()
+        return list(map(json.loads, lines))
+
+    @property
+    def is_held(self) -> bool:
+        return folder_lock.is_held(str(self.output), folder_lock.EVALUATOR)
 
 
 def task(master: Optional[str]) -> Cluster:
@@ -148,17 +153,13 @@ def test_each_checkpoint_is_validated_once_with_the_figures_of_estimators_own(tr
     training.evaluate()
     assert training.clock == []
     assert training.validated == [1, 2]
-    written = (training.output / "metrics_evaluator.jsonl").read_text().splitlines()
-    found = [
-        (row["split"], row["step"], row["accuracy"], row["loss"])
-        for row in map(json.loads, written)
-    ]
+    found = [(row["split"], row["step"], row["accuracy"], row["loss"]) for row in training.rows]
     assert found == [("validation", step, *training.stock(VALIDATION, step)) for step in (1, 2)]
     best = json.loads((training.output / "best/best.json").read_text())
     assert best["step"] == max(found, key=lambda row: row[2])[1]
     # The chief validates the last checkpoint, and makes the figures.
     assert not (training.output / "result.json").exists()
-    assert not training.is_marked
+    assert not training.is_held
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"evaluator of {training.output}, 1 tower on ")
     assert sum(line.startswith("validation accuracy") for line in lines) == 2
@@ -176,12 +177,12 @@ def test_a_validation_that_ends_after_training_is_left_to_the_chief(training, mo
     training.begin()
     training.save(2)
     training.evaluate()
-    assert not (training.output / "history_validation.json").exists()
+    assert not (training.output / "metrics_evaluator.jsonl").exists()
     assert not (training.output / "best").exists()
 
 
 def test_an_evaluator_whose_records_have_other_classes_validates_nothing(training):
-    note = training.output / "model.json"
+    note = training.output / "run.json"
 
     def rename() -> None:
         note.write_text(note.read_text().replace('"cat"', '"cow"'))
@@ -189,7 +190,7 @@ def test_an_evaluator_whose_records_have_other_classes_validates_nothing(trainin
     training.follow(training.begin, rename, lambda: training.save(1))
     with pytest.raises(ConfigError, match="label 3 is 'cow'; in these records it is 'cat'"):
         training.evaluate()
-    assert not (training.output / "history_validation.json").exists()
+    assert not (training.output / "metrics_evaluator.jsonl").exists()
 
 
 def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
@@ -203,7 +204,7 @@ def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
     with pytest.raises(Stopped):
         training.evaluate()
     assert training.validated == [1]
-    assert not training.is_marked
+    assert not training.is_held
     training.stop = StopRequest()
     training.save(2)
     training.follow(lambda: training.end(2))
@@ -234,7 +235,7 @@ def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(trainin
         for path in training.output.glob("model.ckpt-*"):
             path.unlink()
         (training.output / "checkpoint").unlink()
-        (training.output / "history_validation.json").rename(training.output / "older")
+        (training.output / "metrics_evaluator.jsonl").rename(training.output / "older")
         training.begin()
 
     training.begin()
@@ -246,14 +247,13 @@ def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(trainin
 
 def test_an_evaluator_goes_on_with_the_curve_of_a_master_that_validated_before(training):
     row = {"step": 1, "epoch": 0.1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
-    History(str(training.output / "history.json"), validation=[row]).save()
+    History(str(training.output), validation=[row]).save()
     training.save(1)
     training.follow(training.begin, lambda: None, lambda: training.save(2), lambda: None)
     training.follow(lambda: training.end(2))
     training.evaluate()
-    rows = json.loads((training.output / "history_validation.json").read_text())["validation"]
-    assert rows[0] == row
-    assert [row["step"] for row in rows] == [1, 2]
+    assert training.validated == [2]
+    assert [row["step"] for row in validations(str(training.output), 2)] == [1, 2]
 
 
 def test_an_evaluator_of_a_finished_run_ends_at_once(training):
@@ -267,51 +267,23 @@ def test_an_evaluator_of_a_finished_run_ends_at_once(training):
 def test_validations_have_the_seconds_of_training_that_the_master_has_measured(training):
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 10.0}
     rows = [{**row, "step": step, "seconds": 2.5 * step} for step in (1, 2)]
-    History(str(training.output / "history.json"), rows).save()
+    History(str(training.output), rows).save()
     training.follow(training.begin, lambda: training.save(1), lambda: training.save(2))
     training.follow(lambda: None, lambda: training.end(2))
     training.evaluate()
-    found = json.loads((training.output / "history_validation.json").read_text())["validation"]
-    assert [row["seconds"] for row in found] == [2.5, 5.0]
-    # The master, which mends it, may start after the evaluator.
-    (training.output / "history.json").write_text("{")
-    training.end(2)
-    mended = History(str(training.output / "history.json"), rows)
-    training.follow(training.begin, lambda: training.save(3), lambda: None)
-    training.follow(lambda: (mended.save(), training.end(3)))
+    assert [row["seconds"] for row in training.rows] == [2.5, 5.0]
+
+
+def test_an_evaluator_holds_the_folder_as_long_as_it_is_here(training):
+    held = []
+    training.follow(
+        lambda: held.append(training.is_held),
+        training.begin,
+        lambda: training.end(0, validates=True),
+    )
     training.evaluate()
-    found = json.loads((training.output / "history_validation.json").read_text())["validation"]
-    assert [row["seconds"] for row in found] == [2.5, 5.0, 5.0]
-
-
-def test_an_evaluator_says_that_it_is_here(training, monkeypatch):
-    monkeypatch.setattr(run_status, "TOUCH_SECS", 0.0)
-    times: list[float] = []
-
-    def look() -> None:
-        times.append(json.loads((training.output / "evaluator.json").read_text())["alive_at"])
-
-    training.follow(look, look, training.begin, lambda: training.end(0, validates=True))
-    training.evaluate()
-    assert times[1] > times[0]
-    assert not training.is_marked
-
-
-def test_an_evaluator_says_that_it_is_here_after_each_batch_of_an_evaluation(training, monkeypatch):
-    monkeypatch.setattr(run_status, "TOUCH_SECS", 0.0)
-    training.begin()
-    training.save(1)
-    times: list[float] = []
-    touch = run_status.touch_mark
-
-    def touched(output_dir: str) -> None:
-        touch(output_dir)
-        times.append(time.monotonic())
-
-    monkeypatch.setattr(run_status, "touch_mark", touched)
-    training.follow(lambda: training.end(1))
-    training.evaluate(eval_batch_size=1)
-    assert len(times) >= 7  # records of the validation split
+    assert held == [True]
+    assert not training.is_held
 
 
 def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training):
@@ -321,7 +293,7 @@ def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training):
         lambda: training.end(1, validates=True),
     )
     training.evaluate()
-    assert not (training.output / "history_validation.json").exists()
+    assert not (training.output / "metrics_evaluator.jsonl").exists()
 
 
 def test_what_is_there_before_training_says_who_validates_waits(training):
@@ -332,7 +304,7 @@ def test_what_is_there_before_training_says_who_validates_waits(training):
         lambda: training.end(1, validates=True),
     )
     training.evaluate()
-    assert not (training.output / "history_validation.json").exists()
+    assert not (training.output / "metrics_evaluator.jsonl").exists()
 
 
 def test_a_checkpoint_that_training_removes_before_it_is_restored_is_passed_over(
@@ -364,7 +336,7 @@ def test_a_damaged_checkpoint_is_an_error(training):
     with pytest.raises(UserError, match=r"model\.ckpt-1 is damaged"):
         training.evaluate()
     assert len(training.clock) == 1  # It ended at this checkpoint, before training did.
-    assert not training.is_marked
+    assert not training.is_held
 
 
 def test_a_signal_ends_the_evaluator_before_it_validates_anything(training):
@@ -373,7 +345,7 @@ def test_a_signal_ends_the_evaluator_before_it_validates_anything(training):
     training.stop._note(signal.SIGTERM)
     with pytest.raises(Stopped):
         training.evaluate()
-    assert not (training.output / "history_validation.json").exists()
+    assert not (training.output / "metrics_evaluator.jsonl").exists()
 
 
 def test_a_signal_breaks_a_validation_off(training, monkeypatch):
@@ -388,7 +360,7 @@ def test_a_signal_breaks_a_validation_off(training, monkeypatch):
     monkeypatch.setattr(step_probe.EvaluationHook, "before_run", signalled)
     with pytest.raises(Stopped):
         training.evaluate()
-    assert not (training.output / "history_validation.json").exists()
+    assert not (training.output / "metrics_evaluator.jsonl").exists()
 
 
 def test_an_evaluator_gives_up_without_new_checkpoints(training):

@@ -10,8 +10,9 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints
-from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
+from cifar10.output.history import History
 from cifar10.run import goals
+from tests.cifar10 import saved
 
 PATIENT = TrainConfig(early_stopping_epochs=2.0)
 
@@ -71,13 +72,13 @@ def test_a_goal_needs_validations(tutorial_data, tmp_path):
             goals.check(config, records)
 
 
-def save(folder: pathlib.Path, name: str, *accuracies: float) -> TrainConfig:
-    History(str(folder / name), validation=rows(*accuracies)).save()
+def settings(folder: pathlib.Path) -> TrainConfig:
     return TrainConfig(output_dir=str(folder), early_stopping_epochs=2.0)
 
 
 def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path):
-    config = save(tmp_path, FILE_NAME, 0.5, 0.4, 0.4)
+    config = settings(tmp_path)
+    History(str(tmp_path), validation=rows(0.5, 0.4, 0.4)).save()
     assert goals.ended_before(config, 20) is None
     ending = goals.ended_before(config, 30)
     assert ending is not None
@@ -86,29 +87,24 @@ def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path):
 
 def test_a_run_that_once_had_an_evaluator_judges_the_validations_of_both(tmp_path):
     first, *later = rows(0.5, 0.4, 0.4)
-    History(str(tmp_path / VALIDATION_FILE_NAME), validation=[first]).save()
-    History(str(tmp_path / FILE_NAME), validation=later).save()
-    config = TrainConfig(output_dir=str(tmp_path), early_stopping_epochs=2.0)
+    saved.validated(tmp_path, [first])
+    History(str(tmp_path), validation=later).save()
+    config = settings(tmp_path)
     assert goals.ended_before(config, 20) is None
     ending = goals.ended_before(config, 30)
     assert ending is not None
     assert "above 0.5000 of step 10" in ending.line
 
 
-def test_damaged_validations_end_nothing(tmp_path):
-    config = save(tmp_path, FILE_NAME, 0.5, 0.4, 0.4)
-    (tmp_path / FILE_NAME).write_text("{")
-    assert goals.ended_before(config, 30) is None
-
-
 def test_the_validations_of_a_separate_evaluator_end_training(tmp_path, monkeypatch):
     monkeypatch.setattr(goals, "_EVALUATOR_SECS", 0.0)
-    config = save(tmp_path, VALIDATION_FILE_NAME, 0.5, 0.4)
+    config = settings(tmp_path)
+    saved.validated(tmp_path, rows(0.5, 0.4))
     step = 20
     monkeypatch.setattr(checkpoints, "latest_step", lambda place: step)
     judged, said = goals.of_run(config, History(None), has_evaluator=True), list[str]()
     assert judged.look(said.append) is None
-    save(tmp_path, VALIDATION_FILE_NAME, 0.5, 0.4, 0.4)
+    saved.validated(tmp_path, rows(0.5, 0.4, 0.4))
     assert judged.look(said.append) is None  # Step 30 has not been reached since the last start.
     step = 40
     assert judged.look(said.append) == judged.ending

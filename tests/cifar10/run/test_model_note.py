@@ -45,7 +45,7 @@ def say(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Callable[
 @pytest.fixture
 def noted(tmp_path: pathlib.Path) -> pathlib.Path:
     """The file of the note."""
-    return tmp_path / "output/model.json"
+    return tmp_path / "output/run.json"
 
 
 def test_other_records_are_told_each_time_and_the_first_ones_remembered(

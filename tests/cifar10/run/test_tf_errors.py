@@ -78,7 +78,7 @@ def test_too_little_memory_is_named_with_a_way_out():
     )
 
 
-READ_ONLY = "output/evaluator.json.part; Read-only file system"
+READ_ONLY = "output/run.json.part; Read-only file system"
 FULL = "logs/metrics.jsonl; No space left on device"
 
 

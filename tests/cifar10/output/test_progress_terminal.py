@@ -12,7 +12,7 @@ from testbeds.terminal import Terminal
 def test_ctrl_c_leaves_no_second_line(columns):
     code = """
 import signal
-from cifar10.output.progress.line import ProgressLine, TrainingStatus
+from cifar10.output.progress import ProgressLine, TrainingStatus
 signal.signal(signal.SIGINT, lambda *_: None)
 status = TrainingStatus(1120, 3.19, 1.2341, 0.5611, 0.1, 512.3, 252.0)
 with ProgressLine(80_000, 1137.8) as progress:

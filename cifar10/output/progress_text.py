@@ -1,12 +1,12 @@
 """The text of a progress line: as many figures of a status as fit in its width."""
 
 import math
+import os
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Union
 
-from rich.text import Text
-
-MIN_BAR_WIDTH = 4
+_MIN_BAR_WIDTH, _MAX_BAR_WIDTH = 4, 40
+_DIM, _BOLD, _DONE, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[35m", "\x1b[0m"
 
 # Figures of a line and the least width of its bar, from the widest layout to the narrowest; the
 # first layout that fits is used.
@@ -14,9 +14,9 @@ _ALL = ("epoch", "step", "loss", "accuracy", "lr", "images/s", "left")
 _LAYOUTS = (
     (_ALL, 16),
     (("epoch", "step", "loss", "accuracy", "images/s", "left"), 8),
-    (("epoch", "step", "loss", "acc", "img/s", "left"), MIN_BAR_WIDTH),
-    (("epoch", "of steps", "loss", "acc", "img/s", "time"), MIN_BAR_WIDTH),
-    (("epoch", "loss", "acc", "img/s", "time"), MIN_BAR_WIDTH),
+    (("epoch", "step", "loss", "acc", "img/s", "left"), _MIN_BAR_WIDTH),
+    (("epoch", "of steps", "loss", "acc", "img/s", "time"), _MIN_BAR_WIDTH),
+    (("epoch", "loss", "acc", "img/s", "time"), _MIN_BAR_WIDTH),
     (("of epochs", "loss", "acc", "time"), 0),
     (("of epochs", "loss"), 0),
 )
@@ -101,24 +101,46 @@ def _short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-def _join(pieces: dict[str, _Piece], layout: tuple[str, ...]) -> Text:
-    words = [
-        Text.assemble((before, "dim"), (figure, "bold"), (after, "dim"))
-        for before, figure, after in (pieces[name] for name in layout if name in pieces)
-    ]
-    return Text("  ").join(words)
+def _pick(pieces: dict[str, _Piece], layout: tuple[str, ...]) -> list[_Piece]:
+    return [pieces[name] for name in layout if name in pieces]
 
 
-def fit_line(status: TrainingStatus, total_steps: int, total_epochs: float, width: int) -> Text:
-    """Returns the widest line that fits in `width` columns with its bar, or else the narrowest."""
-    pieces = _pieces(status, total_steps, total_epochs)
-    for layout, bar_width in _LAYOUTS:
-        line = _join(pieces, layout)
-        if line.cell_len + (1 + bar_width if bar_width else 0) <= width:
-            break
-    return line
+def _plain(pieces: list[_Piece]) -> str:
+    return "  ".join(map("".join, pieces))
 
 
 def plain_line(status: TrainingStatus, total_steps: int, total_epochs: float) -> str:
     """Returns a line with all figures, without style."""
-    return _join(_pieces(status, total_steps, total_epochs), _ALL).plain
+    return _plain(_pick(_pieces(status, total_steps, total_epochs), _ALL))
+
+
+def live_line(
+    status: Union[TrainingStatus, int], total_steps: int, total_epochs: float, width: int
+) -> str:
+    """Returns the widest line that fits in `width` columns with its bar, or else the narrowest.
+
+    Args:
+      status: what to show; before the first one, the global step from which training continues.
+      total_steps: global step at which training ends.
+      total_epochs: epochs at the end of training.
+      width: columns of the terminal.
+    """
+    if isinstance(status, int):
+        step, found = status, [("", f"step {status:,}/{total_steps:,}  starting", "")]
+    else:
+        step, pieces = status.step, _pieces(status, total_steps, total_epochs)
+        for layout, bar_width in _LAYOUTS:
+            found = _pick(pieces, layout)
+            if len(_plain(found)) + (1 + bar_width if bar_width else 0) <= width:
+                break
+    text = _plain(found)
+    bar_width = min(_MAX_BAR_WIDTH, width - len(text) - 1)
+    done = min(bar_width * step // max(total_steps, 1), bar_width)
+    if os.environ.get("NO_COLOR") or len(text) > width:
+        bar = f"{'━' * done}{' ' * (bar_width - done)} "
+        return ((bar if bar_width >= _MIN_BAR_WIDTH else "") + text)[:width]
+    bar = f"{_DONE}{'━' * done}{_PLAIN}{_DIM}{'━' * (bar_width - done)}{_PLAIN} "
+    return (bar if bar_width >= _MIN_BAR_WIDTH else "") + "  ".join(
+        f"{_DIM}{before}{_PLAIN}{_BOLD}{figure}{_PLAIN}{_DIM}{after}{_PLAIN}"
+        for before, figure, after in found
+    )

@@ -1,1 +1,0 @@
-"""The line that shows the progress of training."""

@@ -1,0 +1,242 @@
+"""run.json: what an output folder knows of its run: its model, records, owner, state and curves.
+
+The run's master alone writes it, whole and by renaming, so that every other task and every later
+start reads all of it or none. Earlier versions wrote a file for each of these; `read` still takes
+them, and a run that goes on writes run.json instead.
+"""
+
+import dataclasses
+import os
+import secrets
+import socket
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional, TypedDict
+
+import tensorflow.compat.v1 as tf
+
+from cifar10 import models
+from cifar10 import settings as definitions
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError, DamagedError
+from cifar10.host import files
+from cifar10.host.console import one_line
+from cifar10.host.files import read_json, write_json
+from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES
+
+NAME = "run.json"
+# The files of earlier versions, and the entry that each one is; "": it has entries itself.
+EARLIER = {
+    "model.json": "",
+    "owner.json": "",
+    "training.json": "training",
+    "history.json": "history",
+    "history_validation.json": "history",  # the rows of a separate evaluator
+}
+# The settings that decide which variables the checkpoints hold, beside those of the model's shape.
+SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
+
+
+class Training(TypedDict):
+    """The state of training, for processes that share only the output folder."""
+
+    master_validates: bool  # Otherwise, a separate evaluator does.
+    ended_at_step: Optional[int]  # the last global step; None: training goes on
+    status: str  # how it ended, in words
+
+
+class Row(TypedDict):
+    """A row of the curve of validations; None is a number that is not finite."""
+
+    step: int
+    epoch: float
+    loss: Optional[float]
+    accuracy: Optional[float]
+    seconds: float  # of training up to here, without those of validation
+
+
+class _MeasuredRow(Row):
+    learning_rate: float
+    images_per_sec: Optional[float]
+
+
+class TrainRow(_MeasuredRow, total=False):
+    """A row of the curve of training."""
+
+    own_images_per_sec: Optional[float]
+
+
+class Curves(TypedDict):
+    """The rows of both curves, in the order of steps."""
+
+    train: list[TrainRow]
+    validation: list[Row]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The content of run.json, which is checked by these types.
+
+    Attributes:
+      settings: those that decide the checkpoints' variables; empty: no training has begun.
+      class_names: the classes in the order of the labels.
+      resize: how data_prep resized the images, one of RESIZES; None: it did not.
+      init_checkpoint: where the first weights come from, by --init-checkpoint; None: random.
+      records: what identifies the files that the run began with, by split; None: it is unknown.
+      seed: the --seed that it began with; None: it is unknown.
+      owner: a random number in hexadecimal, by which the tasks of a cluster without a job token
+        know the run; None: it has needed none.
+      training: the state of training; None: it has not begun.
+      history: the rows of the curves.
+    """
+
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    class_names: list[str] = dataclasses.field(default_factory=lambda: list(CLASS_NAMES))
+    resize: Optional[str] = None
+    init_checkpoint: Optional[dict[str, Any]] = None
+    records: Optional[dict[str, list[str]]] = None
+    seed: Optional[int] = None
+    owner: Optional[str] = None
+    training: Optional[Training] = None
+    history: Curves = dataclasses.field(default_factory=lambda: Curves(train=[], validation=[]))
+
+
+_KINDS = typing.get_type_hints(Run)
+
+
+def read(output_dir: str) -> Run:
+    """Reads run.json, or else the files of an earlier version; without any, all is unknown.
+
+    Raises:
+      DamagedError: a file has not what training writes.
+      UnreadableError: a file cannot be read.
+    """
+    path = str(tf.io.gfile.join(output_dir, NAME))
+    if files.exists(path):
+        return Run(**_checked(path, read_json(path), needed=_KINDS))
+    found: dict[str, Any] = {}
+    curves = Run().history
+    for name, entry in EARLIER.items():
+        path = str(tf.io.gfile.join(output_dir, name))
+        if not files.exists(path):
+            continue
+        content = {entry: read_json(path)} if entry else read_json(path)
+        needed = ("settings", "class_names") if name == "model.json" else ()
+        found.update(_checked(path, content, needed))
+        if entry == "history":
+            curves["train"] += found["history"]["train"]
+            curves["validation"] += found["history"]["validation"]
+    return Run(**{**found, "history": curves})
+
+
+def update(output_dir: str, **entries: Any) -> None:
+    """Writes run.json with new values of some entries, and the others as they are."""
+    write(output_dir, dataclasses.replace(read(output_dir), **entries))
+
+
+def write(output_dir: str, run: Run) -> None:
+    """Writes run.json."""
+    write_json(str(tf.io.gfile.join(output_dir, NAME)), vars(run))
+
+
+def write_training(
+    output_dir: str, validates: bool, ended_at: Optional[int] = None, status: str = ""
+) -> None:
+    """Notes the state of training.
+
+    Args:
+      output_dir: path of the output folder.
+      validates: whether the master validates its checkpoints itself.
+      ended_at: last global step if training is over; None: training continues.
+      status: text that says how training ended.
+    """
+    note = Training(master_validates=validates, ended_at_step=ended_at, status=status)
+    update(output_dir, training=note)
+
+
+def read_or_make_owner(output_dir: str) -> str:
+    """Returns the run's owner; a master that is started again finds it, and so remains the same."""
+    owner = read(output_dir).owner
+    if owner is None:
+        owner = secrets.token_hex(16)
+        update(output_dir, owner=owner)
+    return owner
+
+
+def place(output_dir: str) -> str:
+    """Returns `HOST:FOLDER`, for messages of other tasks; a folder with a scheme has no host."""
+    if "://" in output_dir:
+        return output_dir
+    return f"{socket.gethostname()}:{os.path.abspath(output_dir)}"
+
+
+def is_a(value: Any, kind: Any) -> bool:
+    """Returns whether a value from a JSON file has a type: a class, Optional, list, dict or Any.
+
+    An integer is a float, too, but True is no integer.
+    """
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
+    if origin is typing.Union:
+        return any(is_a(value, part) for part in parts)
+    if origin is list:
+        return isinstance(value, list) and all(is_a(one, parts[0]) for one in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(is_a(one, parts[1]) for one in value.values())
+    if hasattr(kind, "__required_keys__"):  # a TypedDict
+        return (
+            isinstance(value, dict)
+            and value.keys() >= kind.__required_keys__
+            and all(
+                is_a(value[name], part)
+                for name, part in typing.get_type_hints(kind).items()
+                if name in value
+            )
+        )
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def _checked(path: str, content: Any, needed: Iterable[str]) -> dict[str, Any]:
+    """Returns the entries of a file; those that it needs are checked even if they are missing."""
+    if not isinstance(content, dict):
+        raise DamagedError(path, "it has no entries")
+    found: dict[str, Any] = dict.fromkeys(needed)
+    found.update((name, value) for name, value in content.items() if name in _KINDS)
+    for name, value in found.items():
+        if not is_a(value, _KINDS[name]):
+            raise DamagedError(path, f"its {name} is not what training writes")
+    if len(found.get("class_names", CLASS_NAMES)) != NUM_CLASSES:
+        raise DamagedError(path, f"it has not {NUM_CLASSES} class names")
+    if found.get("resize") not in (None, *RESIZES):
+        raise DamagedError(path, "its resize is unknown")
+    fault = _fault_of(found.get("settings", {}))
+    if fault:
+        raise DamagedError(path, fault)
+    return found
+
+
+def _fault_of(settings: Mapping[str, Any]) -> Optional[str]:
+    """Returns why these are no settings of a network, since they are applied; None if they are."""
+    kinds = typing.get_type_hints(TrainConfig)
+    known = {*SETTINGS, *(key for one in models.NAMES for key in _shape_of(one, TrainConfig()))}
+    for name, value in settings.items():
+        if name not in known:
+            return f"{name!r} is no setting of a network"
+        if not is_a(value, kinds[name]):
+            return f"{name} has another type"
+        try:
+            definitions.settings_of(TrainConfig)[name].check(value, name)
+        except ConfigError as error:
+            return one_line(str(error))
+    return None
+
+
+def settings_of(config: TrainConfig) -> dict[str, Any]:
+    """Returns the settings that decide which variables the checkpoints hold."""
+    settings = {name: getattr(config, name) for name in SETTINGS}
+    return {**settings, **_shape_of(config.model, config)}
+
+
+def _shape_of(model: str, config: TrainConfig) -> Mapping[str, Any]:
+    return models.find(model).shape(config)

@@ -1,0 +1,145 @@
+"""run.json: what it keeps, which content is refused, and that earlier versions' files are read."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import DamagedError, UnreadableError
+from cifar10.output import model_settings, run_file
+from cifar10.schema import CLASS_NAMES
+from tests.unprivileged import open_folder, unprivileged
+
+ROW = {"step": 5, "epoch": 0.1, "loss": 2.0, "accuracy": 0.1, "seconds": 3.0}
+TRAIN_ROW = {**ROW, "learning_rate": 0.1, "images_per_sec": 9.0}
+TRAINING = {"master_validates": False, "ended_at_step": 5, "status": "completed"}
+SETTINGS = {"model": "resnet", "num_layers": 8, "optimizer": "nesterov"}
+# What the version before run.json wrote.
+EARLIER: dict[str, dict[str, Any]] = {
+    "model.json": {
+        "settings": SETTINGS,
+        "class_names": list(CLASS_NAMES),
+        "resize": "crop",
+        "init_checkpoint": {"path": "best/model.ckpt-9", "step": 9, "loaded": 3, "not_loaded": []},
+        "records": {"train": ["abc"]},
+        "seed": 3,
+    },
+    "owner.json": {"owner": "0123"},
+    "training.json": TRAINING,
+    "history.json": {"train": [TRAIN_ROW], "validation": [ROW]},
+    "history_validation.json": {"train": [], "validation": [{**ROW, "step": 6}]},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder of the version before run.json."""
+    for name, content in EARLIER.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    return tmp_path
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The run.json of a ResNet-8 that has been trained."""
+    config = TrainConfig(output_dir=str(tmp_path), num_layers=8)
+    model_settings.write(config, CLASS_NAMES, training=TRAINING, seed=1)
+    run_file.update(str(tmp_path), history={"train": [TRAIN_ROW], "validation": [ROW]})
+    return tmp_path / "run.json"
+
+
+def test_entries_stay_as_they_are_until_they_are_updated(path):
+    before = run_file.read(str(path.parent))
+    assert (before.training, before.seed, before.owner) == (TRAINING, 1, None)
+    owner = run_file.read_or_make_owner(str(path.parent))
+    assert run_file.read_or_make_owner(str(path.parent)) == owner
+    after = run_file.read(str(path.parent))
+    assert vars(after) == {**vars(before), "owner": owner}
+
+
+def test_a_folder_without_files_knows_nothing(tmp_path):
+    assert run_file.read(str(tmp_path)) == run_file.Run()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_files_of_an_earlier_version_are_one_run_and_become_run_json(folder):
+    run = run_file.read(str(folder))
+    curves = {"train": [TRAIN_ROW], "validation": [{**ROW, "step": 5}, {**ROW, "step": 6}]}
+    expected = {**EARLIER["model.json"], "owner": "0123", "training": TRAINING, "history": curves}
+    assert vars(run) == expected
+    run_file.update(str(folder), seed=4)
+    (folder / "model.json").write_text("{")  # It no longer counts.
+    assert vars(run_file.read(str(folder))) == {**expected, "seed": 4}
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_a_damaged_file_of_an_earlier_version_is_named(folder, name):
+    (folder / name).write_text("[]")
+    with pytest.raises(DamagedError, match=rf"/{name} is damaged \(.*; move it away or mend it$"):
+        run_file.read(str(folder))
+    (folder / name).unlink()
+    run_file.read(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ({"settings": {**SETTINGS, "seed": 2}}, "'seed' is no setting of a network"),
+        ({"settings": {**SETTINGS, "output_dir": "/"}}, "'output_dir' is no setting of a network"),
+        ({"settings": {**SETTINGS, "num_layers": "8"}}, "num_layers has another type"),
+        (
+            {"settings": {**SETTINGS, "lookahead_steps": -1}},
+            "lookahead_steps must be at least 0, got -1",
+        ),
+        ({"settings": None}, "its settings is not what training writes"),
+        ({"class_names": ["cat"]}, "it has not 10 class names"),
+        ({"class_names": [1] * 10}, "its class_names is not what training writes"),
+        ({"resize": "blur"}, "its resize is unknown"),
+        ({"records": {"train": [1]}}, "its records is not what training writes"),
+        ({"seed": True}, "its seed is not what training writes"),
+        ({"training": {"status": ""}}, "its training is not what training writes"),
+        (
+            {"training": {**TRAINING, "ended_at_step": 2.5}},
+            "its training is not what training writes",
+        ),
+        (
+            {"history": {"train": [ROW], "validation": []}},
+            "its history is not what training writes",
+        ),
+        (
+            {"history": {"train": [], "validation": [{**ROW, "step": "5"}]}},
+            "its history is not what training writes",
+        ),
+    ],
+)
+def test_content_that_training_does_not_write_is_refused(path, entries, why):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+    with pytest.raises(DamagedError) as refused:
+        run_file.read(str(path.parent))
+    assert str(refused.value) == f"{path} is damaged ({why}); move it away or mend it"
+
+
+@pytest.mark.parametrize("name", ["settings", "history"])
+def test_an_entry_that_is_missing_is_not_taken_for_an_empty_one(path, name):
+    content = json.loads(path.read_text())
+    del content[name]
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedError, match=f"its {name} is not what training writes"):
+        run_file.read(str(path.parent))
+
+
+def test_half_a_file_is_one_clear_line(path):
+    path.write_text(path.read_text()[:40])
+    with pytest.raises(
+        DamagedError, match=r"run\.json is damaged \(.*\); move it away or mend it$"
+    ):
+        run_file.read(str(path.parent))
+
+
+def test_what_may_not_be_read_is_not_called_damaged():
+    with open_folder() as folder:
+        (folder / "run.json").touch(mode=0)
+        with unprivileged(), pytest.raises(UnreadableError, match="run.json cannot be read: "):
+            run_file.update(str(folder), seed=1)
