@@ -6,7 +6,6 @@ figures.
 """
 
 import contextlib
-import dataclasses
 import time
 from typing import Any, Optional
 
@@ -69,12 +68,14 @@ class _Run:
     def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
         place = job.config.output_place
         self._mark = run_status.Mark(place)
-        self.job, self._stop = dataclasses.replace(job, evaluation_hooks=(self._mark,)), stop
+        self.job, self._stop = job, stop
         step = checkpoints.latest_step(place)
         self.history = recovery.load_history(place, step, say, VALIDATION_FILE_NAME)
         path = tf.io.gfile.join(job.config.log_place, EVALUATOR_FILE_NAME)
         self.history.metrics = recovery.load_metrics(path, checkpoints.latest(place), step, say)
-        self._recorder = ValidationRecorder(self.job, self.history, say, self._seconds_of_training)
+        self._recorder = ValidationRecorder(
+            self.job, self.history, say, self._seconds_of_training, [self._mark]
+        )
         self._changed = time.monotonic()
         self._checked: Optional[str] = None  # the checkpoint before which the classes were compared
         self._cluster, self._said_where = cluster, False

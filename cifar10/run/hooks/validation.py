@@ -1,6 +1,7 @@
 """Records each validation: keeps the best checkpoint, the history and TensorBoard's images."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
@@ -26,6 +27,7 @@ class ValidationRecorder(tf.estimator.Exporter):
       say: a function that prints a line.
       seconds: a function that returns the seconds of training up to a step; None: those of
         `history`.
+      hooks: more session hooks of each validation that `validate_if_missing` makes.
     """
 
     def __init__(
@@ -34,8 +36,9 @@ class ValidationRecorder(tf.estimator.Exporter):
         history: History,
         say: Callable[[str], None],
         seconds: Optional[Callable[[int], float]] = None,
+        hooks: Sequence[tf.train.SessionRunHook] = (),
     ) -> None:
-        self._job, self._history, self._say = job, history, say
+        self._job, self._history, self._say, self._hooks = job, history, say, hooks
         self._seconds = seconds or (lambda step: history.seconds)
         if job.validates:
             self._take_back_lost_ones()
@@ -116,15 +119,12 @@ class ValidationRecorder(tf.estimator.Exporter):
         with clear_errors(job.config):
             result = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
-                hooks=[
-                    EvaluationHook(job.activity, stop),
-                    *job.evaluation_hooks,
-                ],
+                hooks=[EvaluationHook(job.activity, stop), *self._hooks],
                 checkpoint_path=checkpoint,
                 name=VALIDATION,
             )
         if may_record():
-            self.export(job.estimator, job.config.output_place, checkpoint, result, False)
+            self.export(None, "", checkpoint, result, False)
         return True
 
     def _take_back_lost_ones(self) -> None:

@@ -96,7 +96,7 @@ def test_an_export_has_no_ops_of_our_library(tmp_path, compiled_kernels):
     assert job.plan.own_kernels
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()
-        export._build(export._portable(job))
+        export._build(job)
         types = [op.type for op in graph.get_operations()]
     assert types.count("Conv2D") == 2 * 7  # for each of the two signatures
     assert [one for one in types if one.startswith("Cifar10")] == []

@@ -17,8 +17,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import predict
-from cifar10.run.modes.answers import describe
-from cifar10.run.modes.predict import read_image
+from cifar10.run.modes.predict import describe, read_image
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import steps
 
