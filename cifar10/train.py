@@ -117,7 +117,8 @@ def _train_to_results(
     history = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-        chief = _Chief(job, stop, Progress(line, history, job), start.ended, started, check_owner)
+        progress = Progress(line, history, job, says_duration=True)
+        chief = _Chief(job, stop, progress, start.ended, started, check_owner)
         chief.train(start)
     with StallWatch(job.activity, job.config.stall_timeout):
         results.finish(job, stop, history, chief.outcome, time.monotonic() - started)

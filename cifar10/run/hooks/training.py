@@ -13,12 +13,11 @@ from cifar10.host.signals import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.metrics import MetricRows
 from cifar10.run.hooks.profile import Profile
-from cifar10.run.hooks.progress import Duration, Progress
+from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import nothing_was_saved
 from cifar10.run.hooks.step_probe import StepProbe
-from cifar10.run.hooks.summaries import ModelSummaries, Samples
+from cifar10.run.hooks.summaries import MetricRows, ModelSummaries, Samples
 from cifar10.run.job import Job
 from cifar10.schema import TRAIN
 from cifar10.step import model_fn, training_step
@@ -188,7 +187,6 @@ class ChiefHook(TrainingHook):
         config, self._folder = job.config, job.config.log_folder(TRAIN)
         every = config.steps_between_rows(job.total_steps)
         self._metrics = MetricRows(progress.history, progress.clock, job, every)
-        self._duration = Duration(progress.say, progress.clock, job)
         self._samples = Samples(self._folder)
         self._summaries = ModelSummaries(every, self._folder)
         self._profile = Profile(config, progress.say)
@@ -214,7 +212,6 @@ class ChiefHook(TrainingHook):
         self._progress.history.forget_after(saved)
         summaries.take_back(self._folder, saved + 1)
         self._step = int(session.run(self._global_step))
-        self._duration.begin()
         self._metrics.begin(self._step)
         self._samples.begin()
         self._summaries.begin(self._step)
@@ -233,7 +230,6 @@ class ChiefHook(TrainingHook):
     def after_step(self, report: StepReport, results: dict[str, Any]) -> None:
         """Measures and records the step."""
         self._step = report.step
-        self._duration.add(report)
         self._metrics.add(report)
         self._samples.add(report.step, results["samples"])
         self._summaries.add(report.step, results)

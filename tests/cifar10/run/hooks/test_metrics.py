@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History
 from cifar10.output.metrics import Metrics
-from cifar10.run.hooks.metrics import MetricRows
+from cifar10.run.hooks.summaries import MetricRows
 from tests.cifar10.hooked import SteppedClock, report
 
 
