@@ -140,11 +140,11 @@ class _Chief:
         config, history = job.config, progress.history
         self._probe = StepProbe(job.activity)
         self._recorder = ValidationRecorder(job, history, progress.say)
-        self._goals = goals.of_run(config, history, job.has_evaluator)
+        self._goals = goals.Goals(config, history, job.has_evaluator, progress.say)
         self._goals.ending = ended
         deadline = started + 60.0 * (config.max_minutes or math.inf)
         # An evaluator's goals end training after a step, those of this process after a validation.
-        after_step = self._is_enough if job.has_evaluator else None
+        after_step = self._goals.are_reached if job.has_evaluator else None
         self._hook = ChiefHook(job, stop, self._probe, progress, deadline, after_step)
         self._saving = Saving(
             job.activity,
@@ -185,7 +185,7 @@ class _Chief:
             trainer.config.save_checkpoints_steps,
             job.config.log_folder(TRAIN),
             self._saving,
-            None if job.has_evaluator else self._is_enough,
+            None if job.has_evaluator else self._goals.are_reached,
         )
         hooks = [self._hook, saver]  # The saver sees whether the other one ends training.
         job.activity.begin(activity.START)
@@ -194,9 +194,6 @@ class _Chief:
             return
         spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
         tf.estimator.train_and_evaluate(trainer, spec, self._recorder.spec(self._stop))
-
-    def _is_enough(self) -> bool:
-        return self._goals.look(self._progress.say) is not None
 
     def _validate(self, checkpoint: Optional[str]) -> None:
         if self._job.validates:
@@ -210,7 +207,9 @@ class _Chief:
             history = self._progress.history
             history.validation = validations(place, checkpoints.latest_step(place))
             self._recorder = ValidationRecorder(job, history, self._progress.say)
+            self._goals.has_evaluator = False
         self._validate(checkpoints.latest(place))
+        self._goals.are_reached()  # The status says so, although no step was left.
 
     def _say_that_training_is_over(self) -> None:
         """Tells other tasks so after the last checkpoint, unless a signal ends this run."""

@@ -138,6 +138,20 @@ def test_a_run_that_a_goal_keeps_from_going_on_promises_no_steps(config, told, c
     assert "999,995 steps" not in out
 
 
+def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, monkeypatch):
+    config = dataclasses.replace(config, train_steps=5, stop_at_accuracy=0.5)
+    add = History.save
+
+    def save(self: History) -> None:
+        for row in self.validation:
+            row["accuracy"] = 0.5
+        add(self)
+
+    monkeypatch.setattr(History, "save", save)
+    run(config)
+    assert told[-2:] == [("validated", 5), ("figures", "stopped by --stop-at-accuracy")]
+
+
 def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(
     config, told, monkeypatch
 ):
