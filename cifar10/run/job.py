@@ -314,10 +314,9 @@ def describe_amount(job: Job, start_step: int) -> Optional[str]:
     images = steps * job.params.examples_per_step
     if images < _MUCH or job.config.max_minutes is not None:
         return None
-    epochs = images / job.num_examples
     return (
-        f"{steps:,} steps are {epochs:,.0f} epochs, or {images:,} images; how long they take on "
-        "this machine is printed after the first steps"
+        f"{steps:,} steps are {images / job.num_examples:,.0f} epochs, or {images:,} images; how "
+        "long they take on this machine is printed after the first steps"
     )
 
 
@@ -339,6 +338,5 @@ def describe_training(job: Job, start_step: int, says_amount: bool = False) -> N
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
     if job.plan.kernels_missing:
         say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")
-    amount = describe_amount(job, start_step) if says_amount else None
-    if amount:
+    if says_amount and (amount := describe_amount(job, start_step)):
         say(amount)

@@ -1,9 +1,9 @@
 """A worker: when it begins to train, what ends it, and whether it tells the other tasks."""
 
 import dataclasses
-import itertools
 import pathlib
 import signal
+import types
 from typing import Any, Callable
 
 import pytest
@@ -23,9 +23,8 @@ from cifar10.run import resume
 from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.job import Job, make_job
 from cifar10.run.stall_watch import watch_for_stalls
-from cifar10.step import training_step
 from cifar10.train import train_as_worker
-from tests.cifar10 import record_files
+from tests.cifar10 import hooked, record_files
 
 # Three trainers of 10 images each, on 100 training images.
 JOBS = {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
@@ -186,31 +185,15 @@ class Place:
         """No thread asks other tasks."""
 
 
-class Trainer:
-    """Counts steps under the hooks, as an Estimator would; `after_step` is told of each."""
+class AfterStep(tf.train.SessionRunHook):
+    """Calls a function with the number of each step, after the worker's own hook."""
 
-    def __init__(self, first: int, over_at: int, after_step: Callable[[int], None]) -> None:
-        self._first, self._over_at, self._after_step = first, over_at, after_step
+    def __init__(self, function: Callable[[int], None]) -> None:
+        self._function, self._taken = function, 0
 
-    def train(self, input_fn: Any, hooks: list[Any]) -> None:
-        with tf.Graph().as_default():
-            step = tf.train.create_global_step()
-            begun = step.assign(self._first).op
-            scaffold = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
-            counted = step.assign_add(1, read_value=True)
-            tf.cast(counted, tf.float32, training_step.LOSS)
-            tf.constant(0.5, name=training_step.ACCURACY)
-            figures = (counted, 10 * counted, 0.1, tf.greater_equal(counted, self._over_at))
-            tf.stack([tf.cast(one, tf.float64) for one in figures], name=training_step.REPORT)
-            tf.constant(False, name=training_step.OVER)
-            tf.constant(0, name=training_step.TAKEN)
-            creator = tf.train.ChiefSessionCreator(scaffold)
-            with tf.train.MonitoredSession(creator, hooks) as session:
-                for number in itertools.count(1):
-                    if session.should_stop():
-                        return
-                    session.run(counted)
-                    self._after_step(number)
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._taken += 1
+        self._function(self._taken)
 
 
 @pytest.fixture
@@ -229,9 +212,12 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         job = make_job(changed, open_records(changed.data_place), done)
         job = dataclasses.replace(job, cluster_session=place)
         monkeypatch.setattr(train, "join_job", lambda *_: job)
-        monkeypatch.setattr(
-            train, "make_trainer", lambda job: Trainer(done.step, over_at, after_step)
+        trainer = types.SimpleNamespace(
+            train=lambda input_fn, hooks: hooked.train(
+                *hooks, AfterStep(after_step), first_step=done.step, steps=100, over_at=over_at
+            )
         )
+        monkeypatch.setattr(train, "make_trainer", lambda job: trainer)
         train_as_worker(changed, CLUSTER, stop)
 
     return run
@@ -271,21 +257,10 @@ def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_maste
     assert f"training is over; it trained {steps} steps" in capsys.readouterr().out
 
 
-def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_the_end(trained):
-    stop, place, taken = StopRequest(), Place(), []
-
-    def after_step(number: int) -> None:
-        taken.append(number)
-        if number == 3:
-            stop._note(signal.SIGTERM)
-
-    with pytest.raises(Stopped):
-        trained(stop, place, after_step=after_step, sync=False)
-    assert taken[-1] == 4
-    assert place.ends_told == 0
-
-
-def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone(trained):
+@pytest.mark.parametrize(
+    ("sync", "last"), [(False, 4), (True, 10)], ids=["at once", "when the master has gone"]
+)
+def test_a_signal_ends_a_worker_and_nobody_takes_it_for_the_end(trained, sync, last):
     stop, place, taken = StopRequest(), Place(), []
 
     def after_step(number: int) -> None:
@@ -295,8 +270,8 @@ def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone
         place.master_is_here = number < 9
 
     with pytest.raises(Stopped):
-        trained(stop, place, after_step=after_step)
-    assert taken[-1] == 10
+        trained(stop, place, after_step=after_step, sync=sync)
+    assert taken[-1] == last
     assert place.ends_told == 0
 
 

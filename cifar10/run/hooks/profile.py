@@ -1,30 +1,28 @@
 """Records a trace of some steps, and a table of the ops that take the most time in them."""
 
+import posixpath
 from typing import Callable, Optional
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.files import write_text
-from cifar10.schema import TRAIN
 from cifar10.tf_internals import profiler
 
 TABLE_NAME = "profile.txt"
 _OPS = 10
 
 
-def check_window(config: TrainConfig, total_steps: int) -> None:
+def check_window(window: Optional[tuple[int, int]], total_steps: int) -> None:
     """Checks that training has the steps of --profile-steps.
 
     Raises:
       ConfigError: it ends before them.
     """
-    window = config.profile_window
     if window is not None and window[1] > total_steps:
         raise ConfigError(
-            f"--profile-steps must end at the last step or before, got {config.profile_steps}; "
+            f"--profile-steps must end at the last step or before, got {window[0]}:{window[1]}; "
             f"training ends at step {total_steps:,}"
         )
 
@@ -35,14 +33,16 @@ class Profile:
     In a cluster, it records the ops of this process, not those of other tasks.
 
     Args:
-      config: the settings.
+      window: the first and the last one of these steps; None: there are none.
+      folder: the folder for TensorBoard's events of training; the table lies beside it.
       say: a function that prints a line.
     """
 
-    def __init__(self, config: TrainConfig, say: Callable[[str], None]) -> None:
-        self._say, self._window = say, config.profile_window
-        self._folder = config.log_folder(TRAIN)
-        self._table = tf.io.gfile.join(config.log_place, TABLE_NAME)
+    def __init__(
+        self, window: Optional[tuple[int, int]], folder: str, say: Callable[[str], None]
+    ) -> None:
+        self._window, self._folder, self._say = window, folder, say
+        self._table = tf.io.gfile.join(posixpath.dirname(folder), TABLE_NAME)
         self._first: Optional[int] = None  # the first step that is recorded, while it goes on
 
     def begin(self, step: int) -> None:

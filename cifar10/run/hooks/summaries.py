@@ -6,7 +6,7 @@ left events of these steps. An event SessionLog.START with a step takes them bac
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -61,7 +61,7 @@ def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:
 
 
 class MetricRows:
-    """Writes a row of step 1, of each multiple of `every`, and of the last step.
+    """Writes a row of step 1, of each multiple of --summary-steps, and of the last step.
 
     Loss and accuracy are means over the steps since the row before. So a run that was killed and
     continued has rows of the same steps as one that was not. If another trainer takes such a step,
@@ -71,11 +71,11 @@ class MetricRows:
       history: the history, whose metrics.jsonl gets the rows.
       clock: the clock that measures the time of the steps.
       job: the job that is trained.
-      every: the number of steps between two rows.
     """
 
-    def __init__(self, history: History, clock: StepClock, job: Job, every: int) -> None:
-        self._history, self._clock, self._job, self._every = history, clock, job, every
+    def __init__(self, history: History, clock: StepClock, job: Job) -> None:
+        self._history, self._clock, self._job = history, clock, job
+        self._every = job.config.steps_between_rows(job.total_steps)
         self._folder = job.config.log_folder(TRAIN)
         self._starts = 0
         self.begin(0)
@@ -120,42 +120,6 @@ class MetricRows:
         figures["seconds"] = self._clock.seconds
         self._history.metrics.add(TRAIN, report.step, figures)
         self.begin(report.step)
-
-
-class ModelSummaries:
-    """Writes the summaries that a model makes, of step 1 and of each multiple of `every`.
-
-    So a run that was killed and continued has summaries of the same steps as one that was not. If
-    another trainer takes such a step, the next step that this process begins is used instead.
-
-    Args:
-      every: the number of steps between two summaries.
-      folder: the folder for the events.
-    """
-
-    def __init__(self, every: int, folder: str) -> None:
-        self._every, self._folder = every, folder
-
-    def find(self) -> None:
-        """Merges the summaries of the graph that is about to run."""
-        # Estimator adds a summary of the loss, which `MetricRows` writes with the other figures.
-        own = [one for one in tf.get_collection(tf.GraphKeys.SUMMARIES) if one.op.name != "loss"]
-        self._merged = tf.summary.merge(own) if own else None
-
-    def begin(self, step: int) -> None:
-        """Notes the step from which a session continues."""
-        self._written = step
-
-    def due(self, step: int) -> dict[str, tf.Tensor]:
-        """Returns what to fetch in the step after `step`: the summaries if they are due."""
-        is_due = not step or (step + 1) // self._every > self._written // self._every
-        return {"summaries": self._merged} if is_due and self._merged is not None else {}
-
-    def add(self, step: int, results: Mapping[str, Any]) -> None:
-        """Writes the summaries of a step if they were fetched."""
-        if "summaries" in results:
-            writer(self._folder).add_summary(results["summaries"], step)
-            self._written = step
 
 
 class Samples:

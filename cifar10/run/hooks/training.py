@@ -17,7 +17,7 @@ from cifar10.run.hooks.profile import Profile
 from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import nothing_was_saved
 from cifar10.run.hooks.step_probe import StepProbe
-from cifar10.run.hooks.summaries import MetricRows, ModelSummaries, Samples
+from cifar10.run.hooks.summaries import MetricRows, Samples
 from cifar10.run.job import Job
 from cifar10.schema import TRAIN
 from cifar10.step import model_fn, training_step
@@ -184,12 +184,10 @@ class ChiefHook(TrainingHook):
         super().__init__(job, stop, probe, progress, job.total_steps)
         self._deadline, self._is_enough = deadline, is_enough
         self.is_late = self._has_reached = False
-        config, self._folder = job.config, job.config.log_folder(TRAIN)
-        every = config.steps_between_rows(job.total_steps)
-        self._metrics = MetricRows(progress.history, progress.clock, job, every)
+        self._folder = job.config.log_folder(TRAIN)
+        self._metrics = MetricRows(progress.history, progress.clock, job)
         self._samples = Samples(self._folder)
-        self._summaries = ModelSummaries(every, self._folder)
-        self._profile = Profile(config, progress.say)
+        self._profile = Profile(job.config.profile_window, self._folder, progress.say)
         self._has_loaded = False
 
     def begin(self) -> None:
@@ -197,7 +195,6 @@ class ChiefHook(TrainingHook):
         super().begin()
         graph = tf.get_default_graph()
         self._fetches["samples"] = graph.get_tensor_by_name(f"{model_fn.SAMPLES}:0")
-        self._summaries.find()
         self._end_all = tf.get_collection(training_step.END_ALL)
         self._early_end = tf.get_collection(training_step.EARLY_END)
 
@@ -214,25 +211,22 @@ class ChiefHook(TrainingHook):
         self._step = int(session.run(self._global_step))
         self._metrics.begin(self._step)
         self._samples.begin()
-        self._summaries.begin(self._step)
         self._profile.begin(self._step)
 
     def before_run(self, run_context: Any) -> Any:
-        """Requests the step's report and what else is due."""
-        super().before_run(run_context)
+        """Requests the step's report and a sample of its images."""
         self._profile.step_begins(self._step)
         if not self._has_loaded:
             # In the first step, TensorFlow optimises its graph for a second without Python's lock.
             threading.Thread(target=report_page.load, name="loading").start()
             self._has_loaded = True
-        return tf.train.SessionRunArgs({**self._fetches, **self._summaries.due(self._step)})
+        return super().before_run(run_context)
 
     def after_step(self, report: StepReport, results: dict[str, Any]) -> None:
         """Measures and records the step."""
         self._step = report.step
         self._metrics.add(report)
         self._samples.add(report.step, results["samples"])
-        self._summaries.add(report.step, results)
         self._profile.step_ends(report.step)
 
     def is_ending(self) -> bool:

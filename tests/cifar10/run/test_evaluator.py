@@ -287,19 +287,6 @@ def test_validations_have_the_seconds_of_training_that_the_master_has_measured(t
     assert [row["seconds"] for row in found] == [2.5, 5.0, 5.0]
 
 
-def test_an_evaluator_says_that_it_is_here(training, monkeypatch):
-    monkeypatch.setattr(run_status, "TOUCH_SECS", 0.0)
-    times: list[float] = []
-
-    def look() -> None:
-        times.append(json.loads((training.output / "evaluator.json").read_text())["alive_at"])
-
-    training.follow(look, look, training.begin, lambda: training.end(0, validates=True))
-    training.evaluate()
-    assert times[1] > times[0]
-    assert not training.is_marked
-
-
 def test_an_evaluator_says_that_it_is_here_after_each_batch_of_an_evaluation(training, monkeypatch):
     monkeypatch.setattr(run_status, "TOUCH_SECS", 0.0)
     training.begin()
@@ -315,16 +302,6 @@ def test_an_evaluator_says_that_it_is_here_after_each_batch_of_an_evaluation(tra
     training.follow(lambda: training.end(1))
     training.evaluate(eval_batch_size=1)
     assert len(times) >= 7  # records of the validation split
-
-
-def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training):
-    training.follow(
-        lambda: training.begin(validates=True),
-        lambda: training.save(1),
-        lambda: training.end(1, validates=True),
-    )
-    training.evaluate()
-    assert not (training.output / "history_validation.json").exists()
 
 
 def test_what_is_there_before_training_says_who_validates_waits(training):
@@ -368,15 +345,6 @@ def test_a_damaged_checkpoint_is_an_error(training):
         training.evaluate()
     assert len(training.clock) == 1  # It ended at this checkpoint, before training did.
     assert not training.is_marked
-
-
-def test_a_signal_ends_the_evaluator_before_it_validates_anything(training):
-    training.begin()
-    training.save(1)
-    training.stop._note(signal.SIGTERM)
-    with pytest.raises(Stopped):
-        training.evaluate()
-    assert not (training.output / "history_validation.json").exists()
 
 
 def test_a_signal_breaks_a_validation_off(training, monkeypatch):

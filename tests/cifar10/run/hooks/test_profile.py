@@ -6,18 +6,19 @@ import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.run.hooks.profile import Profile, check_window
 
 
-def train(folder: pathlib.Path, window: str, first: int, steps: int, each: int = 1) -> list[str]:
+def train(
+    folder: pathlib.Path, window: tuple[int, int], first: int, steps: int, each: int = 1
+) -> list[str]:
     """Takes steps after step `first`; returns what the profile says.
 
     Other trainers take the rest of `each` meanwhile.
     """
     said: list[str] = []
-    profile = Profile(TrainConfig(log_dir=str(folder), profile_steps=window), said.append)
+    profile = Profile(window, str(folder / "train"), said.append)
     with tf.Graph().as_default(), tf.Session() as session:
         step = tf.train.create_global_step()
         counted = step.assign_add(each, read_value=True)
@@ -37,7 +38,7 @@ def test_the_window_has_a_table_and_a_trace_in_a_folder_of_any_name(tmp_path):
     earlier = tmp_path / "train/plugins/profile/2999_01_01_00_00_00/here.xplane.pb"
     earlier.parent.mkdir(parents=True)
     earlier.write_bytes(b"")
-    (said,) = train(tmp_path, "3:5", first=0, steps=8)
+    (said,) = train(tmp_path, (3, 5), first=0, steps=8)
     table = (tmp_path / "profile.txt").read_text()
     lines = table.splitlines()
     assert lines[0] == (
@@ -53,7 +54,7 @@ def test_the_window_has_a_table_and_a_trace_in_a_folder_of_any_name(tmp_path):
 
 
 def test_where_others_take_the_whole_window_the_next_step_is_recorded(tmp_path):
-    (said,) = train(tmp_path, "3:5", first=0, steps=4, each=10)
+    (said,) = train(tmp_path, (3, 5), first=0, steps=4, each=10)
     assert "in steps 11 to 20" in said
 
 
@@ -68,7 +69,7 @@ def test_where_others_take_the_whole_window_the_next_step_is_recorded(tmp_path):
     ids=["within it", "the end comes first", "after it", "before it"],
 )
 def test_what_is_left_of_the_window_is_recorded(tmp_path, first, steps, recorded):
-    said = train(tmp_path, "3:5", first, steps)
+    said = train(tmp_path, (3, 5), first, steps)
     assert len(said) == (1 if recorded else 0)
     if recorded:
         assert recorded in said[0]
@@ -77,10 +78,10 @@ def test_what_is_left_of_the_window_is_recorded(tmp_path, first, steps, recorded
 
 
 def test_a_window_beyond_the_end_is_refused():
-    check_window(TrainConfig(profile_steps="3:5"), 5)
-    check_window(TrainConfig(), 1)
+    check_window((3, 5), 5)
+    check_window(None, 1)
     with pytest.raises(ConfigError) as refusal:
-        check_window(TrainConfig(profile_steps="3:5"), 4)
+        check_window((3, 5), 4)
     assert str(refusal.value) == (
         "--profile-steps must end at the last step or before, got 3:5; training ends at step 4"
     )

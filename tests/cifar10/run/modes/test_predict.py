@@ -63,14 +63,6 @@ def test_the_three_likeliest_classes_are_named_in_order():
     assert describe(probabilities, CLASS_NAMES) == "cat 93.1 %, dog 4.0 %, deer 1.1 %"
 
 
-def test_a_jpeg_gets_the_answer_to_what_pillow_makes_of_it(ask, tmp_path):
-    Image.open(io.BytesIO(encode("JPEG"))).crop((0, 0, 32, 32)).save(tmp_path / "a.jpg", quality=75)
-    Image.open(tmp_path / "a.jpg").save(tmp_path / "a.png")
-    of_jpeg, of_png = (line.split(maxsplit=1) for line in ask("a.jpg", "a.png").splitlines())
-    assert (of_jpeg[0], of_png[0]) == ("a.jpg", "a.png")
-    assert of_jpeg[1] == of_png[1]
-
-
 def test_an_image_is_resized_as_those_of_training_and_the_line_says_so(ask, tmp_path):
     Image.new("RGB", (64, 32), "white").save(tmp_path / "wide.webp", lossless=True)
     padded = Image.new("RGB", (32, 32))
