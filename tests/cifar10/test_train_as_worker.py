@@ -98,22 +98,6 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(
 
 
 @pytest.mark.usefixtures("_joins")
-def test_epochs_of_another_number_of_trainers_count_as_the_images_that_they_were(
-    config, capsys, saved
-):
-    # Three epochs are 300 images: 28 steps of one trainer, and one of three.
-    config = dataclasses.replace(config, train_steps=None, train_epochs=3.0)
-    saved(28, 280)
-    run_status.write(config.output_place, validates=True, ended_at=28)
-    with pytest.raises(Joined):
-        train_as_worker(config, CLUSTER, StopRequest())
-    saved(29, 310)
-    run_status.write(config.output_place, validates=True, ended_at=29)
-    train_as_worker(config, CLUSTER, StopRequest())
-    assert "worker/1 ends: training is over at step 29" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("_joins")
 def test_the_end_of_an_older_run_whose_checkpoints_were_removed_is_no_end(config):
     run_status.write(config.output_place, validates=True, ended_at=30)
     with pytest.raises(Joined):

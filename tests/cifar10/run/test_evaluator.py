@@ -414,4 +414,4 @@ def test_an_evaluator_that_watches_another_folder_than_its_masters_says_which(
         "master's --output-dir"
     )
     assert capsys.readouterr().out.splitlines()[1:] == [said]
-    assert str(ended.value).startswith(f"{said}; master/0 ({master}) has not answered for 0.5 s")
+    assert str(ended.value).startswith(f"master/0 ({master}) has not answered for 0.5 s")
