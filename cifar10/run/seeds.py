@@ -4,12 +4,16 @@ Each run is as one with --seed in an output folder of its own. So a seed that ha
 continues from its checkpoint, and one that is finished is not trained again.
 """
 
-import multiprocessing
 import os
+import pickle
 import posixpath
 import shlex
 import signal
 import statistics
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
@@ -35,6 +39,12 @@ _Figures = dict[str, Any]
 _Train = Callable[[TrainConfig], int]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_SECS = 0.1
+_CHILD = """
+import pickle, sys
+sys.path[:], sys.argv[:] = pickle.load(sys.stdin.buffer)
+work, *arguments = pickle.load(sys.stdin.buffer)
+work(*arguments)
+"""
 
 
 def train_each(config: TrainConfig, train: _Train) -> int:
@@ -80,19 +90,22 @@ def _run(config: TrainConfig, train: _Train, signals: Sequence[int]) -> int:
     Signals that come are passed on. After Ctrl-C, both processes get the signal from the terminal;
     training takes two signals within a second for one.
     """
-    spawn = multiprocessing.get_context("spawn")
-    process = spawn.Process(target=_train_in_child, args=(os.getpid(), config, train))
-    # Held back until the new process handles them.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    process.start()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with tempfile.TemporaryFile() as work:
+        pickle.dump((sys.path, sys.argv), work)
+        pickle.dump((_train_in_child, os.getpid(), config, train), work)
+        work.seek(0)
+        # Held back until the new process handles them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        process = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=work)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     passed_on = 0
-    while process.exitcode is None:
-        process.join(_POLL_SECS)
+    # It looks again and again, since a signal right before a wait does not end that.
+    while process.poll() is None:
+        time.sleep(_POLL_SECS)
         for signum in signals[passed_on:]:
-            os.kill(process.pid or 0, signum)
+            process.send_signal(signum)
             passed_on += 1
-    return process.exitcode
+    return process.returncode
 
 
 def _train_in_child(parent: int, config: TrainConfig, train: _Train) -> None:

@@ -12,7 +12,7 @@ import pytest
 from cifar10.config.train_config import TrainConfig
 from cifar10.run import seeds
 from tests.cifar10 import program
-from tests.cifar10.forks import Forks, Running
+from tests.cifar10.forks import Forks
 from tests.documents import check_fields
 
 pytestmark = pytest.mark.system
@@ -94,18 +94,18 @@ def test_a_finished_seed_is_not_trained_again(compared, folder, forks):
     assert [row["seed"] for row in found["runs"]] == [5]
 
 
-def started(run: Running) -> bool:
-    return "\nepoch " in run.out
-
-
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_the_seed_at_hand_and_says_how_to_go_on(folder, forks, signum):
+@pytest.mark.parametrize(
+    ("signum", "shown", "saves"),
+    [(signal.SIGTERM, "\nepoch ", True), (signal.SIGINT, "seed 1, 1 of 2", False)],
+    ids=["while it trains", "before it handles signals"],
+)
+def test_a_signal_ends_the_seed_at_hand_and_says_how_to_go_on(folder, forks, signum, shown, saves):
     words = ("--model=mlp", "--seeds=1,2", "--log-steps=1", f"--output-dir=stopped-{signum}")
     with forks.started(*words, cwd=folder) as run:
-        run.wait_until(started)
+        run.wait_until(lambda one: shown in one.out)
         code, out, err = run.interrupt(signum)
     assert code == 128 + signum
-    assert out.splitlines()[-1].startswith(f"saved stopped-{signum}/seed-1/model.ckpt-")
+    assert (f"\nsaved stopped-{signum}/seed-1/model.ckpt-" in out) == saves
     stopped, rest = err.splitlines()
     assert stopped == f"stopped by signal {signum:d}; run the same command to continue"
     assert rest.startswith(
@@ -116,7 +116,7 @@ def test_a_signal_saves_the_seed_at_hand_and_says_how_to_go_on(folder, forks, si
 def test_the_training_of_a_seed_saves_and_ends_if_its_parent_is_killed(folder, forks):
     words = ("--model=mlp", "--seeds=1,2", "--log-steps=1", "--output-dir=orphan")
     with forks.started(*words, cwd=folder) as run:
-        run.wait_until(started)
+        run.wait_until(lambda one: "\nepoch " in one.out)
         run.kill()
         deadline = time.monotonic() + 60
         while "\nsaved " not in run.out and time.monotonic() < deadline:
