@@ -141,7 +141,7 @@ class _Chief:
         self._probe = StepProbe(job.activity)
         self._recorder = ValidationRecorder(job, history, progress.say)
         self._goals = goals.Goals(config, history, job.has_evaluator, progress.say)
-        self._goals.ending = ended
+        self._goals.ending, self._master_validates = ended, not job.has_evaluator
         deadline = started + 60.0 * (config.max_minutes or math.inf)
         # An evaluator's goals end training after a step, those of this process after a validation.
         after_step = self._goals.are_reached if job.has_evaluator else None
@@ -209,34 +209,35 @@ class _Chief:
             self._recorder = ValidationRecorder(job, history, self._progress.say)
             self._goals.has_evaluator = False
         self._validate(checkpoints.latest(place))
-        self._goals.are_reached()  # The status says so, although no step was left.
+        # The status says so, also if no step was left.
+        if self._goals.are_reached() and not self._stop.requested:
+            self._note_the_end()
 
     def _say_that_training_is_over(self) -> None:
         """Tells other tasks so after the last checkpoint, unless a signal ends this run."""
-        if self._stop.requested:
-            return
-        place, job = self._job.config.output_place, self._job
+        if not self._stop.requested:
+            self._note_the_end()
+            self._job.tell_end()
+
+    def _note_the_end(self) -> None:
+        place = self._job.config.output_place
         last = checkpoints.latest_step(place)
-        run_status.write(place, not job.has_evaluator, last, self.outcome)
-        job.tell_end()
+        run_status.write(place, self._master_validates, last, self.outcome)
 
 
 def _train_with_chief(job: Job, stop: StopRequest) -> tuple[int, str]:
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
     describe_training(job, 0)
-    config = job.config
+    config, probe = job.config, StepProbe(job.activity)
     stay = job.stay_for_the_master(stop)
-    probe = StepProbe(job.activity)
     # Steps before may have had other numbers of images, or, in fp16, images without a step. In
     # synchronous training, a worker that leaves before the chief would let it wait.
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs) as line, watch_for_stalls(job, probe):
-        progress = Progress(line, History(None), job)
-        # An asynchronous chief needs nobody's gradients.
-        needed = stay if config.sync else None
+        progress, ending = Progress(line, History(None), job), "training is over"
+        needed = stay if config.sync else None  # An asynchronous chief needs nobody's gradients.
         hook = WorkerHook(job, stop, probe, progress, needed, knows_last_step)
-        ending = "training is over"
         try:
             with clear_errors(config):
                 # Without max_steps: Estimator's hook for it would fetch the global step once more.

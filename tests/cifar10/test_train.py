@@ -150,6 +150,7 @@ def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, mon
     monkeypatch.setattr(History, "save", save)
     run(config)
     assert told[-2:] == [("validated", 5), ("figures", "stopped by --stop-at-accuracy")]
+    assert note(config)["status"] == "stopped by --stop-at-accuracy"
 
 
 def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(
