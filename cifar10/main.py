@@ -7,6 +7,7 @@ ended by signal n.
 """
 
 import os
+import signal
 import sys
 import time
 import warnings
@@ -65,8 +66,15 @@ def _main(argv: Sequence[str], config_type: type[TrainConfig], started: float) -
     if config.seeds is None:
         return _run_once(config, started)
     _refuse_seeds_in_cluster(config)
-    return seeds.train_each(
-        config, lambda one: _exit_code(lambda: _run_once(one, time.monotonic()))
+    return seeds.train_each(config, _train_one_of_seeds)
+
+
+def _train_one_of_seeds(config: TrainConfig) -> int:
+    """Trains in a process of its own, in which signals are blocked until they are handled."""
+    started = time.monotonic()
+    open_streams()
+    return _exit_code(
+        lambda: 0 if seeds.has_had_its_minutes(config) else _run_once(config, started)
     )
 
 
@@ -74,6 +82,7 @@ def _run_once(config: TrainConfig, started: float) -> int:
     # Only training has something to save.
     stop = StopRequest(None if config.mode == "train_and_evaluate" else STAY_SECS)
     stop.install()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
     cluster = _find_cluster(config)
     with garbage.modules_stay():
         _quieten(config.verbose)

@@ -114,7 +114,8 @@ def _train_to_results(
     history = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-        chief = _Chief(job, stop, Progress(line, history, job), start.ended, started, check_owner)
+        progress = Progress(line, history, job, says_duration=True)
+        chief = _Chief(job, stop, progress, start.ended, started, check_owner)
         chief.train(start)
     with job.watch_progress():
         results.finish(job, stop, history, chief.outcome, time.monotonic() - started)
@@ -136,11 +137,11 @@ class _Chief:
         config, history = job.config, progress.history
         self._probe = StepProbe(job.activity)
         self._recorder = ValidationRecorder(job, history, progress.say)
-        self._goals = goals.of_run(config, history, job.has_evaluator)
-        self._goals.ending = ended
+        self._goals = goals.Goals(config, history, job.has_evaluator, progress.say)
+        self._goals.ending, self._master_validates = ended, not job.has_evaluator
         deadline = started + 60.0 * (config.max_minutes or math.inf)
         # An evaluator's goals end training after a step, those of this process after a validation.
-        after_step = self._is_enough if job.has_evaluator else None
+        after_step = self._goals.are_reached if job.has_evaluator else None
         self._hook = ChiefHook(job, stop, self._probe, progress, deadline, after_step)
         self._saving = Saving(
             job.activity,
@@ -179,7 +180,7 @@ class _Chief:
             trainer.config.save_checkpoints_steps,
             job.config.log_folder(TRAIN),
             self._saving,
-            None if job.has_evaluator else self._is_enough,
+            None if job.has_evaluator else self._goals.are_reached,
         )
         hooks = [self._hook, saver]  # The saver sees whether the other one ends training.
         job.activity.begin(activity.START)
@@ -188,9 +189,6 @@ class _Chief:
             return
         spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
         tf.estimator.train_and_evaluate(trainer, spec, self._recorder.spec(self._stop))
-
-    def _is_enough(self) -> bool:
-        return self._goals.look(self._progress.say) is not None
 
     def _validate(self, checkpoint: Optional[str]) -> None:
         if self._job.validates:
@@ -204,34 +202,37 @@ class _Chief:
             history = self._progress.history
             history.validation = validations(place, checkpoints.latest_step(place))
             self._recorder = ValidationRecorder(job, history, self._progress.say)
+            self._goals.has_evaluator = False
         self._validate(checkpoints.latest(place))
+        # The status says so, also if no step was left.
+        if self._goals.are_reached() and not self._stop.requested:
+            self._note_the_end()
 
     def _say_that_training_is_over(self) -> None:
         """Tells other tasks so after the last checkpoint, unless a signal ends this run."""
-        if self._stop.requested:
-            return
-        place, job = self._job.config.output_place, self._job
+        if not self._stop.requested:
+            self._note_the_end()
+            self._job.tell_end()
+
+    def _note_the_end(self) -> None:
+        place = self._job.config.output_place
         last = checkpoints.latest_step(place)
-        run_file.write_training(place, not job.has_evaluator, last, self.outcome)
-        job.tell_end()
+        run_file.write_training(place, self._master_validates, last, self.outcome)
 
 
 def _train_with_chief(job: Job, stop: StopRequest) -> tuple[int, str]:
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
     describe_training(job, 0)
-    config = job.config
+    config, probe = job.config, StepProbe(job.activity)
     stay = job.stay_for_the_master(stop)
-    probe = StepProbe(job.activity)
     # Steps before may have had other numbers of images, or, in fp16, images without a step. In
     # synchronous training, a worker that leaves before the chief would let it wait.
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs) as line, job.watch_progress(probe):
-        progress = Progress(line, History(None), job)
-        # An asynchronous chief needs nobody's gradients.
-        needed = stay if config.sync else None
+        progress, ending = Progress(line, History(None), job), "training is over"
+        needed = stay if config.sync else None  # An asynchronous chief needs nobody's gradients.
         hook = WorkerHook(job, stop, probe, progress, needed, knows_last_step)
-        ending = "training is over"
         try:
             with clear_errors(config):
                 # Without max_steps: Estimator's hook for it would fetch the global step once more.

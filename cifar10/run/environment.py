@@ -12,7 +12,6 @@ from cifar10 import models
 from cifar10.config.rates import highest_rate, warmup_steps
 from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.output.digits import rounded_figures
-from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
 
 _PACKAGES = ("tensorflow-estimator", "numpy", "pillow", "matplotlib")
@@ -34,7 +33,7 @@ def chosen_settings(params: ModelParams) -> list[str]:
 def _in_force(params: ModelParams) -> dict[str, Any]:
     """Returns the values in force of the settings that may be unset, chosen or not."""
     config, plan = params.config, params.plan
-    session = plan.session_config
+    session, own_kernels = plan.session_config, "pairs" if plan.pairs else "own"
     return {
         **_learning(params),
         **models.find(config.model).in_force(config),
@@ -43,31 +42,20 @@ def _in_force(params: ModelParams) -> dict[str, Any]:
         "data_format": plan.data_format,
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
-        "kernels": _kernels(plan),
+        "kernels": own_kernels if plan.own_kernels else "tensorflow",
         "summary_steps": config.steps_between_rows(params.total_steps),
     }
 
 
-def _kernels(plan: DevicePlan) -> str:
-    if not plan.own_kernels:
-        return "tensorflow"
-    return "pairs" if plan.pairs else "own"
-
-
 def _learning(params: ModelParams) -> dict[str, Any]:
     """Returns the learning rate and the warm-up that were chosen where the settings are unset."""
-    config, chosen = params.config, {}
+    config, batch, chosen = params.config, params.examples_per_step, {}
     if config.learning_rate is None:
-        chosen["learning_rate"] = highest_rate(
-            config, params.examples_per_step, params.place.staleness
-        )
-        chosen["learning_rate_batch"] = params.examples_per_step
+        chosen["learning_rate"] = highest_rate(config, batch, params.place.staleness)
+        chosen["learning_rate_batch"] = batch
     if config.warmup_epochs is None:
-        steps_per_epoch, total_steps = (
-            count / params.examples_per_step
-            for count in (params.num_examples, params.total_examples)
-        )
-        steps = warmup_steps(config, steps_per_epoch, total_steps)
+        steps_per_epoch = params.num_examples / batch
+        steps = warmup_steps(config, steps_per_epoch, params.total_examples / batch)
         chosen["warmup_epochs"] = steps / steps_per_epoch
     return chosen
 

@@ -97,15 +97,16 @@ class _Run:
 
     def _note_of_an_earlier_start(self) -> Optional[Training]:
         """Returns the final run status of a run that goes on now; None if there is none."""
-        config, records = self.job.config, self.job.records
-        note = run_file.read(config.output_place).training
+        config, place = self.job.config, self.job.config.output_place
+        note = run_file.read(place).training
         if note is None or note["ended_at_step"] is None:
             return None
-        if not self._is_saved(note):
-            return note  # Its checkpoints were removed.
-        step, done = note["ended_at_step"], checkpoints.latest_done(config.output_place)
-        goes_on = step < last_step(config, self._cluster, records, done)
-        return note if goes_on and not goals.ended_before(config, step) else None
+        if self._is_saved(note):  # If not, its checkpoints were removed.
+            step, done = note["ended_at_step"], checkpoints.latest_done(place)
+            last = last_step(config, self._cluster, self.job.records, done)
+            if step >= last or goals.ended_before(config, step):
+                return None
+        return note
 
     def _is_saved(self, note: Training) -> bool:
         """Returns whether the last step of a final run status has a checkpoint."""
@@ -181,24 +182,21 @@ class _Run:
         """
         place, timeout = self.job.config.output_place, self.job.config.cluster_timeout
         is_late = time.monotonic() - self._changed > timeout
-        if is_late and not self._masters:
-            return (
+        if not self._masters:
+            line = (
                 f"no new checkpoint in {place} for {timeout:g} s (--cluster-timeout); start the "
                 "training again, and then this task"
             )
+            return line if is_late else None
         self._peers.refuse_wrong(self._masters)
-        late, found = self._peers.missing(self._masters), self._acquaintance.identity
-        run = run_file.read(place)
-        has_files = checkpoints.latest(place) or run.training or run.owner
-        if not found.run or has_files or not is_late:
-            return late
-        where = self._where(
-            f"has answered, but for {timeout:g} s no checkpoint has appeared", found
-        )
-        if not (late or self._said_where):
-            say(where)
-        self._said_where = True
-        return late and f"{where}; {late}"
+        found = self._acquaintance.identity
+        if is_late and found.run and not self._said_where:
+            run = run_file.read(place)
+            if not (checkpoints.latest(place) or run.training or run.owner):
+                finding = f"has answered, but for {timeout:g} s no checkpoint has appeared"
+                say(self._where(finding, found))
+                self._said_where = True
+        return self._peers.missing(self._masters)
 
 
 def _is_over(note: Optional[Training]) -> bool:

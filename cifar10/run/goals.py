@@ -4,6 +4,7 @@ They are judged by the recorded validations alone, so that a run that is started
 judging where it was.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -92,64 +93,44 @@ def reached(config: TrainConfig, rows: Rows) -> Optional[Ending]:
 class Goals:
     """The goals of a run, judged after each of its validations.
 
-    Args:
-      config: the settings.
-      rows: function that returns the rows of all validations up to now.
-
-    Attributes:
-      ending: why training ends; None as long as it goes on.
-    """
-
-    def __init__(self, config: TrainConfig, rows: Callable[[], Rows]) -> None:
-        self._config, self._rows = config, rows
-        self._judged: Optional[int] = None
-        self.ending: Optional[Ending] = None
-
-    def look(self, say: Callable[[str], None]) -> Optional[Ending]:
-        """Judges the validations if there are new ones; returns why training ends, or None.
-
-        Args:
-          say: function that prints the line of an end, once.
-        """
-        rows = self._rows() if self.ending is None else ()
-        if rows and rows[-1]["step"] != self._judged:
-            self._judged = rows[-1]["step"]
-            self.ending = reached(self._config, rows)
-            if self.ending:
-                say(self.ending.line)
-        return self.ending
-
-
-def of_run(config: TrainConfig, history: History, has_evaluator: bool) -> Goals:
-    """Returns the goals of a run, without rows if it has none.
-
     Those of a separate evaluator are judged by its files, which are read every two seconds.
 
     Args:
       config: the settings.
       history: the rows of this process.
       has_evaluator: whether a separate process validates.
+      say: function that prints the line of an end, once.
+
+    Attributes:
+      ending: why training ends; None as long as it goes on.
+      has_evaluator: the argument `has_evaluator`, which changes when this process takes over.
     """
-    if not are_set(config):
-        return Goals(config, lambda: ())
-    if not has_evaluator:
-        return Goals(config, lambda: history.validation)
-    read_at = -math.inf
-    rows: list[dict[str, Any]] = []
 
-    def found() -> Rows:
-        nonlocal read_at, rows
-        if time.monotonic() - read_at >= _EVALUATOR_SECS:
-            rows, read_at = _validated(config.output_place), time.monotonic()
-        return rows
+    def __init__(
+        self, config: TrainConfig, history: History, has_evaluator: bool, say: Callable[[str], None]
+    ) -> None:
+        self._config, self._history, self._say = config, history, say
+        self.has_evaluator = has_evaluator
+        self.ending: Optional[Ending] = None
+        self._rows: Rows = ()
+        self._judged, self._read_at = 0, -math.inf
 
-    return Goals(config, found)
+    def are_reached(self) -> bool:
+        """Judges the validations if there are new ones; returns whether training ends."""
+        if self.ending is None and are_set(self._config):
+            rows = self._rows_of_evaluator() if self.has_evaluator else self._history.validation
+            if rows and rows[-1]["step"] != self._judged:
+                self._judged = rows[-1]["step"]
+                self.ending = reached(self._config, rows)
+                if self.ending:
+                    self._say(self.ending.line)
+        return self.ending is not None
 
-
-def _validated(output_dir: str) -> list[dict[str, Any]]:
-    """Returns the rows of the validations of steps that are saved."""
-    try:
-        last = checkpoints.latest_step(output_dir)
-    except UserError:  # It is damaged or cannot be read now; later looks may find another one.
-        return []
-    return validations(output_dir, last)
+    def _rows_of_evaluator(self) -> Rows:
+        """Returns the rows of the validations of steps that are saved."""
+        if time.monotonic() - self._read_at >= _EVALUATOR_SECS:
+            place, self._read_at = self._config.output_place, time.monotonic()
+            # A checkpoint may be damaged or not be read now; later looks may find another one.
+            with contextlib.suppress(UserError):
+                self._rows = validations(place, checkpoints.latest_step(place))
+        return self._rows

@@ -75,7 +75,10 @@ def read(config: TrainConfig) -> Optional[Start]:
         )
     reader = tf.train.NewCheckpointReader(path)
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    there = {name for name in shapes if _is_of_model(name, shapes)}
+    # Not what an optimizer adds for a variable, whose name begins with the variable's.
+    there = {
+        name for name in shapes if name.startswith(_MODEL) and name.rpartition("/")[0] not in shapes
+    }
     if not there:
         raise ConfigError(
             f"--init-checkpoint {path} is not of this program: it has no variable {_MODEL}..., but "
@@ -87,9 +90,12 @@ def read(config: TrainConfig) -> Optional[Start]:
     last = list(own)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin
     others = [f"{name}: {why}" for name, why in sorted(wrong.items()) if not name.startswith(last)]
     if others:
+        known = model_settings.other_flags(config, path)  # from the settings beside it
+        way_out = (
+            f"it was trained with {known}" if known else "give the flags that it was trained with"
+        )
         raise ConfigError(
-            f"--init-checkpoint {path} is of another model ({_some(others)}); "
-            f"{_way_out(config, path)}"
+            f"--init-checkpoint {path} is of another model ({_some(others)}); {way_out}"
         )
     values = {name: reader.get_tensor(name) for name in own if name not in wrong}
     step = int(reader.get_tensor("global_step")) if "global_step" in shapes else 0
@@ -141,26 +147,12 @@ def _newest(folder: str) -> Optional[str]:
     return str(tf.io.gfile.join(folder, named[-1][1])) if named else None
 
 
-def _is_of_model(name: str, shapes: Mapping[str, Any]) -> bool:
-    """Returns whether a variable is one of a model, not one that an optimizer adds for it."""
-    return name.startswith(_MODEL) and name.rpartition("/")[0] not in shapes
-
-
 def _difference(here: tuple[int, ...], there: Optional[tuple[int, ...]]) -> Optional[str]:
     """Describes how a variable's shape differs from that in the checkpoint; None if it does not."""
     if there is None:
         return "the checkpoint has none"
-    return f"{_text(there)} there, {_text(here)} here" if there != here else None
-
-
-def _text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "a number"
-
-
-def _way_out(config: TrainConfig, path: str) -> str:
-    """Returns what to do about a checkpoint of another model, by the settings beside it."""
-    flags = model_settings.other_flags(config, path)
-    return f"it was trained with {flags}" if flags else "give the flags that it was trained with"
+    before, now = ("x".join(map(str, shape)) or "a number" for shape in (there, here))
+    return f"{before} there, {now} here" if there != here else None
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -40,12 +40,11 @@ MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A configuration with what was made from it: devices, parameters, Estimator, evaluation."""
+    """A configuration with what was made from it: devices, parameters, evaluation."""
 
     config: TrainConfig
     plan: DevicePlan
     params: ModelParams
-    estimator: Any  # tf.estimator.Estimator
     evaluation: KeptEvaluation  # the graph and session in which this process evaluates
     class_names: tuple[str, ...]
     given_records: Optional[RecordSet] = None
@@ -125,14 +124,18 @@ class Job:
 
 
 def make_job(
-    config: TrainConfig, records: Optional[RecordSet] = None, done: Done = NOTHING_DONE
+    config: TrainConfig,
+    records: Optional[RecordSet] = None,
+    done: Done = NOTHING_DONE,
+    session: Optional[ClusterSession] = None,
 ) -> Job:
-    """Plans the devices and makes the Estimator.
+    """Plans the devices, and derives what the model needs of the records and of the cluster.
 
     Args:
       config: the settings; except in training, the model's settings come from the output folder.
       records: the records; None in modes that read none.
       done: the training before.
+      session: the cluster's session of a trainer, which knows its devices; None: it trains alone.
 
     Raises:
       ConfigError: the machine does not fit the settings.
@@ -140,7 +143,21 @@ def make_job(
     class_names = CLASS_NAMES if records is None else tuple(records.manifest["class_names"])
     if config.mode != "train_and_evaluate":
         config, class_names = model_settings.apply(config)
-    return _assemble(config, plan_devices(config), class_names, records, done)
+    plan = session.plan if session else plan_devices(config)
+    params = ModelParams(config, plan, replication=session.replication() if session else None)
+    if records is not None:
+        num_examples = records.counts.get(TRAIN, 1)
+        params = dataclasses.replace(
+            params,
+            num_examples=num_examples,
+            total_steps=config.total_steps(num_examples, params.examples_per_step, done),
+            done=done,
+            channel_mean=records.channel_mean,
+            channel_deviation=records.channel_deviation,
+        )
+    watchdog = session.watchdog if session else Watchdog()
+    evaluation = make_evaluation(params)
+    return Job(config, plan, params, evaluation, class_names, records, session, watchdog=watchdog)
 
 
 def start_job(
@@ -178,58 +195,20 @@ def join_job(
     use_devices(plan.session_config, plan.gpus)
     session = ClusterSession(config, cluster, plan, trains, terms(config, records))
     session.join(check)
-    return _assemble(config, plan, tuple(records.manifest["class_names"]), records, done, session)
+    return make_job(config, records, done, session)
 
 
-def _assemble(
-    config: TrainConfig,
-    plan: DevicePlan,
-    class_names: tuple[str, ...],
-    records: Optional[RecordSet],
-    done: Done,
-    cluster_session: Optional[ClusterSession] = None,
-) -> Job:
-    replication = cluster_session.replication() if cluster_session else None
-    params = ModelParams(config, plan, replication=replication)
-    if records is not None:
-        num_examples = records.counts.get(TRAIN, 1)
-        params = dataclasses.replace(
-            params,
-            num_examples=num_examples,
-            total_steps=config.total_steps(num_examples, params.examples_per_step, done),
-            done=done,
-            channel_mean=records.channel_mean,
-            channel_deviation=records.channel_deviation,
-        )
-    run_config = tf.estimator.RunConfig(
-        model_dir=config.output_place, session_config=plan.session_config
-    )
-    estimator = make_estimator(config, params, run_config)
-    evaluation = KeptEvaluation(estimator)
-    watchdog = cluster_session.watchdog if cluster_session else Watchdog()
-    return Job(
-        config,
-        plan,
-        params,
-        estimator,
-        evaluation,
-        class_names,
-        records,
-        cluster_session,
-        watchdog=watchdog,
-    )
+def make_evaluation(params: ModelParams) -> KeptEvaluation:
+    """Returns the evaluations of a model in this process; `close` frees their memory."""
+    place, devices = params.config.output_place, params.plan.session_config
+    run_config = tf.estimator.RunConfig(model_dir=place, session_config=devices)
+    return KeptEvaluation(_make_estimator(params, run_config))
 
 
-def make_estimator(config: TrainConfig, params: ModelParams, run_config: Any) -> Any:
-    """Makes an Estimator whose evaluations are logged in folders named after their splits.
-
-    Args:
-      config: the settings.
-      params: the parameters of the model.
-      run_config: its tf.estimator.RunConfig.
-    """
+def _make_estimator(params: ModelParams, run_config: Any) -> Any:
+    """Makes an Estimator whose evaluations are logged in folders named after their splits."""
     estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    return log_evaluations(estimator, lambda name: config.log_folder(name or EVAL))
+    return log_evaluations(estimator, lambda name: params.config.log_folder(name or EVAL))
 
 
 def last_step(
@@ -256,8 +235,8 @@ def last_step(
 def make_trainer(job: Job) -> Any:
     """Makes the Estimator that trains, in a cluster if the job has one.
 
-    It is separate from `Job.estimator`, since its settings of the cluster are not for the
-    evaluations in this process, which are those of `Job.evaluation`.
+    Its settings of the cluster are not for the evaluations in this process, which are those of
+    `Job.evaluation`.
 
     Args:
       job: the job to train.
@@ -278,7 +257,7 @@ def make_trainer(job: Job) -> Any:
         run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
-    return job.evaluation.replace_in(make_estimator(config, job.params, run_config))
+    return job.evaluation.replace_in(_make_estimator(job.params, run_config))
 
 
 def training_input(job: Job) -> Any:
@@ -356,10 +335,9 @@ def describe_amount(job: Job, start_step: int) -> Optional[str]:
     images = steps * job.params.examples_per_step
     if images < _MUCH or job.config.max_minutes is not None:
         return None
-    epochs = images / job.num_examples
     return (
-        f"{steps:,} steps are {epochs:,.0f} epochs, or {images:,} images; how long they take on "
-        "this machine is printed after the first steps"
+        f"{steps:,} steps are {images / job.num_examples:,.0f} epochs, or {images:,} images; how "
+        "long they take on this machine is printed after the first steps"
     )
 
 
@@ -381,6 +359,5 @@ def describe_training(job: Job, start_step: int, says_amount: bool = False) -> N
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
     if job.plan.kernels_missing:
         say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")
-    amount = describe_amount(job, start_step) if says_amount else None
-    if amount:
+    if says_amount and (amount := describe_amount(job, start_step)):
         say(amount)

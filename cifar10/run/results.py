@@ -49,7 +49,7 @@ def finish(
     config, cluster = job.config, job.cluster_session
     checkpoint = checkpoints.find(config)
     say(f"evaluating {checkpoint} on the {EVAL} split")
-    evaluation = evaluate_split(job, EVAL, checkpoint, stop)
+    evaluation = evaluate_split(job, checkpoint, stop)
     history.metrics.add(EVAL, evaluation.step, _figures_of(evaluation))
     history.metrics.flush()
     exported = export.export(job, checkpoint)

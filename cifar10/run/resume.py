@@ -52,7 +52,7 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
     checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
     done = checkpoints.read_done(checkpoint)
     last = last_step(config, cluster, records, done)
-    check_window(config, last)
+    check_window(config.profile_window, last)
     weights = None if checkpoint else init_checkpoint.read(config)
     unused = checkpoint and init_checkpoint.describe_unused(config, checkpoint)
     if unused:

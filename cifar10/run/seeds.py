@@ -4,13 +4,15 @@ Each run is as one with --seed in an output folder of its own. So a seed that ha
 continues from its checkpoint, and one that is finished is not trained again.
 """
 
-import functools
 import os
+import pickle
 import posixpath
 import shlex
 import signal
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
@@ -33,76 +35,105 @@ _COLUMNS = {
     "loss": "eval_loss",
     "seconds": "training_seconds",
 }
-_Statistics = dict[str, Optional[float]]  # by the names of figures
+_Figures = dict[str, Any]
+_Train = Callable[[TrainConfig], int]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_SECS = 0.1
+_CHILD = """
+import pickle, sys
+sys.path[:], sys.argv[:] = pickle.load(sys.stdin.buffer)
+work, *arguments = pickle.load(sys.stdin.buffer)
+work(*arguments)
+"""
 
 
-def train_each(config: TrainConfig, train: Callable[[TrainConfig], int]) -> int:
+def train_each(config: TrainConfig, train: _Train) -> int:
     """Trains with each seed, prints a table of the results, and writes seeds.json.
-
-    Call this before TensorFlow is loaded, since each training runs in a fork of this process.
 
     Args:
       config: the settings, with `seeds`.
-      train: function that trains one configuration and returns the exit code.
+      train: function of a module that trains one configuration and returns the exit code; it
+        unblocks SIGTERM and SIGINT when it handles them.
 
     Returns:
       The exit code: that of the first training that did not succeed, or 0.
 
     Raises:
-      Stopped: a signal arrived between two trainings.
+      Stopped: a signal arrived, but the training at hand has succeeded all the same.
     """
+    if not config.verbose:
+        native_log.silence()
+    signals: list[int] = []
+    for signum in _SIGNALS:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, lambda number, _: signals.append(number))
     runs = {seed: _config_of(config, seed) for seed in config.seed_list}
-    with _Child() as child:
-        for number, (seed, one) in enumerate(runs.items(), 1):
-            say(f"seed {seed}, {number} of {len(runs)}: {one.output_place}")
-            code = child.run(functools.partial(_train_unless_timed_out, one, train))
-            if code:
-                return _unfinished(f"{number - 1} of {len(runs)} seeds are", seed, code)
-        _compare(config, runs)
+    for number, (seed, one) in enumerate(runs.items(), 1):
+        say(f"seed {seed}, {number} of {len(runs)}: {one.output_place}")
+        code = _run(one, train, signals)
+        if code:
+            why = f"signal {-code}" if code < 0 else f"exit code {code}"
+            complain(
+                f"{number - 1} of {len(runs)} seeds are finished; seed {seed} ended with {why}; to "
+                f"go on: {shlex.join(command_line())}"
+            )
+            return 128 - code if code < 0 else code
+        if signals:
+            raise Stopped(signals[0])
+    _compare(config, runs)
     return 0
 
 
-def _train_unless_timed_out(config: TrainConfig, train: Callable[[TrainConfig], int]) -> int:
-    """Trains, and returns the exit code; a run that has had its --max-minutes gets no more.
+def _run(config: TrainConfig, train: _Train, signals: Sequence[int]) -> int:
+    """Trains in a process of its own; returns its exit code, or less 0 the signal that ended it.
+
+    Signals that come are passed on. After Ctrl-C, both processes get the signal from the terminal;
+    training takes two signals within a second for one.
+    """
+    with tempfile.TemporaryFile() as work:
+        pickle.dump((sys.path, sys.argv), work)
+        pickle.dump((_train_in_child, os.getpid(), config, train), work)
+        work.seek(0)
+        # Held back until the new process handles them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        process = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=work)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    passed_on = 0
+    # It looks again and again, since a signal right before a wait does not end that.
+    while process.poll() is None:
+        time.sleep(_POLL_SECS)
+        for signum in signals[passed_on:]:
+            process.send_signal(signum)
+            passed_on += 1
+    return process.returncode
+
+
+def _train_in_child(parent: int, config: TrainConfig, train: _Train) -> None:
+    end_with(parent)
+    leave(train(config))
+
+
+def has_had_its_minutes(config: TrainConfig) -> bool:
+    """Returns whether a run has ended by this --max-minutes, and says so.
 
     Without --seeds, such a run would go on. Here, all seeds are to have the same time.
     """
-    if config.max_minutes is not None and _has_had_its_minutes(config):
-        say(f"already trained for --max-minutes {config.max_minutes:g}: {config.output_place}")
-        return 0
-    return train(config)
-
-
-def _has_had_its_minutes(config: TrainConfig) -> bool:
-    if not config.verbose:
-        native_log.silence()
-    import tensorflow.compat.v1 as tf  # Imported here, in the fork.
-
-    from cifar10.host.files import read_json
-    from cifar10.output import checkpoints
+    if config.max_minutes is None:
+        return False
+    from cifar10.host import files  # It loads TensorFlow.
 
     path = posixpath.join(config.output_place, "result.json")
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return False
     try:
-        result = read_json(path)
+        result = files.read_json(path)
         found = (result["status"], result["configuration"]["max_minutes"])
-        step = result["figures"]["global_step"]
-        is_last = bool(step == checkpoints.latest_step(config.output_place))
-    except (DamagedError, KeyError, TypeError):  # Something is damaged, which training mends.
+    except (DamagedError, KeyError, TypeError):  # Training mends it.
         return False
-    return is_last and found == ("stopped by --max-minutes", config.max_minutes)
-
-
-def _unfinished(finished: str, seed: int, code: int) -> int:
-    """Prints how to go on after a training that did not succeed, and returns the exit code."""
-    why = f"signal {-code}" if code < 0 else f"exit code {code}"
-    complain(
-        f"{finished} finished; seed {seed} ended with {why}; to go on: {shlex.join(command_line())}"
-    )
-    return 128 - code if code < 0 else code
+    if found != ("stopped by --max-minutes", config.max_minutes):
+        return False
+    say(f"already trained for --max-minutes {config.max_minutes:g}: {config.output_place}")
+    return True
 
 
 def _config_of(config: TrainConfig, seed: int) -> TrainConfig:
@@ -116,85 +147,8 @@ def _config_of(config: TrainConfig, seed: int) -> TrainConfig:
     )
 
 
-class _Child:
-    """Runs work in forks of this process, one at a time, and passes signals on to the fork.
-
-    After Ctrl-C, both processes get the signal from the terminal; training takes two signals within
-    a second for one. A signal that this process ignores stays ignored in both. If this process ends
-    first, the kernel sends the fork SIGTERM, so that it saves and ends.
-    """
-
-    def __init__(self) -> None:
-        self._signals: Optional[list[int]] = None  # that have come while a fork works
-
-    def __enter__(self) -> "_Child":
-        self._before = {
-            signum: signal.signal(signum, self._note)
-            for signum in _SIGNALS
-            if signal.getsignal(signum) is not signal.SIG_IGN
-        }
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
-
-    def run(self, work: Callable[[], int]) -> int:
-        """Returns the exit code of the work, or the negative number of the signal that ended it.
-
-        Raises:
-          Stopped: a signal has come, but the work has succeeded all the same.
-        """
-        sys.stdout.flush()
-        sys.stderr.flush()
-        signals: list[int] = []
-        self._signals = signals
-        try:
-            # Held back until the fork knows that signals are for itself.
-            before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS), os.getpid()
-            try:
-                pid = os.fork()
-                if not pid:
-                    self._signals = None
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            if not pid:
-                end_with(parent)
-                leave(work())
-            code = _wait(pid, signals)
-        finally:
-            self._signals = None
-        if signals and not code:
-            raise Stopped(signals[0])
-        return code
-
-    def _note(self, signum: int, frame: Any) -> None:
-        if self._signals is None:
-            raise Stopped(signum)
-        self._signals.append(signum)
-
-
-def _wait(pid: int, signals: list[int]) -> int:
-    """Sends a fork the signals that come into a list, and returns its exit code at its end.
-
-    It looks again and again, since a signal that comes right before a call of waitpid does not end
-    it.
-    """
-    num_sent = 0
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        for signum in signals[num_sent:]:
-            os.kill(pid, signum)
-            num_sent += 1
-        time.sleep(_POLL_SECS)
-
-
 def _compare(config: TrainConfig, runs: dict[int, TrainConfig]) -> None:
     """Prints the table of all runs, which have ended, and writes seeds.json."""
-    if not config.verbose:
-        native_log.silence()
     from cifar10.host.files import read_json, write_json  # They load TensorFlow.
     from cifar10.run.tf_errors import clear_errors
 
@@ -204,54 +158,34 @@ def _compare(config: TrainConfig, runs: dict[int, TrainConfig]) -> None:
         place = {"seed": seed, "output_dir": one.output_place, "status": result["status"]}
         figures = {name: result["figures"][name] for name in ("global_step", *_COLUMNS.values())}
         rows.append({**place, **figures})
-    mean, deviation = statistics_of(rows)
+    # Of one seed, there is no deviation.
+    mean, deviation = statistic(statistics.fmean, rows), statistic(statistics.stdev, rows, 2)
     path = posixpath.join(config.output_place, FILE_NAME)
     with clear_errors(config):
         write_json(path, {"runs": rows, "mean": mean, "standard_deviation": deviation})
     say(f"{table(rows, mean, deviation)}\nseeds: {path}")
 
 
-def statistics_of(rows: Sequence[dict[str, Any]]) -> tuple[_Statistics, _Statistics]:
-    """Returns the means and the sample standard deviations of the figures of all seeds.
-
-    A figure that a seed lacks has none, and a single seed has no deviation.
-    """
+def statistic(
+    function: Callable[[Sequence[float]], float], rows: Sequence[_Figures], at_least: int = 1
+) -> dict[str, Optional[float]]:
+    """Returns a statistic of each figure; None if a row lacks it, or if there are too few rows."""
     values = {name: [row[name] for row in rows] for name in _COLUMNS.values()}
-    mean = {name: _if_all(statistics.fmean, found, 1) for name, found in values.items()}
-    deviation = {name: _if_all(statistics.stdev, found, 2) for name, found in values.items()}
-    return mean, deviation
+    return {
+        name: None if None in found or len(found) < at_least else rounded(function(found))
+        for name, found in values.items()
+    }
 
 
-def _if_all(
-    function: Callable[[Sequence[float]], float], values: Sequence[Optional[float]], at_least: int
-) -> Optional[float]:
-    """Returns a statistic of values; None if one of them is None, or if there are too few."""
-    known = [value for value in values if value is not None]
-    return rounded(function(known)) if len(known) == len(values) >= at_least else None
-
-
-def table(
-    rows: Sequence[dict[str, Any]],
-    mean: _Statistics,
-    deviation: _Statistics,
-) -> str:
-    """Returns the table of all seeds, without columns that no run has a figure for.
-
-    Args:
-      rows: the figures of each seed.
-      mean: their means.
-      deviation: their sample standard deviations.
-    """
+def table(rows: Sequence[_Figures], mean: _Figures, deviation: _Figures) -> str:
+    """Returns the table of all seeds, without columns that no run has a figure for."""
     columns = [name for name, key in _COLUMNS.items() if any(row[key] is not None for row in rows)]
-    lines = [("seed", *columns)]
-    for label, figures in (
-        *((str(row["seed"]), row) for row in rows),
-        ("mean", mean),
-        ("deviation", deviation),
-    ):
-        lines.append((label, *(_cell(name, figures[_COLUMNS[name]]) for name in columns)))
+    lines = [("seed", columns)]
+    labelled = [(str(row["seed"]), row) for row in rows]
+    for label, figures in (*labelled, ("mean", mean), ("deviation", deviation)):
+        lines.append((label, [_cell(name, figures[_COLUMNS[name]]) for name in columns]))
     return "\n".join(
-        f"{label:<10}" + "".join(f"{cell:>12}" for cell in cells) for label, *cells in lines
+        f"{label:<10}" + "".join(f"{cell:>12}" for cell in cells) for label, cells in lines
     )
 
 

@@ -68,13 +68,14 @@ def parts(job: Any, stop: Optional[StopRequest] = None) -> tuple[Any, ...]:
 def train(
     *hooks: Any,
     first_step: int = 0,
+    steps: int = 20,
     over_at: int = 1_000_000,
     over_before: bool = False,
     loss: Callable[[tf.Tensor], tf.Tensor] = lambda step: tf.cast(step, tf.float32),
     weight: Callable[[tf.Tensor], tf.Tensor] = lambda step: tf.ones([]),
     end_all: Callable[[], int] = lambda: 0,
 ) -> int:
-    """Counts up to 20 steps of 64 images under the hooks; the chief ends training at `over_at`.
+    """Counts up to `steps` steps of 64 images under hooks; the chief ends training at `over_at`.
 
     An early end adds 100 to the step. `loss` and `weight` are functions of the step.
     """
@@ -97,7 +98,7 @@ def train(
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
         with tf.train.MonitoredSession(creator, list(hooks)) as session:
-            while not session.should_stop() and result < first_step + 20:
+            while not session.should_stop() and result < first_step + steps:
                 result = int(session.run(counted))
         return result
 

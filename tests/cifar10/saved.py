@@ -8,6 +8,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import EVALUATOR_FILE_NAME, Metrics
 from cifar10.run.job import make_job
 from cifar10.schema import VALIDATION
+from cifar10.step.model_fn import model_fn
 
 
 def save(folder: object, step: int, value: float = 0.0) -> str:
@@ -48,6 +49,6 @@ def save_untrained(config: TrainConfig) -> str:
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
         images = tf.zeros([2, 32, 32, 3], tf.uint8)
-        spec = job.estimator.model_fn(images, tf.zeros([2], tf.int64), "train", job.config)
+        spec = model_fn(images, tf.zeros([2], tf.int64), "train", job.params)
         session.run(tf.global_variables_initializer())
         return str(spec.scaffold.saver.save(session, f"{config.output_dir}/model.ckpt", 0))

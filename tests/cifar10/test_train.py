@@ -17,6 +17,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
+from cifar10.output.history import History
 from cifar10.run import results
 from cifar10.run.hooks.training import ChiefHook
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -134,6 +135,21 @@ def test_a_run_that_a_goal_keeps_from_going_on_promises_no_steps(config, told, c
     out = capsys.readouterr().out
     assert "training ends: validation accuracy 0.5000 at step 5 has reached" in out
     assert "999,995 steps" not in out
+
+
+def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, monkeypatch):
+    config = dataclasses.replace(config, train_steps=5, stop_at_accuracy=0.5)
+    add = History.save
+
+    def save(self: History) -> None:
+        for row in self.validation:
+            row["accuracy"] = 0.5
+        add(self)
+
+    monkeypatch.setattr(History, "save", save)
+    run(config)
+    assert told[-2:] == [("validated", 5), ("figures", "stopped by --stop-at-accuracy")]
+    assert note(config)["status"] == "stopped by --stop-at-accuracy"
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """A worker: when it begins to train, what ends it, and whether it tells the other tasks."""
 
 import dataclasses
-import itertools
 import pathlib
 import signal
+import types
 from typing import Any, Callable
 
 import pytest
@@ -18,9 +18,8 @@ from cifar10.input.records import open_records
 from cifar10.output import run_file
 from cifar10.run import resume
 from cifar10.run.job import Job, make_job
-from cifar10.step import training_step
 from cifar10.train import train_as_worker
-from tests.cifar10 import record_files
+from tests.cifar10 import hooked, record_files
 from tests.cifar10.saved import validated
 
 # Three trainers of 10 images each, on 100 training images.
@@ -92,22 +91,6 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(
     train_as_worker(config, CLUSTER, StopRequest())
     ended = f"worker/1 ends: training is over at step {last_step}; it trained 0 steps"
     assert capsys.readouterr().out.startswith(ended)
-
-
-@pytest.mark.usefixtures("_joins")
-def test_epochs_of_another_number_of_trainers_count_as_the_images_that_they_were(
-    config, capsys, saved
-):
-    # Three epochs are 300 images: 28 steps of one trainer, and one of three.
-    config = dataclasses.replace(config, train_steps=None, train_epochs=3.0)
-    saved(28, 280)
-    run_file.write_training(config.output_place, validates=True, ended_at=28)
-    with pytest.raises(Joined):
-        train_as_worker(config, CLUSTER, StopRequest())
-    saved(29, 310)
-    run_file.write_training(config.output_place, validates=True, ended_at=29)
-    train_as_worker(config, CLUSTER, StopRequest())
-    assert "worker/1 ends: training is over at step 29" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("_joins")
@@ -187,31 +170,15 @@ class Place:
         """No thread asks other tasks."""
 
 
-class Trainer:
-    """Counts steps under the hooks, as an Estimator would; `after_step` is told of each."""
+class AfterStep(tf.train.SessionRunHook):
+    """Calls a function with the number of each step, after the worker's own hook."""
 
-    def __init__(self, first: int, over_at: int, after_step: Callable[[int], None]) -> None:
-        self._first, self._over_at, self._after_step = first, over_at, after_step
+    def __init__(self, function: Callable[[int], None]) -> None:
+        self._function, self._taken = function, 0
 
-    def train(self, input_fn: Any, hooks: list[Any]) -> None:
-        with tf.Graph().as_default():
-            step = tf.train.create_global_step()
-            begun = step.assign(self._first).op
-            scaffold = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
-            counted = step.assign_add(1, read_value=True)
-            tf.cast(counted, tf.float32, training_step.LOSS)
-            tf.constant(0.5, name=training_step.ACCURACY)
-            figures = (counted, 10 * counted, 0.1, tf.greater_equal(counted, self._over_at))
-            tf.stack([tf.cast(one, tf.float64) for one in figures], name=training_step.REPORT)
-            tf.constant(False, name=training_step.OVER)
-            tf.constant(0, name=training_step.TAKEN)
-            creator = tf.train.ChiefSessionCreator(scaffold)
-            with tf.train.MonitoredSession(creator, hooks) as session:
-                for number in itertools.count(1):
-                    if session.should_stop():
-                        return
-                    session.run(counted)
-                    self._after_step(number)
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._taken += 1
+        self._function(self._taken)
 
 
 @pytest.fixture
@@ -230,9 +197,12 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         job = make_job(changed, open_records(changed.data_place), done)
         job = dataclasses.replace(job, cluster_session=place)
         monkeypatch.setattr(train, "join_job", lambda *_: job)
-        monkeypatch.setattr(
-            train, "make_trainer", lambda job: Trainer(done.step, over_at, after_step)
+        trainer = types.SimpleNamespace(
+            train=lambda input_fn, hooks: hooked.train(
+                *hooks, AfterStep(after_step), first_step=done.step, steps=100, over_at=over_at
+            )
         )
+        monkeypatch.setattr(train, "make_trainer", lambda job: trainer)
         train_as_worker(changed, CLUSTER, stop)
 
     return run
@@ -257,21 +227,10 @@ def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_maste
     assert f"training is over; it trained {steps} steps" in capsys.readouterr().out
 
 
-def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_the_end(trained):
-    stop, place, taken = StopRequest(), Place(), []
-
-    def after_step(number: int) -> None:
-        taken.append(number)
-        if number == 3:
-            stop._note(signal.SIGTERM)
-
-    with pytest.raises(Stopped):
-        trained(stop, place, after_step=after_step, sync=False)
-    assert taken[-1] == 4
-    assert place.ends_told == 0
-
-
-def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone(trained):
+@pytest.mark.parametrize(
+    ("sync", "last"), [(False, 4), (True, 10)], ids=["at once", "when the master has gone"]
+)
+def test_a_signal_ends_a_worker_and_nobody_takes_it_for_the_end(trained, sync, last):
     stop, place, taken = StopRequest(), Place(), []
 
     def after_step(number: int) -> None:
@@ -281,8 +240,8 @@ def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone
         place.master_is_here = number < 9
 
     with pytest.raises(Stopped):
-        trained(stop, place, after_step=after_step)
-    assert taken[-1] == 10
+        trained(stop, place, after_step=after_step, sync=sync)
+    assert taken[-1] == last
     assert place.ends_told == 0
 
 

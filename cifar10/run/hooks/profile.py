@@ -1,30 +1,28 @@
 """Records a trace of some steps, and a table of the ops that take the most time in them."""
 
+import posixpath
 from typing import Callable, Optional
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.files import write_text
-from cifar10.schema import TRAIN
 from cifar10.tf_internals import profiler
 
 TABLE_NAME = "profile.txt"
 _OPS = 10
 
 
-def check_window(config: TrainConfig, total_steps: int) -> None:
+def check_window(window: Optional[tuple[int, int]], total_steps: int) -> None:
     """Checks that training has the steps of --profile-steps.
 
     Raises:
       ConfigError: it ends before them.
     """
-    window = config.profile_window
     if window is not None and window[1] > total_steps:
         raise ConfigError(
-            f"--profile-steps must end at the last step or before, got {config.profile_steps}; "
+            f"--profile-steps must end at the last step or before, got {window[0]}:{window[1]}; "
             f"training ends at step {total_steps:,}"
         )
 
@@ -35,15 +33,16 @@ class Profile:
     In a cluster, it records the ops of this process, not those of other tasks.
 
     Args:
-      config: the settings.
+      window: the first and the last one of these steps; None: there are none.
+      folder: the folder for TensorBoard's events of training; the table lies beside it.
       say: a function that prints a line.
     """
 
-    def __init__(self, config: TrainConfig, say: Callable[[str], None]) -> None:
-        self._say, self._window = say, config.profile_window
-        self._folder = config.log_folder(TRAIN)
-        self._traces = tf.io.gfile.join(self._folder, "plugins", "profile")
-        self._table = tf.io.gfile.join(config.log_place, TABLE_NAME)
+    def __init__(
+        self, window: Optional[tuple[int, int]], folder: str, say: Callable[[str], None]
+    ) -> None:
+        self._window, self._folder, self._say = window, folder, say
+        self._table = tf.io.gfile.join(posixpath.dirname(folder), TABLE_NAME)
         self._first: Optional[int] = None  # the first step that is recorded, while it goes on
 
     def begin(self, step: int) -> None:
@@ -80,28 +79,19 @@ class Profile:
         if self._first is None:
             return
         tf2.profiler.experimental.stop()
-        # Folders are named by the time. It may have gone back, even to that of an earlier trace.
-        new = self._find_traces().items() - self._earlier.items()
-        path, _ = max(new, key=lambda entry: entry[1])
+        (path,) = self._find_traces() - self._earlier
         table = _table(profiler.op_times(path), self._first, step)
         write_text(self._table, table + "\n")
-        trace = profiler.write_trace(path)
-        self._say(f"{table}\nprofile: {self._table}, and the trace {trace}")
+        self._say(f"{table}\nprofile: {self._table}, and the trace {profiler.write_trace(path)}")
         self._first = self._window = None
 
-    def _find_traces(self) -> dict[str, tuple[int, int]]:
-        """Returns by path each trace's time of change, ns since 1970, and its size in bytes.
-
-        It uses no pattern, as the name of a folder above may contain `[`.
-        """
+    def _find_traces(self) -> set[str]:
+        # Not by a pattern, as the name of a folder above may contain `[`.
+        traces = tf.io.gfile.walk(tf.io.gfile.join(self._folder, "plugins", "profile"))
         paths = [
-            str(tf.io.gfile.join(folder, name))
-            for folder, _, names in tf.io.gfile.walk(self._traces)
-            for name in names
-            if name.endswith(".xplane.pb")
+            str(tf.io.gfile.join(folder, name)) for folder, _, names in traces for name in names
         ]
-        found = {path: tf.io.gfile.stat(path) for path in paths}
-        return {path: (int(stat.mtime_nsec), int(stat.length)) for path, stat in found.items()}
+        return {path for path in paths if path.endswith(".xplane.pb")}
 
 
 def _table(ops: list[profiler.OpTime], first: int, last: int) -> str:
@@ -112,12 +102,10 @@ def _table(ops: list[profiler.OpTime], first: int, last: int) -> str:
         "all threads",
         f"{'op':<36} {'calls/step':>10} {'ms/step':>9} {'share':>6}",
     ]
-    for op in ops[:_OPS]:
+    everything = profiler.OpTime(f"all {len(ops)} types", sum(op.calls for op in ops), total)
+    for op in (*ops[:_OPS], everything):
+        share = f" {op.seconds / total:>6.1%}" if op is not everything else ""
         lines.append(
-            f"{op.type:<36} {op.calls / steps:>10.1f} {1e3 * op.seconds / steps:>9.2f} "
-            f"{op.seconds / total:>6.1%}"
+            f"{op.type:<36} {op.calls / steps:>10.1f} {1e3 * op.seconds / steps:>9.2f}{share}"
         )
-    calls = sum(op.calls for op in ops)
-    label = f"all {len(ops)} types"
-    lines.append(f"{label:<36} {calls / steps:>10.1f} {1e3 * total / steps:>9.2f}")
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from typing import Callable, Optional
+from typing import Optional
 
 from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
@@ -52,16 +52,12 @@ class StepClock:
         return self._seconds + running
 
 
-@dataclasses.dataclass
 class _Interval:
-    """Sums over the steps since the last line."""
+    """Sums over the steps since a report, which came when the clock showed `started` seconds."""
 
-    started: float  # seconds on the `StepClock`
-    seen_before: int
-    step_before: int
-    steps: int = 0
-    loss: float = 0.0
-    accuracy: float = 0.0
+    def __init__(self, started: float, since: StepReport) -> None:
+        self.started, self.since = started, since
+        self.steps, self.loss, self.accuracy = 0, 0.0, 0.0
 
     def add(self, report: StepReport) -> None:
         self.steps += 1
@@ -78,48 +74,55 @@ class Progress:
       line: the line that shows the means.
       history: the history that gets a row of means.
       job: the job that is trained.
+      says_duration: whether to say once how long the rest of a long run takes, as measured in its
+        first steps, unless it has a time limit.
 
     Attributes:
       history: the argument `history`.
       clock: the clock that measures the time of the steps.
+      say: a function that prints a line, above the live one.
       steps: the number of steps that this process has taken.
     """
 
-    def __init__(self, line: ProgressLine, history: History, job: Job) -> None:
+    def __init__(
+        self, line: ProgressLine, history: History, job: Job, says_duration: bool = False
+    ) -> None:
         self.history, self.clock = history, StepClock(history.seconds)
-        self._line, self._job = line, job
-        self._rows: Optional[_Interval] = None
-        self._shows: Optional[_Interval] = None
+        self._line, self._job, self.say = line, job, line.message
+        self._says_duration = says_duration and job.config.max_minutes is None
         self.steps = 0
-
-    def say(self, text: str) -> None:
-        """Prints a line, above the live one."""
-        self._line.message(text)
+        self.begin()
 
     def begin(self) -> None:
         """Measures anew, since a new session begins from a checkpoint."""
-        self._rows = self._shows = None
+        self._rows: Optional[_Interval] = None
+        self._shows: Optional[_Interval] = None
+        self._first: Optional[_Interval] = None  # since the first step of the session
 
     def step_begins(self) -> None:
         """Starts the clock, after a pause for a validation."""
         if self.clock.run() and self._job.own_examples:
-            self.begin()  # Other replicas continued during the pause.
+            self._rows = self._shows = None  # Other replicas continued during the pause.
 
     def add(self, report: StepReport) -> None:
         """Updates the live line or adds a row to the history when it is due."""
         self._report = report
         self.steps += 1
         seconds = self.clock.seconds
-        if self._rows is None or self._shows is None:
+        if self._rows is None or self._shows is None or self._first is None:
             self._rows, self._shows = self._new_interval(), self._new_interval()
+            self._first = self._first or self._new_interval()
             return
-        self._rows.add(report)
-        self._shows.add(report)
+        for interval in (self._rows, self._shows, self._first):
+            interval.add(report)
         if self._line.live and seconds - self._shows.started >= _LIVE_SECS:
             self._line.update(self._status(self._shows))
             self._shows = self._new_interval()
         if self._row_is_due(self._rows, seconds):
             self._add_row(self._rows)
+        if self._says_duration and seconds - self._first.started >= _MEASURED_SECS:
+            self._says_duration = False
+            self._say_duration(self._first)
 
     def finish(self) -> None:
         """Adds the row of the last steps."""
@@ -128,7 +131,7 @@ class Progress:
             self.history.save()
 
     def _new_interval(self) -> _Interval:
-        return _Interval(self.clock.seconds, self._report.examples_seen, self._report.step)
+        return _Interval(self.clock.seconds, self._report)
 
     def _row_is_due(self, rows: _Interval, seconds: float) -> bool:
         log_steps = self._job.config.log_steps
@@ -153,65 +156,25 @@ class Progress:
         step, seen = self._report.step, self._report.examples_seen
         seconds = max(self.clock.seconds - interval.started, 1e-9)
         left, own = self._job.total_steps - step, self._job.own_examples
-        pace = (step - interval.step_before) / seconds  # steps of the whole job a second
+        pace = (step - interval.since.step) / seconds  # steps of the whole job a second
         return TrainingStatus(
             step=step,
             epoch=seen / self._job.num_examples,
             loss=interval.loss / interval.steps,
             accuracy=interval.accuracy / interval.steps,
             learning_rate=self._report.learning_rate,
-            images_per_sec=(seen - interval.seen_before) / seconds,
+            images_per_sec=(seen - interval.since.examples_seen) / seconds,
             own_images_per_sec=own and interval.steps * own / seconds,
             seconds_left=left / pace if pace > 0 else None,
         )
 
-
-class Duration:
-    """Says once how long the rest of a long run takes, as measured in its first steps.
-
-    It also does so for a run whose start has promised it (`describe_amount`).
-
-    Args:
-      tell: a function that shows a line to the user.
-      clock: the clock that measures the time of the steps.
-      job: the job that is trained.
-    """
-
-    def __init__(self, tell: Callable[[str], None], clock: StepClock, job: Job) -> None:
-        self._tell, self._clock, self._job = tell, clock, job
-        self._first: Optional[tuple[float, StepReport]] = None
-        self._is_over = job.config.max_minutes is not None
-        self._is_promised = False
-
-    def begin(self) -> None:
-        """Measures anew, since a new session begins from a checkpoint."""
-        self._first = None
-
-    def add(self, report: StepReport) -> None:
-        """Says how long training takes, once enough steps are measured."""
-        if self._is_over:
+    def _say_duration(self, first: _Interval) -> None:
+        status, steps = self._status(first), self._job.total_steps - self._report.step
+        is_promised = describe_amount(self._job, first.since.step) is not None
+        if status.seconds_left is None or not (is_promised or status.seconds_left >= _LONG_SECS):
             return
-        seconds = self._clock.seconds
-        if self._first is None:  # The first step also builds kernels and fills buffers.
-            self._first = (seconds, report)
-            self._is_promised = describe_amount(self._job, report.step - 1) is not None
-            return
-        started, before = self._first
-        elapsed, steps = seconds - started, report.step - before.step
-        if elapsed < _MEASURED_SECS or steps < 1:
-            return
-        self._is_over = True
-        left = self._job.total_steps - report.step
-        secs = left * elapsed / steps
-        if self._is_promised or secs >= _LONG_SECS:
-            rate = (report.examples_seen - before.examples_seen) / elapsed
-            self._tell(describe_duration(left, secs, rate))
-
-
-def describe_duration(steps: int, secs: float, images_per_sec: float) -> str:
-    """Returns a line about the time that the remaining steps take."""
-    return (
-        f"the remaining {steps:,} steps take about {format_duration(secs)} at "
-        f"{images_per_sec:,.0f} images/s, validations not included; Ctrl-C saves, and the same "
-        "command continues"
-    )
+        self.say(
+            f"the remaining {steps:,} steps take about {format_duration(status.seconds_left)} at "
+            f"{status.images_per_sec:,.0f} images/s, validations not included; Ctrl-C saves, and "
+            "the same command continues"
+        )

@@ -36,7 +36,8 @@ class StepProbe:
     def find(self, graph: tf.Graph) -> None:
         """Finds the tensors of the graph that is about to run."""
         self._taken = graph.get_tensor_by_name(f"{training_step.TAKEN}:0")
-        self._standing = _tensor(graph, STANDING)
+        names = {op.name for op in graph.get_operations()}
+        self._standing = graph.get_tensor_by_name(f"{STANDING}:0") if STANDING in names else None
 
     def begin(self, session: Any) -> None:
         """Reads how many batches earlier sessions of this process have taken."""
@@ -123,11 +124,3 @@ class EvaluationHook(tf.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Notes that a batch has ended."""
         self._activity.begin(activity.EVALUATION)
-
-
-def _tensor(graph: tf.Graph, name: str) -> Optional[tf.Tensor]:
-    """Returns the first output of an op by name; None if the graph has no such op."""
-    try:
-        return graph.get_tensor_by_name(f"{name}:0")
-    except KeyError:
-        return None

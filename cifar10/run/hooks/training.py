@@ -13,12 +13,11 @@ from cifar10.host.signals import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.metrics import MetricRows
 from cifar10.run.hooks.profile import Profile
-from cifar10.run.hooks.progress import Duration, Progress
+from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import nothing_was_saved
 from cifar10.run.hooks.step_probe import StepProbe
-from cifar10.run.hooks.summaries import ModelSummaries, Samples
+from cifar10.run.hooks.summaries import MetricRows, Samples
 from cifar10.run.job import Job
 from cifar10.schema import TRAIN
 from cifar10.step import model_fn, training_step
@@ -185,13 +184,10 @@ class ChiefHook(TrainingHook):
         super().__init__(job, stop, probe, progress, job.total_steps)
         self._deadline, self._is_enough = deadline, is_enough
         self.is_late = self._has_reached = False
-        config, self._folder = job.config, job.config.log_folder(TRAIN)
-        every = config.steps_between_rows(job.total_steps)
-        self._metrics = MetricRows(progress.history, progress.clock, job, every)
-        self._duration = Duration(progress.say, progress.clock, job)
+        self._folder = job.config.log_folder(TRAIN)
+        self._metrics = MetricRows(progress.history, progress.clock, job)
         self._samples = Samples(self._folder)
-        self._summaries = ModelSummaries(every, self._folder)
-        self._profile = Profile(config, progress.say)
+        self._profile = Profile(job.config.profile_window, self._folder, progress.say)
         self._has_loaded = False
 
     def begin(self) -> None:
@@ -199,7 +195,6 @@ class ChiefHook(TrainingHook):
         super().begin()
         graph = tf.get_default_graph()
         self._fetches["samples"] = graph.get_tensor_by_name(f"{model_fn.SAMPLES}:0")
-        self._summaries.find()
         self._end_all = tf.get_collection(training_step.END_ALL)
         self._early_end = tf.get_collection(training_step.EARLY_END)
 
@@ -214,29 +209,24 @@ class ChiefHook(TrainingHook):
         self._progress.history.forget_after(saved)
         summaries.take_back(self._folder, saved + 1)
         self._step = int(session.run(self._global_step))
-        self._duration.begin()
         self._metrics.begin(self._step)
         self._samples.begin()
-        self._summaries.begin(self._step)
         self._profile.begin(self._step)
 
     def before_run(self, run_context: Any) -> Any:
-        """Requests the step's report and what else is due."""
-        super().before_run(run_context)
+        """Requests the step's report and a sample of its images."""
         self._profile.step_begins(self._step)
         if not self._has_loaded:
             # In the first step, TensorFlow optimises its graph for a second without Python's lock.
             threading.Thread(target=report_page.load, name="loading").start()
             self._has_loaded = True
-        return tf.train.SessionRunArgs({**self._fetches, **self._summaries.due(self._step)})
+        return super().before_run(run_context)
 
     def after_step(self, report: StepReport, results: dict[str, Any]) -> None:
         """Measures and records the step."""
         self._step = report.step
-        self._duration.add(report)
         self._metrics.add(report)
         self._samples.add(report.step, results["samples"])
-        self._summaries.add(report.step, results)
         self._profile.step_ends(report.step)
 
     def is_ending(self) -> bool:

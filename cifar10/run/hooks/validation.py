@@ -67,24 +67,23 @@ class ValidationRecorder(tf.estimator.Exporter):
     ) -> None:
         """Records one validation and keeps the checkpoint if it is the best."""
         step, accuracy = int(eval_result["global_step"]), rounded(eval_result["accuracy"])
-        output_dir = self._job.config.output_place
-        seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
+        config, seen = self._job.config, checkpoints.read_counter(checkpoint_path, "examples_seen")
         loss = rounded(eval_result["cross_entropy"])
         # Finite weights may overflow: such a checkpoint is not one to keep, whatever its accuracy.
         is_best = math.isfinite(loss) and checkpoints.keep_if_best(
-            output_dir, checkpoint_path, step, accuracy
+            config.output_place, checkpoint_path, step, accuracy
         )
-        self._history.validation = [row for row in self._history.validation if row["step"] < step]
         figures = {
             "epoch": rounded(seen / self._job.num_examples),
             "loss": loss,
             "accuracy": accuracy,
             "seconds": self._seconds(step),
         }
-        self._history.validation.append({"step": step, **figures})
+        before = [row for row in self._history.validation if row["step"] < step]
+        self._history.validation = [*before, {"step": step, **figures}]
         self._history.metrics.add(VALIDATION, step, figures)
         summaries.add_confusion_matrix(
-            self._job.config.log_folder(VALIDATION),
+            config.log_folder(VALIDATION),
             step,
             eval_result[model_fn.CONFUSION],
             self._job.class_names,
@@ -121,7 +120,7 @@ class ValidationRecorder(tf.estimator.Exporter):
                 name=VALIDATION,
             )
         if may_record():
-            self.export(job.estimator, job.config.output_place, checkpoint, result, False)
+            self.export(None, "", checkpoint, result, False)
         return True
 
     def _take_back_lost_ones(self) -> None:

@@ -1,8 +1,7 @@
-"""Exact evaluation of one checkpoint on a whole split, with the probabilities of each image."""
+"""Exact evaluation of one checkpoint on the eval split, with the probabilities of each image."""
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 from typing import Any, Optional
 
 import numpy as np
@@ -16,16 +15,19 @@ from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.hooks import summaries
 from cifar10.run.hooks.step_probe import EvaluationHook
-from cifar10.run.job import Job, evaluation_input, make_estimator, start_job
+from cifar10.run.job import Job, evaluation_input, make_evaluation, start_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL
 from cifar10.step import model_fn
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
+# Names of the tensors with what belongs to each image.
+_OF_IMAGES = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """A checkpoint's figures on one split.
+    """A checkpoint's figures on the eval split.
 
     Attributes:
       checkpoint: the checkpoint's path.
@@ -67,9 +69,8 @@ class CollectHook(tf.train.SessionRunHook):
 
     def begin(self) -> None:
         """Finds the tensors of the graph that is about to run."""
-        names = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
         graph = tf.get_default_graph()
-        self._fetches = {name: graph.get_tensor_by_name(f"{name}:0") for name in names}
+        self._fetches = {name: graph.get_tensor_by_name(f"{name}:0") for name in _OF_IMAGES}
 
     def before_run(self, run_context: Any) -> Any:
         """Requests images, labels and probabilities of the batch."""
@@ -80,55 +81,47 @@ class CollectHook(tf.train.SessionRunHook):
         self.batches.append(run_values.results)
 
 
-def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> Evaluation:
-    """Runs `checkpoint` over every image of `split`, with --test-time-augmentation over some views.
+def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
+    """Runs `checkpoint` over the eval split, with --test-time-augmentation over some views, too.
 
     Raises:
       DataError: records are damaged.
       Stopped: a signal arrived.
     """
-    collect = CollectHook()
-    with _evaluation_of(job) as kept, clear_errors(job.config):
+    collect, folder = CollectHook(), job.config.log_folder(EVAL)
+    with _evaluation_of(job) as evaluation, clear_errors(job.config):
         # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
         step = checkpoints.read_counter(checkpoint, "global_step")
-        summaries.take_back(job.config.log_folder(split), step)
-        metrics = kept.evaluate(
-            lambda: evaluation_input(job, split),
+        summaries.take_back(folder, step)
+        figures = evaluation.evaluate(
+            lambda: evaluation_input(job, EVAL),
             hooks=[collect, EvaluationHook(job.activity, stop)],
             checkpoint_path=checkpoint,
-            name=split,
+            name=EVAL,
         )
-    summaries.add_confusion_matrix(
-        job.config.log_folder(split), step, metrics[model_fn.CONFUSION], job.class_names
+    confusion, augmented = figures[model_fn.CONFUSION], figures.get("augmented_accuracy")
+    summaries.add_confusion_matrix(folder, step, confusion, job.class_names)
+    images, labels, probabilities = (
+        np.concatenate([batch[name] for batch in collect.batches]) for name in _OF_IMAGES
     )
-    joined = {
-        name: np.concatenate([batch[name] for batch in collect.batches])
-        for name in (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
-    }
-    augmented = metrics.get("augmented_accuracy")
     return Evaluation(
-        checkpoint=checkpoint,
-        step=int(metrics["global_step"]),
-        accuracy=float(metrics["accuracy"]),
-        loss=float(metrics["cross_entropy"]),
-        confusion_matrix=metrics[model_fn.CONFUSION],
-        images=joined[model_fn.IMAGES],
-        labels=joined[model_fn.LABELS],
-        probabilities=joined[model_fn.PROBABILITIES],
-        augmented_accuracy=None if augmented is None else float(augmented),
+        checkpoint,
+        step,
+        float(figures["accuracy"]),
+        float(figures["cross_entropy"]),
+        confusion,
+        images,
+        labels,
+        probabilities,
+        None if augmented is None else float(augmented),
     )
 
 
-@contextlib.contextmanager
-def _evaluation_of(job: Job) -> Iterator[KeptEvaluation]:
-    """Yields the job's evaluation, or one with test-time augmentation, closed at the end."""
+def _evaluation_of(job: Job) -> contextlib.AbstractContextManager[KeptEvaluation]:
+    """Returns the job's evaluation, or one with test-time augmentation, closed at the end."""
     if not job.config.test_time_augmentation:
-        yield job.evaluation
-        return
-    params = dataclasses.replace(job.params, augments_test=True)
-    estimator = make_estimator(job.config, params, job.estimator.config)
-    with contextlib.closing(KeptEvaluation(estimator)) as kept:
-        yield kept
+        return contextlib.nullcontext(job.evaluation)
+    return contextlib.closing(make_evaluation(dataclasses.replace(job.params, augments_test=True)))
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:
@@ -149,7 +142,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
         require_writable(
             config.log_folder(EVAL), "the folder for event files", "name another one by --log-dir"
         )
-        result = checkpoints.with_found(config, lambda one: evaluate_split(job, EVAL, one, stop))
+        result = checkpoints.with_found(config, lambda one: evaluate_split(job, one, stop))
     correct = np.diag(result.confusion_matrix)
     say(f"{job.config.model_title}, {result.checkpoint}, {job.plan.summary}")
     for name, right, total in zip(job.class_names, correct, result.confusion_matrix.sum(axis=1)):

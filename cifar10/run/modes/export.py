@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import time
 import uuid
 from typing import Any
@@ -103,7 +102,7 @@ def _write(job: Job, checkpoint: str, part: str) -> None:
         tf.Session(config=job.plan.session_config) as session,
     ):
         tf.train.create_global_step()
-        signatures = _build(_portable(job))
+        signatures = _build(job)
         tf.train.Saver().restore(session, checkpoint)
         builder = tf.saved_model.Builder(part)
         builder.add_meta_graph_and_variables(
@@ -116,9 +115,15 @@ def _write(job: Job, checkpoint: str, part: str) -> None:
 
 
 def _give_number(part: str, parent: str) -> str:
-    """Renames a finished export; returns its new path."""
+    """Renames a finished export to a number, the time; returns its new path.
+
+    TensorFlow Serving uses the highest number: that of the newest, even if the clock went back.
+    """
     while True:
-        folder = _next_folder(parent)
+        # GCS ends the name of a folder with a slash.
+        names = [entry.rstrip("/") for entry in tf.io.gfile.listdir(parent)]
+        after = [int(name) + 1 for name in names if name.isdecimal()]
+        folder = str(tf.io.gfile.join(parent, str(max([int(time.time()), *after]))))
         try:
             tf.io.gfile.rename(part, folder)
         except tf.errors.OpError:
@@ -129,8 +134,8 @@ def _give_number(part: str, parent: str) -> str:
             return folder
 
 
-def _portable(job: Job) -> Job:
-    """Returns the job with one tower, bound to no device, in a layout that all devices support."""
+def _build(job: Job) -> dict[str, Any]:
+    """Returns the signatures of one tower that is bound to no device, in a layout for all."""
     plan = dataclasses.replace(
         job.plan,
         tower_devices=("",),
@@ -138,40 +143,23 @@ def _portable(job: Job) -> Job:
         data_format="channels_last",
         compute_dtype=tf.float32,
     )
-    return dataclasses.replace(job, plan=plan, params=dataclasses.replace(job.params, plan=plan))
+    params = dataclasses.replace(job.params, plan=plan)
 
+    def signature(name: str, given: tf.Tensor, images: tf.Tensor) -> Any:
+        found = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params).predictions
+        outputs = {
+            "classes": tf.gather(tf.constant(job.class_names), found["classes"]),
+            "class_ids": found["classes"],
+            "probabilities": found["probabilities"],
+        }
+        return tf.saved_model.predict_signature_def({name: given}, outputs)
 
-def _build(job: Job) -> dict[str, Any]:
     images = tf.placeholder(tf.uint8, [None, HEIGHT, WIDTH, CHANNELS], "images")
     encoded = tf.placeholder(tf.string, [None], "bytes")
     decoded = decode_batch(encoded, model_settings.resize_of(job.config))
     # One set of weights for both: the second call reuses the variables of the first.
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
-        run = functools.partial(_outputs, job)
         return {
-            IMAGES_SIGNATURE: tf.saved_model.predict_signature_def({"images": images}, run(images)),
-            ENCODED_SIGNATURE: tf.saved_model.predict_signature_def(
-                {"bytes": encoded}, run(decoded)
-            ),
+            IMAGES_SIGNATURE: signature("images", images, images),
+            ENCODED_SIGNATURE: signature("bytes", encoded, decoded),
         }
-
-
-def _outputs(job: Job, images: Any) -> dict[str, Any]:
-    predictions = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, job.params).predictions
-    ids = predictions["classes"]
-    return {
-        "classes": tf.gather(tf.constant(job.class_names), ids),
-        "class_ids": ids,
-        "probabilities": predictions["probabilities"],
-    }
-
-
-def _next_folder(parent: str) -> str:
-    """Returns a new folder, named by the time.
-
-    TensorFlow Serving uses the highest number: that of the newest, even if the clock went back.
-    """
-    entries = tf.io.gfile.listdir(parent) if tf.io.gfile.exists(parent) else []
-    names = [entry.rstrip("/") for entry in entries]  # GCS ends the name of a folder with a slash.
-    after = [int(name) + 1 for name in names if name.isdecimal()]
-    return str(tf.io.gfile.join(parent, str(max([int(time.time()), *after]))))

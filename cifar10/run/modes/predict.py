@@ -1,42 +1,37 @@
-"""Predicts the classes of image files."""
+"""Predicts the classes of image files, and prints a line for each, in words or as JSON."""
 
 import os
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Optional
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow.compat.v1 as tf
 
 from cifar10 import image_file
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
+from cifar10.host.console import one_line, say
+from cifar10.host.files import as_json
 from cifar10.host.signals import StopRequest
+from cifar10.image_file import Decoded
 from cifar10.input.image_paths import expand
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import start_job
-from cifar10.run.modes.answers import Printer
 from cifar10.run.tf_errors import clear_errors
-from cifar10.schema import CHANNELS, HEIGHT, WIDTH
+from cifar10.schema import CHANNELS, CROP, HEIGHT, PAD, STRETCH, WIDTH
+from cifar10.step.model_fn import model_fn
 from cifar10_program.paths import is_utf8
+from cifar10_program.streams import complain
 
 _MOST_BYTES = 64 << 20  # of a file
+_SHOWN = 3  # classes per line
+_WORDS = {CROP: "cropped", PAD: "padded", STRETCH: "stretched"}
 
 
-@dataclass(frozen=True)
-class Read:
-    """A file that is to be read or was read.
-
-    Attributes:
-      path: its path.
-      image: the image in it; None before it was read, or if it cannot be used.
-      error: why it cannot be used.
-    """
+class Found(NamedTuple):
+    """A file that is to be read, or why there is none at a place."""
 
     path: str
-    image: Optional[image_file.Decoded] = None
     error: str = ""
 
 
@@ -51,37 +46,100 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
     """
     files = find_files([config.place(place) for place in config.images])
     checkpoints.find(config)  # Without one, no file is read.
-    checkpoints.with_found(config, lambda one: _predict(config, one, files, stop)).finish()
+    errors = checkpoints.with_found(config, lambda one: _predict(config, one, files, stop))
+    if errors and len(files) == 1:
+        raise UserError(errors[0])
+    if errors:
+        raise UserError(
+            f"{len(errors):,} of {len(files):,} image files could not be used; the lines above "
+            "name them"
+        )
 
 
 def _predict(
-    config: TrainConfig, checkpoint: str, files: Sequence[Read], stop: StopRequest
-) -> Printer:
-    """Predicts with a checkpoint; prints nothing before it was read."""
+    config: TrainConfig, checkpoint: str, files: Sequence[Found], stop: StopRequest
+) -> list[str]:
+    """Prints the answers, nothing before the checkpoint was read; returns the files' errors."""
     job, resize = start_job(config), model_settings.resize_of(config)
-    printer = Printer([file.path for file in files], job.class_names, resize, config.json)
-    reading = _Reading(files, resize)
-    answers = job.estimator.predict(
-        lambda: tf.data.Dataset.from_generator(
-            reading.pixels,
-            output_signature=tf.TensorSpec([HEIGHT, WIDTH, CHANNELS], tf.uint8),
-        ).batch(config.eval_batch_size),
-        checkpoint_path=checkpoint,
+    width, errors = max(len(file.path) for file in files), []
+    with (
+        clear_errors(config),
+        tf.Graph().as_default(),
+        tf.Session(config=job.plan.session_config) as session,
+    ):
+        images = tf.placeholder(tf.uint8, [None, HEIGHT, WIDTH, CHANNELS])
+        spec = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, job.params)
+        shares = spec.predictions["probabilities"]
+        tf.train.Saver().restore(session, checkpoint)
+        for start in range(0, len(files), config.eval_batch_size):
+            batch = files[start : start + config.eval_batch_size]
+            read = [_read(file, resize, stop) for file in batch]
+            pixels = [one.pixels for one in read if isinstance(one, Decoded)]
+            answers = iter(session.run(shares, {images: np.stack(pixels)}) if pixels else ())
+            for file, one in zip(batch, read):
+                if isinstance(one, Decoded):
+                    how = resize if one.was_resized else None
+                    if config.json:
+                        say(_json_of(file.path, one.size, how, next(answers), job.class_names))
+                    else:
+                        answer = describe(next(answers), job.class_names)
+                        say(f"{one_line(file.path):<{width}}  {answer}{_note(one.size, how)}")
+                    continue
+                errors.append(one)
+                if config.json:
+                    say(as_json({"file": file.path, "error": one}))
+                if len(files) > 1:
+                    complain(f"error: {one_line(one)}")
+    return errors
+
+
+def _read(file: Found, resize: str, stop: StopRequest) -> Union[Decoded, str]:
+    """Returns the image in a file, or why it cannot be used."""
+    stop.check()
+    try:
+        return file.error or read_image(file.path, resize)
+    except UserError as error:
+        return str(error)
+
+
+def _note(size: tuple[int, int], resize: Optional[str]) -> str:
+    if resize is None:
+        return ""
+    columns, rows = size
+    return f"  ({columns}x{rows}, {_WORDS[resize]} to {WIDTH}x{HEIGHT})"
+
+
+def describe(probabilities: Any, class_names: Sequence[str]) -> str:
+    """Formats probabilities, float [10], as `cat 93.1 %, dog 4.0 %, deer 1.1 %`."""
+    order = sorted(range(len(class_names)), key=lambda index: -probabilities[index])
+    return ", ".join(
+        f"{one_line(class_names[index])} {100 * probabilities[index]:.1f} %"
+        for index in order[:_SHOWN]
     )
-    with clear_errors(config):
-        for answer in answers:
-            stop.check()
-            file = reading.done.popleft()
-            while file.image is None:
-                printer.refuse(file.path, file.error)
-                file = reading.done.popleft()
-            printer.answer(file.path, file.image, answer["probabilities"])
-    for file in reading.done:
-        printer.refuse(file.path, file.error)
-    return printer
 
 
-def find_files(places: Sequence[str]) -> list[Read]:
+def _json_of(
+    path: str,
+    size: tuple[int, int],
+    resize: Optional[str],
+    shares: Any,
+    class_names: Sequence[str],
+) -> str:
+    """Returns the JSON object of a file, in a line; docs/outputs.md lists its fields."""
+    best = int(np.argmax(shares))
+    return as_json(
+        {
+            "file": path,
+            "class": class_names[best],
+            "class_id": best,
+            "probabilities": dict(zip(class_names, map(float, shares))),
+            "size": size,
+            "resize": resize,
+        }
+    )
+
+
+def find_files(places: Sequence[str]) -> list[Found]:
     """Returns the files that are to be read, in order, and an error for each place without any.
 
     A folder that cannot be read is an error, too, behind the files of its place.
@@ -93,14 +151,14 @@ def find_files(places: Sequence[str]) -> list[Read]:
     for place in places:
         errors: list[str] = []
         try:
-            files += [Read(path) for path in expand(place, errors.append)]
+            files += [Found(path) for path in expand(place, errors.append)]
         except UserError as error:
             errors.append(str(error))
-        files += [Read(place, error=error) for error in errors]
+        files += [Found(place, error) for error in errors]
     return files
 
 
-def read_image(path: str, resize: str) -> image_file.Decoded:
+def read_image(path: str, resize: str) -> Decoded:
     """Reads and decodes an image file.
 
     Args:
@@ -118,39 +176,14 @@ def read_image(path: str, resize: str) -> image_file.Decoded:
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             data = bytes(file.read(_MOST_BYTES + 1))
+        if len(data) > _MOST_BYTES:
+            raise UserError(
+                f"{path} is larger than the limit for image files, {_MOST_BYTES:,} bytes"
+            )
+        return image_file.decode(data, resize)
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from error
-    if len(data) > _MOST_BYTES:
-        raise UserError(f"{path} is larger than the limit for image files, {_MOST_BYTES:,} bytes")
-    try:
-        return image_file.decode(data, resize)
     except image_file.ImageFileError as error:
         raise UserError(f"{path}: {error}") from error
     except MemoryError as error:
         raise UserError(f"{path}: out of memory; free some, or make the image smaller") from error
-
-
-class _Reading:
-    """Reads files while earlier ones are predicted.
-
-    Attributes:
-      done: the files that were read and not yet reported, in order.
-    """
-
-    def __init__(self, files: Sequence[Read], resize: str) -> None:
-        self._files, self._resize = files, resize
-        self.done: deque[Read] = deque()
-
-    def pixels(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yields the pixels of each file that can be used, and appends all files to `done`."""
-        for file in self._files:
-            if file.error:
-                self.done.append(file)
-                continue
-            try:
-                image = read_image(file.path, self._resize)
-            except UserError as error:
-                self.done.append(Read(file.path, error=str(error)))
-                continue
-            self.done.append(Read(file.path, image))
-            yield image.pixels

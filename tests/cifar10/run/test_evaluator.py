@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 import pytest
+import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.spec import Cluster
@@ -30,6 +31,7 @@ from cifar10.run import evaluator
 from cifar10.run.hooks import step_probe, validation
 from cifar10.run.job import evaluation_input, make_job
 from cifar10.schema import CLASS_NAMES, VALIDATION
+from cifar10.step.model_fn import model_fn
 from testbeds.ports import free_ports
 from tests.cifar10 import steps
 from tests.cifar10.answering import answering
@@ -91,7 +93,8 @@ class Training:
         """Accuracy and loss of a checkpoint by an evaluation of Estimator alone."""
         config = TrainConfig(**self._config)
         job = make_job(config, open_records(config.data_place))
-        figures = job.estimator.evaluate(
+        alone = tf.estimator.Estimator(model_fn, str(self.output), params=job.params)
+        figures = alone.evaluate(
             lambda: evaluation_input(job, split),
             checkpoint_path=str(self._checkpoints / f"model.ckpt-{step}"),
             name="stock",
@@ -415,4 +418,4 @@ def test_an_evaluator_that_watches_another_folder_than_its_masters_says_which(
         "master's --output-dir"
     )
     assert capsys.readouterr().out.splitlines()[1:] == [said]
-    assert str(ended.value).startswith(f"{said}; master/0 ({master}) has not answered for 0.5 s")
+    assert str(ended.value).startswith(f"master/0 ({master}) has not answered for 0.5 s")

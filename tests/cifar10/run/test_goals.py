@@ -102,11 +102,12 @@ def test_the_validations_of_a_separate_evaluator_end_training(tmp_path, monkeypa
     saved.validated(tmp_path, rows(0.5, 0.4))
     step = 20
     monkeypatch.setattr(checkpoints, "latest_step", lambda place: step)
-    judged, said = goals.of_run(config, History(None), has_evaluator=True), list[str]()
-    assert judged.look(said.append) is None
+    said: list[str] = []
+    judged = goals.Goals(config, History(None), True, said.append)
+    assert not judged.are_reached()
     saved.validated(tmp_path, rows(0.5, 0.4, 0.4))
-    assert judged.look(said.append) is None  # Step 30 has not been reached since the last start.
+    assert not judged.are_reached()  # Step 30 has not been reached since the last start.
     step = 40
-    assert judged.look(said.append) == judged.ending
+    assert judged.are_reached()
     assert judged.ending is not None
     assert said == [judged.ending.line]

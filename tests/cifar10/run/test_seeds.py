@@ -2,11 +2,14 @@
 
 import json
 import pathlib
+import signal
+import statistics
 import subprocess
-import sys
+import time
 
 import pytest
 
+from cifar10.config.train_config import TrainConfig
 from cifar10.run import seeds
 from tests.cifar10 import program
 from tests.cifar10.forks import Forks
@@ -91,35 +94,52 @@ def test_a_finished_seed_is_not_trained_again(compared, folder, forks):
     assert [row["seed"] for row in found["runs"]] == [5]
 
 
-_ORPHAN = """
-import os, pathlib, signal, sys, time
-from cifar10.run import seeds
+@pytest.mark.parametrize(
+    ("signum", "shown", "saves"),
+    [(signal.SIGTERM, "\nepoch ", True), (signal.SIGINT, "seed 1, 1 of 2", False)],
+    ids=["while it trains", "before it handles signals"],
+)
+def test_a_signal_ends_the_seed_at_hand_and_says_how_to_go_on(folder, forks, signum, shown, saves):
+    words = ("--model=mlp", "--seeds=1,2", "--log-steps=1", f"--output-dir=stopped-{signum}")
+    with forks.started(*words, cwd=folder) as run:
+        run.wait_until(lambda one: shown in one.out)
+        code, out, err = run.interrupt(signum)
+    assert code == 128 + signum
+    assert (f"\nsaved stopped-{signum}/seed-1/model.ckpt-" in out) == saves
+    stopped, rest = err.splitlines()
+    assert stopped == f"stopped by signal {signum:d}; run the same command to continue"
+    assert rest.startswith(
+        f"0 of 2 seeds are finished; seed 1 ended with exit code {128 + signum}; to go on: "
+    )
 
-def end(signum, frame):
-    pathlib.Path(sys.argv[1]).write_text(f"signal {signum}")
-    os._exit(0)
 
-def work():
-    signal.signal(signal.SIGTERM, end)
-    print(os.getpid(), flush=True)
-    time.sleep(60)
-    return 0
-
-with seeds._Child() as child:
-    child.run(work)
-"""
+def test_the_training_of_a_seed_saves_and_ends_if_its_parent_is_killed(folder, forks):
+    words = ("--model=mlp", "--seeds=1,2", "--log-steps=1", "--output-dir=orphan")
+    with forks.started(*words, cwd=folder) as run:
+        run.wait_until(lambda one: "\nepoch " in one.out)
+        run.kill()
+        deadline = time.monotonic() + 60
+        while "\nsaved " not in run.out and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert "\nsaved orphan/seed-1/model.ckpt-" in run.out
 
 
-def test_the_training_of_a_seed_is_told_to_end_if_its_parent_is_killed(root, tmp_path):
-    note = tmp_path / "note"
-    with subprocess.Popen(
-        [sys.executable, "-c", _ORPHAN, str(note)], cwd=root, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        fork = int(parent.stdout.readline())
-        parent.kill()
-        # The fork holds the other end of the pipe until it has ended.
-        assert parent.stdout.read() == ""
-    assert note.read_text() == "signal 15", f"process {fork} goes on"
+@pytest.mark.parametrize(
+    ("status", "minutes", "is_over"),
+    [
+        ("stopped by --max-minutes", 5.0, True),
+        ("stopped by --max-minutes", 4.0, False),
+        ("completed", 5.0, False),
+        (None, None, False),
+    ],
+)
+def test_a_seed_that_has_had_its_minutes_gets_no_more(tmp_path, status, minutes, is_over):
+    config = TrainConfig(output_dir=str(tmp_path), max_minutes=5.0)
+    if status:
+        result = {"status": status, "configuration": {"max_minutes": minutes}}
+        (tmp_path / "result.json").write_text(json.dumps(result))
+    assert seeds.has_had_its_minutes(config) is is_over
+    assert not seeds.has_had_its_minutes(TrainConfig(output_dir=str(tmp_path)))
 
 
 def test_a_cluster_is_refused_with_a_way_out(tmp_path, forks):
@@ -144,7 +164,8 @@ def test_one_seed_has_no_deviation_and_a_figure_that_is_missing_no_mean():
         "eval_loss": 0.5,
         "training_seconds": 61.25,
     }
-    mean, deviation = seeds.statistics_of([row])
+    mean = seeds.statistic(statistics.fmean, [row])
+    deviation = seeds.statistic(statistics.stdev, [row], 2)
     assert (mean["eval_accuracy"], deviation["eval_accuracy"]) == (0.9, None)
     assert mean["best_validation_accuracy"] is None
     assert seeds.table([row], mean, deviation) == (

@@ -2,11 +2,14 @@
 
 import time
 import types
-from typing import Optional
+from typing import Any, Optional
+
+import pytest
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History
 from cifar10.run.hooks.progress import Progress, StepClock
+from cifar10.run.job import describe_amount
 from tests.cifar10.hooked import Shown, SteppedClock, report
 
 
@@ -14,16 +17,22 @@ class Run:
     """Trains steps of 10 images whose losses are 1, 2, 3, ...; accuracy .5, rate .1."""
 
     def __init__(
-        self, own_examples: Optional[int] = None, log_steps: Optional[int] = 2, live: bool = False
+        self,
+        own_examples: Optional[int] = None,
+        log_steps: Optional[int] = 2,
+        live: bool = False,
+        total_steps: int = 100,
+        max_minutes: Optional[float] = None,
     ) -> None:
         self.shown, self.clock, self.history = Shown(live), SteppedClock(), History(None)
         job = types.SimpleNamespace(
-            total_steps=100,
+            total_steps=total_steps,
             num_examples=50,
             own_examples=own_examples,
-            config=TrainConfig(log_steps=log_steps),
+            config=TrainConfig(log_steps=log_steps, max_minutes=max_minutes),
+            params=types.SimpleNamespace(examples_per_step=10),
         )
-        self.progress = Progress(self.shown, self.history, job)  # type: ignore[arg-type]
+        self.progress = Progress(self.shown, self.history, job, True)  # type: ignore[arg-type]
         self.progress.clock = self.clock
 
     def train(self, steps: int, steps_of_others: int = 0) -> int:
@@ -100,21 +109,6 @@ def test_one_of_several_that_train_shows_the_jobs_speed_and_its_own():
     assert (row["images_per_sec"], row["own_images_per_sec"]) == (80.0, 20.0)
 
 
-def test_a_synchronous_replica_counts_its_own_share_of_each_step():
-    # Steps of 10 images, of which 5 are this replica's.
-    run = Run(own_examples=5)
-    run.train(3)
-    assert run.shown.statuses[-1].images_per_sec == 20.0
-    assert run.shown.statuses[-1].own_images_per_sec == 10.0
-
-
-def test_a_process_alone_has_no_speed_of_its_own():
-    run = Run()
-    run.train(3)
-    assert run.shown.statuses[-1].own_images_per_sec is None
-    assert "own_images_per_sec" not in run.history.train[0]
-
-
 def test_what_others_train_during_a_validation_is_no_measure_of_speed():
     # Before step 4 the clock stood; step 4 starts a new measurement, as the first step did.
     run = Run(own_examples=10, log_steps=2)
@@ -143,3 +137,39 @@ def test_without_log_steps_a_row_comes_by_the_length_of_the_run():
     run = Run(log_steps=None)
     run.train(7)
     assert [row["step"] for row in run.history.train] == [3, 5, 7]
+
+
+def test_after_ten_seconds_of_steps_a_long_run_says_how_long_it_takes():
+    short, run = Run(total_steps=80_000), Run(total_steps=80_000)
+    short.train(20)
+    assert short.shown.messages == []
+    run.train(60)
+    assert run.shown.messages == [
+        "the remaining 79,979 steps take about 11h06m at 20 images/s, validations not included; "
+        "Ctrl-C saves, and the same command continues"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("total_steps", "max_minutes"), [(1_200, None), (80_000, 5.0)], ids=["short", "time limit"]
+)
+def test_a_run_of_minutes_and_one_with_a_time_limit_do_not(total_steps, max_minutes):
+    run = Run(total_steps=total_steps, max_minutes=max_minutes)
+    run.train(60)
+    assert run.shown.messages == []
+
+
+def test_a_run_of_many_images_says_its_amount_before_it_starts():
+    def amount(total_steps: int, start_step: int, max_minutes: Optional[float] = None) -> Any:
+        config = types.SimpleNamespace(max_minutes=max_minutes)
+        params = types.SimpleNamespace(examples_per_step=128)
+        job = types.SimpleNamespace(
+            total_steps=total_steps, num_examples=45_000, params=params, config=config
+        )
+        return describe_amount(job, start_step)  # type: ignore[arg-type]
+
+    assert amount(80_000, 0) == (
+        "80,000 steps are 228 epochs, or 10,240,000 images; how long they take on this machine is "
+        "printed after the first steps"
+    )
+    assert amount(3_520, 0) is amount(80_000, 79_000) is amount(80_000, 0, 5.0) is None

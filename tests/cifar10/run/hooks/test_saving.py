@@ -11,6 +11,7 @@ from cifar10.errors import Stopped, TrainingError
 from cifar10.host import activity
 from cifar10.host.signals import StopRequest
 from cifar10.output import checkpoints
+from cifar10.output.history import History
 from cifar10.run.goals import Goals
 from cifar10.run.hooks.progress import StepClock
 from cifar10.run.hooks.saving import SaverHook, Saving
@@ -122,8 +123,8 @@ def test_the_last_checkpoint_is_the_one_whose_validation_reaches_a_goal(tmp_path
     rows: list[dict[str, Any]] = []
     said: list[str] = []
     config = job_in(tmp_path, stop_at_accuracy=0.5).config
-    goals = Goals(config, lambda: rows)
-    saved = Saved(tmp_path, every=2, is_enough=lambda: goals.look(said.append) is not None)
+    goals = Goals(config, History(None, validation=rows), False, said.append)
+    saved = Saved(tmp_path, every=2, is_enough=goals.are_reached)
     Listener(saved, rows)
     # The checkpoint of step 0 has the first row, that of step 8 the fifth.
     assert saved.train(1_000) == 8

@@ -1,16 +1,23 @@
-"""TensorBoard's events are of steps that do not depend on kills, and each step counts once."""
+"""TensorBoard and metrics.jsonl: the same figures of the same steps, each once, despite kills."""
 
 import io
+import json
 import pathlib
+import types
+from typing import Any, Optional
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from cifar10.output.metrics import Metrics
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from cifar10.config.train_config import TrainConfig
+from cifar10.output.history import History
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.summaries import ModelSummaries, Samples
+from cifar10.run.hooks.summaries import MetricRows, Samples
+from tests.cifar10.hooked import SteppedClock, report
 
 
 @pytest.fixture(autouse=True)
@@ -23,11 +30,6 @@ def _own_writers():
 def rows(folder: pathlib.Path) -> list[int]:
     """The steps that TensorBoard shows of `curve`."""
     summaries.writer(str(folder)).flush()
-    return shown(folder)
-
-
-def shown(folder: pathlib.Path) -> list[int]:
-    """As a process sees it that is not this one."""
     found = EventAccumulator(str(folder)).Reload()
     return [event.step for event in found.Scalars("curve")] if found.Tags()["scalars"] else []
 
@@ -38,50 +40,12 @@ def write(folder: pathlib.Path, *steps: int) -> None:
         summaries.writer(str(folder)).add_summary(tf.Summary(value=[value]), step)
 
 
-def train(folder: pathlib.Path, first: int, steps: int, each: int = 1, name: str = "curve") -> None:
-    """Takes steps from global step `first`; other trainers take the rest of `each` meanwhile."""
-    made = ModelSummaries(10, str(folder))
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.summary.scalar(name, tf.constant(1.0))
-        made.find()
-        made.begin(first)
-        for step in range(first, first + steps * each, each):
-            made.add(step + each, session.run(made.due(step)))
-
-
-@pytest.mark.parametrize(
-    ("first", "steps", "each", "expected"),
-    [
-        (0, 25, 1, [1, 10, 20]),
-        (7, 18, 1, [10, 20]),
-        (10, 15, 1, [20]),
-        (19, 2, 1, [20]),
-        # Own steps end at 3, 6, 9, ...: the one after 9 may be 10; the one after 18 is 19 at least.
-        (0, 9, 3, [3, 12, 24]),
-        (29, 9, 3, [32, 44, 53]),
-    ],
-)
-def test_summaries_are_of_step_1_and_of_multiples(tmp_path, first, steps, each, expected):
-    train(tmp_path, first, steps, each)
-    assert rows(tmp_path) == expected
-
-
-def test_estimators_summary_of_the_loss_is_not_written_a_second_time(tmp_path):
-    train(tmp_path, first=0, steps=3, name="loss")
-    assert rows(tmp_path) == []
-
-
 def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):
     write(tmp_path, 1, 2, 3, 4)
     summaries.take_back(str(tmp_path), 3)
     assert rows(tmp_path) == [1, 2]
     write(tmp_path, 3)
     assert rows(tmp_path) == [1, 2, 3]
-
-
-def test_a_writer_is_to_be_had_in_eager_mode_and_is_one_a_folder(tmp_path):
-    assert tf.executing_eagerly()
-    assert summaries.writer(str(tmp_path)) is summaries.writer(str(tmp_path))
 
 
 def sheets(folder: pathlib.Path) -> list[tuple[int, np.ndarray]]:
@@ -110,3 +74,88 @@ def test_the_first_step_and_each_checkpoint_have_a_picture_of_their_images(tmp_p
     _, picture = found[1]
     assert picture.shape == (2 * 128 + 8, 4 * 128 + 3 * 8, 3)
     assert picture[::136, ::136, 0].tolist() == [[3, 4, 5, 6], [7, 8, 255, 255]]
+
+
+# Curves and rows.
+
+
+def train(
+    folder: pathlib.Path,
+    first: int,
+    steps: int,
+    each: int = 1,
+    own_examples: Optional[int] = None,
+    stood_before: tuple[int, ...] = (),
+) -> list[dict[str, Any]]:
+    """Trains from global step `first`, and returns the rows of metrics.jsonl without times.
+
+    A step has 10 images and takes half a second, its loss is its number; other trainers take the
+    rest of `each` meanwhile. Rows are of each tenth step.
+    """
+    clock = SteppedClock()
+    clock.stood_before = set(stood_before)
+    config = TrainConfig(log_dir=str(folder), summary_steps=10)
+    job = types.SimpleNamespace(
+        num_examples=50, total_steps=1_000, own_examples=own_examples, config=config
+    )
+    folder.mkdir(exist_ok=True)
+    history = History(None, metrics=Metrics(str(folder / "metrics.jsonl")))
+    made = MetricRows(history, clock, job)  # type: ignore[arg-type]
+    made.begin(first)
+    for number in range(1, steps + 1):
+        clock.run()
+        made.add(report(first + each * number))
+    made.finish()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in ("wall_time", "split")} for row in rows]
+
+
+def events(folder: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
+    """The (step, value) of each curve in TensorBoard's files of training."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for path in (folder / "train").glob("events.*"):
+        for event in tf.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def test_a_row_has_means_since_the_row_before_in_metrics_jsonl_and_in_tensorboard(tmp_path):
+    rows = train(tmp_path, first=0, steps=24)
+    speed = {"accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 20.0}
+    first = {"step": 1, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1}
+    assert rows == [
+        {**first, "epoch": 0.2, "seconds": 0.5},
+        {"step": 10, "loss": 6.0, **speed, "epoch": 2.0, "seconds": 5.0},
+        {"step": 20, "loss": 15.5, **speed, "epoch": 4.0, "seconds": 10.0},
+        {"step": 24, "loss": 22.5, **speed, "epoch": 4.8, "seconds": 12.0},
+    ]
+    found = events(tmp_path)
+    assert sorted(found) == ["accuracy", "images_per_sec", "learning_rate", "loss"]
+    for tag, curve in found.items():
+        assert [step for step, _ in curve] == [row["step"] for row in rows if tag in row], tag
+        assert [value for _, value in curve] == pytest.approx([r[tag] for r in rows if tag in r])
+
+
+@pytest.mark.parametrize(
+    ("first", "steps", "each", "expected"),
+    [
+        (7, 18, 1, [10, 20, 25]),
+        (10, 10, 1, [20]),
+        (19, 2, 1, [20, 21]),
+        # Own steps end at 3, 6, 9, ...: the one that passes 10 ends at 12.
+        (0, 9, 3, [3, 12, 21, 27]),
+    ],
+)
+def test_rows_are_of_step_1_of_multiples_and_of_the_last_step(
+    tmp_path, first, steps, each, expected
+):
+    assert [row["step"] for row in train(tmp_path, first, steps, each)] == expected
+
+
+def test_what_others_train_during_a_validation_is_no_measure_of_speed(tmp_path):
+    # Before step 15 the clock stood; others went on, so only the steps after it are measured.
+    together = train(tmp_path / "a", 0, 10, each=2, own_examples=10, stood_before=(8,))
+    assert [row.get("images_per_sec") for row in together] == [None, 40.0, 40.0]
+    alone = train(tmp_path / "b", 0, 10, stood_before=(10,))
+    assert [row.get("images_per_sec") for row in alone] == [None, 20.0]

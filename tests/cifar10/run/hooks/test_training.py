@@ -4,7 +4,6 @@ import contextlib
 import math
 import pathlib
 import signal
-import threading
 import time
 from typing import Any, Optional
 
@@ -76,6 +75,7 @@ def test_training_ends_at_its_last_step_or_with_the_chief(tmp_path):
         assert train(make(tmp_path, total_steps=10)) == 10
         assert train(make(tmp_path), over_at=7) == 7
         assert train(make(tmp_path)) == 20
+    assert train(worker(tmp_path), first_step=999, over_at=1_000) == 1_000
 
 
 def test_a_signal_ends_training_after_the_step_at_hand(tmp_path):
@@ -108,10 +108,6 @@ def test_a_worker_that_comes_after_the_end_does_not_train(tmp_path, step, over_b
     with pytest.raises(TrainingOver) as over:
         train(worker(tmp_path), first_step=step, over_before=over_before)
     assert str(over.value) == f"training is over at step {step:,}"
-
-
-def test_a_worker_that_comes_just_before_the_end_trains(tmp_path):
-    assert train(worker(tmp_path), first_step=999, over_at=1_000) == 1_000
 
 
 @pytest.mark.parametrize("has_signal", [False, True])
@@ -176,14 +172,6 @@ def test_a_goal_that_an_evaluator_sees_ends_training_after_the_step_at_hand(
     hook = chief(tmp_path, stop, is_enough=lambda: looks.pop(0))
     signals = [Signal(stop)] if has_signal else []
     assert last_saved(tmp_path, hook, *signals, stop=stop) == saved_at
-
-
-def test_modules_of_the_report_are_loaded_beside_the_first_step(tmp_path, monkeypatch):
-    threads: list[threading.Thread] = []
-    monkeypatch.setattr(report_page, "load", lambda: threads.append(threading.current_thread()))
-    train(chief(tmp_path, total_steps=2))
-    (thread,) = threads
-    assert thread is not threading.main_thread()
 
 
 def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):

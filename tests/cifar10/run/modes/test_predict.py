@@ -17,8 +17,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import predict
-from cifar10.run.modes.answers import describe
-from cifar10.run.modes.predict import read_image
+from cifar10.run.modes.predict import describe, read_image
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import steps
 
@@ -62,14 +61,6 @@ def ask(output, tmp_path, monkeypatch, capsys):
 def test_the_three_likeliest_classes_are_named_in_order():
     probabilities = np.array([0.001, 0, 0.006, 0.931, 0.011, 0.04, 0, 0.01, 0.001, 0], np.float32)
     assert describe(probabilities, CLASS_NAMES) == "cat 93.1 %, dog 4.0 %, deer 1.1 %"
-
-
-def test_a_jpeg_gets_the_answer_to_what_pillow_makes_of_it(ask, tmp_path):
-    Image.open(io.BytesIO(encode("JPEG"))).crop((0, 0, 32, 32)).save(tmp_path / "a.jpg", quality=75)
-    Image.open(tmp_path / "a.jpg").save(tmp_path / "a.png")
-    of_jpeg, of_png = (line.split(maxsplit=1) for line in ask("a.jpg", "a.png").splitlines())
-    assert (of_jpeg[0], of_png[0]) == ("a.jpg", "a.png")
-    assert of_jpeg[1] == of_png[1]
 
 
 def test_an_image_is_resized_as_those_of_training_and_the_line_says_so(ask, tmp_path):
