@@ -9,12 +9,11 @@ from typing import Any, Optional
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from cifar10.output.metrics import Metrics
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.output.history import History
+from cifar10.output.history import History, Metrics
 from cifar10.run.hooks import summaries
 from cifar10.run.hooks.summaries import MetricRows, Samples
 from tests.cifar10.hooked import SteppedClock, report
