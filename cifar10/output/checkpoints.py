@@ -4,7 +4,6 @@ import dataclasses
 import math
 import posixpath
 import re
-from collections.abc import Sequence
 from typing import Callable, Optional, TypedDict, TypeVar
 
 import numpy as np
@@ -14,11 +13,12 @@ from cifar10.config.done import Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
-from cifar10.host.files import read_json, sync, write_json, write_text
+from cifar10.host.files import read_json, sync, write_json
 from cifar10.output.run_file import is_a
 
 BEST_DIR = "best"
 _BEST_NAME = "best.json"
+_Found = TypeVar("_Found")
 _Read = TypeVar("_Read")
 STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
 
@@ -69,13 +69,6 @@ def name_elsewhere(output_dir: str) -> Optional[str]:
     return next(
         (one for one in names if "\0" in one or files.real(posixpath.dirname(one)) != own), None
     )
-
-
-def write_names(output_dir: str, names: Sequence[str]) -> None:
-    """Replaces the file that names the checkpoints in the folder; the last one is the latest."""
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
 
 
 def has_any(output_dir: str) -> bool:
@@ -133,12 +126,17 @@ def latest_done(output_dir: str) -> Done:
 
 
 def _of_latest(output_dir: str, read: Callable[[Optional[str]], _Read]) -> _Read:
+    return _of_newest(lambda: latest(output_dir), read)
+
+
+def _of_newest(search: Callable[[], _Found], use: Callable[[_Found], _Read]) -> _Read:
+    """Returns `use(search())`, with the next checkpoint if training replaces it meanwhile."""
     while True:
-        checkpoint = latest(output_dir)
+        found = search()
         try:
-            return read(checkpoint)
-        except UserError:
-            if latest(output_dir) == checkpoint:
+            return use(found)
+        except (tf.errors.OpError, UserError, ValueError):
+            if search() == found:
                 raise
 
 
@@ -238,13 +236,7 @@ def with_found(config: TrainConfig, use: Callable[[str], _Read]) -> _Read:
     Raises:
       UserError: there is no checkpoint.
     """
-    while True:
-        checkpoint = find(config)
-        try:
-            return use(checkpoint)
-        except (tf.errors.OpError, UserError, ValueError):
-            if find(config) == checkpoint:
-                raise
+    return _of_newest(lambda: find(config), use)
 
 
 def find(config: TrainConfig) -> str:
