@@ -475,6 +475,11 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         return self.output_place if self.log_dir is None else self.place(self.log_dir)
 
     @property
+    def checkpoint_place(self) -> Optional[str]:
+        """The path of --checkpoint, resolved against --work-dir; None if it is unset."""
+        return None if self.checkpoint is None else self.place(self.checkpoint)
+
+    @property
     def seed_list(self) -> list[int]:
         """The seeds of --seeds, in order; that of --seed alone if it is unset."""
         return [self.seed] if self.seeds is None else [int(one) for one in self.seeds.split(",")]

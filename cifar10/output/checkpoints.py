@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.done import Done
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.host.files import read_json, sync, write_json
@@ -225,37 +224,32 @@ def exists(checkpoint: str) -> bool:
     return files.exists(f"{checkpoint}.index")
 
 
-def with_found(config: TrainConfig, use: Callable[[str], _Read]) -> _Read:
-    """Returns `use(find(config))`, with the next checkpoint if training replaces it meanwhile.
+def with_found(output_dir: str, given: Optional[str], use: Callable[[str], _Read]) -> _Read:
+    """Returns `use(find(output_dir, given))`.
 
-    Args:
-      config: the settings.
-      use: function of a checkpoint's path; if it fails and training has replaced that checkpoint,
-        it is called again with the new one.
+    If that fails and training has replaced the checkpoint meanwhile, the new one is used.
 
     Raises:
       UserError: there is no checkpoint.
     """
-    return _of_newest(lambda: find(config), use)
+    return _of_newest(lambda: find(output_dir, given), use)
 
 
-def find(config: TrainConfig) -> str:
+def find(output_dir: str, given: Optional[str] = None) -> str:
     """Returns the checkpoint to evaluate, predict with or export.
 
-    That is --checkpoint, or else the best, or else the latest one in --output-dir.
+    That is the one of --checkpoint, if given, or else the best, or else the latest one.
 
     Raises:
       UserError: there is no such checkpoint, or it may not be read.
     """
-    output_dir = config.output_place
-    if config.checkpoint is not None:
-        path = config.place(config.checkpoint)
-        if not exists(path):
+    if given is not None:
+        if not exists(given):
             raise UserError(
-                f"--checkpoint {path} does not exist; name it without the ending, "
+                f"--checkpoint {given} does not exist; name it without the ending, "
                 "for example output/model.ckpt-80000"
             )
-        return path
+        return given
     kept = best(output_dir)
     found = kept.path if kept else latest(output_dir)
     if found is None:

@@ -219,9 +219,3 @@ def _fault_of(settings: Mapping[str, Any]) -> Optional[str]:
         except ConfigError as error:
             return one_line(str(error))
     return None
-
-
-def settings_of(config: TrainConfig) -> dict[str, Any]:
-    """Returns the settings that decide which variables the checkpoints hold."""
-    settings = {name: getattr(config, name) for name in SETTINGS}
-    return {**settings, **models.find(config.model).shape(config)}

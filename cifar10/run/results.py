@@ -47,7 +47,7 @@ def finish(
       Stopped: a signal arrived.
     """
     config, cluster = job.config, job.cluster_session
-    checkpoint = checkpoints.find(config)
+    checkpoint = checkpoints.find(config.output_place)
     say(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, EVAL, checkpoint, stop)
     figures = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}

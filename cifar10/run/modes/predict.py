@@ -50,8 +50,10 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
       Stopped: a signal arrived.
     """
     files = find_files([config.place(place) for place in config.images])
-    checkpoints.find(config)  # Without one, no file is read.
-    checkpoints.with_found(config, lambda one: _predict(config, one, files, stop)).finish()
+    place, given = config.output_place, config.checkpoint_place
+    checkpoints.find(place, given)  # Without one, no file is read.
+    answers = checkpoints.with_found(place, given, lambda one: _predict(config, one, files, stop))
+    answers.finish()
 
 
 def _predict(
