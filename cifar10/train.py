@@ -82,9 +82,12 @@ def train_and_evaluate(
         start = resume.find_start(config, records, cluster)  # Rule 1.
         with resume.joined(config, records, cluster, stop, start) as job:
             note_model(job, start.checkpoint, start.weights)  # Rule 2.
-            if start.is_over and results.is_finished(config, start.done.step):  # Rule 4.
+            finished = start.is_over and results.describe_finished(
+                config.output_place, start.done.step, start.ended
+            )
+            if finished:  # Rule 4.
                 job.tell_end()
-                say(results.describe_finished(config, start.ended))
+                say(finished)
                 return
             _train_to_results(job, start, stop, started, check_owner)
 

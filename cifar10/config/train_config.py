@@ -79,6 +79,11 @@ class TrainConfig(ConfigFields):
         return self.place(self.output_dir)
 
     @property
+    def checkpoint_place(self) -> Optional[str]:
+        """The path of --checkpoint, resolved against --work-dir; None if it is unset."""
+        return None if self.checkpoint is None else self.place(self.checkpoint)
+
+    @property
     def log_place(self) -> str:
         """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
         return self.output_place if self.log_dir is None else self.place(self.log_dir)

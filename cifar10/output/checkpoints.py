@@ -4,20 +4,20 @@ import dataclasses
 import math
 import posixpath
 import re
-from collections.abc import Sequence
 from typing import Callable, Optional, TypedDict, TypeVar
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import Done, TrainConfig
+from cifar10.config.train_config import Done
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
-from cifar10.host.files import read_json, sync, write_json, write_text
+from cifar10.host.files import read_json, sync, write_json
 from cifar10.output.run_file import is_a
 
 BEST_DIR = "best"
 _BEST_NAME = "best.json"
+_Found = TypeVar("_Found")
 _Read = TypeVar("_Read")
 STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
 
@@ -68,13 +68,6 @@ def name_elsewhere(output_dir: str) -> Optional[str]:
     return next(
         (one for one in names if "\0" in one or files.real(posixpath.dirname(one)) != own), None
     )
-
-
-def write_names(output_dir: str, names: Sequence[str]) -> None:
-    """Replaces the file that names the checkpoints in the folder; the last one is the latest."""
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
 
 
 def has_any(output_dir: str) -> bool:
@@ -132,12 +125,17 @@ def latest_done(output_dir: str) -> Done:
 
 
 def _of_latest(output_dir: str, read: Callable[[Optional[str]], _Read]) -> _Read:
+    return _of_newest(lambda: latest(output_dir), read)
+
+
+def _of_newest(search: Callable[[], _Found], use: Callable[[_Found], _Read]) -> _Read:
+    """Returns `use(search())`, with the next checkpoint if training replaces it meanwhile."""
     while True:
-        checkpoint = latest(output_dir)
+        found = search()
         try:
-            return read(checkpoint)
-        except UserError:
-            if latest(output_dir) == checkpoint:
+            return use(found)
+        except (tf.errors.OpError, UserError, ValueError):
+            if search() == found:
                 raise
 
 
@@ -226,43 +224,32 @@ def exists(checkpoint: str) -> bool:
     return files.exists(f"{checkpoint}.index")
 
 
-def with_found(config: TrainConfig, use: Callable[[str], _Read]) -> _Read:
-    """Returns `use(find(config))`, with the next checkpoint if training replaces it meanwhile.
+def with_found(output_dir: str, given: Optional[str], use: Callable[[str], _Read]) -> _Read:
+    """Returns `use(find(output_dir, given))`.
 
-    Args:
-      config: the settings.
-      use: function of a checkpoint's path; if it fails and training has replaced that checkpoint,
-        it is called again with the new one.
+    If that fails and training has replaced the checkpoint meanwhile, the new one is used.
 
     Raises:
       UserError: there is no checkpoint.
     """
-    while True:
-        checkpoint = find(config)
-        try:
-            return use(checkpoint)
-        except (tf.errors.OpError, UserError, ValueError):
-            if find(config) == checkpoint:
-                raise
+    return _of_newest(lambda: find(output_dir, given), use)
 
 
-def find(config: TrainConfig) -> str:
+def find(output_dir: str, given: Optional[str] = None) -> str:
     """Returns the checkpoint to evaluate, predict with or export.
 
-    That is --checkpoint, or else the best, or else the latest one in --output-dir.
+    That is the one of --checkpoint, if given, or else the best, or else the latest one.
 
     Raises:
       UserError: there is no such checkpoint, or it may not be read.
     """
-    output_dir = config.output_place
-    if config.checkpoint is not None:
-        path = config.place(config.checkpoint)
-        if not exists(path):
+    if given is not None:
+        if not exists(given):
             raise UserError(
-                f"--checkpoint {path} does not exist; name it without the ending, "
+                f"--checkpoint {given} does not exist; name it without the ending, "
                 "for example output/model.ckpt-80000"
             )
-        return path
+        return given
     kept = best(output_dir)
     found = kept.path if kept else latest(output_dir)
     if found is None:

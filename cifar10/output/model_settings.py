@@ -5,12 +5,13 @@ So evaluation, prediction and export need no flags of the model.
 
 import posixpath
 from collections.abc import Iterable, Sequence
-from typing import Any, Optional
+from typing import Any
 
+from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.output import checkpoints, run_file
-from cifar10.output.run_file import Run, settings_of
+from cifar10.output.run_file import SETTINGS, Run
 from cifar10.schema import CLASS_NAMES, STRETCH
 from cifar10.settings import flag_name
 
@@ -35,7 +36,7 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
     _check_classes(place, run.class_names, class_names)
     # Files from versions without lookahead do not have this setting.
     noted = {"lookahead_steps": 0, **run.settings}
-    for name, value in settings_of(config).items():
+    for name, value in _settings_of(config).items():
         before = noted.get(name)
         if not _is_same(value, before):
             raise ConfigError(
@@ -49,7 +50,7 @@ def write(config: TrainConfig, class_names: Sequence[str], **entries: Any) -> No
     """Notes the model that is about to be trained, and other entries of `Run`, in run.json."""
     run_file.update(
         config.output_place,
-        settings=settings_of(config),
+        settings=_settings_of(config),
         class_names=list(class_names),
         **entries,
     )
@@ -125,12 +126,18 @@ def other_flags(config: TrainConfig, checkpoint: str) -> str:
       config: the settings.
       checkpoint: the checkpoint's path; run.json may be in its folder or in that folder's parent.
     """
-    own, (_, run) = settings_of(config), _first_of(_folders_of(checkpoint))
+    own, (_, run) = _settings_of(config), _first_of(_folders_of(checkpoint))
     return " ".join(
         f"{flag_name(name)}={value}"
         for name, value in run.settings.items()
         if name not in _NOT_OF_NETWORK and not _is_same(value, own.get(name))
     )
+
+
+def _settings_of(config: TrainConfig) -> dict[str, Any]:
+    """Returns the settings that decide which variables the checkpoints hold."""
+    settings = {name: getattr(config, name) for name in SETTINGS}
+    return {**settings, **models.find(config.model).shape(config)}
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -139,8 +146,8 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
     """Returns the run of --checkpoint, or else of the output folder, and its folder."""
-    given: Optional[str] = config.checkpoint
-    folders = [] if given is None else _folders_of(config.place(given))
+    given = config.checkpoint_place
+    folders = [] if given is None else _folders_of(given)
     return _first_of([*folders, config.output_place])
 
 

@@ -9,7 +9,6 @@ import atexit
 import io
 import os
 import queue
-import select
 import sys
 import threading
 import time
@@ -53,7 +52,15 @@ class ProgressLine:
         is_dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("CI"))
         self.live = stream.isatty() and not is_dumb
         self._totals, self._start_step = (total_steps, total_epochs), start_step
-        self._output = _Output(stream)
+        self._stream, self._encoding = stream, stream.encoding or "utf-8"
+        self._fd, self._is_broken = -1, False
+        try:
+            stream.flush()
+            self._fd = os.dup(stream.fileno())
+        except io.UnsupportedOperation:  # io.StringIO and its like
+            pass
+        except (OSError, ValueError):  # a closed pipe, a closed stream
+            self._is_broken = True
         # A SimpleQueue may be used inside a signal handler, unlike a lock.
         self._queue: queue.SimpleQueue[Union[TrainingStatus, str, None]] = queue.SimpleQueue()
         self._closed = False
@@ -99,72 +106,42 @@ class ProgressLine:
             is_open = None not in items
             for item in items:
                 if isinstance(item, str):
-                    self._output.write(f"{_ERASE if self.live else ''}{item}\n")
+                    self._write(f"{_ERASE if self.live else ''}{item}\n")
                 elif item is not None:
                     status = item
                     if not self.live:
-                        self._output.write(plain_line(status, *self._totals) + "\n")
+                        self._write(plain_line(status, *self._totals) + "\n")
             self._draw(status)
             if self.live and is_open:
                 time.sleep(_REDRAW_SECS)
         if self.live:
-            self._output.write("\n")
-        self._output.close()
+            self._write("\n")
+        if self._fd >= 0:
+            os.close(self._fd)
 
     def _draw(self, status: Union[TrainingStatus, int]) -> None:
         """Draws the live line; the cursor stays at its end, where a terminal echoes ^C."""
         if self.live:
-            line = live_line(status, *self._totals, self._output.width())
-            self._output.write(_ERASE + line)
+            try:
+                width = os.get_terminal_size(self._fd).columns - 2
+            except OSError:
+                width = 78
+            self._write(_ERASE + live_line(status, *self._totals, width))
 
+    def _write(self, text: str) -> None:
+        """Writes text, but not by the stream's buffer, or nothing after a write that failed.
 
-class _Output:
-    """Writes to a stream's file descriptor; after a write that fails, discards all text.
-
-    It bypasses the stream's buffer: a thread that blocks in the buffer holds its lock, and the
-    interpreter aborts at exit if that lock is held.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._encoding = stream, stream.encoding or "utf-8"
-        self._broken, self._fd = False, -1
-        try:
-            stream.flush()
-            self._fd = os.dup(stream.fileno())
-        except io.UnsupportedOperation:  # io.StringIO and its like
-            pass
-        except (OSError, ValueError):  # a closed pipe, a closed stream
-            self._broken = True
-
-    def width(self) -> int:
-        """Returns the columns for a line; the terminal has some more, for an echo of ^C."""
-        try:
-            return os.get_terminal_size(self._fd).columns - 2
-        except OSError:
-            return 78
-
-    def write(self, text: str) -> None:
-        """Writes `text`; may wait for a slow reader, but does not raise if the reader has ended.
-
-        Characters that the stream cannot encode become question marks.
+        A thread that waits in that buffer holds its lock, and the interpreter aborts at exit if
+        that lock is held.
         """
-        data = b"" if self._broken else text.encode(self._encoding, errors="replace")
+        data = b"" if self._is_broken else text.encode(self._encoding, errors="replace")
         try:
             if self._fd < 0:
                 self._stream.write(data.decode(self._encoding))
                 return
             while data:
-                try:
-                    data = data[os.write(self._fd, data) :]
-                except BlockingIOError:  # Another process has made the terminal non-blocking.
-                    writable = select.poll()  # A task of a large cluster has too many for select().
-                    writable.register(self._fd, select.POLLOUT)
-                    writable.poll()
+                data = data[os.write(self._fd, data) :]
+        except BlockingIOError:  # Another process has made the terminal non-blocking.
+            pass
         except (OSError, ValueError):
-            self._broken = True
-
-    def close(self) -> None:
-        """Closes the duplicated file descriptor; the stream itself stays open."""
-        self._broken = True
-        if self._fd >= 0:
-            os.close(self._fd)
+            self._is_broken = True

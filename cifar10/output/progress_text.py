@@ -2,11 +2,13 @@
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from typing import Optional, Union
 
 _MIN_BAR_WIDTH, _MAX_BAR_WIDTH = 4, 40
 _DIM, _BOLD, _DONE, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[35m", "\x1b[0m"
+_FIGURE = re.compile(r"\d\S*")
 
 # Figures of a line and the least width of its bar, from the widest layout to the narrowest; the
 # first layout that fits is used.
@@ -62,34 +64,27 @@ def format_duration(seconds: float) -> str:
     return f"{minutes}m{secs:02d}s" if minutes else f"{secs}s"
 
 
-# A figure between the words before and after it: ("", "512", " images/s").
-_Piece = tuple[str, str, str]
-
-
-def _pieces(status: TrainingStatus, total_steps: int, total_epochs: float) -> dict[str, _Piece]:
+def _pieces(status: TrainingStatus, total_steps: int, total_epochs: float) -> dict[str, str]:
     # Of several asynchronous trainers, some may take a step after the last one.
     epochs = f"{status.epoch:.1f}/{_short(max(total_epochs, status.epoch))}"
     steps = f"{status.step:,}/{max(total_steps, status.step):,}"
-    loss = f"{status.loss:.3f}" if abs(status.loss) < 1_000 else f"{status.loss:.3g}"
-    accuracy = f"{status.accuracy:.3f}"
     images = _rate(status.images_per_sec)
     own = f" ({_rate(status.own_images_per_sec)} here)" if status.own_images_per_sec else ""
     pieces = {
-        "epoch": ("epoch ", epochs, ""),
-        "of epochs": ("", epochs, ""),
-        "step": ("step ", steps, ""),
-        "of steps": ("", steps, ""),
-        "loss": ("loss ", loss, ""),
-        "accuracy": ("accuracy ", accuracy, ""),
-        "acc": ("acc ", accuracy, ""),
-        "lr": ("lr ", f"{status.learning_rate:#.3g}", ""),
-        "images/s": ("", images, f" images/s{own}"),
-        "img/s": ("", images, " img/s"),
+        "epoch": f"epoch {epochs}",
+        "of epochs": epochs,
+        "step": f"step {steps}",
+        "of steps": steps,
+        "loss": f"loss {status.loss:{'.3f' if abs(status.loss) < 1_000 else '.3g'}}",
+        "accuracy": f"accuracy {status.accuracy:.3f}",
+        "acc": f"acc {status.accuracy:.3f}",
+        "lr": f"lr {status.learning_rate:#.3g}",
+        "images/s": f"{images} images/s{own}",
+        "img/s": f"{images} img/s",
     }
     if status.seconds_left:  # There is no estimate at first, and none is needed at the end.
-        left = format_duration(status.seconds_left)
-        pieces["left"] = ("", left, " left")
-        pieces["time"] = ("", left, "")
+        pieces["time"] = format_duration(status.seconds_left)
+        pieces["left"] = f"{pieces['time']} left"
     return pieces
 
 
@@ -101,17 +96,13 @@ def _short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-def _pick(pieces: dict[str, _Piece], layout: tuple[str, ...]) -> list[_Piece]:
-    return [pieces[name] for name in layout if name in pieces]
-
-
-def _plain(pieces: list[_Piece]) -> str:
-    return "  ".join(map("".join, pieces))
+def _join(pieces: dict[str, str], layout: tuple[str, ...]) -> str:
+    return "  ".join(pieces[name] for name in layout if name in pieces)
 
 
 def plain_line(status: TrainingStatus, total_steps: int, total_epochs: float) -> str:
     """Returns a line with all figures, without style."""
-    return _plain(_pick(_pieces(status, total_steps, total_epochs), _ALL))
+    return _join(_pieces(status, total_steps, total_epochs), _ALL)
 
 
 def live_line(
@@ -126,21 +117,18 @@ def live_line(
       width: columns of the terminal.
     """
     if isinstance(status, int):
-        step, found = status, [("", f"step {status:,}/{total_steps:,}  starting", "")]
+        step, text = status, f"step {status:,}/{total_steps:,}  starting"
     else:
         step, pieces = status.step, _pieces(status, total_steps, total_epochs)
         for layout, bar_width in _LAYOUTS:
-            found = _pick(pieces, layout)
-            if len(_plain(found)) + (1 + bar_width if bar_width else 0) <= width:
+            text = _join(pieces, layout)
+            if len(text) + (1 + bar_width if bar_width else 0) <= width:
                 break
-    text = _plain(found)
     bar_width = min(_MAX_BAR_WIDTH, width - len(text) - 1)
     done = min(bar_width * step // max(total_steps, 1), bar_width)
     if os.environ.get("NO_COLOR") or len(text) > width:
         bar = f"{'━' * done}{' ' * (bar_width - done)} "
         return ((bar if bar_width >= _MIN_BAR_WIDTH else "") + text)[:width]
     bar = f"{_DONE}{'━' * done}{_PLAIN}{_DIM}{'━' * (bar_width - done)}{_PLAIN} "
-    return (bar if bar_width >= _MIN_BAR_WIDTH else "") + "  ".join(
-        f"{_DIM}{before}{_PLAIN}{_BOLD}{figure}{_PLAIN}{_DIM}{after}{_PLAIN}"
-        for before, figure, after in found
-    )
+    figures = _FIGURE.sub(rf"{_PLAIN}{_BOLD}\g<0>{_PLAIN}{_DIM}", text)
+    return f"{bar if bar_width >= _MIN_BAR_WIDTH else ''}{_DIM}{figures}{_PLAIN}"

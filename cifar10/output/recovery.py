@@ -4,6 +4,7 @@ Nothing is removed: what is unfit is renamed, and a line says so.
 """
 
 import contextlib
+import posixpath
 import re
 from collections.abc import Sequence
 from typing import Callable, Optional
@@ -23,7 +24,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
     """Returns the newest sound checkpoint, and makes it the one that TensorFlow restores.
 
     That is the latest one, unless it is damaged or TensorFlow's file names none or one of another
-    folder; then it is the sound one with the highest step, in the output folder or in best/.
+    folder; then it is the sound one with the highest step.
 
     Args:
       output_dir: path of the output folder.
@@ -48,29 +49,23 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
     steps = _steps(output_dir)
     if not steps:
         return None  # A best/ alone is of an older run, whose checkpoints were removed.
-    candidates = {step: tf.io.gfile.join(output_dir, f"model.ckpt-{step}") for step in steps}
-    faults = {step: fault_of(path) for step, path in candidates.items()}
-    sound = [step for step in steps if faults[step] is None]
-    best = _sound_best(output_dir)
-    if not sound and best is None:
-        step = max(steps)
+    paths = [str(tf.io.gfile.join(output_dir, f"model.ckpt-{step}")) for step in steps]
+    faults = {path: fault_of(path) for path in paths}
+    sound = [path for path in paths if not faults[path]]
+    if not sound:
         raise UserError(
-            f"{candidates[step]} is damaged ({faults[step]}), and {output_dir} has no other "
+            f"{paths[-1]} is damaged ({faults[paths[-1]]}), and {output_dir} has no other "
             "checkpoint; restore its files from a copy, or name another --output-dir"
         )
-    for step in steps:
-        if faults[step]:
-            say(f"{candidates[step]} is damaged ({faults[step]}); its files now end in .damaged")
-            for path in tf.io.gfile.glob(f"{candidates[step]}.*"):
+    for one, fault in faults.items():
+        if fault:
+            say(f"{one} is damaged ({fault}); its files now end in .damaged")
+            for path in tf.io.gfile.glob(f"{one}.*"):
                 set_aside(path, "damaged")
-    if not sound:
-        assert best is not None
-        sound = [best.step]
-        checkpoints.copy(best.path, tf.io.gfile.join(output_dir, f"model.ckpt-{best.step}"))
-    names = [f"model.ckpt-{step}" for step in sorted(sound)]
-    checkpoints.write_names(output_dir, names)
+    names = [posixpath.basename(path) for path in sound]
+    tf.train.update_checkpoint_state(output_dir, names[-1], names)
     say(f"training continues from the newest sound checkpoint, {names[-1]}")
-    return str(tf.io.gfile.join(output_dir, names[-1]))
+    return sound[-1]
 
 
 def settle_best(
@@ -141,14 +136,6 @@ def _steps(output_dir: str) -> list[int]:
         return []
     found = map(_STEP.fullmatch, tf.io.gfile.listdir(output_dir))
     return sorted({int(match[1]) for match in found if match})
-
-
-def _sound_best(output_dir: str) -> Optional[checkpoints.Best]:
-    try:
-        best = checkpoints.best(output_dir)
-    except DamagedError:
-        return None
-    return None if best is None or fault_of(best.path) else best
 
 
 def remove_unfinished(output_dir: str, log_dir: str) -> None:

@@ -6,6 +6,7 @@ them, and a run that goes on writes run.json instead.
 """
 
 import dataclasses
+import itertools
 import os
 import secrets
 import socket
@@ -31,7 +32,6 @@ EARLIER = {
     "owner.json": "",
     "training.json": "training",
     "history.json": "history",
-    "history_validation.json": "history",  # the rows of a separate evaluator
 }
 # The settings that decide which variables the checkpoints hold, beside those of the model's shape.
 SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
@@ -55,15 +55,11 @@ class Row(TypedDict):
     seconds: float  # of training up to here, without those of validation
 
 
-class _MeasuredRow(Row):
+class TrainRow(Row):
+    """A row of the curve of training; it may have own_images_per_sec, too."""
+
     learning_rate: float
     images_per_sec: Optional[float]
-
-
-class TrainRow(_MeasuredRow, total=False):
-    """A row of the curve of training."""
-
-    own_images_per_sec: Optional[float]
 
 
 class Curves(TypedDict):
@@ -115,7 +111,6 @@ def read(output_dir: str) -> Run:
     if files.exists(path):
         return Run(**_checked(path, read_json(path), needed=_KINDS))
     found: dict[str, Any] = {}
-    curves = Run().history
     for name, entry in EARLIER.items():
         path = str(tf.io.gfile.join(output_dir, name))
         if not files.exists(path):
@@ -123,10 +118,7 @@ def read(output_dir: str) -> Run:
         content = {entry: read_json(path)} if entry else read_json(path)
         needed = ("settings", "class_names") if name == "model.json" else ()
         found.update(_checked(path, content, needed))
-        if entry == "history":
-            curves["train"] += found["history"]["train"]
-            curves["validation"] += found["history"]["validation"]
-    return Run(**{**found, "history": curves})
+    return Run(**found)
 
 
 def update(output_dir: str, **entries: Any) -> None:
@@ -188,11 +180,7 @@ def is_a(value: Any, kind: Any) -> bool:
         return (
             isinstance(value, dict)
             and value.keys() >= kind.__required_keys__
-            and all(
-                is_a(value[name], part)
-                for name, part in typing.get_type_hints(kind).items()
-                if name in value
-            )
+            and all(is_a(value[name], part) for name, part in typing.get_type_hints(kind).items())
         )
     return type(value) is kind or (kind is float and type(value) is int)
 
@@ -219,7 +207,8 @@ def _checked(path: str, content: Any, needed: Iterable[str]) -> dict[str, Any]:
 def _fault_of(settings: Mapping[str, Any]) -> Optional[str]:
     """Returns why these are no settings of a network, since they are applied; None if they are."""
     kinds = typing.get_type_hints(TrainConfig)
-    known = {*SETTINGS, *(key for one in models.NAMES for key in _shape_of(one, TrainConfig()))}
+    shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
+    known = {*SETTINGS, *itertools.chain(*shapes)}
     for name, value in settings.items():
         if name not in known:
             return f"{name!r} is no setting of a network"
@@ -230,13 +219,3 @@ def _fault_of(settings: Mapping[str, Any]) -> Optional[str]:
         except ConfigError as error:
             return one_line(str(error))
     return None
-
-
-def settings_of(config: TrainConfig) -> dict[str, Any]:
-    """Returns the settings that decide which variables the checkpoints hold."""
-    settings = {name: getattr(config, name) for name in SETTINGS}
-    return {**settings, **_shape_of(config.model, config)}
-
-
-def _shape_of(model: str, config: TrainConfig) -> Mapping[str, Any]:
-    return models.find(model).shape(config)

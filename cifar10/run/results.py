@@ -6,8 +6,8 @@ from typing import Any, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError
+from cifar10.host import files
 from cifar10.host.console import say
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.signals import StopRequest
@@ -47,10 +47,13 @@ def finish(
       Stopped: a signal arrived.
     """
     config, cluster = job.config, job.cluster_session
-    checkpoint = checkpoints.find(config)
+    checkpoint = checkpoints.find(config.output_place)
     say(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, checkpoint, stop)
-    history.metrics.add(EVAL, evaluation.step, _figures_of(evaluation))
+    figures = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}
+    if evaluation.augmented_accuracy is not None:
+        figures["augmented_accuracy"] = evaluation.augmented_accuracy
+    history.metrics.add(EVAL, evaluation.step, figures)
     history.metrics.flush()
     exported = export.export(job, checkpoint)
     result = {
@@ -84,49 +87,38 @@ def finish(
     say(f"report: {places[0]}\nresult: {places[1]}\nexport: {exported}")
 
 
-def is_finished(config: TrainConfig, step: int) -> bool:
-    """Returns whether the run in the output folder ended at `step` and wrote its results.
+def describe_finished(
+    output_dir: str, step: int, ended_early: Optional[goals.Ending]
+) -> Optional[str]:
+    """Returns a message for people who start a finished run again.
+
+    Args:
+      output_dir: path of the output folder.
+      step: the last step.
+      ended_early: the goal that keeps it from going on; None: it has reached its last step.
+
+    Returns:
+      The message; None if the results of a run that ended at `step` have not been written.
 
     Raises:
       UnreadableError: result.json cannot be read.
     """
-    path = tf.io.gfile.join(config.output_place, RESULT_NAME)
-    if not tf.io.gfile.exists(path):
-        return False
+    report, path = (str(tf.io.gfile.join(output_dir, one)) for one in (REPORT_NAME, RESULT_NAME))
     try:
-        return bool(read_json(path)["figures"]["global_step"] == step)
-    except (DamagedError, KeyError, TypeError):  # It is damaged, so it is written again.
-        return False
-
-
-def describe_finished(config: TrainConfig, ended_early: Optional[goals.Ending]) -> str:
-    """Returns a message for people who start a finished run again.
-
-    Args:
-      config: the settings.
-      ended_early: the goal that keeps it from going on; None: it has reached its last step.
-    """
-    place = config.output_place
-    found = read_json(tf.io.gfile.join(place, RESULT_NAME))
-    figures = found["figures"]
+        figures = read_json(path)["figures"] if files.exists(path) else {"global_step": None}
+        if figures["global_step"] != step:
+            return None
+        accuracy = float(figures["eval_accuracy"])
+    except (DamagedError, KeyError, TypeError, ValueError):  # It is written again.
+        return None
     way_on = "raise --train-steps or --train-epochs"
     if ended_early:
-        # The status in `found` may be of other settings.
+        # The status in the file may be of other settings.
         way_on = f"raise {ended_early.status.rpartition(' ')[2]} or leave it out"
     return (
-        f"already trained to step {figures['global_step']:,}: eval accuracy "
-        f"{figures['eval_accuracy']:.4f}, report: {tf.io.gfile.join(place, REPORT_NAME)}, "
-        f"result: {tf.io.gfile.join(place, RESULT_NAME)}\n"
-        f"to train on, {way_on}; to start anew, name another --output-dir"
+        f"already trained to step {step:,}: eval accuracy {accuracy:.4f}, report: {report}, "
+        f"result: {path}\nto train on, {way_on}; to start anew, name another --output-dir"
     )
-
-
-def _figures_of(evaluation: Evaluation) -> dict[str, Any]:
-    """Returns the row of metrics.jsonl of an evaluation on the eval split."""
-    figures: dict[str, Any] = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}
-    if evaluation.augmented_accuracy is not None:
-        figures["augmented_accuracy"] = evaluation.augmented_accuracy
-    return figures
 
 
 def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ __all__ = ["Mistake", "confusion_matrix_png", "load", "png_of", "render_report"]
 
 def load() -> None:
     """Loads all modules of the report."""
-    from cifar10.output.report import heat_map, page  # noqa: F401
+    from cifar10.output.report import page  # noqa: F401
 
 
 def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str:
@@ -29,7 +29,7 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
 
 
 def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[str]) -> bytes:
-    """Draws a heat map; see `cifar10.output.report.heat_map.confusion_matrix_png`."""
-    from cifar10.output.report import heat_map
+    """Draws a heat map; see `cifar10.output.report.pictures.confusion_matrix_png`."""
+    from cifar10.output.report import pictures
 
-    return heat_map.confusion_matrix_png(matrix, class_names)
+    return pictures.confusion_matrix_png(matrix, class_names)

@@ -1,6 +1,5 @@
-"""Misclassified images, and the encoding of pictures for the page."""
+"""Misclassified images, and their encoding; matplotlib is not loaded for them."""
 
-import base64
 import io
 from dataclasses import dataclass
 
@@ -36,8 +35,3 @@ def png_of(image: npt.NDArray[np.uint8]) -> bytes:
     # Without `optimize`, which takes ten times as long for one per cent of the bytes.
     Image.fromarray(np.ascontiguousarray(image, dtype=np.uint8)).save(buffer, format="PNG")
     return buffer.getvalue()
-
-
-def data_uri(picture: bytes, kind: str = "png") -> str:
-    """Returns a picture, `png` or `svg+xml`, as the `src` of an `img` element."""
-    return f"data:image/{kind};base64,{base64.b64encode(picture).decode('ascii')}"

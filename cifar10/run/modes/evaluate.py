@@ -136,13 +136,14 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     """
     records = open_records(config.data_place)
     records.require(EVAL)
+    place, given = config.output_place, config.checkpoint_place
     model_settings.check_classes(config, records.manifest["class_names"])
     with contextlib.closing(start_job(config, records)) as job:
-        checkpoints.find(config)  # Without one, this mode writes nothing.
+        checkpoints.find(place, given)  # Without one, this mode writes nothing.
         require_writable(
             config.log_folder(EVAL), "the folder for event files", "name another one by --log-dir"
         )
-        result = checkpoints.with_found(config, lambda one: evaluate_split(job, one, stop))
+        result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
     correct = np.diag(result.confusion_matrix)
     say(f"{job.config.model_title}, {result.checkpoint}, {job.plan.summary}")
     for name, right, total in zip(job.class_names, correct, result.confusion_matrix.sum(axis=1)):

@@ -32,14 +32,15 @@ def export_mode(config: TrainConfig) -> None:
       ConfigError: the export cannot be written.
       UserError: there is no complete checkpoint.
     """
-    checkpoint = checkpoints.find(config)
+    place, given = config.output_place, config.checkpoint_place
+    checkpoint = checkpoints.find(place, given)
     require_writable(
         tf.io.gfile.join(config.output_place, EXPORT_DIR),
         "the folder for exports",
         f"name another --output-dir, and the model by --checkpoint {checkpoint}",
     )
     job = start_job(config)
-    say(f"export: {checkpoints.with_found(config, lambda one: export(job, one))}")
+    say(f"export: {checkpoints.with_found(place, given, lambda one: export(job, one))}")
 
 
 def export(job: Job, checkpoint: str) -> str:

@@ -45,8 +45,9 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
       Stopped: a signal arrived.
     """
     files = find_files([config.place(place) for place in config.images])
-    checkpoints.find(config)  # Without one, no file is read.
-    errors = checkpoints.with_found(config, lambda one: _predict(config, one, files, stop))
+    place, given = config.output_place, config.checkpoint_place
+    checkpoints.find(place, given)  # Without one, no file is read.
+    errors = checkpoints.with_found(place, given, lambda one: _predict(config, one, files, stop))
     if errors and len(files) == 1:
         raise UserError(errors[0])
     if errors:

@@ -6,7 +6,6 @@ import shutil
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UnreadableError, UserError
 from cifar10.host import files
 from cifar10.output import checkpoints
@@ -100,15 +99,13 @@ def test_parameters_are_the_trainable_numbers_of_the_model(saved):
 def test_find_prefers_the_flag_then_the_best_then_the_latest(saved, tmp_path):
     output = str(tmp_path)
     latest = save(tmp_path, 30)
-    assert checkpoints.find(TrainConfig(output_dir=output)) == latest
+    assert checkpoints.find(output) == latest
     checkpoints.keep_if_best(output, saved[10], 10, 0.5)
-    assert checkpoints.find(TrainConfig(output_dir=output)) == f"{output}/best/model.ckpt-10"
-    given = TrainConfig(mode="evaluate", output_dir=output, checkpoint=saved[20])
-    assert checkpoints.find(given) == saved[20]
+    assert checkpoints.find(output) == f"{output}/best/model.ckpt-10"
+    assert checkpoints.find(output, saved[20]) == saved[20]
 
 
 def test_a_checkpoint_that_a_better_one_replaces_while_it_is_used_is_not_missed(saved, tmp_path):
-    config = TrainConfig(output_dir=str(tmp_path))
     output, used = str(tmp_path), []
     checkpoints.keep_if_best(output, saved[10], 10, 0.5)
 
@@ -118,12 +115,11 @@ def test_a_checkpoint_that_a_better_one_replaces_while_it_is_used_is_not_missed(
             checkpoints.keep_if_best(output, saved[20], 20, 0.6)
         return value(checkpoint)
 
-    assert checkpoints.with_found(config, use) == value(saved[20])
+    assert checkpoints.with_found(str(tmp_path), None, use) == value(saved[20])
     assert used == ["model.ckpt-10", "model.ckpt-20"]
 
 
 def test_a_checkpoint_that_cannot_be_used_is_tried_once(saved, tmp_path):
-    config = TrainConfig(output_dir=str(tmp_path))
     checkpoints.keep_if_best(str(tmp_path), saved[10], 10, 0.5)
     used = []
 
@@ -132,13 +128,13 @@ def test_a_checkpoint_that_cannot_be_used_is_tried_once(saved, tmp_path):
         raise UserError("no")
 
     with pytest.raises(UserError, match="^no$"):
-        checkpoints.with_found(config, use)
+        checkpoints.with_found(str(tmp_path), None, use)
     assert len(used) == 1
 
 
 def test_a_folder_without_checkpoint_is_refused(tmp_path):
     with pytest.raises(UserError) as refused:
-        checkpoints.find(TrainConfig(output_dir=str(tmp_path)))
+        checkpoints.find(str(tmp_path))
     assert str(refused.value) == (
         f"no checkpoint in {tmp_path}; train first, or name another folder by --output-dir"
     )
@@ -147,7 +143,7 @@ def test_a_folder_without_checkpoint_is_refused(tmp_path):
 def test_a_checkpoint_that_does_not_exist_is_refused(saved):
     path = f"{saved[20]}.index"
     with pytest.raises(UserError, match="does not exist; name it without the ending, for example"):
-        checkpoints.find(TrainConfig(mode="evaluate", checkpoint=path))
+        checkpoints.find("output", path)
 
 
 def test_whatever_fails_one_whole_best_checkpoint_is_there(saved, tmp_path):
@@ -187,7 +183,7 @@ def test_the_last_step_does_not_stand_in_for_a_best_one_that_may_not_be_read(sav
         checkpoints.keep_if_best(str(folder), saved[20], 20, 0.5)
         (folder / closed).chmod(0)
         with unprivileged(), pytest.raises(UnreadableError, match="Permission denied") as refused:
-            checkpoints.find(TrainConfig(mode="evaluate", output_dir=str(folder)))
+            checkpoints.find(str(folder))
         (folder / closed).chmod(0o755)
     assert str(refused.value).startswith(f"{folder}/best/best.json cannot be read: ")
 

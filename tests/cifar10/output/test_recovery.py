@@ -145,17 +145,8 @@ def test_a_checkpoint_with_nan_is_not_restored(output):
     assert "is NaN or infinite" in said[0]
 
 
-def test_the_best_one_remains_when_all_others_are_damaged(output):
-    for step in (10, 20, 30):
-        flip(output / f"model.ckpt-{step}.{DATA}")
-    found, said = go_on(output)
-    assert found == str(output / "model.ckpt-20")
-    assert value(found) == 2.0
-    assert len(said) == 4
-
-
 def test_nothing_sound_is_an_error_that_changes_nothing(output):
-    for path in (*output.glob(f"model.ckpt-*.{DATA}"), *output.glob(f"best/*.{DATA}")):
+    for path in output.glob(f"model.ckpt-*.{DATA}"):
         flip(path)
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"model\.ckpt-30 is damaged \(.*\), and .* has no other "):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.output.report import confusion_matrix_png, heat_map, numbers, render_report
-from cifar10.output.report.charts import series_of
+from cifar10.output.report import confusion_matrix_png, numbers, render_report
+from cifar10.output.report.pictures import column
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import report_sample
 
@@ -125,16 +125,9 @@ def test_loss_that_stops_being_finite_is_named_with_its_step():
     assert "stopped being a finite number by step 2,930" in render(history=history)
 
 
-def test_series_keeps_missing_and_infinite_figures_as_gaps():
-    rows: list[dict[str, Any]] = [
-        {"epoch": 1.0, "loss": 2.0},
-        {"epoch": 2.0},
-        {"epoch": 3.0, "loss": math.inf},
-    ]
-    series = series_of("train", rows, "loss")
-    np.testing.assert_array_equal(series.epochs, [1.0, 2.0, 3.0])
-    np.testing.assert_array_equal(series.values, [2.0, math.nan, math.nan])
-    assert series.ends == (2.0, 2.0)
+def test_figures_missing_or_infinite_are_gaps():
+    rows: list[dict[str, Any]] = [{"loss": 2.0}, {}, {"loss": math.inf}]
+    np.testing.assert_array_equal(column(rows, "loss"), [2.0, math.nan, math.nan])
 
 
 @pytest.mark.parametrize("name", ["$x_{$", "two\nlines"])
@@ -145,16 +138,6 @@ def test_confusion_matrix_becomes_a_png_even_with_empty_rows_and_odd_names(name)
     with Image.open(io.BytesIO(png)) as image:
         assert image.format == "PNG"
         assert image.size == (540, 500)
-
-
-def test_a_confusion_matrix_keeps_nothing_of_the_one_before():
-    matrices = [np.diag([7] * 10), np.full((10, 10), 1_234), np.diag([8] * 10)]
-    fresh = []
-    for matrix in matrices:
-        heat_map._picture.cache_clear()
-        fresh.append(confusion_matrix_png(matrix, CLASS_NAMES))
-    assert len(set(fresh)) == 3  # The first and the last differ in their digits alone.
-    assert [confusion_matrix_png(matrix, CLASS_NAMES) for matrix in matrices] == fresh
 
 
 def test_a_cell_has_the_colour_of_the_root_of_its_share_of_its_row():

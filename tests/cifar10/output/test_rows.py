@@ -28,15 +28,6 @@ def test_a_number_has_at_most_six_significant_digits(value: float, written: str)
     assert repr(rounded(value)) == written
 
 
-def test_seconds_have_milliseconds_however_many_they_are() -> None:
-    figures = {"seconds": 123456.78912, "training_seconds": 0.00049, "loss": 123456.78912}
-    assert rounded_figures(figures) == {
-        "seconds": 123456.789,
-        "training_seconds": 0.0,
-        "loss": 123457.0,
-    }
-
-
 def test_what_is_no_finite_float_stays_as_it_is() -> None:
     figures = {"step": 12_345_678, "best": None, "status": "completed", "loss": math.inf}
     assert rounded_figures(figures) == figures

@@ -1,9 +1,10 @@
 """The end of training: which mistakes are shown, and when a run counts as finished."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UnreadableError
 from cifar10.host.files import write_json
 from cifar10.run import goals, results
@@ -54,29 +55,46 @@ def test_no_more_than_36_mistakes_are_shown():
     assert len(results._worst_mistakes(evaluation([1] * 100, np.eye(10)[[2] * 100]))) == 36
 
 
-def test_a_run_is_finished_when_its_result_is_of_the_last_step(tmp_path):
-    config = TrainConfig(output_dir=str(tmp_path))
-    assert not results.is_finished(config, 10)
-    figures = {"global_step": 10, "eval_accuracy": 0.91234}
-    write_json(str(tmp_path / "result.json"), {"figures": figures})
-    assert results.is_finished(config, 10)
+ENDING = goals.Ending("stopped by --early-stopping-epochs", "training ends")
+
+
+@pytest.fixture
+def output(tmp_path: pathlib.Path) -> str:
+    """The folder of a run that has reached --stop-at-accuracy."""
+    figures = {"global_step": 12_345, "eval_accuracy": 0.91234}
+    result = {"figures": figures, "status": "stopped by --stop-at-accuracy"}
+    write_json(str(tmp_path / "result.json"), result)
+    return str(tmp_path)
+
+
+def test_a_run_is_finished_when_its_result_is_of_the_last_step(output):
+    assert results.describe_finished(output, 12_345, None) == (
+        f"already trained to step 12,345: eval accuracy 0.9123, report: {output}/report.html, "
+        f"result: {output}/result.json\nto train on, raise --train-steps or --train-epochs; to "
+        "start anew, name another --output-dir"
+    )
     # Killed after the last step of a longer run, before its figures.
-    assert not results.is_finished(config, 20)
+    assert results.describe_finished(output, 20_000, None) is None
+    assert results.describe_finished(f"{output}/other", 12_345, None) is None
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"figures": {"global_step": 12345}}'])
+def test_a_damaged_result_is_written_again(output, content):
+    (pathlib.Path(output) / "result.json").write_text(content)
+    assert results.describe_finished(output, 12_345, None) is None
 
 
 def test_a_result_that_may_not_be_read_is_not_written_again():
     with open_folder() as folder:
         (folder / "result.json").touch(mode=0)
         with unprivileged(), pytest.raises(UnreadableError, match="result.json cannot be read"):
-            results.is_finished(TrainConfig(output_dir=str(folder)), 10)
+            results.describe_finished(str(folder), 10, None)
 
 
-def test_a_run_that_a_goal_keeps_from_going_on_names_the_goal_of_this_start(tmp_path):
-    flag, status = "--early-stopping-epochs", "stopped by --stop-at-accuracy"
-    config = TrainConfig(output_dir=str(tmp_path))
-    figures = {"global_step": 12_345, "eval_accuracy": 0.91234}
-    write_json(str(tmp_path / "result.json"), {"figures": figures, "status": status})
-    ending = goals.Ending(f"stopped by {flag}", "training ends")
-    assert results.describe_finished(config, ending).splitlines()[1] == (
-        f"to train on, raise {flag} or leave it out; to start anew, name another --output-dir"
+def test_a_run_that_a_goal_keeps_from_going_on_names_the_goal_of_this_start(output):
+    said = results.describe_finished(output, 12_345, ENDING)
+    assert said is not None
+    assert said.splitlines()[1] == (
+        "to train on, raise --early-stopping-epochs or leave it out; to start anew, name another "
+        "--output-dir"
     )
