@@ -81,25 +81,23 @@ class StepProbe:
         Raises:
           NoAnswer: it takes too long, or it fails.
         """
-        what = "reading the state of the step"
-        values: list[Any] = []
-        errors: list[BaseException] = []
+        what, answer = "reading the state of the step", list[Any]()
 
         def run() -> None:
             try:
-                values.append(self.session.run(tensor))
+                answer.append(self.session.run(tensor))
             except BaseException as error:  # Told to the caller below.
-                errors.append(error)
+                answer.append(error)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         thread.join(_ASK_SECS)
-        if errors:
-            reason = (str(errors[0]).splitlines() or [type(errors[0]).__name__])[0]
-            raise NoAnswer(f"{what} failed ({reason})") from errors[0]
-        if not values:
+        if not answer:
             raise NoAnswer(f"{what} took longer than {_ASK_SECS:g} s")
-        return values[0]
+        if isinstance(answer[0], BaseException):
+            reason = (str(answer[0]).splitlines() or [type(answer[0]).__name__])[0]
+            raise NoAnswer(f"{what} failed ({reason})") from answer[0]
+        return answer[0]
 
 
 class EvaluationHook(tf.train.SessionRunHook):

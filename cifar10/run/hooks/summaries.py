@@ -60,6 +60,21 @@ def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:
     writer(folder).add_summary(tf.Summary(value=[tf.Summary.Value(tag=tag, image=picture)]), step)
 
 
+def add_samples(folder: str, step: int, images: Any) -> None:
+    """Adds the first images of a training batch, uint8 [n, 32, 32, 3], to TensorBoard."""
+    add_picture(folder, step, SAMPLES, png_of(_sheet(images)))
+
+
+def _sheet(images: Any) -> Any:
+    """Lays out uint8 [N, 32, 32, 3] in rows, enlarged: uint8 [height, width, 3]."""
+    large = np.kron(images, np.ones([1, _SCALE, _SCALE, 1], np.uint8))
+    missing, white = -len(large) % _COLUMNS, 255  # What a crop uncovers is black.
+    padded = np.pad(large, [(0, missing), (0, _GAP), (0, _GAP), (0, 0)], constant_values=white)
+    _, height, width, _ = padded.shape
+    rows = padded.reshape(-1, _COLUMNS, height, width, 3).swapaxes(1, 2)
+    return rows.reshape(-1, _COLUMNS * width, 3)[:-_GAP, :-_GAP]
+
+
 class MetricRows:
     """Writes a row of step 1, of each multiple of --summary-steps, and of the last step.
 
@@ -120,42 +135,3 @@ class MetricRows:
         figures["seconds"] = self._clock.seconds
         self._history.metrics.add(TRAIN, report.step, figures)
         self.begin(report.step)
-
-
-class Samples:
-    """Shows the first images of step 1's batch, and of the batch before each checkpoint.
-
-    Args:
-      folder: the folder for the events.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self.begin()
-
-    def begin(self) -> None:
-        """Forgets the images of steps that are taken again."""
-        self._last: Optional[tuple[int, Any]] = None  # (step, images) until they are written
-
-    def add(self, step: int, images: Any) -> None:
-        """Keeps the images, uint8 [n, 32, 32, 3], for a checkpoint that may come next."""
-        self._last = (step, images)
-        if step == 1:
-            self.write()
-
-    def write(self) -> None:
-        """Writes the images of the last step, unless they are written already."""
-        if self._last is not None:
-            step, images = self._last
-            add_picture(self._folder, step, SAMPLES, png_of(_sheet(images)))
-            self._last = None
-
-
-def _sheet(images: Any) -> Any:
-    """Lays out uint8 [N, 32, 32, 3] in rows, enlarged: uint8 [height, width, 3]."""
-    large = np.kron(images, np.ones([1, _SCALE, _SCALE, 1], np.uint8))
-    missing, white = -len(large) % _COLUMNS, 255  # What a crop uncovers is black.
-    padded = np.pad(large, [(0, missing), (0, _GAP), (0, _GAP), (0, 0)], constant_values=white)
-    _, height, width, _ = padded.shape
-    rows = padded.reshape(-1, _COLUMNS, height, width, 3).swapaxes(1, 2)
-    return rows.reshape(-1, _COLUMNS * width, 3)[:-_GAP, :-_GAP]

@@ -17,7 +17,7 @@ from cifar10.run.hooks.profile import Profile
 from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import nothing_was_saved
 from cifar10.run.hooks.step_probe import StepProbe
-from cifar10.run.hooks.summaries import MetricRows, Samples
+from cifar10.run.hooks.summaries import MetricRows
 from cifar10.run.job import Job
 from cifar10.schema import TRAIN
 from cifar10.step import model_fn, training_step
@@ -32,18 +32,15 @@ class TrainingHook(tf.train.SessionRunHook):
       stop: knows whether a signal has arrived.
       probe: tells other threads what the main thread does.
       progress: shows the steps.
+
+    Attributes:
+      job: the argument `job`.
+      stop: the argument `stop`.
       total_steps: the global step at which this process ends training at the latest.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        stop: StopRequest,
-        probe: StepProbe,
-        progress: Progress,
-        total_steps: float,
-    ) -> None:
-        self.job, self.stop, self.total_steps = job, stop, total_steps
+    def __init__(self, job: Job, stop: StopRequest, probe: StepProbe, progress: Progress) -> None:
+        self.job, self.stop, self.total_steps = job, stop, float(job.total_steps)
         self._probe, self._progress = probe, progress
 
     def begin(self) -> None:
@@ -130,7 +127,7 @@ class WorkerHook(TrainingHook):
         stay: Optional[Stay],
         knows_last_step: bool,
     ) -> None:
-        super().__init__(job, stop, probe, progress, job.total_steps)
+        super().__init__(job, stop, probe, progress)
         self._stay, self._knows_last_step = stay, knows_last_step
 
     def begin(self) -> None:
@@ -181,12 +178,11 @@ class ChiefHook(TrainingHook):
         deadline: float = math.inf,
         is_enough: Optional[Callable[[], bool]] = None,
     ) -> None:
-        super().__init__(job, stop, probe, progress, job.total_steps)
+        super().__init__(job, stop, probe, progress)
         self._deadline, self._is_enough = deadline, is_enough
         self.is_late = self._has_reached = False
         self._folder = job.config.log_folder(TRAIN)
         self._metrics = MetricRows(progress.history, progress.clock, job)
-        self._samples = Samples(self._folder)
         self._profile = Profile(job.config.profile_window, self._folder, progress.say)
         self._has_loaded = False
 
@@ -210,7 +206,7 @@ class ChiefHook(TrainingHook):
         summaries.take_back(self._folder, saved + 1)
         self._step = int(session.run(self._global_step))
         self._metrics.begin(self._step)
-        self._samples.begin()
+        self._samples: Optional[tuple[int, Any]] = None  # (step, images) until they are shown
         self._profile.begin(self._step)
 
     def before_run(self, run_context: Any) -> Any:
@@ -226,7 +222,9 @@ class ChiefHook(TrainingHook):
         """Measures and records the step."""
         self._step = report.step
         self._metrics.add(report)
-        self._samples.add(report.step, results["samples"])
+        self._samples = (report.step, results["samples"])
+        if report.step == 1:
+            self._show_samples()
         self._profile.step_ends(report.step)
 
     def is_ending(self) -> bool:
@@ -255,6 +253,12 @@ class ChiefHook(TrainingHook):
 
         So a run that is killed after the checkpoint does not repeat these steps.
         """
-        self._samples.write()
+        self._show_samples()
         self._progress.history.save()
         summaries.writer(self._folder).flush()
+
+    def _show_samples(self) -> None:
+        """Shows the first images of the last step's batch, unless they are shown already."""
+        if self._samples is not None:
+            summaries.add_samples(self._folder, *self._samples)
+            self._samples = None

@@ -14,6 +14,7 @@ from cifar10.errors import Stopped, TrainingError, TrainingOver
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
+from cifar10.run.hooks import summaries
 from cifar10.run.hooks.saving import SaverHook, Saving
 from cifar10.run.hooks.training import ChiefHook, WorkerHook
 from tests.cifar10.hooked import job_in, parts, stopped, train
@@ -187,3 +188,13 @@ def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
     train(hook, first_step=22, over_at=23)
     assert progress.history.validation == [{"step": 20}]
     assert [row["step"] for row in progress.history.train] == [20]
+
+
+def test_the_first_step_and_each_checkpoint_have_a_picture_of_their_images(tmp_path, monkeypatch):
+    shown: list[int] = []
+    monkeypatch.setattr(summaries, "add_samples", lambda folder, step, images: shown.append(step))
+    hook = chief(tmp_path, total_steps=7)
+    job, stop, _, progress = parts(job_in(tmp_path))
+    saving = Saving(job.activity, progress.clock, stop, str(tmp_path), (hook.keep,), lambda: None)
+    train(hook, SaverHook(str(tmp_path), 3, str(tmp_path), saving))
+    assert shown == [1, 3, 6, 7]  # The checkpoint of step 0 has none.
