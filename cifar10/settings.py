@@ -20,7 +20,7 @@ class Flag:
       at_most: inclusive upper limit; None: no such limit.
       below: exclusive upper limit; None: no such limit.
       needs: other settings, and the values of each with which this one has an effect; True: every
-        value but 0 and false. Of `model`, it names an attribute that such models have.
+        value but 0 and false. Of `model` and `optimizer`, it names an attribute that those have.
       instead: what to do where it has none, for messages.
     """
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from cifar10 import models
+from cifar10 import models, optim
 from cifar10.config.fields import FIELDS, ConfigFields
 from cifar10.config.values import check_value, why_pointless
 from cifar10.errors import ConfigError
@@ -131,13 +131,15 @@ def _check_model(config: ConfigFields) -> None:
     if refusal:
         _refuse(refusal)
     fits = model.normalises_convolutions and config.batch_norm != "off"
+    optim.REGISTRY.check_settings(config)
+    needs = optim.find(config.optimizer).needs_normalised_kernels
     # Runs of earlier versions are still evaluated and exported, by which nothing is trained.
-    if config.optimizer == "muon" and config.mode == "train_and_evaluate" and not fits:
+    if needs and config.mode == "train_and_evaluate" and not fits:
         _refuse(
-            "--optimizer muon is for models with batch normalisation after each convolution, which "
-            f"makes up for the length of its kernel; got --model {config.model} --batch-norm "
-            f"{config.batch_norm}; --optimizer nesterov, with another --output-dir, trains every "
-            "model"
+            f"--optimizer {config.optimizer} is for models with batch normalisation after each "
+            f"convolution, which makes up for the length of its kernel; got --model {config.model} "
+            f"--batch-norm {config.batch_norm}; --optimizer nesterov, with another --output-dir, "
+            "trains every model"
         )
 
 

@@ -1,7 +1,7 @@
 """The settings of a run. Standard library only.
 
 `ConfigFields` defines the name, type, default, range, help text and aliases of each setting. The
-settings of a single model are defined in the model's module, in a base class of `ConfigFields`.
+settings of a single model or optimizer are defined in its module.
 `cifar10.config.checks` refuses values and combinations that are not allowed,
 `cifar10.config.train_config` applies these checks, `cifar10.config.flags` makes the command line
 from the settings, and `result.json` records their values.
@@ -14,18 +14,15 @@ import posixpath
 import typing
 from typing import Any, ClassVar, Optional
 
-from cifar10 import models, schedules, schema
+from cifar10 import models, optim, schedules, schema
 from cifar10.config.done import NOTHING_DONE, Done
-from cifar10.models.fastnet import FastnetSettings
-from cifar10.models.mlp import MlpSettings
-from cifar10.models.resnet import ResNetSettings
+from cifar10.registry import own_settings
 from cifar10.settings import setting
 
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
 MODES_THAT_EVALUATE = ("train_and_evaluate", "evaluate")
 MODES_WITH_KERNELS = MODES_THAT_EVALUATE  # that may use `cifar10.ops.kernels`
 PRECISIONS = ("fp32", "bf16", "fp16")
-OPTIMIZERS = ("momentum", "nesterov", "adam", "muon")
 CROP_FILLS = ("zeros", "reflect")
 FLIPS = ("random", "alternating")
 BATCH_NORMS = ("tower", "sync", "off")
@@ -36,7 +33,6 @@ REDUCTIONS = ("cpu", "nccl")
 KERNELS = ("auto", "own", "pairs", "tensorflow")
 
 _TRAINING = {"mode": MODES[:1]}
-_WITH_MOMENTUM = {"optimizer": ("momentum", "nesterov", "muon")}
 _NORMALISED = {"model": "normalises", "batch_norm": ("tower", "sync")}
 _DISTORTED = {"use_distortion_for_training": True}
 
@@ -44,8 +40,11 @@ DEFAULT_TRAIN_STEPS = 80_000
 MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
 
 
+_Own: Any = own_settings(models.REGISTRY, optim.REGISTRY)
+
+
 @dataclasses.dataclass(frozen=True)
-class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
+class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     """The settings of a `TrainConfig`, unchecked; None means unset.
 
     Attributes:
@@ -162,7 +161,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         128, "images per step, split over the towers", group="training", at_least=1
     )
     eval_batch_size: int = setting(100, "images a step of evaluation", group="training", at_least=1)
-    optimizer: str = setting("momentum", "update rule", group="training", choices=OPTIMIZERS)
+    optimizer: str = setting("momentum", "update rule", group="training", choices=optim.NAMES)
     learning_rate: Optional[float] = setting(
         None,
         "highest learning rate (default: fits model, optimizer and the images of a global step; "
@@ -190,29 +189,6 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         group="training",
         at_least=0,
     )
-    momentum: float = setting(
-        0.9,
-        "momentum of momentum, nesterov and muon",
-        group="training",
-        at_least=0,
-        below=1,
-        needs=_WITH_MOMENTUM,
-    )
-    muon_rate: float = setting(
-        0.24,
-        "highest step of a kernel in muon, relative to its norm",
-        group="training",
-        above=0,
-        needs={"optimizer": ("muon",)},
-    )
-    muon_momentum: float = setting(
-        0.6,
-        "momentum of the kernels that muon trains",
-        group="training",
-        at_least=0,
-        below=1,
-        needs={"optimizer": ("muon",)},
-    )
     weight_decay: float = setting(
         2e-4, "decay of the kernels, in the optimizer", group="training", at_least=0
     )
@@ -227,7 +203,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "learning rate of normalisation's offsets, as a multiple of the others'",
         group="training",
         at_least=0,
-        needs={"model": "normalises", **_WITH_MOMENTUM},
+        needs={"model": "normalises", "optimizer": "follows_scale"},
     )
     label_smoothing: float = setting(
         0.0,
@@ -528,6 +504,13 @@ def _kind(annotation: Any) -> Any:
     return arguments[0] if arguments else annotation
 
 
-# Every setting, and the type of its values: int for Optional[int].
-FIELDS = {field.name: field for field in dataclasses.fields(ConfigFields)}
+# Every setting, those of single models and optimizers last, and the type of its values: int for
+# Optional[int].
+FIELDS = {
+    field.name: field
+    for field in sorted(
+        dataclasses.fields(ConfigFields),
+        key=lambda one: one.name not in ConfigFields.__annotations__,
+    )
+}
 KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(ConfigFields).items()}

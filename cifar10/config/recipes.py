@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cifar10 import models
+from cifar10 import models, optim
 from cifar10.config import settings_file
 from cifar10.config.fields import FIELDS, MODES, MODES_WITH_KERNELS
 from cifar10.config.values import nearest, why_pointless
@@ -147,9 +147,8 @@ _INSTEAD = {
     "seeds": "seed",
 }
 # A recipe's learning rate is for its model and its optimizer, and for those that use the same
-# rates. Models of one class use the same rates.
+# rates. Those of one class do.
 _RATES, _CHOICES = ("learning_rate", "learning_rate_batch"), ("model", "optimizer")
-_SAME_RATES = {"nesterov": "momentum"}
 # Modes without which these change nothing, though a flag may give them.
 _MODES = {"kernels": MODES_WITH_KERNELS, "replication": MODES[:1], "ps_transfer": MODES[:1]}
 
@@ -204,7 +203,7 @@ def under(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 def _is_pointless(name: str, value: Any, others: Mapping[str, Any]) -> bool:
     if others.get("mode", MODES[0]) not in _MODES.get(name, MODES):
         return True
-    if (name, value) != ("optimizer", "muon"):
+    if name != "optimizer" or not optim.find(value).needs_normalised_kernels:
         return why_pointless(name, value, others) is not None
     fits = models.find(others["model"]).normalises_convolutions if "model" in others else True
     return not fits or others.get("batch_norm") == "off"
@@ -223,7 +222,7 @@ def _rates_of(choice: str, value: Any) -> Any:
       choice: "model" or "optimizer".
       value: name of the model or the optimizer.
     """
-    return type(models.find(value)) if choice == "model" else _SAME_RATES.get(value, value)
+    return value and type((models if choice == "model" else optim).find(value))
 
 
 def describe(name: str, recipe: Recipe) -> str:

@@ -1,11 +1,10 @@
 """Names and values of settings, the same on the command line and in files: read and checked."""
 
 import math
-import operator
 from collections.abc import Collection, Mapping
 from typing import Any, Callable, Optional
 
-from cifar10 import models
+from cifar10 import models, optim
 from cifar10.config.fields import FIELDS, KINDS
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
@@ -148,8 +147,12 @@ def why_pointless(setting: str, value: Any, others: Mapping[str, Any]) -> Option
 
 
 def _needs(setting: str) -> Mapping[str, Any]:
-    """Returns `Flag.needs` of a setting, with the names of the models."""
-    needs, owners = flag_of(FIELDS[setting]).needs, models.owners()
-    if "model" in needs:
-        return {**needs, "model": models.names_where(operator.attrgetter(needs["model"]))}
-    return {"model": owners[setting], **needs} if setting in owners else needs
+    """Returns `Flag.needs` of a setting, with the names of the models and the optimizers."""
+    needs = dict(flag_of(FIELDS[setting]).needs)
+    for name, registry in (("model", models.REGISTRY), ("optimizer", optim.REGISTRY)):
+        owners = registry.owners()
+        if setting in owners:
+            needs = {name: owners[setting], **needs}
+        elif name in needs:
+            needs[name] = registry.names_where(needs[name])
+    return needs

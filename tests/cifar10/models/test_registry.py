@@ -107,7 +107,7 @@ def test_a_flag_can_name_every_model_of_the_registry(linear: None) -> None:
 
 
 def test_a_name_stands_for_one_model(linear: None) -> None:
-    with pytest.raises(ValueError, match="there is a model linear already"):
+    with pytest.raises(ValueError, match="model linear exists already"):
         models.register(Linear())
 
 
