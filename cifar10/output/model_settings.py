@@ -20,7 +20,7 @@ from cifar10.host import files
 from cifar10.host.console import one_line
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
-from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
+from cifar10.schema import CLASS_NAMES, RESIZES, STRETCH
 from cifar10.settings import flag_name, settings_of
 
 _NAME = "model.json"
@@ -93,6 +93,11 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
 
 def _check_same(place: str, before: Sequence[str], now: Sequence[str]) -> None:
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
+    if len(before) != len(now):
+        raise ConfigError(
+            f"{place} holds a model of {len(before)} classes, these records have {len(now)}; name "
+            "the records that it was trained on, or another --output-dir"
+        )
     changed = [(old, new) for old, new in zip(before, now) if old != new]
     if changed:
         label = list(before).index(changed[0][0])
@@ -204,7 +209,7 @@ def _read(path: str) -> dict[str, Any]:
         if fault:
             raise DamagedError(path, fault)
     names = note.get("class_names")
-    if not isinstance(names, list) or list(map(type, names)) != [str] * NUM_CLASSES:
+    if not isinstance(names, list) or not names or {*map(type, names)} != {str}:
         raise DamagedError(path, "it has no class names")
     if note.get("resize") not in (None, *RESIZES):
         raise DamagedError(path, "its resize is unknown")

@@ -10,7 +10,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.run.cluster_run_config import session_config
 from cifar10.step.devices import DevicePlan
-from cifar10.step.replication import Replication
+from cifar10.step.params import Replication
 
 
 def is_in_graph(config: TrainConfig) -> bool:

@@ -27,7 +27,6 @@ from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10.step.state import examples_seen
-from cifar10.tf_internals.evaluation_folder import log_evaluations
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 EXPORT_DIR = "export"
@@ -118,7 +117,7 @@ def make_job(
     Raises:
       ConfigError: the machine does not fit the settings.
     """
-    class_names = CLASS_NAMES if records is None else tuple(records.manifest["class_names"])
+    class_names = CLASS_NAMES if records is None else records.class_names
     if config.mode != "train_and_evaluate":
         config, class_names = model_settings.apply(config)
     return _assemble(config, plan_devices(config), class_names, records, done)
@@ -159,7 +158,7 @@ def join_job(
     use_devices(plan.session_config, plan.gpus)
     session = ClusterSession.start(config, cluster, plan, trains, terms(config, records))
     session.join(check)
-    return _assemble(config, plan, tuple(records.manifest["class_names"]), records, done, session)
+    return _assemble(config, plan, records.class_names, records, done, session)
 
 
 def _assemble(
@@ -171,7 +170,7 @@ def _assemble(
     cluster_session: Optional[ClusterSession] = None,
 ) -> Job:
     replication = cluster_session.replication() if cluster_session else None
-    params = ModelParams(config, plan, replication=replication)
+    params = ModelParams(config, plan, replication=replication, num_classes=len(class_names))
     if records is not None:
         num_examples = records.counts.get(TRAIN, 1)
         params = dataclasses.replace(
@@ -185,21 +184,19 @@ def _assemble(
     run_config = tf.estimator.RunConfig(
         model_dir=config.output_place, session_config=plan.session_config
     )
-    estimator = make_estimator(config, params, run_config)
-    evaluation = KeptEvaluation(estimator)
+    estimator = make_estimator(params, run_config)
+    evaluation = KeptEvaluation(estimator, config.log_folder)
     return Job(config, plan, params, estimator, evaluation, class_names, records, cluster_session)
 
 
-def make_estimator(config: TrainConfig, params: ModelParams, run_config: Any) -> Any:
-    """Makes an Estimator whose evaluations are logged in folders named after their splits.
+def make_estimator(params: ModelParams, run_config: Any) -> Any:
+    """Makes an Estimator of the model.
 
     Args:
-      config: the settings.
       params: the parameters of the model.
       run_config: its tf.estimator.RunConfig.
     """
-    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    return log_evaluations(estimator, lambda name: config.log_folder(name or EVAL))
+    return tf.estimator.Estimator(model_fn, config=run_config, params=params)
 
 
 def last_step(
@@ -248,7 +245,7 @@ def make_trainer(job: Job) -> Any:
         run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
-    return job.evaluation.replace_in(make_estimator(config, job.params, run_config))
+    return job.evaluation.replace_in(make_estimator(job.params, run_config))
 
 
 def training_input(job: Job) -> Any:

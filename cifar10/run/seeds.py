@@ -20,7 +20,7 @@ from cifar10.errors import DamagedError, Stopped
 from cifar10.host.console import say
 from cifar10.host.process_end import end_with, leave
 from cifar10.output.digits import rounded
-from cifar10.tf_internals import native_log
+from cifar10.tf_internals import silence_native_log
 from cifar10_program import command_line
 from cifar10_program.streams import complain
 
@@ -77,7 +77,7 @@ def _train_unless_timed_out(config: TrainConfig, train: Callable[[TrainConfig], 
 
 def _has_had_its_minutes(config: TrainConfig) -> bool:
     if not config.verbose:
-        native_log.silence()
+        silence_native_log()
     import tensorflow.compat.v1 as tf  # Imported here, in the fork.
 
     from cifar10.host.files import read_json
@@ -194,7 +194,7 @@ def _wait(pid: int, signals: list[int]) -> int:
 def _compare(config: TrainConfig, runs: dict[int, TrainConfig]) -> None:
     """Prints the table of all runs, which have ended, and writes seeds.json."""
     if not config.verbose:
-        native_log.silence()
+        silence_native_log()
     from cifar10.host.files import read_json, write_json  # They load TensorFlow.
     from cifar10.run.tf_errors import clear_errors
 

@@ -130,8 +130,8 @@ def _evaluation_of(job: Job) -> Iterator[KeptEvaluation]:
         yield job.evaluation
         return
     params = dataclasses.replace(job.params, augments_test=True)
-    estimator = make_estimator(job.config, params, job.estimator.config)
-    with contextlib.closing(KeptEvaluation(estimator)) as kept:
+    estimator = make_estimator(params, job.estimator.config)
+    with contextlib.closing(KeptEvaluation(estimator, job.config.log_folder)) as kept:
         yield kept
 
 
