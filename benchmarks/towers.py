@@ -3,7 +3,7 @@
     python -m benchmarks towers -- --train-batch-size=128 --num-layers=20
 
 trains with the flags after `--` for some seconds at a time. It tries the towers and threads that
-`cifar10.step.cpu_setting.rule` chooses, and one tower, half, as many and twice as many towers as
+`cifar10.step.devices.rule` chooses, and one tower, half, as many and twice as many towers as
 the rule, each with one intra-op thread and with one for each core. Each measurement is a process of
 its own, since a process has only one intra-op thread pool; the settings take turns. Prints
 images/s, the median ratio to the rule over the rounds, and the flags of a setting that was faster.
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks import arguments, runs
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import count_cores
-from cifar10.step.cpu_setting import Setting, rule
+from cifar10.step.devices import Setting, rule
 
 # With fewer images per tower, batch normalisation statistics would come from too small a part of
 # the batch.

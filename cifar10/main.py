@@ -24,7 +24,7 @@ from cifar10.host import garbage
 from cifar10.host.console import one_line, say
 from cifar10.host.signals import STAY_SECS, StopRequest
 from cifar10.run import seeds
-from cifar10.tf_internals import native_log
+from cifar10.tf_internals import silence_native_log
 from cifar10_program.streams import complain, open_streams
 
 _Work = Callable[[StopRequest, float], None]  # takes the time when the process started, too
@@ -160,7 +160,7 @@ def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
 def _quieten(verbose: bool) -> None:
     """Silences TensorFlow's log and Python's warnings unless `verbose`; errors still raise."""
     if not verbose:
-        native_log.silence()
+        silence_native_log()
         warnings.filterwarnings("ignore")
     import tensorflow.compat.v1 as tf
 

@@ -86,11 +86,10 @@ def _say(line: str) -> None:
 
 def _print_counts(report: checks.Report) -> None:
     """Prints the number of images of each split, and of each class within it."""
-    names = schema.CLASS_NAMES if report.manifest is None else report.manifest.class_names
     counts = report.label_counts
     _say("")
     _say(f"{'':12}" + "".join(f"{split:>12}" for split in counts))
-    for label, name in enumerate(names):
+    for label, name in enumerate(report.class_names):
         _say(f"{name:12}" + "".join(f"{of_class[label]:12,}" for of_class in counts.values()))
     _say(f"{'all':12}" + "".join(f"{sum(of_class):12,}" for of_class in counts.values()))
     _say("")

@@ -46,16 +46,16 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     names = publish.record_files(folder, ours=manifest is not None)
     if split not in names.values():
         raise UsageError(f"{folder}: holds no {split} records")
-    found: list[list[bytes]] = [[] for _ in range(schema.NUM_CLASSES)]
+    class_names = schema.CLASS_NAMES if manifest is None else manifest.class_names
+    found: list[list[bytes]] = [[] for _ in class_names]
     damages: list[str] = []
     for name in (name for name, of_split in names.items() if of_split == split):
-        for image, label in read.scan(folder / name, damages):
+        for image, label in read.scan(folder / name, damages, len(class_names)):
             found[label].append(image)
     if damages:
         raise DamageError(damages[0])
     rng = random.Random(seed)
     samples = [rng.sample(images, min(count, len(images))) for images in found]
-    class_names = schema.CLASS_NAMES if manifest is None else manifest.class_names
     name = folder.resolve().name if manifest is None else manifest.source.name
     title = f"{split}: {sum(map(len, found)):,} images of {name}"
     _sheet(samples, class_names, title).save(path, format="PNG", optimize=True)
@@ -65,7 +65,7 @@ def _sheet(samples: list[list[bytes]], class_names: tuple[str, ...], title: str)
     columns = max(1, *(len(row) for row in samples))
     step = _TILE + _GAP
     width = max(2 * _MARGIN + _LABELS_WIDTH + columns * step - _GAP, 480)
-    height = 2 * _MARGIN + _TITLE_HEIGHT + schema.NUM_CLASSES * step - _GAP
+    height = 2 * _MARGIN + _TITLE_HEIGHT + len(samples) * step - _GAP
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
     pen.text((_MARGIN, _MARGIN), title, _INK, ImageFont.load_default(26))

@@ -21,7 +21,6 @@ _TESTS = (
     "tests/cifar10/ops",
     "--ignore=tests/cifar10/ops/test_gpu_kernels.py",
     "tests/cifar10/step/test_devices.py",
-    "tests/cifar10/tf_internals/test_switches.py",
     "tests/reference/test_training_step.py",
     "tests/cifar10/test_tutorial.py::test_every_flag_of_the_tutorial_trains_a_process_alone_with_a_note",
 )

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Optional
 
+from cifar10 import optim
 from cifar10.cluster import identity, tf_config
 from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster
 from cifar10.cluster.tf_config import normalise, show
@@ -201,7 +202,8 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
             f"--lookahead-steps {config.lookahead_steps} averages the weights between updates, and "
             f"{way_out} --lookahead-steps 0"
         )
-    if config.optimizer == "muon":
+    if optim.find(config.optimizer).updates_at_once:
         raise ConfigError(
-            f"--optimizer muon updates whole kernels at once, and {way_out} another --optimizer"
+            f"--optimizer {config.optimizer} updates whole kernels at once, and {way_out} another "
+            "--optimizer"
         )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Callable, NoReturn, Optional
 
-from cifar10 import models
+from cifar10 import models, optim
 from cifar10.config.fields import MODES, ConfigFields
 from cifar10.errors import ConfigError
 from cifar10.settings import Setting, flag_name, settings_of
@@ -44,6 +44,7 @@ def check_config(config: ConfigFields, is_set: Callable[[str], bool]) -> None:
                     "each other; give one"
                 )
     models.check_chosen(config)
+    optim.REGISTRY.check_settings(config)
     refusal = models.find(config.model).refusal(config)
     if refusal:
         _refuse(refusal)
@@ -77,9 +78,12 @@ def why_pointless(setting: Setting, value: Any, others: Mapping[str, Any]) -> Op
 
 
 def _needs(setting: Setting) -> Mapping[str, Any]:
-    """Returns `Setting.needs`, to which a model's own setting adds the model."""
-    owners = models.owners().get(setting.name)
-    return setting.needs if owners is None else {"model": owners, **setting.needs}
+    """Returns `Setting.needs`, to which a setting of a model or an optimizer adds that."""
+    needs = setting.needs
+    for name, registry in (("model", models.REGISTRY), ("optimizer", optim.REGISTRY)):
+        owners = registry.owners().get(setting.name)
+        needs = needs if owners is None else {name: owners, **needs}
+    return needs
 
 
 def check_towers(config: ConfigFields, num_towers: int) -> None:

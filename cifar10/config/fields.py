@@ -1,24 +1,19 @@
-"""The settings of a run, and the optimizers. Standard library only.
+"""The settings of a run. Standard library only.
 
 A field says all about a setting: its name, type, default, range, help, and when it applies. The
-flags, the checks, files of settings and recipes follow from that. The settings of a single model
-are in the model's module, in a base class of `ConfigFields`.
+flags, the checks, files of settings and recipes follow from that. The settings of a single model or
+optimizer are in its module.
 """
 
 import dataclasses
-import operator
 import os
 import posixpath
 import re
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
-from cifar10 import models, schedules, schema
-from cifar10.models.base import Rate
-from cifar10.models.fastnet import FastnetSettings
-from cifar10.models.mlp import MlpSettings
-from cifar10.models.resnet import ResNetSettings
+from cifar10 import models, optim, schedules, schema
+from cifar10.registry import own_settings
 from cifar10.settings import setting
 
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
@@ -34,13 +29,13 @@ _folder, _addresses = partial(_folder, metavar="DIR"), partial(_cluster, metavar
 
 
 def _models_that(attribute: str) -> Any:
-    return partial(models.names_where, operator.attrgetter(attribute))
+    return partial(models.REGISTRY.names_where, attribute)
 
 
 _TRAINS, _EVALUATES = {"mode": MODES[:1]}, {"mode": MODES_WITH_KERNELS}
-_HAS_MOMENTUM = {"optimizer": lambda: [k for k, one in OPTIMIZERS.items() if one.has_momentum]}
+_FOLLOWS_SCALE = {"optimizer": partial(optim.REGISTRY.names_where, "follows_scale")}
 _NORMALISED = {"model": _models_that("normalises"), "batch_norm": ("tower", "sync")}
-_WITH_MUON = {"optimizer": ("muon",)}
+_NORMALISED_KERNELS = {**_NORMALISED, "model": _models_that("normalises_convolutions")}
 _DISTORTED = {"use_distortion_for_training": True}
 _SHARE: dict[str, Any] = {"at_least": 0, "below": 1}
 _THREADS: dict[str, Any] = {"at_least": 0, "at_most": 1024}
@@ -49,37 +44,7 @@ _THREADS: dict[str, Any] = {"at_least": 0, "at_most": 1024}
 # Learning rates fit a model and an optimizer; those with the same key use the same rates.
 _SAME_RATES = {
     "model": lambda name: type(models.find(name)),
-    "optimizer": lambda name: OPTIMIZERS[name].rate,
-}
-
-
-class Optimizer(NamedTuple):
-    """What the settings know of an optimizer, which `cifar10.optim.optimizers` builds.
-
-    Attributes:
-      rate: its highest learning rate; None: that of the model.
-      has_momentum: whether it has the momentum of --momentum.
-      needs: settings beside which it trains, as in `Setting.needs`.
-    """
-
-    rate: Optional[Rate] = None
-    has_momentum: bool = False
-    needs: Mapping[str, Any] = {}
-
-
-OPTIMIZERS: dict[str, Optimizer] = {
-    "momentum": Optimizer(has_momentum=True),
-    "nesterov": Optimizer(has_momentum=True),
-    # Adam divides a gradient by its magnitude, so the noise of small batches does not lengthen its
-    # steps.
-    "adam": Optimizer(Rate(0.001, None)),
-    # The rate of what Muon does not train; the default of --muon-rate is for 2,048 images, too.
-    # Batch normalisation after each convolution makes up for the length of its kernel.
-    "muon": Optimizer(
-        Rate(1.6, 2048, 1.6),
-        has_momentum=True,
-        needs={**_NORMALISED, "model": _models_that("normalises_convolutions")},
-    ),
+    "optimizer": lambda name: type(optim.find(name)),
 }
 
 
@@ -95,8 +60,11 @@ def _is_window(text: str) -> bool:
     return found is not None and 1 <= int(found[1]) <= int(found[2])
 
 
+_Own: Any = own_settings(models.REGISTRY, optim.REGISTRY)
+
+
 @dataclasses.dataclass(frozen=True)
-class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
+class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     """The settings of a `TrainConfig`, unchecked; None means unset."""
 
     mode: str = _job("what to do", "train_and_evaluate", choices=MODES, common=True)
@@ -197,8 +165,10 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     optimizer: str = _training(
         "update rule",
         "momentum",
-        choices=OPTIMIZERS.keys(),
-        needs_of=lambda name: OPTIMIZERS[name].needs,
+        choices=optim.NAMES,
+        needs_of=lambda name: (
+            _NORMALISED_KERNELS if optim.find(name).needs_normalised_kernels else {}
+        ),
         instead="--optimizer nesterov, with another --output-dir, trains every model",
         common=True,
     )
@@ -222,15 +192,6 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         at_least=0,
         common=True,
     )
-    momentum: float = _training(
-        "momentum of momentum, nesterov and muon", 0.9, **_SHARE, needs=_HAS_MOMENTUM, common=True
-    )
-    muon_rate: float = _training(
-        "highest step of a kernel in muon, relative to its norm", 0.24, above=0, needs=_WITH_MUON
-    )
-    muon_momentum: float = _training(
-        "momentum of the kernels that muon trains", 0.6, **_SHARE, needs=_WITH_MUON
-    )
     weight_decay: float = _training(
         "decay of the kernels, in the optimizer", 2e-4, at_least=0, common=True
     )
@@ -243,7 +204,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "learning rate of normalisation's offsets, as a multiple of the others'",
         1.0,
         at_least=0,
-        needs={"model": _models_that("normalises"), **_HAS_MOMENTUM},
+        needs={"model": _models_that("normalises"), **_FOLLOWS_SCALE},
     )
     label_smoothing: float = _training(
         "share of a label that is spread over all classes", 0.0, **_SHARE, common=True

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Callable, NoReturn, Optional
 
+from cifar10 import models, optim
 from cifar10.config import settings_file
 from cifar10.config.fields import GROUPS
 from cifar10.errors import ConfigError
@@ -92,7 +93,8 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
     )
     names = dict.fromkeys((*GROUPS, *(one.group for one in settings.values())))
     groups = {name: parser.add_argument_group(name) for name in names}
-    for name, one in settings.items():
+    own = {*models.REGISTRY.owners(), *optim.REGISTRY.owners()}  # of a model or an optimizer: last
+    for name, one in sorted(settings.items(), key=lambda row: row[0] in own):
         text = _help(one) if whole or one.common else argparse.SUPPRESS
         if name == "images":
             groups[one.group].add_argument(name, nargs="*", metavar=one.metavar, help=text)

@@ -60,7 +60,7 @@ class TrainConfig(ConfigFields):
     def is_set(self, name: str) -> bool:
         """Returns whether the command line gives a setting, or it differs from its default."""
         default = settings_of(self)[name].default
-        given = self.given  # type: ignore[attr-defined] # which __post_init__ keeps
+        given = self.given  # which __post_init__ keeps
         return name in given or bool(getattr(self, name) != default)
 
     @property

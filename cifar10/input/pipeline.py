@@ -11,6 +11,7 @@ together they see the same distorted images as one process with a batch as large
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import schema
 from cifar10.input import augment
-from cifar10.input.random_words import words
+from cifar10.input.augment import words
 from cifar10.input.records import RecordSet
 
 # These mark errors of the data in TensorFlow's messages.
@@ -84,7 +85,8 @@ def load_split(records: RecordSet, split: str) -> tf.data.Dataset:
 
 def _read(records: RecordSet, split: str) -> tf.data.Dataset:
     """Reads a split's images, uint8 [n, 32, 32, 3], and labels, int64 [n], in batches."""
-    return _serialized(records, split).batch(_READ_BATCH).map(_parse)
+    parse = functools.partial(_parse, num_classes=len(records.class_names))
+    return _serialized(records, split).batch(_READ_BATCH).map(_graph_code(parse))
 
 
 def _serialized(records: RecordSet, split: str) -> tf.data.Dataset:
@@ -119,9 +121,8 @@ def _unchanged(path: str, content: bytes) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(path).filter(keep)
 
 
-@_graph_code
-def _parse(serialized: Any) -> tuple[Any, Any]:
-    """Parses and checks serialized examples, string [n].
+def _parse(serialized: Any, num_classes: int) -> tuple[Any, Any]:
+    """Parses and checks serialized examples, string [n], with labels below `num_classes`.
 
     Returns:
       Images uint8 [n, 32, 32, 3], and labels int64 [n].
@@ -142,8 +143,8 @@ def _parse(serialized: Any) -> tuple[Any, Any]:
         ),
         tf.debugging.assert_less(
             tf.cast(labels, tf.uint64),  # A negative label becomes a large one.
-            tf.constant(schema.NUM_CLASSES, tf.uint64),
-            message=f"{BAD_RECORD}: a label must be in [0, {schema.NUM_CLASSES})",
+            tf.constant(num_classes, tf.uint64),
+            message=f"{BAD_RECORD}: a label must be in [0, {num_classes})",
         ),
     ]
     with tf.control_dependencies(checks):

@@ -1,50 +1,14 @@
 """The registry of models: those of this package, and others that `register` adds."""
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Any
 
 from cifar10.models import fastnet, mlp, resnet
 from cifar10.models.base import Model, Network
+from cifar10.registry import Registry
 
-_MODELS: tuple[Model, ...] = (
-    resnet.V1,
-    resnet.V2,
-    fastnet.SMALL,
-    fastnet.LARGE,
-    mlp.MODEL,
-)
-_REGISTRY: dict[str, Model] = {}
-NAMES = _REGISTRY.keys()  # a view, which includes models that are registered later
-
-
-def register(model: Model) -> None:
-    """Adds a model, so that `--model` accepts its name.
-
-    Raises:
-      TypeError: the model lacks something that every model has.
-      ValueError: there already is a model of that name.
-    """
-    model.check()
-    if model.name in _REGISTRY:
-        raise ValueError(f"there is a model {model.name} already; choose another name")
-    _REGISTRY[model.name] = model
-
-
-def unregister(name: str) -> None:
-    """Removes a model."""
-    del _REGISTRY[name]
-
-
-def find(name: str) -> Model:
-    """Returns the model of this name.
-
-    Raises:
-      LookupError: there is no such model.
-    """
-    if name not in _REGISTRY:
-        raise LookupError(f"a model must be one of {', '.join(NAMES)}, got {name!r}")
-    return _REGISTRY[name]
+REGISTRY: Registry[Model] = Registry("model")
+NAMES, register, unregister = REGISTRY.names, REGISTRY.register, REGISTRY.unregister
+find = REGISTRY.find
 
 
 def check_chosen(config: Any) -> None:
@@ -57,18 +21,13 @@ def check_chosen(config: Any) -> None:
       TypeError: some model's settings are not among those of a run, or the model has no title of
         its own.
     """
-    for name, found in _REGISTRY.items():
-        if not isinstance(config, found.settings) and dataclasses.fields(found.settings):
-            raise TypeError(
-                f"model {name}: its settings, {found.settings.__name__}, are no base class of "
-                "ConfigFields; add them in cifar10/config/fields.py"
-            )
+    REGISTRY.check_settings(config)
     model = find(config.model)
     title = model.title(config)
     if not isinstance(title, str) or not title:
         raise TypeError(f"model {model.name} must have a title, a str, got {title!r}")
-    for name, other in _REGISTRY.items():
-        if other is not model and other.title(config) == title:
+    for name in NAMES:
+        if name != model.name and find(name).title(config) == title:
             raise TypeError(
                 f"model {model.name} has the title of model {name}, {title!r}; give it one of its "
                 "own"
@@ -80,19 +39,5 @@ def network(config: Any) -> Network:
     return find(config.model).network(config)
 
 
-def owners() -> Mapping[str, tuple[str, ...]]:
-    """Maps each setting that belongs to certain models to the names of these models."""
-    found: dict[str, tuple[str, ...]] = {}
-    for model in _REGISTRY.values():
-        for field in dataclasses.fields(model.settings):
-            found[field.name] = (*found.get(field.name, ()), model.name)
-    return found
-
-
-def names_where(holds: Callable[[Model], bool]) -> tuple[str, ...]:
-    """Returns the names of the models that fulfil a condition."""
-    return tuple(name for name, model in _REGISTRY.items() if holds(model))
-
-
-for _model in _MODELS:
+for _model in (resnet.V1, resnet.V2, fastnet.SMALL, fastnet.LARGE, mlp.MODEL):
     register(_model)

@@ -6,14 +6,21 @@ statistics. Its module also needs no TensorFlow, which takes seconds to load.
 """
 
 import abc
-import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Callable, NamedTuple, Optional, Protocol
 
+from cifar10.registry import Entry
+
 
 class Layers(Protocol):
-    """The layers of a network; images may be channels first. See `cifar10.ops.layers.Layers`."""
+    """The layers of a network; images may be channels first. See `cifar10.ops.layers.Layers`.
+
+    Attributes:
+      num_classes: the number of classes, which is that of the logits.
+    """
+
+    num_classes: int
 
     def scope(self, name: str) -> AbstractContextManager[Any]:
         """Opens a variable scope: names of variables inside it begin with `name`."""
@@ -82,7 +89,7 @@ class Layers(Protocol):
         """Returns the initialiser that is uniform between plus and minus 1 / sqrt(fan-in)."""
 
 
-# A function: (Layers, standardised images float32 [N, 32, 32, 3]) -> logits float32 [N, 10].
+# A function: (Layers, standardised images float32 [N, 32, 32, 3]) -> logits float32 [N, classes].
 Network = Callable[[Layers, Any], Any]
 
 
@@ -104,12 +111,7 @@ class Rate(NamedTuple):
     most_stale: Optional[float] = None
 
 
-@dataclasses.dataclass(frozen=True)
-class NoSettings:
-    """The settings of a model that has none of its own."""
-
-
-class Model(abc.ABC):
+class Model(Entry):
     """A model that `--model` can name.
 
     What reports, rates and files say of a model has no default here, so that none of it can be that
@@ -119,31 +121,15 @@ class Model(abc.ABC):
     `config` is the run's `TrainConfig`, which includes the model's own settings.
 
     Attributes:
-      name: the value of `--model`.
-      settings: a dataclass of the settings that only this model has, or only its kind; a base class
-        of `TrainConfig`.
       convolves: whether the model has convolutions.
       normalises: whether the model has batch normalisation.
       normalises_convolutions: whether that follows each convolution, so that the norm of its kernel
         has no effect.
     """
 
-    name: str
-    settings: type = NoSettings
     convolves: bool
     normalises: bool
     normalises_convolutions: bool
-
-    def check(self) -> None:
-        """Raises TypeError if an attribute is missing or has another type."""
-        flags = ("convolves", "normalises", "normalises_convolutions")
-        for attribute, kind in (("name", str), *((flag, bool) for flag in flags)):
-            value = getattr(self, attribute, None)
-            if not isinstance(value, kind) or value == "":
-                raise TypeError(
-                    f"model {type(self).__name__} must have {attribute}, a {kind.__name__}, got "
-                    f"{value!r}; set it in the class"
-                )
 
     @abc.abstractmethod
     def title(self, config: Any) -> str:

@@ -11,10 +11,13 @@ import functools
 from typing import Any, Callable
 
 from cifar10.models.base import Layers, Model, Network, Rate
-from cifar10.schema import NUM_CLASSES
+from cifar10.schema import CHANNELS
 from cifar10.settings import setting
 
 WHITENING_SIZE = 2
+PROJECTION = "model/whitening/projection"
+SAMPLE = 5_000  # images: more do not change the components
+_LEAST_EIGENVALUE = 5e-4  # added to each, which limits how much a component is amplified
 _LOGIT_FACTOR = 1 / 9
 
 
@@ -43,7 +46,7 @@ def fastnet(
         passes all but the first.
 
     Returns:
-      Logits float32 [N, 10].
+      Logits float32 [N, classes].
     """
     x = layers.gelu(layers.whitening(layers.cast_images(images), WHITENING_SIZE))  # [N, 31, 31, 24]
     for group, filters in enumerate(group_filters):  # [N, 15, 15, ..], [N, 7, 7, ..], [N, 3, 3, ..]
@@ -60,8 +63,39 @@ def fastnet(
                 x = layers.gelu(x)
     with layers.scope("head"):
         x = layers.flatten(layers.to_float32(layers.max_pool(x, 3)))  # [N, filters]
-        head = layers.dense(x, NUM_CLASSES, initializer=layers.uniform(), bias=False)
+        head = layers.dense(x, layers.num_classes, initializer=layers.uniform(), bias=False)
         return _LOGIT_FACTOR * head
+
+
+def whitening_projection(images: Any, size: int) -> Any:
+    """Computes the first layer: the kernel whose outputs are uncorrelated, of variance about 1.
+
+    Its filters are the principal components of the training images' patches. As in airbench94
+    (Jordan 2024, arXiv:2404.00498, section 3.2), each is divided by the square root of its
+    eigenvalue. Each is used twice, once with either sign, since the following activation passes
+    only one sign.
+
+    Args:
+      images: standardised images, float32 [N, height, width, 3].
+      size: the side of a patch, in pixels.
+
+    Returns:
+      float32 [size, size, 3, 2 * size * size * 3]: the components by decreasing eigenvalue, then
+      their negatives.
+    """
+    import numpy as np  # Imported here, since --help needs no NumPy.
+
+    height, width = (side - size + 1 for side in images.shape[1:3])
+    shifted = [
+        images[:, row : row + height, column : column + width]
+        for row in range(size)
+        for column in range(size)
+    ]
+    patches = np.concatenate(shifted, axis=-1).reshape(-1, size * size * CHANNELS)
+    eigenvalues, components = np.linalg.eigh(patches.T @ patches / np.float32(len(patches)))
+    scaled = (components / np.sqrt(eigenvalues + _LEAST_EIGENVALUE))[:, ::-1]
+    kernel = np.concatenate([scaled, -scaled], axis=1).astype(np.float32)
+    return kernel.reshape(size, size, CHANNELS, -1)
 
 
 class Fastnet(Model):
@@ -100,10 +134,7 @@ class Fastnet(Model):
 
     def first_values(self, sample: Callable[[int], Any]) -> dict[str, Any]:
         """Computes the projection of the first layer."""
-        from cifar10.models import whitening  # Imported here, since --help needs no NumPy.
-
-        images = sample(whitening.SAMPLE)
-        return {whitening.PROJECTION: whitening.whitening_projection(images, WHITENING_SIZE)}
+        return {PROJECTION: whitening_projection(sample(SAMPLE), WHITENING_SIZE)}
 
 
 SMALL = Fastnet("fastnet", (64, 256, 256), 2)

@@ -5,7 +5,7 @@ import functools
 from typing import Any, Optional
 
 from cifar10.models.base import Layers, Model, Network, Rate
-from cifar10.schema import CHANNELS, HEIGHT, NUM_CLASSES, WIDTH
+from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.settings import setting
 
 _HIDDEN_UNITS = 100
@@ -39,11 +39,11 @@ def mlp(layers: Layers, images: Any, hidden_units: int) -> Any:
       hidden_units: the width of the hidden layer.
 
     Returns:
-      Logits float32 [N, 10].
+      Logits float32 [N, classes].
     """
     x = layers.flatten(layers.cast(images))  # [N, 3072]
     x = layers.relu(layers.dense(x, hidden_units))
-    return layers.dense(layers.to_float32(x), NUM_CLASSES)
+    return layers.dense(layers.to_float32(x), layers.num_classes)
 
 
 class Mlp(Model):

@@ -9,7 +9,6 @@ import functools
 from typing import Any, Callable, Optional
 
 from cifar10.models.base import Layers, Model, Network, Rate
-from cifar10.schema import NUM_CLASSES
 from cifar10.settings import setting
 
 STAGE_FILTERS = (16, 32, 64)
@@ -96,7 +95,7 @@ def _resnet(
         or kernel (v2) contains it.
 
     Returns:
-      Logits float32 [N, 10].
+      Logits float32 [N, classes].
     """
     with layers.scope("stem"):
         x = layers.conv(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
@@ -113,7 +112,7 @@ def _resnet(
         if preactivation:
             x = layers.batch_norm_relu(x)
         x = layers.global_average_pool(x)  # float32 [N, 64]
-        return layers.dense(x, NUM_CLASSES)
+        return layers.dense(x, layers.num_classes)
 
 
 class ResNet(Model):

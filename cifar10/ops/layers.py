@@ -13,10 +13,8 @@ from typing import Any, Callable, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops import initializers, normalisation
-from cifar10.ops.activations import gelu
 from cifar10.ops.convolution import ConvAlgorithms, choose, own_kernels
-from cifar10.weights.separate import SeparateVariables
-from cifar10.weights.spec import (
+from cifar10.ops.variables import (
     BIAS,
     EARLY,
     FIXED,
@@ -25,9 +23,11 @@ from cifar10.weights.spec import (
     NORM,
     OFFSET,
     VARIANCE,
+    SeparateVariables,
     Spec,
     VariableSource,
 )
+from cifar10.schema import NUM_CLASSES
 
 
 class NormStatistics(NamedTuple):
@@ -51,6 +51,7 @@ class Layers:
 
     Attributes:
       training: whether to use batch statistics (True) or moving statistics (False).
+      num_classes: the number of classes, which is that of the logits.
       data_format: `channels_last` or `channels_first`.
       compute_dtype: the type of activations; variables and statistics stay float32.
       norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
@@ -69,6 +70,7 @@ class Layers:
     """
 
     training: bool
+    num_classes: int = NUM_CLASSES
     data_format: str = "channels_last"
     compute_dtype: Any = tf.float32
     norm: str = "tower"
@@ -106,7 +108,7 @@ class Layers:
           name: the variable's name inside the current variable scope.
           shape: the variable's shape.
           initializer: a TensorFlow initializer.
-          kind: one of the kinds in `cifar10.weights.spec`, such as `KERNEL`.
+          kind: one of the kinds in `cifar10.ops.variables`, such as `KERNEL`.
 
         Returns:
           For a weight, this tower's float32 copy, which is read once per step; for statistics,
@@ -212,7 +214,7 @@ class Layers:
 
     def gelu(self, x: tf.Tensor) -> tf.Tensor:
         """Applies GELU in its tanh form (arXiv:1606.08415)."""
-        return gelu(x, self.algorithms.own)
+        return normalisation.gelu(x, self.algorithms.own)
 
     def dense(
         self, x: tf.Tensor, units: int, *, initializer: Any = None, bias: bool = True

@@ -1,10 +1,12 @@
-"""Batch normalisation with ReLU by `cifar10.ops.kernels`, for CPUs.
+"""Batch normalisation with ReLU, and GELU, by `cifar10.ops.kernels`, for CPUs.
 
-TensorFlow reads and writes all numbers once more for each sum, ReLU and conversion.
+TensorFlow reads and writes all numbers once more for each sum, ReLU and conversion, and for each of
+the ten or so ops that GELU takes.
 """
 
 from typing import Any, NamedTuple, Optional
 
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops.kernels import library
@@ -100,3 +102,25 @@ def _gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
         epsilon=op.get_attr("epsilon"),
     )
     return [gradients.of_x, gradients.of_gamma, gradients.of_beta, *gradients.of_shortcut]
+
+
+def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
+    """Computes x (1 + tanh(sqrt(2 / pi) (x + .044715 x^3))) / 2 (arXiv:1606.08415, section 2).
+
+    Args:
+      x: float32 or bfloat16, or without `own` also float16, of any shape. The function computes in
+        float32.
+      own: whether to use `cifar10.ops.kernels`, which is for CPUs, or TensorFlow's ops.
+
+    Returns:
+      A tensor of the shape and type of `x`.
+    """
+    if not own:
+        return tf.cast(tf2.nn.gelu(tf.cast(x, tf.float32), approximate=True), x.dtype)
+    ops = library.load()
+
+    @tf.custom_gradient
+    def with_gradient(x: tf.Tensor) -> Any:
+        return ops.cifar10_gelu(x), lambda upstream: ops.cifar10_gelu_grad(x, upstream)
+
+    return with_gradient(x)

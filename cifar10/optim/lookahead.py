@@ -13,8 +13,6 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
-
 _DECAY = 0.95  # decay per step, at the end of the run
 _SUFFIX = "Lookahead"
 
@@ -23,7 +21,7 @@ class Lookahead:
     """Moving averages of the pieces of flat variables, each on the device of its piece.
 
     Args:
-      config: the settings, with the number of steps between two pulls.
+      every: the number of steps between two pulls.
       pieces: the variables to average, float32 [n] each: the weights and the moving statistics.
       total_steps: the global step at which training ends.
 
@@ -31,8 +29,8 @@ class Lookahead:
       averages: one variable per piece, whose initial value is that of the piece.
     """
 
-    def __init__(self, config: TrainConfig, pieces: Sequence[Any], total_steps: int) -> None:
-        self._every, self._pieces, self._total = config.lookahead_steps, pieces, total_steps
+    def __init__(self, every: int, pieces: Sequence[Any], total_steps: int) -> None:
+        self._every, self._pieces, self._total = every, pieces, total_steps
         self.averages = [_average_of(piece) for piece in pieces]
 
     def pull(self, step: Any, counted: Any = True) -> Any:

@@ -75,6 +75,11 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
 
 def _check_classes(place: str, before: Sequence[str], now: Sequence[str]) -> None:
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
+    if len(before) != len(now):
+        raise ConfigError(
+            f"{place} holds a model of {len(before)} classes, these records have {len(now)}; name "
+            "the records that it was trained on, or another --output-dir"
+        )
     changed = [(old, new) for old, new in zip(before, now) if old != new]
     if changed:
         label = list(before).index(changed[0][0])

@@ -21,7 +21,7 @@ from cifar10.output import run_file
 from cifar10.run import cluster_training
 from cifar10.run.watchdog import Watchdog
 from cifar10.step.devices import DevicePlan
-from cifar10.step.replication import Replication
+from cifar10.step.params import Replication
 from cifar10.tf_internals import session_wait
 
 _TELL_AGAIN_SECS = 2.0

@@ -17,7 +17,7 @@ from cifar10.input.records import RecordSet
 from cifar10.schema import TRAIN
 from cifar10.settings import flag_name, flag_of
 from cifar10.step.devices import DevicePlan
-from cifar10.step.replication import Replication
+from cifar10.step.params import Replication
 from cifar10_program import VERSION
 
 _OF_TRAINERS = ("sync", "replicas_to_aggregate", "replication", "ps_transfer")

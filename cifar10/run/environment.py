@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf2
 
 from cifar10 import models
-from cifar10.config.rates import highest_rate, warmup_steps
 from cifar10.host.cpu import count_cores, cpu_name
+from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output.digits import rounded_figures
 from cifar10.step.params import ModelParams
 

@@ -57,8 +57,12 @@ class Start(NamedTuple):
         }
 
 
-def read(config: TrainConfig) -> Optional[Start]:
+def read(config: TrainConfig, num_classes: int) -> Optional[Start]:
     """Reads the weights that --init-checkpoint names; None without that flag.
+
+    Args:
+      config: the settings.
+      num_classes: the number of classes of the records.
 
     Raises:
       ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
@@ -84,7 +88,7 @@ def read(config: TrainConfig) -> Optional[Start]:
             f"--init-checkpoint {path} is not of this program: it has no variable {_MODEL}..., but "
             f"{_some(sorted(shapes)) or 'none at all'}; name one that cifar10_main.py has saved"
         )
-    own = variable_shapes(config)
+    own = variable_shapes(config, num_classes)
     wrong = {name: why for name in own if (why := _difference(own[name], shapes.get(name)))}
     wrong.update({name: "this model has none" for name in sorted(there - own.keys())})
     last = list(own)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin

@@ -30,7 +30,6 @@ from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10.step.state import examples_seen
-from cifar10.tf_internals.evaluation_folder import log_evaluations
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 EXPORT_DIR = "export"
@@ -140,11 +139,12 @@ def make_job(
     Raises:
       ConfigError: the machine does not fit the settings.
     """
-    class_names = CLASS_NAMES if records is None else tuple(records.manifest["class_names"])
+    class_names = CLASS_NAMES if records is None else records.class_names
     if config.mode != "train_and_evaluate":
         config, class_names = model_settings.apply(config)
     plan = session.plan if session else plan_devices(config)
-    params = ModelParams(config, plan, replication=session.replication() if session else None)
+    replication = session.replication() if session else None
+    params = ModelParams(config, plan, replication=replication, num_classes=len(class_names))
     if records is not None:
         num_examples = records.counts.get(TRAIN, 1)
         params = dataclasses.replace(
@@ -202,13 +202,8 @@ def make_evaluation(params: ModelParams) -> KeptEvaluation:
     """Returns the evaluations of a model in this process; `close` frees their memory."""
     place, devices = params.config.output_place, params.plan.session_config
     run_config = tf.estimator.RunConfig(model_dir=place, session_config=devices)
-    return KeptEvaluation(_make_estimator(params, run_config))
-
-
-def _make_estimator(params: ModelParams, run_config: Any) -> Any:
-    """Makes an Estimator whose evaluations are logged in folders named after their splits."""
     estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    return log_evaluations(estimator, lambda name: params.config.log_folder(name or EVAL))
+    return KeptEvaluation(estimator, params.config.log_folder)
 
 
 def last_step(
@@ -257,7 +252,8 @@ def make_trainer(job: Job) -> Any:
         run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
-    return job.evaluation.replace_in(_make_estimator(job.params, run_config))
+    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=job.params)
+    return job.evaluation.replace_in(estimator)
 
 
 def training_input(job: Job) -> Any:

@@ -53,7 +53,7 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
     done = checkpoints.read_done(checkpoint)
     last = last_step(config, cluster, records, done)
     check_window(config.profile_window, last)
-    weights = None if checkpoint else init_checkpoint.read(config)
+    weights = None if checkpoint else init_checkpoint.read(config, len(records.class_names))
     unused = checkpoint and init_checkpoint.describe_unused(config, checkpoint)
     if unused:
         say(unused)

@@ -22,7 +22,7 @@ from cifar10.errors import DamagedError, Stopped
 from cifar10.host.console import say
 from cifar10.host.process_end import end_with, leave
 from cifar10.output.digits import rounded
-from cifar10.tf_internals import native_log
+from cifar10.tf_internals import silence_native_log
 from cifar10_program import command_line
 from cifar10_program.streams import complain
 
@@ -62,7 +62,7 @@ def train_each(config: TrainConfig, train: _Train) -> int:
       Stopped: a signal arrived, but the training at hand has succeeded all the same.
     """
     if not config.verbose:
-        native_log.silence()
+        silence_native_log()
     signals: list[int] = []
     for signum in _SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:

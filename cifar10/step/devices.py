@@ -16,12 +16,33 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
 from cifar10.ops.kernels import library
-from cifar10.step.cpu_setting import Setting, rule
-from cifar10.tf_internals import onednn
+from cifar10.settings import flag_name
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
 OWN_CORES = "CIFAR10_OWN_CORES"
+# A tower with fewer images than this spends its time on the overhead of ops.
+_MIN_IMAGES_A_TOWER = 8
 _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """Numbers of towers and threads, named as in `TrainConfig`.
+
+    With 0 threads, TensorFlow chooses their number.
+    """
+
+    num_towers: int
+    num_inter_threads: int
+    num_intra_threads: int
+
+    def as_flags(self) -> list[str]:
+        """Returns the command-line flags that give this setting."""
+        values = dataclasses.asdict(self)
+        return [f"{flag_name(name)}={value}" for name, value in values.items()]
+
+    def __str__(self) -> str:
+        return " ".join(self.as_flags())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +121,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     on_gpus = config.variable_strategy == "GPU"
     data_format = config.data_format or _fastest_format(gpus, config.precision)
     is_slow = data_format == "channels_first" and not gpus
-    if is_slow and not onednn.is_on():
+    if is_slow and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "1":
         raise ConfigError(
             "--data-format channels_first on a CPU needs TensorFlow's oneDNN, which "
             "TF_ENABLE_ONEDNN_OPTS=1 turns on; channels_last does without"
@@ -120,6 +141,32 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         kernels_missing=kernels_missing,
         gpus=visible,
     )
+
+
+def rule(config: TrainConfig, cores: int) -> Setting:
+    """Chooses the towers and threads of a run; numbers that flags give are kept.
+
+    By default there is one tower per core, and each op runs on one thread. Where there are fewer
+    towers than cores, an op may use all cores.
+
+    Args:
+      config: the run's settings.
+      cores: the number of CPU cores that the process may use.
+    """
+    towers = config.num_towers or _most_towers(config.train_batch_size, cores)
+    inter, intra = config.num_inter_threads, config.num_intra_threads
+    if intra is None:
+        intra = 1 if towers >= cores else cores
+    return Setting(towers, towers if inter is None else inter, intra)
+
+
+def _most_towers(batch_size: int, cores: int) -> int:
+    """Returns the most towers that divide the batch evenly and get enough images each.
+
+    The result is at most one tower per core.
+    """
+    most = max(1, min(cores, batch_size // _MIN_IMAGES_A_TOWER))
+    return max(count for count in range(1, most + 1) if batch_size % count == 0)
 
 
 def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.PhysicalDevice]) -> None:

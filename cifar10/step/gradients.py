@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.optim import optimizers
+from cifar10.optim.decay import scale_and_decay
 from cifar10.step.state import TrainingState
 from cifar10.step.towers import Tower, machine_of, tower_moments
 
@@ -101,7 +101,7 @@ def average_gradients(
             # Only the first machine adds the decay, so that the sum contains it once.
             decayed = copy_on.get(device, copies[0]) if index == 0 else None
             with tf.device(device):
-                whole = optimizers.scale_and_decay(params.config, state.layout, mean, decayed)
+                whole = scale_and_decay(state.decay, state.layout, mean, decayed)
                 ready[device] = [
                     tf.cast(part, place.transfer_dtype) for part in state.weights.cut(whole)
                 ]

@@ -9,11 +9,10 @@ from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
 from cifar10.ops.layers import Layers
+from cifar10.ops.variables import SeparateVariables
 from cifar10.step import towers, training_step
-from cifar10.step.losses import confusion_matrix, cross_entropy
 from cifar10.step.params import ModelParams
 from cifar10.step.standardise import channel_variables, standardiser
-from cifar10.weights.separate import SeparateVariables
 
 # Names of tensors that hooks look up.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
@@ -64,9 +63,9 @@ def build_step(images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> tra
     return training_step.build(models.network(params.config), images, labels, params)
 
 
-def variable_shapes(config: TrainConfig) -> dict[str, tuple[int, ...]]:
+def variable_shapes(config: TrainConfig, num_classes: int) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each weight and statistic of a model, in the order of its layers."""
-    layers = Layers(training=True, norm=config.batch_norm)
+    layers = Layers(training=True, num_classes=num_classes, norm=config.batch_norm)
     specs = training_step.record(models.network(config), layers)
     return {spec.name: spec.shape for spec in specs}
 
@@ -124,7 +123,7 @@ def _eval_spec(
     more = {}
     if augmented is not None:
         more["augmented_accuracy"] = tf.metrics.accuracy(labels, tf.argmax(augmented, axis=1))
-    losses = cross_entropy(labels, logits)
+    losses = training_step.cross_entropy(labels, logits)
     tf.identity(probabilities, PROBABILITIES)
     tf.identity(labels, LABELS)
     return tf.estimator.EstimatorSpec(
@@ -134,7 +133,34 @@ def _eval_spec(
             "accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, axis=1)),
             # Estimator's own "loss" is a mean over batches, so a smaller last batch biases it.
             "cross_entropy": tf.metrics.mean(losses),
-            CONFUSION: confusion_matrix(labels, tf.argmax(logits, axis=1)),
+            CONFUSION: confusion_matrix(labels, tf.argmax(logits, axis=1), int(logits.shape[1])),
             **more,
         },
     )
+
+
+def confusion_matrix(
+    labels: tf.Tensor, classes: tf.Tensor, num_classes: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Counts (true class, predicted class) pairs over all batches.
+
+    Args:
+      labels: the true classes, int64 [N].
+      classes: the predicted classes, int64 [N].
+      num_classes: the number of classes.
+
+    Returns:
+      (value, update), each int64 [classes, classes]: a row for each true class, a column for each
+      predicted one.
+    """
+    total = tf.get_variable(
+        "confusion_matrix",
+        [num_classes, num_classes],
+        tf.int64,
+        tf.zeros_initializer(),
+        trainable=False,
+        collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES],
+        use_resource=True,
+    )
+    batch = tf.math.confusion_matrix(labels, classes, num_classes, tf.int64)
+    return total.read_value(), total.assign_add(batch, read_value=True)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.step.replicas import SharedState
-from cifar10.tf_internals.saveable import NamedTensors
-from cifar10.weights.packed import FlatVariable
+from cifar10.optim.packed import FlatVariable
+from cifar10.step.sync_replicas import SharedState
+from cifar10.tf_internals.saving import NamedTensors
 
 
 class FlatSaveable(NamedTensors):

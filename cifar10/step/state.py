@@ -4,13 +4,14 @@ from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.optim import optimizers
+from cifar10 import optim
+from cifar10.optim.decay import DecayRules
 from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.lookahead import Lookahead
+from cifar10.optim.packed import FlatVariable, Layout
 from cifar10.step import saving
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import SharedState
-from cifar10.weights.packed import FlatVariable, Layout
+from cifar10.step.sync_replicas import SharedState
 
 
 def examples_seen(device: str) -> tf.Variable:
@@ -47,7 +48,8 @@ class TrainingState:
       step: the global step, an int64 scalar.
       seen: the number of training images that the whole job has seen, an int64 scalar.
       rate: the learning rate of this step, a float32 scalar.
-      optimizer: the update rule.
+      optimizer: the update rule, a tf.train.Optimizer.
+      decay: how each weight's gradient is scaled and decays.
       scale: the factor that, in fp16, multiplies losses and divides gradients, so that small
         gradients are not lost; None in other precisions.
       lookahead: the averages of weights and statistics; None without lookahead.
@@ -76,11 +78,15 @@ class TrainingState:
                 params.examples_per_step,
                 place.staleness,
             )
-        self.optimizer = optimizers.build(config, self.rate, layout)
+        rule = optim.find(config.optimizer)
+        self.optimizer = rule.build(config, self.rate, layout)
+        self.decay = DecayRules(
+            rule, config.weight_decay, config.decay_biases, config.norm_bias_rate
+        )
         self.scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
         self.lookahead: Optional[Lookahead] = None
         if config.lookahead_steps:
-            self.lookahead = Lookahead(config, pieces, params.total_steps)
+            self.lookahead = Lookahead(config.lookahead_steps, pieces, params.total_steps)
 
     def early_end(self) -> Optional[tf.Operation]:
         """Builds the op that replaces weights and statistics by their lookahead averages.

@@ -7,8 +7,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.models.base import Network
 from cifar10.ops.layers import Layers
+from cifar10.ops.variables import VariableSource
 from cifar10.step.lockstep import Lockstep
-from cifar10.weights.spec import VariableSource
 
 
 class Tower(NamedTuple):

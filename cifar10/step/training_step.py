@@ -7,19 +7,18 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.models.base import Network
 from cifar10.ops.layers import Layers
-from cifar10.optim import optimizers
+from cifar10.ops.variables import Recorder, Spec
+from cifar10.optim import decay
+from cifar10.optim.packed import Layout, Slices
 from cifar10.step import saving, towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
-from cifar10.step.losses import cross_entropy
 from cifar10.step.params import ModelParams
 from cifar10.step.standardise import standardiser, training_channels
 from cifar10.step.state import TrainingState
-from cifar10.weights.packed import Layout, Slices
-from cifar10.weights.spec import Recorder, Spec
 
 # Names of tensors that hooks look up.
-LOSS, ACCURACY = "step_loss", "step_accuracy"
 REPORT = "step_report"  # the job's counters after the step
+_JOB_FIGURES = 4  # the first ones of a report
 OVER = "training_is_over"  # whether the chief has ended training; costs no step
 TAKEN = "batches_taken"  # how many batches steps of this process have got from the input, int32
 # Collections of ops that the chief runs when training ends: EARLY_END before it saves, if training
@@ -30,7 +29,7 @@ FINITE = "weights_are_finite"
 
 
 class StepReport(NamedTuple):
-    """What a step tells the hook.
+    """What a step tells the hook, the figures of the job first; see `report_tensors`.
 
     Attributes:
       step: the global step after this step.
@@ -51,15 +50,28 @@ class StepReport(NamedTuple):
     @classmethod
     def of(cls, fetched: Sequence[Any]) -> "StepReport":
         """Makes a report from the values of `report_tensors`."""
-        numbers, loss, accuracy = fetched
-        step, seen, rate, over = numbers.tolist()
-        return cls(int(step), int(seen), rate, bool(over), float(loss), float(accuracy))
+        shared, *own = fetched
+        kinds = cls.__annotations__.values()
+        return cls(*(kind(value) for kind, value in zip(kinds, (*shared, *own))))
 
 
 def report_tensors() -> list[tf.Tensor]:
-    """Returns what a report is made of: `REPORT`, float64 [4], `LOSS` and `ACCURACY`, scalars."""
-    graph = tf.get_default_graph()
-    return [graph.get_tensor_by_name(f"{name}:0") for name in (REPORT, LOSS, ACCURACY)]
+    """Returns what a report is made of, by the order of its figures.
+
+    `REPORT` has those of the job in one tensor, float64 [4], which parameter servers send at once.
+    Each other figure is a scalar of this process, which `own_figure` has named.
+    """
+    graph, own = tf.get_default_graph(), StepReport._fields[_JOB_FIGURES:]
+    return [graph.get_tensor_by_name(f"{name}:0") for name in (REPORT, *map(_tensor_name, own))]
+
+
+def own_figure(name: str, value: tf.Tensor) -> tf.Tensor:
+    """Makes a scalar a figure of the report, the field `name` of `StepReport`; returns it."""
+    return tf.identity(value, _tensor_name(name))
+
+
+def _tensor_name(figure: str) -> str:
+    return f"step_{figure}"
 
 
 class Step(NamedTuple):
@@ -124,8 +136,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
         tf.logging.info("%s: %s", layer, algorithm)  # --verbose shows it.
     smoothing = params.config.label_smoothing
     losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
-    loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
-    tf.identity(tf.add_n(accuracies) / len(accuracies), ACCURACY)
+    loss = own_figure("loss", tf.add_n(losses) / len(losses))
+    own_figure("accuracy", tf.add_n(accuracies) / len(accuracies))
 
     # 3. Compute each tower's gradient, float32 [size]. Average those of this process, in one part
     #    per piece of the weights and on the piece's device, and the batch-norm moments, too.
@@ -215,6 +227,22 @@ def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor
         return tf.reduce_mean(losses), tf.reduce_mean(tf.cast(is_right, tf.float32))
 
 
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+    """Returns the cross-entropy of each image in nats, float32 [N].
+
+    Args:
+      labels: the true classes, int64 [N].
+      logits: float32 [N, 10].
+      smoothing: the share of each label that is spread evenly over all classes, including the true
+        one (Szegedy et al. 2015, arXiv:1512.00567, section 7).
+    """
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    if not smoothing:
+        return losses
+    of_all = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=1)
+    return (1.0 - smoothing) * losses + smoothing * of_all
+
+
 def apply_update(
     state: TrainingState,
     gradients: Sequence[tf.Tensor],
@@ -292,8 +320,7 @@ def _apply_gradients(state: TrainingState, gradients: Sequence[tf.Tensor]) -> An
       state: the variables, and the optimizer.
       gradients: one gradient per piece of the weights, float32 [size of the piece].
     """
-    config = state.params.config
-    if config.optimizer == "adam" and config.weight_decay != 0:
+    if state.decay.optimizer.decouples_decay and state.decay.weight_decay != 0:
         gradients = _decay(state, gradients)
     optimizer = state.optimizer
     if state.scale is not None:  # Skips steps whose gradients overflow, and adapts the scale.
@@ -306,11 +333,11 @@ def _is_counted(state: TrainingState, gradients: Sequence[tf.Tensor]) -> Any:
 
     It skips steps whose gradients overflow in fp16.
     """
-    return tf.constant(True) if state.scale is None else optimizers.all_finite(gradients)
+    return tf.constant(True) if state.scale is None else decay.all_finite(gradients)
 
 
 def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Applies Adam's weight decay to every piece of the weights.
+    """Applies decoupled weight decay to every piece of the weights.
 
     Args:
       state: the training state, with the weights.
@@ -324,9 +351,8 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
     known = []
     for index, (gradient, piece) in enumerate(zip(gradients, state.weights.pieces)):
         with tf.device(piece.device):
-            decays = optimizers.weight_decay(state.params.config, state.layout)
-            decay = state.weights.cut(decays)[index]
-            known.append(optimizers.decoupled_weight_decay(rate, gradient, piece, decay))
+            decays = state.layout.weights.constant(state.decay.decay)
+            known.append(decay.decoupled(rate, gradient, piece, state.weights.cut(decays)[index]))
     return known
 
 

@@ -1,19 +1,17 @@
 """Evaluations of one Estimator that keep their graph and session from one to the next.
 
-Touches: `evaluate` of a tf.estimator.Estimator, which is replaced on the object; its method
-`_evaluate_build_graph`; `_write_dict_to_summary` and `_write_checkpoint_path_to_summary` of
-`tensorflow_estimator.python.estimator.estimator`.
+Touches: `evaluate` of a tf.estimator.Estimator, which is replaced on the object.
 
 Why: each call of Estimator's own `evaluate` builds the graph, makes a session and lets TensorFlow
-optimise the graph, all of them the same as before. Estimator has no argument to keep them, and
-refuses subclasses that override a method.
+optimise the graph, all of them the same as before. Estimator has no argument to keep them, nor one
+for the folder of an evaluation's events, after which TensorBoard names a run. It refuses subclasses
+that override a method.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
-from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
 InputFn = Callable[[], tf.data.Dataset]  # makes a data set of (features, labels)
 
@@ -39,18 +37,27 @@ class _Kept(tf.train.SessionCreator):
 
     def __init__(self, estimator: tf.estimator.Estimator, data: InputFn) -> None:
         self.graph, config = tf.Graph(), estimator.config
-        self._begins: dict[Optional[str], tf.Operation] = {}
+        self._begins: dict[str, tf.Operation] = {}
         with self.graph.as_default():
-            _, self._update, self._figures, _ = estimator._evaluate_build_graph(
-                lambda: self._elements(data()), hooks=[]
+            step = tf.train.create_global_step()
+            kind = data()  # its elements' types and shapes
+            self._iterator = tf.data.Iterator.from_structure(
+                tf.data.get_output_types(kind), tf.data.get_output_shapes(kind)
             )
+            spec = estimator.model_fn(
+                *self._iterator.get_next(), tf.estimator.ModeKeys.EVAL, config
+            )
+            metrics = {**spec.eval_metric_ops, "loss": tf.metrics.mean(spec.loss)}
+            self._update = tf.group(*(update for _, update in metrics.values()))
+            self._figures = {name: value for name, (value, _) in metrics.items()}
+            self._figures[tf.GraphKeys.GLOBAL_STEP] = step
             self._saver = tf.train.Saver(sharded=True)
             self._reset = tf.local_variables_initializer()
             self.session = _Session(config.evaluation_master, config=config.session_config)
 
     def run(
         self,
-        name: Optional[str],
+        name: str,
         data: InputFn,
         checkpoint: str,
         hooks: Sequence[tf.train.SessionRunHook],
@@ -76,15 +83,9 @@ class _Kept(tf.train.SessionCreator):
         self.session.run([self._reset, self._begin])
         return self.session
 
-    def _elements(self, data: tf.data.Dataset) -> Any:
-        """Returns (features, labels) of the data set that has begun last, of the kind of `data`."""
-        kind = tf.data.get_output_types(data), tf.data.get_output_shapes(data)
-        self._iterator = tf.data.Iterator.from_structure(*kind)
-        return self._iterator.get_next()
-
 
 class KeptEvaluation:
-    """Evaluates as an Estimator does, with the same figures and events, in one graph and session.
+    """Evaluates as an Estimator does, with the same figures, in one graph and session.
 
     The model_fn's EVAL spec must have no hooks and no scaffold of its own, and its graph must not
     depend on the split. The graph is built in the first evaluation. After an exception, the next
@@ -92,10 +93,11 @@ class KeptEvaluation:
 
     Args:
       estimator: the Estimator.
+      folder_of: function from the name of an evaluation to the folder for its events.
     """
 
-    def __init__(self, estimator: tf.estimator.Estimator) -> None:
-        self._estimator = estimator
+    def __init__(self, estimator: tf.estimator.Estimator, folder_of: Callable[[str], str]) -> None:
+        self._estimator, self._folder_of = estimator, folder_of
         self._kept: Optional[_Kept] = None
 
     def evaluate(
@@ -104,7 +106,7 @@ class KeptEvaluation:
         steps: None = None,
         hooks: Optional[Sequence[tf.train.SessionRunHook]] = None,
         checkpoint_path: Optional[str] = None,
-        name: Optional[str] = None,
+        name: str = "eval",
     ) -> dict[str, Any]:
         """Evaluates a checkpoint, as `tf.estimator.Estimator.evaluate` does.
 
@@ -126,13 +128,21 @@ class KeptEvaluation:
                 self._kept = _Kept(self._estimator, input_fn)
             with self._kept.graph.as_default():
                 figures = self._kept.run(name, input_fn, checkpoint_path, hooks or [])
-                folder, step = self._estimator.eval_dir(name), figures[tf.GraphKeys.GLOBAL_STEP]
-                estimator_lib._write_dict_to_summary(folder, figures, step)
-                estimator_lib._write_checkpoint_path_to_summary(folder, checkpoint_path, step)
+                self._log(self._folder_of(name), figures)
         except BaseException:
             self.close()
             raise
         return figures
+
+    def _log(self, folder: str, figures: Mapping[str, Any]) -> None:
+        """Writes the events of all figures that are single numbers."""
+        step, summary = figures[tf.GraphKeys.GLOBAL_STEP], tf.Summary()
+        for name, value in sorted(figures.items()):
+            if name != tf.GraphKeys.GLOBAL_STEP and not value.shape:
+                summary.value.add(tag=name, simple_value=float(value))
+        writer = tf.summary.FileWriterCache.get(folder)
+        writer.add_summary(summary, step)
+        writer.flush()
 
     def replace_in(self, trainer: tf.estimator.Estimator) -> tf.estimator.Estimator:
         """Makes another Estimator of the same model evaluate here; returns that Estimator."""

@@ -1,9 +1,9 @@
 """What TensorFlow's profiler has recorded: the trace as JSON, and the self time of each op.
 
-Touches: `xspace_to_tools_data` of TensorFlow's profiler, and its protos XSpace and Trace.
+Touches: the proto XSpace of TensorFlow's profiler.
 
 Why: the public tf.profiler.experimental writes an XSpace, which only TensorBoard's profile plugin
-can open, and it is a package of its own. Its reader is a part of TensorFlow.
+can open, and it is a package of its own. The definition of the proto is a part of TensorFlow.
 """
 
 import collections
@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.profiler.internal import _pywrap_profiler
-from tensorflow.tsl.profiler.protobuf import trace_events_pb2, xplane_pb2
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 # An op's event is named `name:Type`; other events, such as `ExecutorState::Process`, are not.
 _OP = re.compile(r"[^:\s]+:([A-Za-z_]\w*)")
@@ -42,12 +41,9 @@ def op_times(path: str) -> list[OpTime]:
     Args:
       path: path of a file `*.xplane.pb`.
     """
-    space = xplane_pb2.XSpace()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        space.ParseFromString(file.read())
     calls: collections.Counter[str] = collections.Counter()
     picoseconds: collections.Counter[str] = collections.Counter()
-    for plane in space.planes:
+    for plane in _planes(path):
         if plane.name != _HOST:
             continue
         types = {
@@ -94,30 +90,35 @@ def write_trace(path: str) -> str:
     Returns:
       The path of the JSON file, compressed by gzip.
     """
-    content, is_done = _pywrap_profiler.xspace_to_tools_data([path], "trace_viewer")
-    if not is_done:
-        raise ValueError(f"TensorFlow cannot read {path}")
-    trace = trace_events_pb2.Trace.FromString(content)
-    text = json.dumps({"displayTimeUnit": "ms", "traceEvents": list(_trace_events(trace))})
+    text = json.dumps({"displayTimeUnit": "ms", "traceEvents": list(_trace_events(path))})
     name = path.removesuffix(".xplane.pb") + ".trace.json.gz"
     with tf.io.gfile.GFile(name, "wb") as file:
         file.write(gzip.compress(text.encode()))
     return name
 
 
-def _trace_events(trace: Any) -> Iterator[dict[str, Any]]:
-    for pid, device in trace.devices.items():
-        yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": device.name}}
-        for tid, thread in device.resources.items():
-            named = {"pid": pid, "tid": tid, "args": {"name": thread.name}}
-            yield {"ph": "M", "name": "thread_name", **named}
-    for event in trace.trace_events:
-        yield {
-            "ph": "X",
-            "pid": event.device_id,
-            "tid": event.resource_id,
-            "name": event.name,
-            "ts": event.timestamp_ps / 1e6,
-            "dur": event.duration_ps / 1e6,
-            "args": dict(event.args),
-        }
+def _trace_events(path: str) -> Iterator[dict[str, Any]]:
+    for pid, plane in enumerate(_planes(path), start=1):
+        yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": plane.name}}
+        for line in plane.lines:
+            thread = {"pid": pid, "tid": line.id}
+            name = line.display_name or line.name
+            yield {"ph": "M", "name": "thread_name", **thread, "args": {"name": name}}
+            for event in line.events:
+                entry = plane.event_metadata[event.metadata_id]
+                yield {
+                    "ph": "X",
+                    **thread,
+                    "name": entry.display_name or entry.name,
+                    "ts": line.timestamp_ns / 1e3 + event.offset_ps / 1e6,  # us, as `dur`
+                    "dur": event.duration_ps / 1e6,
+                    "args": {"long_name": entry.name},
+                }
+
+
+def _planes(path: str) -> Any:
+    """Returns the planes of an XSpace, a device each, with a line for each thread."""
+    space = xplane_pb2.XSpace()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        space.ParseFromString(file.read())
+    return space.planes

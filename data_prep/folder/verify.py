@@ -30,10 +30,13 @@ class Report:
     """
 
     manifest: Optional[manifests.Manifest] = None
-    label_counts: dict[str, list[int]] = field(
-        default_factory=lambda: {split: [0] * schema.NUM_CLASSES for split in schema.SPLITS}
-    )
+    label_counts: dict[str, list[int]] = field(default_factory=dict)
     damages: list[str] = field(default_factory=list)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the labels."""
+        return schema.CLASS_NAMES if self.manifest is None else self.manifest.class_names
 
 
 def verify(folder: Path) -> Report:
@@ -78,7 +81,8 @@ def examine(folder: Path) -> Report:
 
 def _read_all(folder: Path, names: Mapping[str, str], report: Report) -> bytearray:
     """Adds the content of every file to `report`; returns the images of the train split."""
-    train = bytearray()
+    train, num_classes = bytearray(), len(report.class_names)
+    report.label_counts = {split: [0] * num_classes for split in schema.SPLITS}
     expected = {} if report.manifest is None else report.manifest.files
     for name in sorted({*names, *expected}):
         path = folder / name
@@ -86,7 +90,7 @@ def _read_all(folder: Path, names: Mapping[str, str], report: Report) -> bytearr
             report.damages.append(f"{path}: is in the manifest but not in the folder")
             continue
         records, damages = 0, len(report.damages)
-        for image, label in read.scan(path, report.damages):
+        for image, label in read.scan(path, report.damages, num_classes):
             report.label_counts[names[name]][label] += 1
             records += 1
             if names[name] == schema.TRAIN:

@@ -37,7 +37,7 @@ class Dataset:
 
     Attributes:
       kind: kind of source, e.g. `image-tree`.
-      class_names: names of the ten classes, in the order of the labels.
+      class_names: names of the classes, in the order of the labels.
       train: training images.
       eval: evaluation images.
       validation: validation images; None if the source does not have any of its own.
@@ -86,13 +86,15 @@ class Kind(abc.ABC):
 
 
 def check_classes(dataset: Dataset) -> None:
-    """Checks that every class has images.
+    """Checks that every class has images, and every image a class.
 
     Raises:
-      SourceError: a class has no training image or no eval image.
+      SourceError: a class has no training image or no eval image, or a label has no class.
     """
     for split, images in ((schema.TRAIN, dataset.train), (schema.EVAL, dataset.eval)):
-        counts = np.bincount(images.labels, minlength=schema.NUM_CLASSES)
+        counts = np.bincount(images.labels, minlength=len(dataset.class_names))
+        if len(counts) > len(dataset.class_names):
+            raise SourceError(f"the {split} images have labels of more classes than there are")
         missing = [name for name, count in zip(dataset.class_names, counts) if count == 0]
         if missing:
             raise SourceError(
@@ -120,7 +122,7 @@ def split_training(
     size = len(labels) // _DEFAULT_RATIO if validation_size is None else validation_size
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(labels))
-    quotas = _quotas(np.bincount(labels, minlength=schema.NUM_CLASSES), size)
+    quotas = _quotas(np.bincount(labels), size)
     taken = np.zeros(len(labels), dtype=bool)
     for label, quota in enumerate(quotas):
         taken[order[labels[order] == label][:quota]] = True

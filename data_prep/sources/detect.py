@@ -10,7 +10,8 @@ from data_prep.errors import SourceError, UsageError
 from data_prep.sources import batches, image_tree, kaggle, members, synthetic
 from data_prep.sources.dataset import Dataset, Kind
 
-KINDS: tuple[Kind, ...] = (batches.PYTHON, batches.BINARY, kaggle.KAGGLE, image_tree.IMAGE_TREE)
+# The first one that claims a file of the source has it.
+KINDS: list[Kind] = [batches.PYTHON, batches.BINARY, kaggle.KAGGLE, image_tree.IMAGE_TREE]
 
 
 @dataclass(frozen=True)

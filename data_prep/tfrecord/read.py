@@ -27,7 +27,9 @@ class RecordError(ValueError):
     """A record is damaged; the message describes the damage."""
 
 
-def scan(path: Path, damages: list[str]) -> Iterator[tuple[bytes, int]]:
+def scan(
+    path: Path, damages: list[str], num_classes: int = schema.NUM_CLASSES
+) -> Iterator[tuple[bytes, int]]:
     """Reads every record of a file and checks framing, CRCs, features and label.
 
     Damage is appended to `damages`, not raised. After a record with damaged content, reading goes
@@ -37,6 +39,7 @@ def scan(path: Path, damages: list[str]) -> Iterator[tuple[bytes, int]]:
     Args:
       path: path of the file.
       damages: descriptions of the damage, with file and record.
+      num_classes: the number of classes.
 
     Yields:
       The 3,072 bytes in CHW order and the label of each undamaged record.
@@ -53,7 +56,7 @@ def scan(path: Path, damages: list[str]) -> Iterator[tuple[bytes, int]]:
             if not record:
                 return
             try:
-                yield _parse_record(record)
+                yield _parse_record(record, num_classes)
             except RecordError as error:
                 damages.append(f"{where}: {error}")
                 if len(damages) == before + MAX_DAMAGES:
@@ -80,18 +83,18 @@ def _next_record(file: IO[bytes]) -> bytes:
     return header + rest
 
 
-def _parse_record(record: bytes) -> tuple[bytes, int]:
+def _parse_record(record: bytes, num_classes: int) -> tuple[bytes, int]:
     payload, footer = record[HEADER.size : -FOOTER.size], record[-FOOTER.size :]
     if masked_crc(payload) != FOOTER.unpack(footer)[0]:
         raise RecordError("the CRC of its content is wrong")
-    return parse_example(payload)
+    return parse_example(payload, num_classes)
 
 
-def parse_example(payload: bytes) -> tuple[bytes, int]:
+def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tuple[bytes, int]:
     """Reads the two features of one serialized tf.train.Example.
 
     Returns:
-      The 3,072 bytes of the image in CHW order, and its label, 0 to 9.
+      The 3,072 bytes of the image in CHW order, and its label, below `num_classes`.
 
     Raises:
       RecordError: the payload is not an Example, or a feature is missing or has another type,
@@ -102,8 +105,8 @@ def parse_example(payload: bytes) -> tuple[bytes, int]:
         raise RecordError(
             f"{schema.IMAGE_KEY!r} must be {schema.IMAGE_BYTES} bytes, is {len(image)}"
         )
-    if not 0 <= label < schema.NUM_CLASSES:
-        raise RecordError(f"{schema.LABEL_KEY!r} must be 0 to {schema.NUM_CLASSES - 1}, is {label}")
+    if not 0 <= label < num_classes:
+        raise RecordError(f"{schema.LABEL_KEY!r} must be 0 to {num_classes - 1}, is {label}")
     return image, label
 
 

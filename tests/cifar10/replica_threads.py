@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from cifar10.step.replication import Replication
+from cifar10.step.params import Replication
 
 WAIT_SECS = 60.0  # time limit for a replica
 

@@ -13,8 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
-from cifar10.step.params import ModelParams
-from cifar10.step.replication import Replication
+from cifar10.step.params import ModelParams, Replication
 
 BATCH = 12
 

@@ -22,7 +22,7 @@ from cifar10.run import results
 from cifar10.run.hooks.training import ChiefHook
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, make_job, training_input
-from cifar10.step.replication import Replication
+from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
 from cifar10.train import train_and_evaluate
 from tests.cifar10 import record_files, saved

@@ -27,7 +27,7 @@ from typing import Optional
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
-from cifar10.tf_internals import native_log
+from cifar10.tf_internals import silence_native_log
 
 _PART = "part-"  # The names of folders begin so in which libraries are made.
 _KEPT_SECS = 24 * 3600.0
@@ -138,7 +138,7 @@ def _words(command: str) -> list[str]:
 
 
 def _build(compiler: Sequence[str], path: pathlib.Path) -> None:
-    native_log.silence()
+    silence_native_log()
     import tensorflow as tf2  # Imported here because it takes seconds to load.
 
     from cifar10.host import files

@@ -12,7 +12,7 @@ from cifar10.output import checkpoints
 from cifar10.run.hooks.progress import StepClock
 from cifar10.step import training_step
 from cifar10.step.training_step import StepReport
-from cifar10.tf_internals.saver_hook import CheckpointSaver
+from cifar10.tf_internals.saving import CheckpointSaver
 
 
 class Saving(tf.train.CheckpointSaverListener):

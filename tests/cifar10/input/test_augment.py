@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.input import augment
-from cifar10.input.random_words import words
+from cifar10.input.augment import words
 
 
 def random_words(count):

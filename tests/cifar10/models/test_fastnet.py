@@ -11,7 +11,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.models.fastnet import fastnet
 from cifar10.ops.initializers import PartialIdentity
 from cifar10.ops.layers import Layers
-from cifar10.weights.spec import KERNEL, Recorder
+from cifar10.ops.variables import KERNEL, Recorder
 
 PROJECTION = np.random.default_rng(3).normal(0, 0.4, (2, 2, 3, 24)).astype(np.float32)
 

@@ -1,9 +1,7 @@
 """Models by name, one from outside the tree among them."""
 
 import contextlib
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,47 +11,6 @@ from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.models.base import Layers, Model, Network, Rate
-from tests.cifar10 import program
-from tests.cifar10.forks import Forks
-
-# A package of somebody else's: one module has a model and a schedule, and starts the program.
-OUTSIDE = """
-import sys
-
-from cifar10 import main, models, schedules
-from cifar10.models.base import Model, Rate
-
-
-def conv_pool(layers, images):
-    x = layers.relu(layers.conv(layers.cast_images(images), 8, 3, strides=2))
-    return layers.dense(layers.global_average_pool(x), 10)
-
-
-class ConvPool(Model):
-    name = "conv_pool"
-    convolves, normalises, normalises_convolutions = True, False, False
-
-    def title(self, config):
-        return "one convolution"
-
-    def network(self, config):
-        return conv_pool
-
-    def rate(self, config):
-        return Rate(0.1, 128)
-
-    def shape(self, config):
-        return {}
-
-
-@schedules.schedule("half of the rate in the second half")
-def halves(progress):
-    return 1.0 - 0.5 * (progress.share // 0.5)
-
-
-models.register(ConvPool())
-sys.exit(main.main())
-"""
 
 
 class Linear(Model):
@@ -107,7 +64,7 @@ def test_a_flag_can_name_every_model_of_the_registry(linear: None) -> None:
 
 
 def test_a_name_stands_for_one_model(linear: None) -> None:
-    with pytest.raises(ValueError, match="there is a model linear already"):
+    with pytest.raises(ValueError, match="model linear exists already"):
         models.register(Linear())
 
 
@@ -184,23 +141,3 @@ def test_settings_in_force_have_no_gap() -> None:
     assert in_force(num_layers=8, residual_scale=0.0) == {"num_layers": 8, "residual_scale": 0.0}
     assert in_force(model="mlp") == {"hidden_units": 100}
     assert in_force(model="fastnet") == {}
-
-
-def test_a_model_and_a_schedule_from_outside_the_tree_train(tmp_path: Path, forks: Forks) -> None:
-    program.make_records(tmp_path / "data", 200)
-    (tmp_path / "outside.py").write_text(OUTSIDE)
-    done = forks.run(
-        *("--model=conv_pool", "--schedule=halves", "--train-steps=6", "--train-batch-size=20"),
-        *("--learning-rate=0.1", "--warmup-epochs=0", "--log-steps=1"),
-        cwd=tmp_path,
-        program=tmp_path / "outside.py",
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads((tmp_path / "output" / "result.json").read_text())
-    assert result["model"] == "one convolution"
-    assert result["configuration"]["schedule"] == "halves"
-    # 6 steps: the first three at the highest rate, the others at half of it.
-    rates = {row["step"]: row["learning_rate"] for row in result["history"]["train"]}
-    assert rates
-    for step, rate in rates.items():
-        assert rate == pytest.approx(0.1 if step <= 3 else 0.05), step

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cifar10 import models
-from cifar10.models.whitening import PROJECTION, whitening_projection
+from cifar10.models.fastnet import PROJECTION, whitening_projection
 
 
 @pytest.fixture(scope="module")

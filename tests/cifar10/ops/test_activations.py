@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops.activations import gelu
+from cifar10.ops.normalisation import gelu
 
 VALUES = np.linspace(-6, 6, 241).astype(np.float32)
 BOTH = pytest.mark.parametrize("own", [False, True], ids=["tensorflow", "own"])

@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops.layers import Layers
-from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Recorder
+from cifar10.ops.variables import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Recorder
 
 IMAGES = np.random.default_rng(0).normal(size=(6, 8, 8, 4)).astype(np.float32)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.optim.lookahead import Lookahead
 
 
@@ -21,7 +20,7 @@ def test_every_few_steps_the_weights_are_pulled_to_their_average():
     with tf.Graph().as_default(), tf.Session() as session:
         piece = tf.get_variable("w", initializer=[10.0], use_resource=True)
         step = tf.train.create_global_step()
-        lookahead = Lookahead(TrainConfig(lookahead_steps=2), [piece], total_steps=7)
+        lookahead = Lookahead(2, [piece], total_steps=7)
         with tf.control_dependencies([piece.assign_add([1.0]), step.assign_add(1)]):
             pulled = lookahead.pull(step.read_value())
         session.run(tf.global_variables_initializer())

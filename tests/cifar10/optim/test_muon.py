@@ -7,9 +7,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.optim import muon, optimizers
-from cifar10.weights.packed import Layout
-from cifar10.weights.spec import KERNEL, OFFSET, Spec
+from cifar10.ops.variables import KERNEL, OFFSET, Spec
+from cifar10.optim import decay, muon
+from cifar10.optim.packed import Layout
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 
@@ -50,7 +50,7 @@ def test_three_iterations_of_the_articles_polynomial_are_applied_to_each_length(
 def test_a_kernel_of_zeros_is_no_error():
     with tf.Graph().as_default(), tf.Session() as session:
         piece = tf.get_variable("w", [SIZE], initializer=tf.zeros_initializer(), use_resource=True)
-        optimizer = optimizers.build(CONFIG, tf.constant(0.5), LAYOUT)
+        optimizer = muon.MUON.build(CONFIG, tf.constant(0.5), LAYOUT)
         done = optimizer.apply_gradients([(tf.zeros([SIZE]), piece)], name="done")
         assert done.name == "done"
         session.run(tf.global_variables_initializer())
@@ -90,8 +90,10 @@ def test_kernels_take_steps_of_equal_size_and_the_rest_nesterovs(bounds: tuple[i
         ]
         fed, step = tf.placeholder(tf.float32, [SIZE]), tf.train.create_global_step()
         weights = tf.concat([piece.read_value() for piece in pieces], 0)
-        decayed = optimizers.scale_and_decay(CONFIG, LAYOUT, fed, weights)
-        optimizer = optimizers.build(CONFIG, tf.constant(0.5), LAYOUT)
+        decayed = decay.scale_and_decay(
+            decay.DecayRules(muon.MUON, 0.1, True), LAYOUT, fed, weights
+        )
+        optimizer = muon.MUON.build(CONFIG, tf.constant(0.5), LAYOUT)
         parts = tf.split(decayed, [piece.shape[0] for piece in pieces])
         train_op = optimizer.apply_gradients(list(zip(parts, pieces)), step)
         session.run(tf.global_variables_initializer())

@@ -13,7 +13,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.input.records import open_records
 from cifar10.run import cluster_training
 from cifar10.run.cluster_training import terms
-from cifar10.step.replication import Replication
+from cifar10.step.params import Replication
 from testbeds.ports import free_ports
 from tests.cifar10 import record_files
 from tests.cifar10.steps import make_plan

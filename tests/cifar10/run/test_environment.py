@@ -8,8 +8,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.run import environment
 from cifar10.step import devices
 from cifar10.step.devices import plan_devices
-from cifar10.step.params import ModelParams
-from cifar10.step.replication import Replication
+from cifar10.step.params import ModelParams, Replication
 
 
 def test_every_setting_is_there_by_name():

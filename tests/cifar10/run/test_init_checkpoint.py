@@ -40,7 +40,7 @@ def save(folder: pathlib.Path, step: int = 7, **changes: Any) -> str:
 
 def read(place: Any, **settings: Any) -> init_checkpoint.Start:
     config = TrainConfig(**{**MLP, **settings}, init_checkpoint=str(place))
-    found = init_checkpoint.read(config)
+    found = init_checkpoint.read(config, 10)
     assert found is not None
     return found
 
@@ -157,7 +157,7 @@ def test_training_starts_from_all_weights_statistics_and_averages(tmp_path):
         before = first.saved()
         path = first.save(tmp_path)
     start = init_checkpoint.read(
-        TrainConfig(**settings, train_batch_size=2, init_checkpoint=str(path))
+        TrainConfig(**settings, train_batch_size=2, init_checkpoint=str(path)), 10
     )
     assert start is not None
     values = {name: np.asarray(value) + 1 for name, value in start.values.items()}

@@ -11,8 +11,7 @@ from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.run.job import Job, checkpoint_steps, describe_training, make_job, open_output
 from cifar10.step import devices
-from cifar10.step.params import ModelParams
-from cifar10.step.replication import Replication
+from cifar10.step.params import ModelParams, Replication
 from tests.cifar10.steps import make_plan
 from tests.unprivileged import open_folder, unprivileged
 

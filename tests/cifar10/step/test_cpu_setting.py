@@ -6,7 +6,7 @@ import pytest
 
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
-from cifar10.step.cpu_setting import Setting, rule
+from cifar10.step.devices import Setting, rule
 
 
 def test_a_setting_reads_as_its_flags():

@@ -26,7 +26,7 @@ class Machine:
         config = tf2.config
         self._patch.setattr(devices, "count_cores", lambda **sharing: cores)
         self._patch.setattr(devices, "cpu_flags", lambda: set(flags.split()))
-        self._patch.setattr(devices.onednn, "is_on", lambda: True)
+        self._patch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
         self._patch.setattr(config, "list_physical_devices", lambda kind: names)
         self._patch.setattr(config, "set_visible_devices", self._show)
         self._patch.setattr(
@@ -75,7 +75,7 @@ def test_channels_first_on_a_cpu_is_said_to_be_slow_and_needs_onednn(machine, mo
     for one, is_off in ((chosen, True), (plan(), False)):
         rewrites = one.session_config.graph_options.rewrite_options
         assert (rewrites.remapping == rewrites.OFF) == is_off
-    monkeypatch.setattr(devices.onednn, "is_on", lambda: False)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     with pytest.raises(ConfigError) as refused:
         plan(data_format="channels_first")
     assert str(refused.value) == (

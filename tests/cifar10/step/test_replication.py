@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.step.replicas import SharedState
-from cifar10.step.replication import Replication
+from cifar10.step.params import Replication
+from cifar10.step.sync_replicas import SharedState
 from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import make_plan
 

@@ -8,9 +8,8 @@ from typing import Any, Callable, Optional
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.step.replicas import OverFlag
-from cifar10.step.replication import Replication
-from cifar10.step.sync_replicas import STANDING, Rendezvous
+from cifar10.step.params import Replication
+from cifar10.step.sync_replicas import STANDING, OverFlag, Rendezvous
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
 QUIET_SECS = 0.3  # for what must not

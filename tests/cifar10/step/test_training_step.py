@@ -9,12 +9,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.ops.layers import Layers
+from cifar10.ops.variables import EARLY
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
-from cifar10.step.params import ModelParams
-from cifar10.step.replication import Replication
+from cifar10.step.params import ModelParams, Replication
 from cifar10.step.training_step import StepReport
-from cifar10.weights.spec import EARLY
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import BATCH, make_batches, make_plan
@@ -125,8 +124,7 @@ def test_loss_and_accuracy_are_means_over_the_towers():
         batch = (tf.constant(pixels), tf.constant([0] * 4 + [1] * 8, tf.int64))
         step = build_step(constant, plan, batch, **ONE_STEP)
         session.run(tf.global_variables_initializer())
-        figures = [f"{name}:0" for name in (training_step.LOSS, training_step.ACCURACY)]
-        loss, accuracy = session.run([*figures, step.train_op])[:2]
+        _, loss, accuracy = session.run([*training_step.report_tensors(), step.train_op])[:3]
     assert loss == pytest.approx(2 / 3 * np.log(10))
     assert accuracy == pytest.approx(1 / 3)
     assert (loss.shape, accuracy.shape) == ((), ())

@@ -12,8 +12,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.step import training_step
 from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import build_step
-from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.params import ModelParams, Replication
 from testbeds.ports import free_ports
 from tests.cifar10.steps import ops_before
 

@@ -11,8 +11,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.ops.layers import Layers
 from cifar10.step import gradients, training_step
 from cifar10.step.devices import DevicePlan
-from cifar10.step.params import ModelParams
-from cifar10.step.replication import Replication
+from cifar10.step.params import ModelParams, Replication
 from cifar10.step.training_step import StepReport
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan

@@ -6,7 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.tf_internals import error_messages
-from cifar10.tf_internals.saveable import NamedTensors
+from cifar10.tf_internals.saving import NamedTensors
 from tests.unprivileged import open_folder, unprivileged
 
 

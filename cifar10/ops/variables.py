@@ -1,4 +1,4 @@
-"""Specs, by which layers request variables, and the interface of what provides them."""
+"""Specs, by which layers request variables, and what provides them."""
 
 import math
 from typing import Any, NamedTuple, Protocol
@@ -45,3 +45,31 @@ class Recorder:
         """Records the spec and returns zeros of its shape."""
         self.specs.append(spec)
         return tf.zeros(spec.shape)
+
+
+class SeparateVariables:
+    """One variable per weight, as evaluation, prediction and export store them, read once.
+
+    Args:
+      device: the device of the variables, or a device function; None: TensorFlow chooses it.
+    """
+
+    def __init__(self, device: Any = None) -> None:
+        self._device = device
+        self._reads: dict[str, tf.Tensor] = {}
+
+    def get(self, spec: Spec) -> Any:
+        """Makes or reuses a variable, a weight or a statistic, and returns its value."""
+        with tf.device(self._device):
+            variable = tf.get_variable(
+                spec.name.rsplit("/", 1)[-1],
+                spec.shape,
+                tf.float32,
+                spec.initializer,
+                trainable=spec.kind in TRAINABLE,
+                use_resource=True,
+            )
+        if spec.name not in self._reads:
+            with tf.device(variable.device):
+                self._reads[spec.name] = variable.read_value()
+        return self._reads[spec.name]

@@ -1,15 +1,15 @@
-"""Update rules against the same rules in numpy, by hand."""
-
-from typing import Any
+"""Weight decay and rate factors against the same rules in numpy, by hand."""
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import optim
 from cifar10.config.train_config import TrainConfig
-from cifar10.optim import optimizers
-from cifar10.weights.packed import Layout
-from cifar10.weights.spec import Spec
+from cifar10.ops.variables import Spec
+from cifar10.optim import decay
+from cifar10.optim.decay import DecayRules
+from cifar10.optim.packed import Layout
 from tests.cifar10 import steps
 
 # A kernel, a bias, an offset of a normalisation, and a weight that trains early.
@@ -21,22 +21,18 @@ LAYOUT = Layout(
 )
 
 
-@pytest.fixture(params=[optimizers._FEW, 0], ids=["few weights", "many weights"])
+@pytest.fixture(params=[decay._FEW, 0], ids=["few weights", "many weights"])
 def _any_number(request, monkeypatch):
     """The weights of the tests are few, and then treated as if they were many."""
-    monkeypatch.setattr(optimizers, "_FEW", request.param)
+    monkeypatch.setattr(decay, "_FEW", request.param)
 
 
 @pytest.mark.usefixtures("_any_number")
 def test_rules_of_their_own_against_numpy_over_several_steps():
     # PyTorch's form of the published recipe: rates and decays a group of weights, Nesterov.
-    config = TrainConfig(
-        optimizer="nesterov",
-        momentum=0.85,
-        weight_decay=0.01,
-        decay_biases=True,
-        norm_bias_rate=64.0,
-    )
+    rule = optim.find("nesterov")
+    rules = DecayRules(rule, weight_decay=0.01, decay_biases=True, norm_bias_rate=64.0)
+    optimizer = rule.build(TrainConfig(optimizer="nesterov", momentum=0.85), 0.1, LAYOUT)
     gradients = np.array([[0.5, -0.2, 0.01, 0.3], [0.1, 0.4, -0.02, 0.2], [0.3, 0.3, 0.03, 0.1]])
     rates, decays = 0.1 * np.array([1, 1, 64, 1]), 0.01 * np.array([1, 1, 1 / 64, 0])
     expected, velocity = np.full(4, 2.0), np.zeros(4)
@@ -49,8 +45,8 @@ def test_rules_of_their_own_against_numpy_over_several_steps():
             "w", [4], initializer=tf.constant_initializer(2.0), use_resource=True
         )
         fed = tf.placeholder(tf.float32, [4])
-        gradient = optimizers.scale_and_decay(config, LAYOUT, fed, weights.read_value())
-        train_op = optimizers.build(config, 0.1, LAYOUT).apply_gradients([(gradient, weights)])
+        gradient = decay.scale_and_decay(rules, LAYOUT, fed, weights.read_value())
+        train_op = optimizer.apply_gradients([(gradient, weights)])
         session.run(tf.global_variables_initializer())
         for row in gradients:
             session.run(train_op, {fed: row})
@@ -58,12 +54,12 @@ def test_rules_of_their_own_against_numpy_over_several_steps():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def decays(layout: Layout, **settings: Any) -> list[float]:
-    config = TrainConfig(weight_decay=0.5, **settings)
+def decays(layout: Layout, optimizer: str = "momentum", decay_biases: bool = False) -> list[float]:
+    rules = DecayRules(optim.find(optimizer), 0.5, decay_biases)
     ones = tf.ones([layout.weights.size])
-    added = optimizers.scale_and_decay(config, layout, 0.0 * ones, ones)
+    added = decay.scale_and_decay(rules, layout, 0.0 * ones, ones)
     # Adam, whose decay is not a part of the gradient, has the same decays.
-    np.testing.assert_array_equal(optimizers.weight_decay(config, layout), added)
+    np.testing.assert_array_equal(layout.weights.constant(rules.decay), added)
     return added.numpy().tolist()
 
 
@@ -84,14 +80,14 @@ def test_muons_convolutions_do_not_decay():
             Spec("bias", (1,), ones, "bias"),
         ]
     )
-    assert decays(layout, optimizer="muon", num_layers=8) == [0.0] * 3 + [0.5] * 2 + [0.0]
+    assert decays(layout, optimizer="muon") == [0.0] * 3 + [0.5] * 2 + [0.0]
     assert decays(layout, optimizer="nesterov") == [0.5] * 5 + [0.0]
 
 
 @pytest.mark.usefixtures("_any_number")
 def test_offsets_alone_have_a_rate_of_their_own():
-    config = TrainConfig(norm_bias_rate=64.0)
-    scaled = optimizers.scale_and_decay(config, LAYOUT, tf.ones([4]), None)
+    rules = DecayRules(optim.find("momentum"), norm_bias_rate=64.0)
+    scaled = decay.scale_and_decay(rules, LAYOUT, tf.ones([4]), None)
     assert scaled.numpy().tolist() == [1.0, 1.0, 64.0, 1.0]
 
 
@@ -104,7 +100,7 @@ def test_offsets_alone_have_a_rate_of_their_own():
     ],
 )
 def test_one_number_that_overflowed_is_enough(gradients, finite):
-    assert bool(optimizers.all_finite([tf.constant(one) for one in gradients])) == finite
+    assert bool(decay.all_finite([tf.constant(one) for one in gradients])) == finite
 
 
 def test_adams_weights_decay_once_the_gradient_is_known():
@@ -112,6 +108,6 @@ def test_adams_weights_decay_once_the_gradient_is_known():
     with tf.Graph().as_default() as graph:
         piece = tf.get_variable("w", [3], use_resource=True)
         gradient = tf.placeholder(tf.float32, [3], name="gradient")
-        optimizers.decoupled_weight_decay(tf.constant(0.1), gradient, piece, tf.ones([3]))
-        (decay,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
-        assert gradient.op in steps.ops_before(decay)
+        decay.decoupled(tf.constant(0.1), gradient, piece, tf.ones([3]))
+        (decayed,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
+        assert gradient.op in steps.ops_before(decayed)

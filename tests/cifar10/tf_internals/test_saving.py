@@ -1,32 +1,12 @@
-"""Estimator still saves in one folder and logs in another."""
+"""Names and folders of what is saved, on the real objects."""
 
 from typing import Any, Optional
 
 import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.tf_internals.evaluation_folder import log_evaluations
-from cifar10.tf_internals.saver_hook import CheckpointSaver
-
-
-def model(features, labels, mode):
-    step = tf.train.get_or_create_global_step().assign_add(1)
-    loss = tf.reduce_mean(features)
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
-
-
-def batches():
-    return tf.data.Dataset.from_tensors((np.ones([2, 3], np.float32), np.ones([2])))
-
-
-def test_events_of_an_evaluation_are_in_the_folder_that_was_chosen(tmp_path):
-    estimator = tf.estimator.Estimator(model, str(tmp_path / "model"))
-    logged = log_evaluations(estimator, lambda name: str(tmp_path / "logs" / (name or "")))
-    logged.train(batches, steps=1)
-    logged.evaluate(batches, name="validation")
-    tf.summary.FileWriterCache.clear()
-    assert list((tmp_path / "logs" / "validation").glob("events.out.tfevents.*"))
-    assert list((tmp_path / "model").glob("eval*")) == []
+from cifar10.tf_internals.saving import CheckpointSaver, NamedTensors
 
 
 class Saves(tf.train.CheckpointSaverListener):
@@ -69,3 +49,41 @@ def test_checkpoints_are_in_one_folder_and_their_marks_in_the_other(tmp_path):
     assert logged(log) == [str(saved / "model.ckpt")] * 3
     assert list(saved.glob("events*")) == list(log.glob("model*")) == []
     assert not (saved / "graph.pbtxt").exists()
+
+
+def halves(flat: tf.Variable) -> NamedTensors:
+    """A vector of four as two tensors of two."""
+    first, second = tf.split(flat.read_value(), 2)
+    return NamedTensors(
+        flat,
+        {"layer/kernel": first, "layer/bias": second},
+        "flat",
+        lambda restored: flat.assign(tf.concat(restored, 0)),
+    )
+
+
+@pytest.fixture
+def saved(tmp_path) -> str:
+    with tf.Graph().as_default(), tf.Session() as session:
+        flat = tf.get_variable("flat", initializer=[1.0, 2.0, 3.0, 4.0], use_resource=True)
+        step = tf.get_variable("step", initializer=7, use_resource=True)
+        saver = tf.train.Saver([halves(flat), step])
+        session.run(tf.global_variables_initializer())
+        return str(saver.save(session, f"{tmp_path}/model.ckpt"))
+
+
+def test_a_checkpoint_has_the_names_that_it_was_given_and_not_the_variables(saved):
+    reader = tf.train.NewCheckpointReader(saved)
+    assert reader.get_variable_to_shape_map() == {
+        "layer/kernel": [2],
+        "layer/bias": [2],
+        "step": [],
+    }
+    np.testing.assert_array_equal(reader.get_tensor("layer/bias"), [3.0, 4.0])
+
+
+def test_what_was_saved_is_assigned_by_the_function_that_was_given(saved):
+    with tf.Graph().as_default(), tf.Session() as session:
+        flat = tf.get_variable("flat", [4], use_resource=True)
+        tf.train.Saver([halves(flat)]).restore(session, saved)
+        assert session.run(flat).tolist() == [1.0, 2.0, 3.0, 4.0]

@@ -4,9 +4,18 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.weights.packed import FlatVariable, Layout, Section, Slices
-from cifar10.weights.separate import SeparateVariables
-from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, VARIANCE, Spec
+from cifar10.ops.variables import (
+    BIAS,
+    EARLY,
+    FIXED,
+    KERNEL,
+    MEAN,
+    NORM,
+    VARIANCE,
+    SeparateVariables,
+    Spec,
+)
+from cifar10.optim.packed import FlatVariable, Layout, Section, Slices
 
 NORMAL = tf.variance_scaling_initializer(2.0, "fan_in", "truncated_normal")
 ZEROS, ONES = tf.zeros_initializer(), tf.ones_initializer()

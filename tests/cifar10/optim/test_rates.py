@@ -2,8 +2,8 @@
 
 import pytest
 
-from cifar10.config.rates import highest_rate, warmup_steps
 from cifar10.config.train_config import TrainConfig
+from cifar10.optim.learning_rate import highest_rate, warmup_steps
 
 
 def rate_for(images, **settings):

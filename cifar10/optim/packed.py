@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Spec
+from cifar10.ops.variables import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Spec
 
 T = TypeVar("T")
 

@@ -1,0 +1,124 @@
+"""What a flag can name: models and optimizers, each with the settings that only it has.
+
+Standard library only. An entry that is registered before `cifar10.config` is imported brings its
+settings with it; one that comes later can have none of its own.
+"""
+
+import abc
+import dataclasses
+import typing
+from collections.abc import KeysView, Mapping
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T", bound="Entry")
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    """The settings of an entry that has none of its own."""
+
+
+class Entry(abc.ABC):
+    """Something that a flag can name.
+
+    Attributes:
+      name: the value of the flag.
+      settings: a dataclass of the settings that only this entry has, or only its kind, made by
+        `cifar10.settings.setting`; `TrainConfig` has them, too.
+    """
+
+    name: str
+    settings: type = NoSettings
+
+    def check(self, what: str) -> None:
+        """Raises TypeError if an attribute that is a word or a bool is missing or something else.
+
+        Args:
+          what: what the entry is, for the message.
+        """
+        for attribute, kind in typing.get_type_hints(type(self)).items():
+            value = getattr(self, attribute, None)
+            if kind in (str, bool) and (not isinstance(value, kind) or value == ""):
+                raise TypeError(
+                    f"{what} {type(self).__name__} must have {attribute}, a {kind.__name__}, got "
+                    f"{value!r}; set it in the class"
+                )
+
+
+class Registry(Generic[T]):
+    """All entries that a flag can name.
+
+    Args:
+      what: what an entry is, the name of the setting: `model`.
+
+    Attributes:
+      names: the names of the entries, a view: it includes those that are registered later.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._entries: dict[str, T] = {}
+        self.names: KeysView[str] = self._entries.keys()
+
+    def register(self, entry: T) -> None:
+        """Adds an entry, so that the flag accepts its name.
+
+        Raises:
+          TypeError: the entry lacks something that every one has.
+          ValueError: there already is an entry of that name.
+        """
+        entry.check(self.what)
+        if entry.name in self._entries:
+            raise ValueError(f"{self.what} {entry.name} exists already; choose another name")
+        self._entries[entry.name] = entry
+
+    def unregister(self, name: str) -> None:
+        """Removes an entry."""
+        del self._entries[name]
+
+    def find(self, name: str) -> T:
+        """Returns the entry of this name.
+
+        Raises:
+          LookupError: there is no such entry.
+        """
+        if name not in self._entries:
+            raise LookupError(f"{self.what} must be one of {', '.join(self.names)}, got {name!r}")
+        return self._entries[name]
+
+    def names_where(self, attribute: str) -> tuple[str, ...]:
+        """Returns the names of the entries of which an attribute is true."""
+        return tuple(name for name, one in self._entries.items() if getattr(one, attribute))
+
+    def owners(self) -> Mapping[str, tuple[str, ...]]:
+        """Maps each setting that belongs to certain entries to the names of these entries."""
+        found: dict[str, tuple[str, ...]] = {}
+        for entry in self._entries.values():
+            for field in dataclasses.fields(entry.settings):
+                found[field.name] = (*found.get(field.name, ()), entry.name)
+        return found
+
+    def check_settings(self, config: Any) -> None:
+        """Raises TypeError if the settings of an entry are not among those of a run.
+
+        Args:
+          config: a `TrainConfig`.
+        """
+        for name, entry in self._entries.items():
+            if not isinstance(config, entry.settings) and dataclasses.fields(entry.settings):
+                raise TypeError(
+                    f"{self.what} {name}: its settings, {entry.settings.__name__}, are none of a "
+                    "run's; register it before cifar10.config is imported"
+                )
+
+
+def own_settings(*registries: Registry[Any]) -> type:
+    """Returns a dataclass of the settings that single entries of the registries have."""
+    found = dict.fromkeys(one.find(name).settings for one in registries for name in one.names)
+    # A class comes before its bases, or Python could not order them.
+    bases = [
+        one
+        for one in found
+        if not any(other is not one and issubclass(other, one) for other in found)
+    ]
+    return dataclasses.make_dataclass("OwnSettings", [], bases=tuple(bases), frozen=True)

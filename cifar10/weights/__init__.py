@@ -1,1 +1,0 @@
-"""A model's weights: the variables that layers request, and how they are stored."""

@@ -1,0 +1,90 @@
+"""What docs/extending.md adds to the program works, from a file outside the tree."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from testbeds.processes import environment
+
+SECTIONS = ("A model", "An optimizer", "A schedule", "A source of images")
+START = """
+import sys
+
+from data_prep import cli
+
+assert cli.main(["--source=raw", "--out=data"]) == 0
+
+from cifar10 import main
+
+sys.exit(main.main())
+"""
+FLAGS = (
+    *("--model=conv_pool", "--optimizer=sign", "--sign-decay=0.5", "--schedule=halves"),
+    *("--train-steps=6", "--train-batch-size=20", "--learning-rate=0.1", "--warmup-epochs=0"),
+    *("--log-steps=1", "--summary-steps=1", "--weight-decay=0"),
+)
+
+
+def code_of(page: str, title: str) -> str:
+    """The Python code of a section."""
+    (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return str(code)
+
+
+@pytest.fixture(scope="module")
+def result(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """The result of a run with one of each: three classes, each of another colour."""
+    folder = tmp_path_factory.mktemp("outside")
+    (folder / "raw").mkdir()
+    labels = np.arange(90, dtype=np.uint8) % 3
+    images = np.random.default_rng(1).integers(0, 99, (90, 3, 1024), np.uint8)
+    images[np.arange(90), labels] += 99
+    arrays = {"images": images.reshape(90, -1), "labels": labels}
+    np.savez(
+        folder / "raw" / "images.npz",
+        names=["red", "green", "blue"],
+        **{f"{split}_{key}": array for split in ("train", "test") for key, array in arrays.items()},
+    )
+    page = (root / "docs" / "extending.md").read_text(encoding="utf-8")
+    code = "\n".join(code_of(page, title) for title in SECTIONS)
+    (folder / "own.py").write_text(code + START)
+    done = subprocess.run(
+        [sys.executable, "own.py", *FLAGS],
+        cwd=folder,
+        env={**environment(), "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "output" / "result.json").read_text())
+
+
+def test_a_model_trains(result):
+    assert result["model"] == "one convolution"
+
+
+def test_an_optimizer_trains_with_a_setting_of_its_own(result):
+    configuration = result["configuration"]
+    assert (configuration["optimizer"], configuration["sign_decay"]) == ("sign", 0.5)
+
+
+def test_a_schedule_decides_the_rate(result):
+    rates = {row["step"]: row["learning_rate"] for row in result["history"]["train"]}
+    # The first three of six steps have the highest rate, the others half of it.
+    assert [rates[step] for step in range(2, 7)] == [0.1, 0.1, 0.05, 0.05, 0.05]
+
+
+def test_the_records_are_of_the_source_and_the_model_has_its_classes(result):
+    assert result["data"]["source"]["kind"] == "npz"
+    assert result["class_names"] == ["red", "green", "blue"]
+    matrix = np.array(result["confusion_matrix"])
+    assert matrix.shape == (3, 3)
+    assert matrix.sum() == 90
