@@ -7,88 +7,13 @@ statistics. Its module also needs no TensorFlow, which takes seconds to load.
 
 import abc
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Callable, NamedTuple, Optional, Protocol
+from typing import Any, Callable, NamedTuple, Optional
 
 from cifar10.registry import Entry
 
-
-class Layers(Protocol):
-    """The layers of a network; images may be channels first. See `cifar10.ops.layers.Layers`.
-
-    Attributes:
-      num_classes: the number of classes, which is that of the logits.
-    """
-
-    num_classes: int
-
-    def scope(self, name: str) -> AbstractContextManager[Any]:
-        """Opens a variable scope: names of variables inside it begin with `name`."""
-
-    def cast_images(self, images: Any) -> Any:
-        """Converts images, float32 [N, 32, 32, 3], to the network's layout and type."""
-
-    def cast(self, x: Any) -> Any:
-        """Casts any tensor to the network's type; its layout stays the same."""
-
-    def to_float32(self, x: Any) -> Any:
-        """Casts any tensor to float32."""
-
-    def flatten(self, x: Any) -> Any:
-        """Reshapes a tensor [N, ...] to [N, features]."""
-
-    def conv(
-        self,
-        x: Any,
-        filters: int,
-        kernel: int,
-        strides: int = 1,
-        *,
-        initializer: Any = None,
-        after_early: bool = False,
-    ) -> Any:
-        """Computes a convolution without bias, with `SAME` padding."""
-
-    def whitening(self, x: Any, size: int) -> Any:
-        """Projects each patch of size x size pixels onto principal components of such patches."""
-
-    def dense(self, x: Any, units: int, *, initializer: Any = None, bias: bool = True) -> Any:
-        """Computes a dense layer, [N, features] -> [N, units]."""
-
-    def batch_norm(self, x: Any, scale: bool = True, *, first_scale: float = 1.0) -> Any:
-        """Applies batch normalisation with offset."""
-
-    def batch_norm_relu(self, x: Any, shortcut: Any = None, *, first_scale: float = 1.0) -> Any:
-        """Applies batch normalisation, adds `shortcut`, and applies ReLU."""
-
-    def relu(self, x: Any) -> Any:
-        """Applies ReLU."""
-
-    def gelu(self, x: Any) -> Any:
-        """Applies GELU in its tanh form."""
-
-    def max_pool(self, x: Any, size: int) -> Any:
-        """Takes the maximum of size x size windows, stride `size`."""
-
-    def average_pool(self, x: Any, size: int) -> Any:
-        """Takes the mean of size x size windows, stride `size`."""
-
-    def global_average_pool(self, x: Any) -> Any:
-        """Averages images over all positions, to float32 [N, channels]."""
-
-    def pad_channels(self, x: Any, filters: int) -> Any:
-        """Adds zero channels, half on each side, up to `filters`."""
-
-    def he(self, scale: float = 1.0) -> Any:
-        """Returns He's initialiser of a kernel before a ReLU, times `scale`; `conv`'s default."""
-
-    def partial_identity(self) -> Any:
-        """Returns an initialiser whose first filters copy one input each; others are uniform."""
-
-    def uniform(self) -> Any:
-        """Returns the initialiser that is uniform between plus and minus 1 / sqrt(fan-in)."""
-
-
+# The layers of a network, a `cifar10.ops.layers.Layers`, whose module loads TensorFlow. Images in
+# them may be channels first; `Layers.num_classes` is the number of logits.
+Layers = Any
 # A function: (Layers, standardised images float32 [N, 32, 32, 3]) -> logits float32 [N, classes].
 Network = Callable[[Layers, Any], Any]
 

@@ -1,4 +1,4 @@
-"""Algorithms for convolutions, one function each; `choose` selects one for a convolution.
+"""Algorithms for convolutions; `choose` selects one for a convolution, `convolve` computes it.
 
 The gradients of convolutions take two thirds of a training step, and on a CPU half of that is for
 the gradients of the filters. All algorithms give the same result except for rounding, whose size
@@ -22,10 +22,11 @@ _MOST_FILTERS, _MOST_COVERED = 128 * 384, 1.2
 _POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5
 
 
-# Computes a convolution: (images, weights, settings as tf.nn.conv2d takes them, `early`) -> what
-# tf.nn.conv2d returns. `early` is a bool scalar tensor: while it is true, the gradient of the
-# images is computed, and afterwards it is zero at no cost. None: it is always computed.
-Algorithm = Callable[[tf.Tensor, tf.Tensor, dict[str, Any], Optional[tf.Tensor]], tf.Tensor]
+# The algorithms. OWN_PAIRS is less exact than OWN_KERNELS: what is multiplied is rounded to
+# bfloat16, if the images are bfloat16 and the CPU multiplies pairs of them (AVX512-BF16). BY_IMAGES
+# is TensorFlow's, but for the gradient of the filters, see `filter_gradient_by_images`.
+TENSORFLOW, BY_IMAGES = "tensorflow", "by_images"
+OWN_KERNELS, OWN_PAIRS = "own_kernels", "own_pairs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +34,9 @@ class ConvAlgorithms:
     """The algorithms besides TensorFlow's that `choose` may return.
 
     Attributes:
-      own: whether `own_kernels` is allowed.
-      pairs: whether `own_pairs` takes its place.
-      by_images: whether `by_images` is allowed.
+      own: whether OWN_KERNELS is allowed.
+      pairs: whether OWN_PAIRS takes its place.
+      by_images: whether BY_IMAGES is allowed.
     """
 
     own: bool = False
@@ -44,12 +45,8 @@ class ConvAlgorithms:
 
 
 def choose(
-    x: tf.Tensor,
-    weights: tf.Tensor,
-    settings: dict[str, Any],
-    allowed: ConvAlgorithms,
-    early: Optional[tf.Tensor] = None,
-) -> Algorithm:
+    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], allowed: ConvAlgorithms
+) -> str:
     """Returns the fastest of the algorithms that are allowed and support the convolution.
 
     Args:
@@ -57,83 +54,43 @@ def choose(
       weights: [height, width, inputs, filters] of the type of `x`.
       settings: `strides`, `padding` and `data_format` as tf.nn.conv2d takes them.
       allowed: the algorithms that may be returned besides TensorFlow's.
-      early: whether the gradient of the images is still needed, see `Algorithm`.
     """
     if allowed.own and fits_kernels(x, weights, settings):
-        return own_pairs if allowed.pairs else own_kernels
+        return OWN_PAIRS if allowed.pairs else OWN_KERNELS
     if allowed.by_images and pieces_of(x, weights, settings):
-        return by_images
-    return tensorflow
+        return BY_IMAGES
+    return TENSORFLOW
 
 
-def tensorflow(
-    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
-) -> tf.Tensor:
-    """Computes a convolution by TensorFlow's ops; an `Algorithm`."""
-    if early is None:
-        return tf.nn.conv2d(x, weights, **settings)
-    return _with_gradients(x, weights, early, *_tensorflow_ops(settings))
-
-
-def own_kernels(
-    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
-) -> tf.Tensor:
-    """Computes a convolution by `cifar10.ops.kernels`; an `Algorithm`.
-
-    The gradient of images whose channels are not as many as filters may be is TensorFlow's.
-    """
-    return _own(x, weights, settings, early, pairs=False)
-
-
-def own_pairs(
-    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
-) -> tf.Tensor:
-    """Computes a convolution as `own_kernels` does, but less exactly; an `Algorithm`.
-
-    What is multiplied is rounded to bfloat16, if `x` is bfloat16 and the CPU multiplies pairs of
-    them (AVX512-BF16).
-    """
-    return _own(x, weights, settings, early, pairs=True)
-
-
-def _own(
+def convolve(
+    algorithm: str,
     x: tf.Tensor,
     weights: tf.Tensor,
     settings: dict[str, Any],
-    early: Optional[tf.Tensor],
-    pairs: bool,
+    early: Optional[tf.Tensor] = None,
 ) -> tf.Tensor:
-    forwards, of_input, of_filters = _own_ops(pairs)
-    if weights.shape[2] % library.CHANNELS:
-        _, of_input, _ = _tensorflow_ops(settings)
-    return _with_gradients(x, weights, early, forwards, of_input, of_filters)
+    """Computes a convolution by one of the algorithms; returns what tf.nn.conv2d does.
 
+    By our own kernels, the gradient of images whose channels are not as many as filters may be is
+    TensorFlow's.
 
-def by_images(
-    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
-) -> tf.Tensor:
-    """Computes a convolution by TensorFlow's ops, but for the gradient of the filters.
-
-    An `Algorithm`; that gradient is computed by `filter_gradient_by_images`.
+    Args:
+      algorithm: what `choose` has returned.
+      x: see `choose`.
+      weights: see `choose`.
+      settings: see `choose`.
+      early: a bool scalar: while it is true, the gradient of the images is computed, and afterwards
+        it is zero at no cost. None: it is always computed.
     """
-    pieces = pieces_of(x, weights, settings)
-    forwards, of_input, _ = _tensorflow_ops(settings)
-
-    def of_filters(x: tf.Tensor, weights: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
-        return filter_gradient_by_images(x, upstream, pieces)
-
-    return _with_gradients(x, weights, early, forwards, of_input, of_filters)
-
-
-def _with_gradients(
-    x: tf.Tensor,
-    weights: tf.Tensor,
-    early: Optional[tf.Tensor],
-    forwards: Callable[..., tf.Tensor],
-    of_input: Callable[..., tf.Tensor],
-    of_filters: Callable[..., tf.Tensor],
-) -> tf.Tensor:
-    """Computes `forwards(x, weights)`, whose gradients are functions of (x, weights, upstream)."""
+    forwards, of_input, of_filters = _tensorflow_ops(settings)
+    if algorithm in (OWN_KERNELS, OWN_PAIRS):
+        forwards, of_own_input, of_filters = _own_ops(pairs=algorithm == OWN_PAIRS)
+        if weights.shape[2] % library.CHANNELS == 0:
+            of_input = of_own_input
+    elif algorithm == BY_IMAGES:
+        of_filters = _by_images(pieces_of(x, weights, settings))
+    elif early is None:
+        return forwards(x, weights)
 
     @tf.custom_gradient
     def convolution(x: tf.Tensor, weights: tf.Tensor) -> Any:
@@ -152,6 +109,7 @@ def _with_gradients(
 
 
 def _tensorflow_ops(settings: dict[str, Any]) -> tuple[Callable[..., tf.Tensor], ...]:
+    """Returns the convolution and its gradients, the latter of (x, weights, upstream)."""
     return (
         lambda x, weights: tf.nn.conv2d(x, weights, **settings),
         lambda x, weights, upstream: tf.nn.conv2d_backprop_input(
@@ -161,6 +119,10 @@ def _tensorflow_ops(settings: dict[str, Any]) -> tuple[Callable[..., tf.Tensor],
             x, weights.shape, upstream, **settings
         ),
     )
+
+
+def _by_images(pieces: int) -> Callable[..., tf.Tensor]:
+    return lambda x, _, upstream: filter_gradient_by_images(x, upstream, pieces)
 
 
 def _own_ops(pairs: bool) -> tuple[Callable[..., tf.Tensor], ...]:

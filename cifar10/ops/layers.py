@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops import initializers, normalisation
-from cifar10.ops.convolution import ConvAlgorithms, choose, own_kernels
+from cifar10.ops.convolution import OWN_KERNELS, ConvAlgorithms, choose, convolve
 from cifar10.ops.variables import (
     BIAS,
     EARLY,
@@ -51,7 +51,6 @@ class Layers:
 
     Attributes:
       training: whether to use batch statistics (True) or moving statistics (False).
-      num_classes: the number of classes, which is that of the logits.
       data_format: `channels_last` or `channels_first`.
       compute_dtype: the type of activations; variables and statistics stay float32.
       norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
@@ -59,24 +58,25 @@ class Layers:
       norm_epsilon: the number that is added to the variance.
       algorithms: the algorithms that may compute convolutions; if our own kernels are among them,
         activations use these kernels, too.
+      num_classes: the number of classes, which is that of the logits.
       early: whether the weights that train only in the first epochs still train, a bool scalar
         tensor; None: they do.
       cross_tower_mean: a function that averages a tensor over the towers (for `sync`).
       source: where the variables come from.
       statistics: one entry per batch-norm layer, in training.
       convolutions: the name of each convolution's algorithm, by the convolution's scope.
-      convolved: the images and weights of each convolution by `own_kernels`, by the reference of
+      convolved: the images and weights of each convolution by OWN_KERNELS, by the reference of
         its output.
     """
 
     training: bool
-    num_classes: int = NUM_CLASSES
     data_format: str = "channels_last"
     compute_dtype: Any = tf.float32
     norm: str = "tower"
     norm_decay: float = 0.997
     norm_epsilon: float = 1e-5
     algorithms: ConvAlgorithms = ConvAlgorithms()
+    num_classes: int = NUM_CLASSES
     early: Optional[tf.Tensor] = None
     cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
@@ -179,10 +179,10 @@ class Layers:
                 "data_format": self._layout,
             }
             early = self.early if after_early else None
-            compute = choose(x, weights, settings, self.algorithms, early)
-            self.convolutions[tf.get_variable_scope().name] = compute.__name__
-            y = compute(x, weights, settings, early)
-            if compute is own_kernels:
+            algorithm = choose(x, weights, settings, self.algorithms)
+            self.convolutions[tf.get_variable_scope().name] = algorithm
+            y = convolve(algorithm, x, weights, settings, early)
+            if algorithm == OWN_KERNELS:
                 self.convolved[y.ref()] = x, weights
             return y
 

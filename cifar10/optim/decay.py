@@ -90,8 +90,8 @@ def _with_slices(
 ) -> tf.Tensor:
     """Does what `scale_and_decay` does by slices, each with one factor and one decay."""
     parts, end = [], 0
-    rules = layout.weights.runs(lambda spec: (rules.factor(spec), rules.decay(spec)))
-    for (factor, decay), size in rules:
+    runs = layout.weights.runs(lambda spec: (rules.factor(spec), rules.decay(spec)))
+    for (factor, decay), size in runs:
         start, end = end, end + size
         part = gradient[start:end]
         if factor != 1:

@@ -58,7 +58,7 @@ class DevicePlan:
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       own_kernels: whether `cifar10.ops.kernels` computes the convolutions that it supports, of
         which the model has some, and the activations.
-      pairs: whether convolutions in training are `cifar10.ops.convolution.own_pairs`.
+      pairs: whether convolutions in training are `cifar10.ops.convolution.OWN_PAIRS`.
       kernels_missing: why this CPU cannot use `cifar10.ops.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.
@@ -126,7 +126,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
             "--data-format channels_first on a CPU needs TensorFlow's oneDNN, which "
             "TF_ENABLE_ONEDNN_OPTS=1 turns on; channels_last does without"
         )
-    own_kernels, kernels_missing = _choose_kernels(config, gpus, data_format)
+    own_kernels, pairs, kernels_missing = _choose_kernels(config, gpus, data_format)
     return DevicePlan(
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
@@ -137,7 +137,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         summary=_summary(config, gpus, setting.num_towers, cores, is_slow),
         reduction=_reduction(config, gpus),
         own_kernels=own_kernels,
-        pairs=own_kernels and _multiplies_pairs(config),
+        pairs=pairs,
         kernels_missing=kernels_missing,
         gpus=visible,
     )
@@ -252,28 +252,15 @@ def _check_precision(precision: str, gpus: int) -> None:
         raise ConfigError(f"--precision {precision} {reason}; use --precision fp32")
 
 
-def _multiplies_pairs(config: TrainConfig) -> bool:
-    """Returns whether our convolutions of this run multiply pairs, which no evaluation does."""
-    if config.kernels == "auto":
-        may = _trains(config) and config.precision == "bf16"
-        return may and library.multiplies_pairs() and not library.multiplies_matrices()
-    return _needs_pairs(config)
-
-
-def _needs_pairs(config: TrainConfig) -> bool:
-    """Returns whether this run is refused where pairs cannot be multiplied."""
-    return config.kernels == "pairs" and _trains(config)
-
-
-def _trains(config: TrainConfig) -> bool:
-    return config.mode == "train_and_evaluate"
-
-
-def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[bool, Optional[str]]:
-    """Returns the values of `DevicePlan.own_kernels` and `DevicePlan.kernels_missing`."""
+def _choose_kernels(
+    config: TrainConfig, gpus: int, data_format: str
+) -> tuple[bool, bool, Optional[str]]:
+    """Returns the values of `own_kernels`, `pairs` and `kernels_missing` of a `DevicePlan`."""
     library.limit()  # A mistake is one also where they are not asked for.
     if config.kernels == "tensorflow":
-        return False, None
+        return False, False, None
+    trains = config.mode == "train_and_evaluate"  # No evaluation multiplies pairs.
+    needs_pairs = config.kernels == "pairs" and trains
     reason: Optional[str]
     has_mode = config.mode in MODES_WITH_KERNELS
     if not has_mode:
@@ -282,25 +269,28 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
         reason = "they are for CPUs"
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
-    elif _needs_pairs(config) and config.precision != "bf16":
+    elif needs_pairs and config.precision != "bf16":
         reason = f"it is for --precision bf16, and this is {config.precision}"
-    elif _needs_pairs(config) and "avx512_bf16" not in cpu_flags():
+    elif needs_pairs and "avx512_bf16" not in cpu_flags():
         reason = "this CPU has no avx512_bf16"
     else:
         reason = library.why_not(cpu_flags())
-    if reason is None and _needs_pairs(config) and not library.multiplies_pairs():
+    if reason is None and needs_pairs and not library.multiplies_pairs():
         reason = f"{library.LIMIT} or ONEDNN_MAX_CPU_ISA does not let them use avx512_bf16"
     computable = models.find(config.model).convolves and data_format == "channels_last"
     suits = has_mode and not gpus and computable
     if config.kernels == "auto":
-        return suits and reason is None, reason if suits else None
+        own = suits and reason is None
+        may = own and trains and config.precision == "bf16"
+        pairs = may and library.multiplies_pairs() and not library.multiplies_matrices()
+        return own, pairs, reason if suits else None
     if reason is None and not suits:
         reason = f"{config.model_title} in {data_format} has no convolution that they compute"
     if reason:
         raise ConfigError(
             f"--kernels {config.kernels} cannot be had: {reason}; --kernels auto does without"
         )
-    return True, None
+    return True, needs_pairs, None
 
 
 def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:

@@ -12,7 +12,7 @@ from cifar10.ops.layers import Layers
 from cifar10.ops.variables import SeparateVariables
 from cifar10.step import towers, training_step
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import channel_variables, standardiser
+from cifar10.step.standardise import saved_standardiser
 
 # Names of tensors that hooks look up.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
@@ -80,12 +80,11 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     plan = params.plan
     filled = towers.fill_towers(images, plan.num_towers)
     no_labels = tf.zeros([tf.shape(filled)[0]], tf.int64)
-    mean, deviation = channel_variables(params, plan.variable_devices[0])
     source = SeparateVariables(plan.variable_devices[0])
     parts = towers.build_towers(
         models.network(params.config),
         params.layers(training=False),
-        standardiser(mean.read_value(), deviation.read_value()),
+        saved_standardiser(params.channels, plan.variable_devices[0]),
         filled,
         no_labels,
         plan.tower_devices,

@@ -110,6 +110,11 @@ class ModelParams:
     done: Done = NOTHING_DONE
 
     @property
+    def channels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and the standard deviation of each channel."""
+        return self.channel_mean, self.channel_deviation
+
+    @property
     def place(self) -> Replication:
         """`replication`; if that is None, the replication of a process that trains alone."""
         return self.replication or Replication.alone(self.plan)

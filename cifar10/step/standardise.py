@@ -1,78 +1,83 @@
-"""Standardises images by the mean and standard deviation of the training images' channels."""
+"""Standardises images by the mean and standard deviation of the training images' channels.
 
-from typing import Callable
+Both are variables, saved with the weights, which belong to them: evaluation, prediction and export
+need only the checkpoint, and a run that continues on other records standardises these likewise.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
-from cifar10.step.params import ModelParams
+
+_NAMES = ("channel_mean", "channel_deviation")
+# A function: uint8 [N, 32, 32, 3] -> float32 [N, 32, 32, 3].
+Standardiser = Callable[[tf.Tensor], tf.Tensor]
 
 
-def channel_variables(params: ModelParams, device: str) -> tuple[tf.Variable, tf.Variable]:
-    """Returns variables of the training images' channel means and deviations, float32 [3] each.
-
-    They are saved with the weights, which belong to them: evaluation, prediction and export need
-    only the checkpoint, and a run that continues on other records standardises these likewise.
+def saved_standardiser(values: Sequence[Sequence[float]], device: str) -> Standardiser:
+    """Makes the function by which evaluation standardises, from what the checkpoint holds.
 
     Args:
-      params: the initial values of both variables, at the beginning of a run.
+      values: the mean and the deviation of each channel, by which a new run begins.
       device: the device of both variables.
     """
+    return standardiser(*(one.read_value() for one in _variables(values, device)))
+
+
+def training_standardiser(
+    values: Sequence[Sequence[float]], device: str, task_device: str
+) -> Standardiser:
+    """Makes the function by which each tower standardises its images in a training step.
+
+    If the variables are on another machine, it uses local copies of them, which each session makes
+    when it begins, so that no step fetches them. In-graph, the master sends them to the other
+    machines.
+
+    Args:
+      values: the mean and the deviation of each channel, by which a new run begins.
+      device: the device of both variables.
+      task_device: this process's job and task; empty for a process that trains alone.
+    """
+    used = _variables(values, device)
+    if not device.startswith(task_device):
+        with tf.variable_scope("input"), tf.device(f"{task_device}/device:CPU:0"):
+            used = [
+                tf.get_variable(
+                    f"own_{name}",
+                    initializer=variable.read_value(),
+                    trainable=False,
+                    use_resource=True,
+                    collections=[tf.GraphKeys.LOCAL_VARIABLES],
+                )
+                for name, variable in zip(_NAMES, used)
+            ]
+    with tf.device(used[0].device):  # A GPU would gain nothing by computing these numbers itself.
+        return standardiser(*(one.read_value() for one in used))
+
+
+def _variables(values: Sequence[Sequence[float]], device: str) -> list[Any]:
     with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
-        mean, deviation = (
+        return [
             tf.get_variable(
                 name,
                 [CHANNELS],
                 tf.float32,
-                tf.constant_initializer(values),
+                tf.constant_initializer(value),
                 trainable=False,
                 use_resource=True,
             )
-            for name, values in (
-                ("channel_mean", params.channel_mean),
-                ("channel_deviation", params.channel_deviation),
-            )
-        )
-    return mean, deviation
+            for name, value in zip(_NAMES, values)
+        ]
 
 
-def training_channels(params: ModelParams) -> tuple[tf.Variable, tf.Variable]:
-    """Returns the variables by which a training step standardises images, float32 [3] each.
-
-    If `channel_variables` are on another machine, they are local copies of them, which each session
-    makes when it begins, so that no step fetches them. In-graph, the master sends them to the other
-    machines.
-
-    Args:
-      params: the initial values, and the devices of this process and of the variables.
-    """
-    task, home = params.place.task_device, params.place.variable_devices[0]
-    saved = channel_variables(params, home)
-    if home.startswith(task):
-        return saved
-    with tf.variable_scope("input"), tf.device(f"{task}/device:CPU:0"):
-        mean, deviation = (
-            tf.get_variable(
-                f"own_{name}",
-                initializer=variable.read_value(),
-                trainable=False,
-                use_resource=True,
-                collections=[tf.GraphKeys.LOCAL_VARIABLES],
-            )
-            for name, variable in zip(("channel_mean", "channel_deviation"), saved)
-        )
-    return mean, deviation
-
-
-def standardiser(mean: tf.Tensor, deviation: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+def standardiser(mean: tf.Tensor, deviation: tf.Tensor) -> Standardiser:
     """Makes a function by which each tower standardises its own part of the batch.
 
     Args:
       mean: the mean of each channel, float32 [3].
       deviation: the standard deviation of each channel, float32 [3].
-
-    Returns:
-      A function: uint8 [N, 32, 32, 3] -> float32 [N, 32, 32, 3].
     """
     # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
     offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / deviation))

@@ -161,7 +161,7 @@ class Rendezvous:
                 lambda: self.round.read_value() > 0,
                 lambda: tf.constant(False),
             )
-            return tf.boolean_mask(tf.constant(["sync_round"]), [tf.logical_not(begun)])
+            return tf.boolean_mask(tf.constant(["sync_round"]), [~begun])
 
     def hook(self) -> "RendezvousHook":
         """Returns the chief's hook, by which each of its sessions begins with a new round."""
@@ -245,37 +245,6 @@ def shared_counter(name: str) -> tf.Variable:
     )
 
 
-class OverFlag:
-    """A shared flag that tells all replicas that training is over, even before its last step.
-
-    Args:
-      device: the device of the flag's variable, the same in all replicas.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        with tf.device(device):
-            # An int64 scalar; every session of the chief sets it to 0.
-            self.variable = shared_counter("training_over")
-
-    def missing(self) -> tf.Tensor:
-        """Returns the flag's name until the chief has initialised it, string [1], then [0]."""
-        with tf.device(self._device):
-            known = tf.raw_ops.VarIsInitializedOp(resource=self.variable.handle)
-            return tf.boolean_mask(tf.constant(["training_over"]), [tf.logical_not(known)])
-
-    def raised(self, rendezvous: Optional[Rendezvous]) -> tf.Operation:
-        """Returns the op by which the chief raises the flag and wakes waiting replicas.
-
-        Args:
-          rendezvous: where synchronous replicas wait; None in asynchronous training.
-        """
-        with tf.device(self._device):
-            raised = self.variable.assign(1)
-            with tf.control_dependencies([raised]):
-                return rendezvous.close_round() if rendezvous else raised.op
-
-
 class SharedState:
     """State that replicas share besides the weights: the flag of the end, and the rendezvous.
 
@@ -286,21 +255,24 @@ class SharedState:
 
     Attributes:
       is_chief: whether this process is the chief.
-      over: the flag that training is over; None for a process that trains alone.
+      over: an int64 scalar, 1 once training is over, even before its last step; every session of
+        the chief sets it to 0. None for a process that trains alone.
       rendezvous: where synchronous replicas meet; None otherwise.
     """
 
     def __init__(self, replication: Replication, averaged: Sequence[tf.Variable]) -> None:
-        self.is_chief = replication.is_chief
-        several = replication.num_replicas > 1
-        self.over = OverFlag(replication.variable_devices[0]) if several else None
+        self.is_chief, self._device = replication.is_chief, replication.variable_devices[0]
+        self.over: Optional[tf.Variable] = None
+        if replication.num_replicas > 1:
+            with tf.device(self._device):
+                self.over = shared_counter("training_over")
         self.rendezvous: Optional[Rendezvous] = None
         if replication.replicas_to_aggregate:
             self.rendezvous = Rendezvous(replication, averaged)
 
     def initializers(self) -> list[tf.Operation]:
         """Returns the ops by which the chief initialises the shared state."""
-        found = [self.over.variable.initializer] if self.over else []
+        found = [] if self.over is None else [self.over.initializer]
         return found + ([self.rendezvous.initializer] if self.rendezvous else [])
 
     def missing(self) -> list[tf.Tensor]:
@@ -308,15 +280,24 @@ class SharedState:
 
         The other replicas wait until all of these tensors are empty.
         """
-        found = [self.over.missing()] if self.over else []
+        found = []
+        if self.over is not None:
+            with tf.device(self._device):
+                known = tf.raw_ops.VarIsInitializedOp(resource=self.over.handle)
+                found.append(tf.boolean_mask(tf.constant(["training_over"]), [~known]))
         return found + ([self.rendezvous.missing()] if self.rendezvous else [])
 
     def end_all(self) -> Optional[tf.Operation]:
-        """Returns the chief's op that ends the training of all replicas.
+        """Returns the chief's op that ends training: it raises the flag and wakes who waits.
 
         It is None in other replicas, and in a process that trains alone.
         """
-        return self.over.raised(self.rendezvous) if self.over and self.is_chief else None
+        if self.over is None or not self.is_chief:
+            return None
+        with tf.device(self._device):
+            raised = self.over.assign(1)
+            with tf.control_dependencies([raised]):
+                return self.rendezvous.close_round() if self.rendezvous else raised.op
 
     def chief_hooks(self) -> list[tf.train.SessionRunHook]:
         """Returns the chief's hooks; an empty list in other replicas."""

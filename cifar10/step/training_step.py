@@ -1,7 +1,7 @@
 """One training step, from a batch to new weights; the file reads from top to bottom."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple, Optional
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -13,7 +13,7 @@ from cifar10.optim.packed import Layout, Slices
 from cifar10.step import saving, towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import standardiser, training_channels
+from cifar10.step.standardise import training_standardiser
 from cifar10.step.state import TrainingState
 
 # Names of tensors that hooks look up.
@@ -110,7 +110,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
       params: settings, devices, facts about the data.
     """
     place, layers = params.place, params.layers(training=True)
-    state = TrainingState(lay_out(model, layers, params.values_from_data), params)
+    state = TrainingState(Layout(record(model, layers), params.values_from_data), params)
     rendezvous = state.shared.rendezvous
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
@@ -125,7 +125,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     parts = towers.build_towers(
         model,
         layers,
-        _standardiser(params),
+        training_standardiser(params.channels, place.variable_devices[0], place.task_device),
         images,
         labels,
         place.tower_devices,
@@ -153,13 +153,6 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     return Step(loss, _report(done, state), state)
 
 
-def _standardiser(params: ModelParams) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the function by which each tower standardises its images; see `standardiser`."""
-    mean, deviation = training_channels(params)
-    with tf.device(mean.device):  # A GPU would gain nothing by computing these six numbers itself.
-        return standardiser(mean.read_value(), deviation.read_value())
-
-
 def _count_batch(images: tf.Tensor, labels: tf.Tensor, task_device: str) -> tf.Tensor:
     """Returns the images, after the batch has been counted in the tensor `TAKEN`.
 
@@ -180,22 +173,10 @@ def _count_batch(images: tf.Tensor, labels: tf.Tensor, task_device: str) -> tf.T
             return tf.identity(images)
 
 
-def lay_out(
-    model: Network, layers: Layers, values_from_data: Optional[Mapping[str, Any]] = None
-) -> Layout:
-    """Builds the model in a graph that is never run, to find out which variables it has.
-
-    Args:
-      model: a function (Layers, images float32 [N, 32, 32, 3]) -> logits float32 [N, 10].
-      layers: the layers' settings.
-      values_from_data: initial values computed from the data or read from a checkpoint, arrays of
-        the variables' shapes by variable name; None: there are none.
-    """
-    return Layout(record(model, layers), values_from_data)
-
-
 def record(model: Network, layers: Layers) -> list[Spec]:
     """Returns the specs of the variables that a model requests, in the order of its layers.
+
+    It builds the model in a graph that is never run.
 
     Args:
       model: a function (Layers, images float32 [N, 32, 32, 3]) -> logits float32 [N, 10].
@@ -264,7 +245,7 @@ def apply_update(
         # The chief goes on with the mean over the replicas; the others wait for its update.
         pushed = shared.rendezvous.push([*gradients, *moments])
         if not params.place.is_chief:
-            return shared.rendezvous.wait(pushed, shared.over.variable if shared.over else None)
+            return shared.rendezvous.wait(pushed, shared.over)
         values = shared.rendezvous.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
         # A worker that starts again during a round must find no variable changed before others.
@@ -361,8 +342,8 @@ def _keep_for_hooks(state: TrainingState) -> None:
     for name, op in ((EARLY_END, state.early_end()), (END_ALL, state.shared.end_all())):
         if op is not None:
             tf.add_to_collection(name, op)
-    if state.shared.over:
-        tf.cast(state.shared.over.variable.read_value(), tf.bool, OVER)
+    if state.shared.over is not None:
+        tf.cast(state.shared.over.read_value(), tf.bool, OVER)
     if state.shared.rendezvous:
         state.shared.rendezvous.keep_for_hooks()
     tf.add_to_collection(FINITE, _are_finite(state))
@@ -384,8 +365,8 @@ def _report(done: Any, state: TrainingState) -> tf.Operation:
       done: the op or tensor after which all variables have their new values.
       state: the variables that the report reads.
     """
-    over_flag = state.shared.over
+    flag = state.shared.over
     with tf.device(state.device), tf.control_dependencies([done]):
-        over = over_flag.variable.read_value() if over_flag else tf.constant(0, tf.int64)
+        over = tf.constant(0, tf.int64) if flag is None else flag.read_value()
         figures = (state.step.read_value(), state.seen.read_value(), state.rate, over)
         return tf.stack([tf.cast(one, tf.float64) for one in figures], name=REPORT).op

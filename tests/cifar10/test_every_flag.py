@@ -9,6 +9,7 @@ the tests of the part that uses it.
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Optional
@@ -43,13 +44,13 @@ def machine(gpus: int) -> Iterator[None]:
         for owner, name, value in (
             (devices, "count_cores", lambda **sharing: 8),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
-            (devices.onednn, "is_on", lambda: True),
             (library, "multiplies_pairs", lambda: True),
             (library, "multiplies_matrices", lambda: False),
             (tf2.config, "list_physical_devices", lambda kind: names),
             (tf2.config.experimental, "get_device_details", lambda gpu: details),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(mock.patch.dict(os.environ, {"TF_ENABLE_ONEDNN_OPTS": "1"}))
         yield
 
 

@@ -8,12 +8,10 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
-from cifar10.models.fastnet import fastnet
+from cifar10.models.fastnet import PROJECTION, fastnet, whitening_projection
 from cifar10.ops.initializers import PartialIdentity
 from cifar10.ops.layers import Layers
 from cifar10.ops.variables import KERNEL, Recorder
-
-PROJECTION = np.random.default_rng(3).normal(0, 0.4, (2, 2, 3, 24)).astype(np.float32)
 
 
 def build(layers: Layers, count: int = 2) -> Any:
@@ -96,4 +94,61 @@ def test_a_model_asks_for_the_projection_under_the_name_that_the_data_gives_it()
     with tf.Graph().as_default():
         build(Layers(training=True, source=recorder))
     (fixed,) = [spec for spec in recorder.specs if spec.kind == "fixed"]
-    assert (fixed.name, fixed.shape) == ("model/whitening/projection", PROJECTION.shape)
+    assert (fixed.name, fixed.shape) == (PROJECTION, (2, 2, 3, 24))
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    """Images whose neighbouring pixels and channels go together, as in photographs."""
+    random = np.random.default_rng(0)
+    coarse = random.standard_normal((200, 9, 9, 3)).repeat(4, axis=1).repeat(4, axis=2)
+    mixed = coarse @ random.standard_normal((3, 3)) + 0.3 * random.standard_normal((200, 36, 36, 3))
+    return mixed[:, 2:34, 2:34].astype(np.float32)
+
+
+def outputs(images: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """The convolution by hand: one row an image and place, one column a filter."""
+    size = kernel.shape[0]
+    side = 32 - size + 1
+    found = np.zeros((len(images), side, side, kernel.shape[-1]))
+    for row in range(size):
+        for column in range(size):
+            part = images[:, row : row + side, column : column + side]
+            found += part @ kernel[row, column]
+    return found.reshape(-1, kernel.shape[-1])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_outputs_are_uncorrelated_and_have_variance_1(images, size):
+    kernel = whitening_projection(images, size)
+    half = 3 * size * size
+    assert kernel.shape == (size, size, 3, 2 * half)
+    assert kernel.dtype == np.float32
+    rows = outputs(images, kernel)[:, :half]
+    np.testing.assert_allclose(rows.T @ rows / len(rows), np.eye(half), atol=0.01)
+    before = outputs(images, np.eye(half).reshape(size, size, 3, half))
+    covariance = before.T @ before / len(before)
+    assert np.abs(covariance - np.diag(np.diag(covariance))).max() > 0.5
+
+
+def test_what_does_not_vary_is_not_blown_up():
+    kernel = whitening_projection(np.ones((3, 32, 32, 3), np.float32), 2)
+    assert np.abs(kernel).max() <= 1 / np.sqrt(5e-4)
+
+
+def test_fastnets_projection_is_made_from_5000_images(images):
+    asked = []
+
+    def sample(count):
+        asked.append(count)
+        return images
+
+    values = models.find("fastnet").first_values(sample)
+    assert asked == [5000]
+    assert list(values) == [PROJECTION]
+    np.testing.assert_array_equal(values[PROJECTION], whitening_projection(images, 2))
+
+
+def test_other_models_need_nothing_of_the_data():
+    for name in ("resnet", "resnet_v2", "mlp"):
+        assert models.find(name).first_values(pytest.fail) == {}

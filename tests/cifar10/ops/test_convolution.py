@@ -19,8 +19,8 @@ def numbers(*shape: int) -> Any:
 
 def compute(x: Any, kernel: Any, allowed: ConvAlgorithms, early: Any = None) -> Any:
     """By the algorithm that is chosen."""
-    algorithm = convolution.choose(x, kernel, SETTINGS, allowed, early)
-    return algorithm(x, kernel, SETTINGS, early)
+    algorithm = convolution.choose(x, kernel, SETTINGS, allowed)
+    return convolution.convolve(algorithm, x, kernel, SETTINGS, early)
 
 
 def gradients(
@@ -83,24 +83,24 @@ ALL = ConvAlgorithms(own=True, by_images=True)
 
 
 @pytest.mark.parametrize(
-    ("images", "channels", "early", "allowed", "name"),
+    ("images", "channels", "allowed", "name"),
     [
-        ((64, 8, 8), 64, None, ALL, "own_kernels"),
-        ((64, 7, 7), 64, None, ALL, "own_kernels"),
-        ((64, 7, 7), 64, None, ConvAlgorithms(own=True, pairs=True), "own_pairs"),
-        ((64, 9, 9), 64, None, ConvAlgorithms(own=True, pairs=True), "tensorflow"),
-        ((8, 3, 3), 64, None, ALL, "own_kernels"),
+        ((64, 8, 8), 64, ALL, "own_kernels"),
+        ((64, 7, 7), 64, ALL, "own_kernels"),
+        ((64, 7, 7), 64, ConvAlgorithms(own=True, pairs=True), "own_pairs"),
+        ((64, 9, 9), 64, ConvAlgorithms(own=True, pairs=True), "tensorflow"),
+        ((8, 3, 3), 64, ALL, "own_kernels"),
         # At 9x9 tiles cover too much beside the image.
-        ((64, 9, 9), 64, None, ALL, "by_images"),
-        ((8, 9, 9), 64, None, ALL, "tensorflow"),
-        ((64, 9, 9), 24, None, ALL, "tensorflow"),
-        ((64, 8, 8), 64, None, ConvAlgorithms(by_images=True), "by_images"),
-        ((64, 8, 8), 64, None, ConvAlgorithms(), "tensorflow"),
+        ((64, 9, 9), 64, ALL, "by_images"),
+        ((8, 9, 9), 64, ALL, "tensorflow"),
+        ((64, 9, 9), 24, ALL, "tensorflow"),
+        ((64, 8, 8), 64, ConvAlgorithms(by_images=True), "by_images"),
+        ((64, 8, 8), 64, ConvAlgorithms(), "tensorflow"),
     ],
 )
 def test_the_first_algorithm_that_is_allowed_and_fits_is_chosen(
-    images: Any, channels: int, early: Any, allowed: ConvAlgorithms, name: str
+    images: Any, channels: int, allowed: ConvAlgorithms, name: str
 ):
     with tf.Graph().as_default():
         x, weights = tf.zeros([*images, channels]), tf.zeros([3, 3, channels, 64])
-        assert convolution.choose(x, weights, SETTINGS, allowed, early).__name__ == name
+        assert convolution.choose(x, weights, SETTINGS, allowed) == name

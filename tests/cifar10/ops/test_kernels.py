@@ -80,8 +80,8 @@ def outputs_and_gradients(
         images, filters = (tf.cast(tf.constant(value), dtype) for value in (x, kernel))
         trains = None if early is None else tf.constant(early)
         algorithms = convolution.ConvAlgorithms(own=own, pairs=pairs)
-        compute = convolution.choose(images, filters, SETTINGS, algorithms, trains)
-        y = compute(images, filters, SETTINGS, trains)
+        algorithm = convolution.choose(images, filters, SETTINGS, algorithms)
+        y = convolution.convolve(algorithm, images, filters, SETTINGS, trains)
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
         found = tf.gradients(y, [images, filters], tf.cast(tf.constant(factors), dtype))
         ops = {op.type for op in graph.get_operations()}

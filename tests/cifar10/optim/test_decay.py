@@ -5,7 +5,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import optim
-from cifar10.config.train_config import TrainConfig
 from cifar10.ops.variables import Spec
 from cifar10.optim import decay
 from cifar10.optim.decay import DecayRules
@@ -25,33 +24,6 @@ LAYOUT = Layout(
 def _any_number(request, monkeypatch):
     """The weights of the tests are few, and then treated as if they were many."""
     monkeypatch.setattr(decay, "_FEW", request.param)
-
-
-@pytest.mark.usefixtures("_any_number")
-def test_rules_of_their_own_against_numpy_over_several_steps():
-    # PyTorch's form of the published recipe: rates and decays a group of weights, Nesterov.
-    rule = optim.find("nesterov")
-    rules = DecayRules(rule, weight_decay=0.01, decay_biases=True, norm_bias_rate=64.0)
-    optimizer = rule.build(TrainConfig(optimizer="nesterov", momentum=0.85), 0.1, LAYOUT)
-    gradients = np.array([[0.5, -0.2, 0.01, 0.3], [0.1, 0.4, -0.02, 0.2], [0.3, 0.3, 0.03, 0.1]])
-    rates, decays = 0.1 * np.array([1, 1, 64, 1]), 0.01 * np.array([1, 1, 1 / 64, 0])
-    expected, velocity = np.full(4, 2.0), np.zeros(4)
-    for gradient in gradients:
-        decayed = gradient + decays * expected
-        velocity = 0.85 * velocity + decayed
-        expected = expected - rates * (decayed + 0.85 * velocity)
-    with tf.Graph().as_default(), tf.Session() as session:
-        weights = tf.get_variable(
-            "w", [4], initializer=tf.constant_initializer(2.0), use_resource=True
-        )
-        fed = tf.placeholder(tf.float32, [4])
-        gradient = decay.scale_and_decay(rules, LAYOUT, fed, weights.read_value())
-        train_op = optimizer.apply_gradients([(gradient, weights)])
-        session.run(tf.global_variables_initializer())
-        for row in gradients:
-            session.run(train_op, {fed: row})
-        found = session.run(weights)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def decays(layout: Layout, optimizer: str = "momentum", decay_biases: bool = False) -> list[float]:

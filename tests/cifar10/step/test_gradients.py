@@ -16,7 +16,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.step import gradients
 from cifar10.step.devices import DevicePlan
 from tests.cifar10 import steps
-from tests.cifar10.steps import BATCH, make_batches, make_plan
+from tests.cifar10.steps import BATCH, make_plan
 
 TWO_MACHINES = (
     "/job:worker/task:0/gpu:0",
@@ -131,24 +131,6 @@ def test_every_device_gets_the_same_mean(devices):
         assert len(held) == len(set(devices))
         for mean in session.run(list(held.values())):
             np.testing.assert_allclose(mean, [6.0, 60.0], rtol=1e-6)
-
-
-def with_nccl(plan: DevicePlan, *devices: str) -> DevicePlan:
-    return dataclasses.replace(plan, reduction="nccl", tower_devices=devices or plan.tower_devices)
-
-
-@pytest.mark.usefixtures("_no_nccl")
-@pytest.mark.parametrize(
-    ("devices", "pieces"),
-    [((), 3), (("/cpu:0", "/cpu:1") * 2, 1)],
-    ids=["each its own, and the variables", "shared"],
-)
-def test_the_whole_step_gives_one_towers_gradient(devices, pieces):
-    config = TrainConfig(train_batch_size=BATCH, model="mlp", **ONE_STEP)
-    plan = with_nccl(make_plan(3, pieces), *devices)
-    one = steps.train(config, make_plan(1), make_batches(1))
-    several = steps.train(config, plan, make_batches(1))
-    assert steps.largest_difference(one, several) < 1e-5
 
 
 def gpu_plan(num_gpus: int, variables: Sequence[str]) -> DevicePlan:

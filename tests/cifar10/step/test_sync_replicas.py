@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.params import Replication
-from cifar10.step.sync_replicas import STANDING, OverFlag, Rendezvous
+from cifar10.step.sync_replicas import STANDING, SharedState
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
 QUIET_SECS = 0.3  # for what must not
@@ -36,10 +36,11 @@ class Replica:
     ) -> None:
         self.graph = tf.Graph()
         with self.graph.as_default(), tf.device(replication.task_device):
-            self.flag = OverFlag("/cpu:0") if flagged else None
             self._total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
             averaged = [SimpleNamespace(shape=(2,), device=device) for device in holders]
-            self.meeting = Rendezvous(replication, averaged)
+            self.shared = SharedState(replication, averaged)
+            assert self.shared.rendezvous is not None
+            self.meeting = self.shared.rendezvous
             self._value = tf.placeholder(tf.float32, [2])
             with tf.control_dependencies([self.meeting.current]):
                 held = tf.py_func(hold, [], [])
@@ -53,7 +54,7 @@ class Replica:
                 self._hook = self.meeting.hook()
                 self._initializers = [self._total.initializer, self.meeting.initializer]
             else:
-                over = self.flag.variable if self.flag else None
+                over = self.shared.over if flagged else None
                 self._step = self.meeting.wait(self._pushed, over)
             self.meeting.keep_for_hooks()
             self._missing = self.meeting.missing()
@@ -211,9 +212,8 @@ def test_a_worker_waits_for_the_chief_to_begin_a_round(target):
 def test_the_end_releases_a_worker_that_waits_for_its_round(target):
     chief, worker = Replica(target, place(0)), Replica(target, place(1))
     with chief.graph.as_default():
-        flag = OverFlag("/cpu:0")
-        raised = flag.raised(chief.meeting)
-    chief.session.run(flag.variable.initializer)
+        raised = chief.shared.end_all()
+    chief.session.run(chief.shared.over.initializer)
     chief.begin()
     with at_the_same_time(lambda: worker.step(1.0)) as ended:
         wait_for_gradient(chief)
@@ -223,10 +223,9 @@ def test_the_end_releases_a_worker_that_waits_for_its_round(target):
 
 def test_a_worker_whose_gradient_comes_after_the_end_does_not_wait(target):
     chief, worker = Replica(target, place(0)), Replica(target, place(1), flagged=True)
-    assert worker.flag is not None
     with worker.graph.as_default():
-        ended = worker.flag.variable.assign(1)
-    worker.session.run(worker.flag.variable.initializer)
+        ended = worker.shared.over.assign(1)
+    worker.session.run(worker.shared.over.initializer)
     chief.begin()
     with at_the_same_time(lambda: worker.step(1.0)) as step_ended:
         wait_for_gradient(chief)

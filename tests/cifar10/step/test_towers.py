@@ -7,7 +7,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.ops.layers import Layers, NormStatistics
 from cifar10.step import towers
 from cifar10.step.lockstep import Lockstep
-from cifar10.step.training_step import cross_entropy
 
 
 def test_parts_of_a_batch_keep_their_order_and_differ_by_one_image_at_most():
@@ -138,19 +137,3 @@ def test_an_error_in_one_tower_ends_all_and_is_raised():
 
         with pytest.raises(ValueError, match="tower 1 is broken"):
             lockstep.run(build)
-
-
-LABELS = np.array([0, 3, 9, 3, 1, 5])
-LOGITS = np.random.default_rng(0).standard_normal((6, 10)).astype(np.float32)
-LOG_PROBABILITIES = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
-
-
-def test_cross_entropy_is_that_of_each_images_label():
-    found = cross_entropy(tf.constant(LABELS), tf.constant(LOGITS)).numpy()
-    np.testing.assert_allclose(found, -LOG_PROBABILITIES[np.arange(6), LABELS], rtol=1e-5)
-
-
-def test_label_smoothing_spreads_a_share_of_the_label_over_all_classes():
-    target = 0.8 * np.eye(10)[LABELS] + 0.2 / 10
-    found = cross_entropy(tf.constant(LABELS), tf.constant(LOGITS), 0.2).numpy()
-    np.testing.assert_allclose(found, -(target * LOG_PROBABILITIES).sum(1), rtol=1e-5)

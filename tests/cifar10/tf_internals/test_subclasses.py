@@ -6,10 +6,6 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from typing import Any
-
-import pytest
-import tensorflow.compat.v1 as tf
 
 import cifar10
 
@@ -55,26 +51,3 @@ def test_no_subclass_uses_a_private_name_of_tensorflows():
     names = {one.__qualname__: taken(one) for one in our_subclasses()}
     assert {"WholeVector", "SaverHook", "FlatSaveable", "ValidationRecorder"} <= set(names)
     assert {name: private for name, private in names.items() if private} == {}
-
-
-class Reads(tf.train.CheckpointSaverHook):
-    def is_due(self, step: int) -> Any:
-        return self._timer.should_trigger_for_step(step)
-
-
-class Hides(tf.train.Optimizer):
-    def __init__(self) -> None:
-        super().__init__(False, "Hides")
-        self._slots = 3
-
-
-class Overrides(tf.train.Optimizer):
-    def _prepare(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("cls", "name"), [(Reads, "_timer"), (Hides, "_slots"), (Overrides, "_prepare")]
-)
-def test_a_private_name_of_the_base_is_found(cls, name):
-    assert taken(cls) == {name}
