@@ -46,7 +46,7 @@ def _attach(options: argparse.Namespace) -> int:
             running = launched or bool(without_launcher(folder))
             if running and not launched and not of_tasks:  # it follows the job no more
                 view.show_new(final=True)
-                view.end()
+                view.close()
                 of_tasks, view = True, View(folder, live=live, tail=0, of_tasks=True)
             view.show_new(final=not running)
             if not running:
@@ -57,7 +57,7 @@ def _attach(options: argparse.Namespace) -> int:
         ways_back(folder)
         return 128 + signal.SIGINT
     finally:
-        view.end()
+        view.close()
     outcome = folder.end()
     if outcome is None:
         why = elsewhere(folder) or without_end(folder)[1]

@@ -203,7 +203,7 @@ def test_the_last_lines_of_all_tasks_are_in_the_order_of_their_times(
         log.with_suffix(".times").write_text("".join(marks))
     view = View(folder, live=False, tail=3, of_tasks=True)
     lines = shown(view, capfd)
-    view.end()
+    view.close()
     assert lines == [
         "[worker/0 localhost] line of 101",
         "[worker/0 localhost] line of 102",
