@@ -6,6 +6,7 @@ import time
 
 from launch.errors import HostError
 from launch.record.run_folder import find, state_dir
+from launch.screen.plain import plain
 from launch.supervise.run_loop import ends_in_order
 from launch.verbs.going_on import (
     ASK_SECS,
@@ -14,6 +15,7 @@ from launch.verbs.going_on import (
     without_end,
     without_launcher,
 )
+from launch.verbs.listing import summary
 from launch.verbs.up import show_end, ways_back
 from launch.verbs.view import View
 
@@ -62,6 +64,8 @@ def _attach(options: argparse.Namespace) -> int:
     if outcome is None:
         why = elsewhere(folder) or without_end(folder)[1]
         raise HostError(f"run {folder.run_id}: {why}")
+    if outcome.exit_code == 0:
+        print(plain(summary(folder)))
     command = folder.record().get("command")
     show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code
