@@ -57,6 +57,9 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
             if kind.chooses_hosts
             else "hosts is missing; list the machines under it",
         )
+    if kind.chooses_hosts and "user" in top.left:
+        key, _ = top.left["user"]
+        raise top.error(key, f"user is for logins by ssh; {kind.name} has none, so leave it out")
     hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
     if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
         names = ",".join(host.name for host in hosts)

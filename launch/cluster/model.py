@@ -172,11 +172,11 @@ class Cluster:
     """A cluster, and the rules of its job.
 
     Attributes:
+      gpus_per_task: the number of GPUs of each trainer; None divides a host's GPUs among its
+        trainers, and gives none on Kubernetes.
       environment: (name, value) pairs of variables for every task.
       passed: the names of variables that every task gets with their values in the launcher.
       restarts: how often each task may be started again.
-      gpus_per_task: the number of GPUs of each trainer; None divides a host's GPUs among its
-        trainers, and gives none on Kubernetes.
       sync: whether to copy the code to the hosts before the start.
       source: the flag or file that gave the description, for the record of the run.
       settings: backend name -> the settings of its section; without them, a backend uses its
@@ -185,12 +185,12 @@ class Cluster:
 
     hosts: tuple[Host, ...]
     backend: str = "ssh"
+    gpus_per_task: Optional[int] = setting(None, whole(0, 64))
     ports: Ports = setting(Ports(), _ports)
     environment: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_variable)
     passed: tuple[str, ...] = setting((), _variable, name="pass_environment")
     limits: Limits = Limits()
     restarts: int = setting(0, whole(0, 1_000_000))
-    gpus_per_task: Optional[int] = setting(None, whole(0, 64))
     sync: bool = setting(False, yes_or_no)
     source: str = "--hosts"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)

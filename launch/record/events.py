@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Optional, Protocol
 
 _LAST_BYTES = 1 << 16  # of the file, which are read for the last events
+TEXT, MAYBE_TEXT = (str,), (str, type(None))  # forms of fields, see `load`
+_FORM = {"time": TEXT, "task": MAYBE_TEXT, "host": MAYBE_TEXT, "what": TEXT, "reason": TEXT}
 _NEWS = ("start", "restart")  # after the end of a run, such as a requeued one, it goes on
 
 
@@ -99,25 +101,46 @@ def newest_first(folder: Folder) -> Iterator[RunEvent]:
     except OSError:
         return
     for line in reversed(lines):  # the first one may be a half
-        found = _read(line)
-        if found is not None:
-            yield found
+        with contextlib.suppress(ValueError):
+            found = load(line, _FORM)
+            code = found.get("exit_code")
+            fields = {key: found[key] for key in _FORM}
+            yield RunEvent(**fields, exit_code=code if isinstance(code, int) else None)
 
 
-def _read(line: bytes) -> Optional[RunEvent]:
+def load(data: bytes, form: Any) -> dict[str, Any]:
+    """Returns the JSON object that a file of a run, or a line of it, holds.
+
+    Args:
+      data: the content.
+      form: its form: the key of each field, with `?` if it may be missing -> a tuple of types, the
+        form of an object, or a list with the form of every item.
+
+    Raises:
+      ValueError: it is no JSON, or in what it differs from the form.
+    """
     try:
-        found: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict):
-        return None
-    texts = [found.get(name) for name in ("time", "what", "reason")]
-    places = [found.get(name) for name in ("task", "host")]
-    if not all(isinstance(text, str) for text in texts):
-        return None
-    if not all(place is None or isinstance(place, str) for place in places):
-        return None
-    moment, what, reason = texts
-    code = found.get("exit_code")
-    code = code if isinstance(code, int) else None
-    return RunEvent(str(moment), places[0], places[1], str(what), str(reason), code)
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from None
+    wrong = _unlike(found, form)
+    if wrong:
+        raise ValueError(wrong)
+    return dict(found)
+
+
+def _unlike(found: Any, form: Any, name: str = "it") -> str:
+    """Returns what is missing or has another type in JSON; an empty string if nothing."""
+    if isinstance(form, tuple):
+        return "" if isinstance(found, form) else f"{name} is missing or of another type"
+    if not isinstance(found, type(form)):
+        return f"{name} is no {'list' if isinstance(form, list) else 'object'}"
+    if isinstance(form, list):
+        parts = ((one, form[0], f"an item of {name}") for one in found)
+    else:
+        parts = (
+            (found.get(key.rstrip("?"), ...), part, f"`{key.rstrip('?')}`")
+            for key, part in form.items()
+            if not key.endswith("?") or key[:-1] in found
+        )
+    return next((wrong for part in parts if (wrong := _unlike(*part))), "")

@@ -16,6 +16,7 @@ import shlex
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -23,6 +24,7 @@ from cifar10_program import LAUNCH, started_as
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
 from launch.record import events
+from launch.record.events import MAYBE_TEXT, TEXT, load
 from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
@@ -30,19 +32,22 @@ Record = dict[str, Any]
 _TIME = "%Y%m%d-%H%M%S"  # in ids
 _KEPT = 100  # the number of runs whose folders are kept
 
-# The types of the fields on which those rely that read run.json and status.json.
-_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
-_LAUNCHER = {"pid": (int,), "started": _MAYBE_TEXT, "boot": _TEXT, "machine": _TEXT}
-_HOST = {"name": _TEXT, "user": _MAYBE_TEXT, "agent_python": _TEXT}
-_TASK = {"task": _TEXT, "host": _TEXT}
+# The types of the fields on which those rely that read run.json and status.json; see `load`.
+_LAUNCHER = {"pid": (int,), "started": MAYBE_TEXT, "boot": TEXT, "machine": TEXT}
+_HOST = {"name": TEXT, "user": MAYBE_TEXT, "agent_python": TEXT}
 _RECORD = {
-    "run": _TEXT,
-    "backend": _TEXT,
+    "run": TEXT,
+    "backend": TEXT,
     "launcher": _LAUNCHER,
     "hosts": [_HOST],
-    "tasks": [_TASK],
+    "tasks": [{"task": TEXT, "host": TEXT}],
 }
-_STATUS = {"exit_code": (int, type(None)), "reason": _MAYBE_TEXT, "tasks": [{}]}
+# A status may lack each of them.
+_STATUS = {
+    "exit_code?": (int, type(None)),
+    "reason?": MAYBE_TEXT,
+    "tasks?": [{}],
+}
 
 
 class DamagedError(HostError):
@@ -124,18 +129,14 @@ class RunFolder:
         """
         path = self.path / "run.json"
         try:
-            found = json.loads(path.read_bytes())
-            wrong = _unlike(found, _RECORD)
+            return load(path.read_bytes(), _RECORD)
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
-            found, wrong = {}, f"no JSON: {error}"
-        if wrong:
+        except ValueError as error:
             raise DamagedError(
-                f"{path} is damaged ({wrong}); to end what the run may have left, and to remove "
+                f"{path} is damaged ({error}); to end what the run may have left, and to remove "
                 f"its folder: {started_as(LAUNCH)} clean {self.flags()}"
-            )
-        return dict(found)
+            ) from None
 
     def flags(self) -> str:
         """Returns the flags with which a verb finds this run."""
@@ -159,10 +160,8 @@ class RunFolder:
     def status(self) -> Record:
         """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
         try:
-            status = json.loads((self.path / "status.json").read_bytes())
-            filled = {"exit_code": None, "reason": None, "tasks": [], **status}
-            return {} if _unlike(filled, _STATUS) else dict(status)
-        except (OSError, TypeError, ValueError, RecursionError):
+            return load((self.path / "status.json").read_bytes(), _STATUS)
+        except (OSError, ValueError):
             return {}
 
     def write_status(self, status: Record) -> None:
@@ -251,40 +250,21 @@ def all_runs(parent: Path) -> list[RunFolder]:
     return [RunFolder(path) for _, path in sorted(found)]
 
 
-def began_at(record: Any) -> Optional[float]:
+def began_at(record: Mapping[str, Any]) -> Optional[float]:
     """Returns when a run began, in seconds since 1970; None if its run.json does not say."""
-    began = record.get("began") if isinstance(record, dict) else None
+    began = record.get("began")
     return began if isinstance(began, (int, float)) and 0 <= began < 1e12 else None
 
 
 def _began(path: Path, otherwise: float) -> float:
     """Returns when a run began, by its run.json or else by its id, whose local time may repeat."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        began = began_at(json.loads((path / "run.json").read_bytes()))
+    with contextlib.suppress(OSError, ValueError):
+        began = began_at(load((path / "run.json").read_bytes(), {}))
         if began is not None:
             return began
     with contextlib.suppress(ValueError, OverflowError):
         return time.mktime(time.strptime(path.name.rpartition("-")[0], _TIME))
     return otherwise
-
-
-def _unlike(found: Any, form: Any, name: str = "it") -> str:
-    """Returns what is missing or has another type in JSON; an empty string if nothing.
-
-    Args:
-      found: the JSON.
-      form: types, or a dict of forms, or a list with the form of every item.
-      name: what to call the JSON.
-    """
-    if isinstance(form, tuple):
-        return "" if isinstance(found, form) else f"{name} is missing or of another type"
-    if not isinstance(found, type(form)):
-        return f"{name} is no {'list' if isinstance(form, list) else 'object'}"
-    if isinstance(form, list):
-        parts = ((one, form[0], f"an item of {name}") for one in found)
-    else:
-        parts = ((found.get(key, ...), part, f"`{key}`") for key, part in form.items())
-    return next((wrong for part in parts if (wrong := _unlike(*part))), "")
 
 
 def _forget_old(parent: Path) -> None:

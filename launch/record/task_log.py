@@ -1,6 +1,7 @@
 """Reads a task's log: old lines with their times, and new ones as they come."""
 
 import bisect
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,8 @@ class Times:
 class TaskLog:
     """Reads one log from its beginning, with its earlier part `.1`, across rotations.
 
+    Each call opens the log again: only then, a network file system is sure to show new lines.
+
     Args:
       path: the path of the log, which need not exist yet.
       since: leaves out lines before this time, in seconds since 1970.
@@ -79,7 +82,8 @@ class TaskLog:
 
     def __init__(self, path: Path, since: float = 0.0) -> None:
         self._path, self._since = path, since
-        self._file: Optional[IO[bytes]] = None
+        self._inode: Optional[int] = None  # of the part that was read last, up to this offset
+        self._offset = 0
         self._times = Times(Path(os.devnull))
         self.is_untimed = False
 
@@ -93,65 +97,43 @@ class TaskLog:
         Args:
           final: whether to yield a last line that has no line end yet.
         """
-        if self._file is None:
-            self._open(self._path.with_name(f"{self._path.name}.1"))
-        if self._file is None:
-            self._open(self._path)
-        while self._file is not None:
-            # What is written before the log gets its new name is read after that was seen.
-            is_old = self._is_old()
-            yield from self._rest(final=final or is_old)
-            if not is_old:
-                return
-            self._file.close()
-            self._file = None
-            self._open(self._path)
+        with contextlib.ExitStack() as stack:
+            parts: dict[int, tuple[Path, IO[bytes]]] = {}  # by inode; the newest first
+            for path in (self._path, self._path.with_name(f"{self._path.name}.1")):
+                with contextlib.suppress(OSError, ValueError):  # not there yet, or a damaged name
+                    part = stack.enter_context(path.open("rb"))
+                    parts.setdefault(os.fstat(part.fileno()).st_ino, (path, part))
+                if self._inode in parts:
+                    break
+            for inode, (path, file) in reversed(parts.items()):
+                if inode != self._inode:
+                    self._inode, self._offset = inode, self._start(path, file)
+                # What stands before the log gets its new name is written before that.
+                yield from self._rest(file, final=final or inode != next(iter(parts)))
 
-    def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.close()
-
-    def _open(self, path: Path) -> None:
-        try:
-            self._file = path.open("rb")
-        except (OSError, ValueError):  # nothing was written yet, or the name is damaged
-            return
-        # `.log.1` has its times in `.times.1`.
-        self._times = Times(path.with_name(path.name.replace(".log", ".times")))
-        if self._since and self._times.known:
-            self._skip(self._file)
-        elif self._since and os.fstat(self._file.fileno()).st_mtime < self._since:
-            self._file.seek(0, os.SEEK_END)
-        elif self._since:
-            self.is_untimed = True
-
-    def _skip(self, file: IO[bytes]) -> None:
-        """Goes to the first line that may be as late as `since`."""
+    def _start(self, path: Path, file: IO[bytes]) -> int:
+        """Returns the offset of the first line of a part that may be as late as `since`."""
+        stem, _, part = path.name.partition(".log")
+        self._times = Times(path.with_name(f"{stem}.times{part}"))  # of `.log.1`: `.times.1`
+        if not self._since:
+            return 0
+        state = os.fstat(file.fileno())
         offset = self._times.first_offset(self._since)
+        if not self._times.known and state.st_mtime >= self._since:
+            self.is_untimed = True
+            return 0
         if offset is None:
-            file.seek(0, os.SEEK_END)
-        elif offset:
+            return state.st_size
+        if offset:
             file.seek(offset - 1)
             file.readline()  # the line end before, or the rest of a line that began earlier
+        return file.tell()
 
-    def _is_old(self) -> bool:
-        """Returns whether the open file has been renamed, so that another one follows it."""
-        if self._file is None:
-            return False
-        try:
-            return not os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
-        except OSError:  # the new one is about to be made
-            return False
-
-    def _rest(self, *, final: bool) -> Iterator[Line]:
-        file = self._file
-        while file is not None:
-            offset = file.tell()
-            data = file.readline(_LONGEST_LINE)
-            if not data:
-                return
+    def _rest(self, file: IO[bytes], *, final: bool) -> Iterator[Line]:
+        file.seek(self._offset)
+        while data := file.readline(_LONGEST_LINE):
             if not final and not data.endswith(b"\n") and len(data) < _LONGEST_LINE:
-                file.seek(offset)
                 return
+            offset = self._offset
+            self._offset += len(data)
             yield Line(self._times.at(offset), data)

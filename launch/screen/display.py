@@ -16,13 +16,14 @@ import time
 from collections.abc import Sequence
 from typing import Optional, TextIO, cast
 
-from launch.screen.job_line import count_states, duration, without_speed
+from launch.screen.job_line import count_states, duration, is_progress
 from launch.screen.plain import plain
-from launch.screen.row import Item, Row
+from launch.screen.row import LEADS, Item, Row
 
 _BACKLOG = 10_000  # the longest queue of lines that are not written yet
 _LONGEST = 8192  # characters of a line
 _CLOSE_SECS = 2.0
+_MOST_AT_START = 20  # lines of the lead before its first step
 _STARTING_SECS = 15.0  # after which a start without a table is mentioned; then after twice as long
 
 
@@ -47,6 +48,7 @@ class Display:
         self.live = _is_terminal(stream) if live is None else live
         self._stream = _past_the_buffer(stream)
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._start: Optional[list[str]] = []  # what the lead has said before its first step
         self._dropped = 0
         self._closed = False
         self._since = time.monotonic() - (0 if began is None else max(time.time() - began, 0))
@@ -55,8 +57,29 @@ class Display:
         self._thread.start()
 
     def task_line(self, task: str, host: str, line: str) -> None:
-        """Shows a line of a task's output; if live, above the table and without the job's speed."""
-        self.note(f"[{task} {host}] {without_speed(line) if self.live else line}")
+        """Shows a line of a task's output.
+
+        Above a live table there are only lines of the lead: not its progress, and not what it says
+        while it starts, which the table shows, unless it says much or ends without a step.
+        """
+        text = f"[{task} {host}] {line}"
+        if not self.live:
+            self.note(text)
+        elif not task.startswith(LEADS):
+            return
+        elif is_progress(line):
+            self._start = None
+        elif self._start is None:
+            self.note(text)
+        else:
+            self._start.append(text)
+            if len(self._start) > _MOST_AT_START:
+                self._show_start()
+
+    def _show_start(self) -> None:
+        for text in self._start or ():
+            self.note(text)
+        self._start = None
 
     def note(self, text: str) -> None:
         """Shows one line; drops it if too many lines are waiting."""
@@ -86,6 +109,7 @@ class Display:
         """Waits until everything is written, for at most two seconds."""
         if not self._closed:
             self._closed = True
+            self._show_start()
             self._queue.put(None)
             self._thread.join(_CLOSE_SECS)
 

@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from launch.screen.job_line import job_line
+from launch.screen.job_line import job_line, those_that_differ
 from launch.screen.plain import plain
 from launch.screen.row import Item, Row
 from launch.screen.table import fitting, render
@@ -83,11 +83,14 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def _frame(console: Console, rows: Sequence[Row], secs: float) -> RenderableType:
-    """Returns the table and the line of the job between empty lines; the cursor is in the last."""
+    """Returns what there is to say of tasks, and the line of the job, between empty lines.
+
+    The cursor is in the last one.
+    """
     width = console.width - 1  # Some terminals wrap a line that fills them.
-    shown, others = fitting(rows, max(console.height - _OTHER_LINES, 1))
+    shown, others = fitting(those_that_differ(rows), max(console.height - _OTHER_LINES, 1))
     parts: list[RenderableType] = [render(shown, width)] if shown else []
-    texts = [*([others] if others else []), job_line(rows, secs)]
+    texts = [*([others] if others else []), job_line(rows, secs, width)]
     parts += [Text(plain(text), "dim", no_wrap=True, overflow="ellipsis") for text in texts]
     return Group(Text(), *parts, Text())
 

@@ -1,8 +1,11 @@
 """A task's row in the table, and the items that the display's thread writes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Union
+
+LEADS = ("master/", "chief/")
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,13 @@ class Row:
     @property
     def is_lead(self) -> bool:
         """Whether it is the row of the task that leads the job."""
-        return self.task.startswith(("master/", "chief/"))
+        return self.task.startswith(LEADS)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The step and the last step in numbers; 0 for what is not known."""
+        numbers = [int(re.sub("[^0-9]", "", part) or 0) for part in self.step.split("/")]
+        return numbers[0], numbers[-1]
 
 
 def saved_rows(saved: Sequence[Mapping[str, Any]]) -> list[Row]:

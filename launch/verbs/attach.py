@@ -6,6 +6,7 @@ import time
 
 from launch.errors import HostError
 from launch.record.run_folder import find, state_dir
+from launch.screen.plain import plain
 from launch.supervise.run_loop import ends_in_order
 from launch.verbs.going_on import (
     ASK_SECS,
@@ -14,6 +15,7 @@ from launch.verbs.going_on import (
     without_end,
     without_launcher,
 )
+from launch.verbs.listing import summary
 from launch.verbs.up import show_end, ways_back
 from launch.verbs.view import View
 
@@ -46,7 +48,7 @@ def _attach(options: argparse.Namespace) -> int:
             running = launched or bool(without_launcher(folder))
             if running and not launched and not of_tasks:  # it follows the job no more
                 view.show_new(final=True)
-                view.end()
+                view.close()
                 of_tasks, view = True, View(folder, live=live, tail=0, of_tasks=True)
             view.show_new(final=not running)
             if not running:
@@ -57,11 +59,13 @@ def _attach(options: argparse.Namespace) -> int:
         ways_back(folder)
         return 128 + signal.SIGINT
     finally:
-        view.end()
+        view.close()
     outcome = folder.end()
     if outcome is None:
         why = elsewhere(folder) or without_end(folder)[1]
         raise HostError(f"run {folder.run_id}: {why}")
+    if outcome.exit_code == 0:
+        print(plain(summary(folder)))
     command = folder.record().get("command")
     show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code

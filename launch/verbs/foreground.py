@@ -21,7 +21,7 @@ from launch.supervise.run_loop import stop_signals
 from launch.verbs.view import View
 
 _LOOK_SECS = 0.2
-_QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue? "
+_QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
 
 
 class NotSeen(HostError):

@@ -13,6 +13,7 @@ from launch.cluster.model import LEADS
 from launch.errors import HostError
 from launch.record.outcome import Cause
 from launch.record.run_folder import Record, RunFolder, all_runs, began_at, state_dir
+from launch.screen.job_line import duration
 from launch.verbs.moments import age
 
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
@@ -108,6 +109,19 @@ def facts_of(folder: RunFolder) -> RunFacts:
         None if end is None else end.reason,
         str(folder.path),
     )
+
+
+def summary(folder: RunFolder) -> str:
+    """Returns what a person wants of a run that is done: accuracy, duration, tasks, the report."""
+    record, status = folder.record(), folder.status()
+    accuracy, began, num_tasks = _accuracy(record, status), began_at(record), len(record["tasks"])
+    words = [] if accuracy is None else [f"accuracy {100 * accuracy:.2f} %"]
+    words.append(f"{num_tasks} task{'s' * (num_tasks > 1)}")
+    if began is not None:
+        words.append(duration(max(status.get("time", time.time()) - began, 0)))
+    report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"
+    found = accuracy is not None and report.is_file()  # then the folder is known to be this run's
+    return ", ".join(words) + (f"; report: {report}" if found else "")
 
 
 def _step(status: Record) -> str:

@@ -56,26 +56,20 @@ def logs(options: argparse.Namespace) -> int:
     def chosen(lines: Iterator[Line]) -> Iterator[Line]:
         return lines if pattern is None else (one for one in lines if pattern.search(one.data))
 
-    try:
-        show = _to_a_terminal if sys.stdout.isatty() else sys.stdout.buffer.write
-        for data in _old(list(sources.values()), chosen, options.tail, final=not options.follow):
+    show = _to_a_terminal if sys.stdout.isatty() else sys.stdout.buffer.write
+    for data in _old(list(sources.values()), chosen, options.tail, final=not options.follow):
+        show(data)
+    sys.stdout.flush()
+    for name, source in sources.items():
+        if source.log.is_untimed:
+            words = "the times of its earlier lines are not known; --since left none of them out"
+            complain(f"note: {plain(name)}: {words}")
+    if options.follow:
+        for data in _new(folder, list(sources.values()), chosen):
             show(data)
-        sys.stdout.flush()
-        for name, source in sources.items():
-            if source.log.is_untimed:
-                words = (
-                    "the times of its earlier lines are not known; --since left none of them out"
-                )
-                complain(f"note: {plain(name)}: {words}")
-        if options.follow:
-            for data in _new(folder, list(sources.values()), chosen):
-                show(data)
-            where = "" if folder.launcher_pid() else elsewhere(folder)
-            if where:
-                complain(f"note: not followed: {plain(where)}")
-    finally:
-        for source in sources.values():
-            source.log.close()
+        where = "" if folder.launcher_pid() else elsewhere(folder)
+        if where:
+            complain(f"note: not followed: {plain(where)}")
     return 0
 
 

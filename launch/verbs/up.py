@@ -21,6 +21,7 @@ from launch.screen.display import Display
 from launch.supervise import background
 from launch.supervise.run_loop import ends_in_order
 from launch.verbs import foreground
+from launch.verbs.listing import summary
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -65,6 +66,8 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
     if outcome is None:
         ways_back(folder)
         return 0 if options.detach else 128 + signal.SIGINT
+    if outcome.exit_code == 0:
+        _say(summary(folder))
     show_end(outcome)
     return outcome.exit_code
 

@@ -95,12 +95,6 @@ class View:
             self._display = None
             self._next_table = 0.0  # a new one knows no rows yet
 
-    def end(self) -> None:
-        """Ends what is shown, and closes the files."""
-        self.close()
-        for log in self._logs.values():
-            log.close()
-
     def _look_at_the_disk(self, status: Record) -> None:
         """Tells, once, that a full disk keeps the launcher from writing what it does."""
         now = time.monotonic()

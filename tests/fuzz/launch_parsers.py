@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from launch.agent.protocol import EVENTS, MAGIC, ORDERS, read_event, read_order
 from launch.backends import tool_errors
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
-from launch.backends.slurm.output import Tail
 from launch.cluster import host_list, show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
@@ -149,21 +149,9 @@ _SCONTROL = (
 
 
 def _show_job(data: bytes, _: Path) -> None:
-    with mock.patch.object(commands, "_ask", return_value=data.decode(errors="replace")):
+    done = subprocess.CompletedProcess((), 0, data.decode(errors="replace"), "")
+    with mock.patch.object(commands, "_run", return_value=done):
         commands.show("7").words.strip()
-
-
-def _jobs(data: bytes, _: Path) -> None:
-    with mock.patch.object(commands, "_ask", return_value=data.decode(errors="replace")):
-        commands.jobs_named("x")
-
-
-def _tail(data: bytes, folder: Path) -> None:
-    path = folder / "slurm.out"
-    tail = Tail(path)
-    for end in (len(data) // 2, len(data)):
-        path.write_bytes(data[:end])
-        assert all("\n" not in line for line in tail.read() or ())
 
 
 _ERRORS = [
@@ -274,8 +262,6 @@ PARSERS = [
     Parser("records-here", lambda: _json(_MANIFEST), _records, (), mutate.of_json),
     Parser("progress", lambda: _LINES, _progress, (), mutate.of_text),
     Parser("scontrol", lambda: [_SCONTROL], _show_job, (HostError,), mutate.of_text),
-    Parser("squeue", lambda: [b"7|RUNNING|m1|None\n"], _jobs, (HostError,), mutate.of_text),
-    Parser("slurm-output", lambda: [b"[worker/0 m1] x\n"], _tail, (), mutate.of_text),
     Parser("tool-errors", lambda: _ERRORS, _explain, (), mutate.of_text),
     Parser(
         "run-json", lambda: _json(_RUN), lambda data, folder: _run_file("run.json", data, folder),

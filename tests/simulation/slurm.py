@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from launch.backends.slurm import commands
+from launch.backends.slurm.backend import Follower
 from launch.backends.slurm.commands import JobState
-from launch.backends.slurm.follow import Follower
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
+from launch.record.outcome import Outcome, end_record
 from tests.simulation.world import World
 
 _STEP_SECS = 0.4
@@ -145,6 +146,14 @@ class SlurmRun:
     def status(self) -> dict[str, Any]:
         """Returns the status."""
         return self._content
+
+    def log_path(self, task: str) -> Path:
+        """Returns the path of a task's log."""
+        return self.path / task
+
+    def write_end(self, outcome: Outcome) -> None:
+        """Takes the end that the follower writes."""
+        self.write_status({**self._content, **end_record(outcome)})
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Takes a status that the follower writes."""

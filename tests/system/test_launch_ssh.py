@@ -214,7 +214,7 @@ def test_a_run_that_is_left_outlives_its_terminal_under_the_same_leases(
     with Terminal(command, 100, env=nodes.env, cwd=ROOT) as terminal:
         launcher.wait_for_log("worker/1", "step 3/")
         terminal.type("\x03")
-        terminal.wait_for_new("[l]eave running, [s]top (saves first), [c]ontinue? ")
+        terminal.wait_for_new("[l]eave running, [s]top (saves first), [c]ontinue?")
         terminal.type("l\n")
         assert terminal.finish() == 130
     run_id = launcher.run_id()

@@ -1,4 +1,4 @@
-"""Runs Slurm's commands, parses their output, and explains their errors."""
+"""Slurm's commands: submits a job, asks what has become of it, and asks it to end."""
 
 import os
 import re
@@ -33,6 +33,13 @@ ENDS = {
     "DEADLINE": (Cause.TIME_LIMIT, "over its deadline in Slurm"),
     "BOOT_FAIL": (Cause.HOST_LOST, "{nodes} could not be started"),
 }
+
+# All states in which a job can stay for long. A job in any other state counts as ended.
+_WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+_LIVE = _WAITING | {
+    "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING",
+    "STOPPED",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,91 +81,69 @@ class JobState:
         return f"{self.state} {self.nodes or self.reason}".strip()
 
 
-# All states in which a job can stay for long. A job in any other state counts as ended.
-_WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
-_LIVE = _WAITING | {
-    "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING",
-    "STOPPED",
-}  # fmt: skip
-
-
-def submit(
-    options: Sequence[str], script: str, words: Sequence[str], env: Mapping[str, str]
-) -> str:
-    """Submits a batch script.
+def sbatch(*words: str, env: Optional[Mapping[str, str]] = None) -> str:
+    """Runs sbatch; returns what it says.
 
     Args:
-      options: options for sbatch, which take precedence over the user's SBATCH_ variables.
-      script: the script's path.
-      words: the script's own arguments.
-      env: the environment of sbatch, from which the job gets its own.
-
-    Returns:
-      The job's id.
+      *words: options, which take precedence over the user's SBATCH_ variables, the script, and the
+        script's own arguments.
+      env: the environment of sbatch, from which the job gets its own; None for this process's.
 
     Raises:
       LaunchError: Slurm refuses the job; the message says why.
       HostError: Slurm does not answer.
     """
-    return (
-        _run(["sbatch", "--parsable", *options, script, *words], env).stdout.strip().split(";")[0]
-    )
-
-
-def test(options: Sequence[str], script: str) -> str:
-    """Returns what sbatch says about when and where a job would start.
-
-    Args:
-      options: options for sbatch.
-      script: the script's path.
-
-    Raises:
-      LaunchError: Slurm would refuse the job.
-      HostError: Slurm does not answer.
-    """
-    done = _run(["sbatch", "--test-only", *options, script])
+    done = _run(["sbatch", *words], env)
     return (done.stdout or done.stderr).strip()
 
 
 def show(job: str) -> JobState:
-    """Returns Slurm's answer about a job of this user.
-
-    Args:
-      job: the job's id.
-
-    Raises:
-      HostError: Slurm does not answer.
-    """
+    """Returns Slurm's answer about the job of this id; HostError if it does not answer."""
     try:
-        text = _ask("scontrol", "--oneliner", "show", "job", job)
-    except HostError:
-        # All failures have the same exit code, so ask which jobs Slurm knows, ended ones included.
-        if job in _ask("squeue", "--noheader", "--me", "--states=all", "--format=%i").split():
-            raise
-        return JobState("forgotten")
-    ended = re.fullmatch(r"([0-9]{1,3}):([0-9]{1,3})", field(text, "ExitCode") or "0:0")
-    if ended is None:
-        raise HostError(f"scontrol: job {job} has no exit code in {' '.join(text.split())[:200]!r}")
-    code, signum = int(ended[1]), int(ended[2])
+        text = _run(["scontrol", "--oneliner", "show", "job", job]).stdout
+    except LaunchError as error:
+        if "Invalid job id" not in str(error):
+            raise HostError(str(error)) from None
+        return _remembered(job)
+    state = field(text, "JobState")
+    if not state:
+        raise HostError(f"scontrol: job {job} has no state in {' '.join(text.split())[:200]!r}")
     return JobState(
-        state=field(text, "JobState"),
+        state=state,
         reason=field(text, "Reason"),
         nodes=field(text, "NodeList"),
-        exit_code=128 + signum if signum else code,
+        exit_code=_exit_code(field(text, "ExitCode")),
         time_limit=field(text, "TimeLimit"),
         is_preempted=bool(field(text, "PreemptTime")),
         may_requeue=field(text, "Requeue") == "1",
     )
 
 
+def _remembered(job: str) -> JobState:
+    """Returns what Slurm's accounting, if there is one, says of a job that Slurm has forgotten."""
+    words = ["--allocations", "--noheader", "--parsable2", "--format=State,NodeList,ExitCode"]
+    try:
+        found = _run(["sacct", f"--jobs={job}", *words]).stdout.strip().split("|")
+    except LaunchError:
+        found = []
+    if len(found) != 3:
+        return JobState("forgotten")
+    state, nodes, code = found
+    return JobState(state.partition(" ")[0], nodes=nodes, exit_code=_exit_code(code))
+
+
+def _exit_code(text: str) -> int:
+    """Returns the exit code of `CODE:SIGNAL`; 0 if Slurm gives none."""
+    found = re.fullmatch(r"([0-9]{1,3}):([0-9]{1,3})", text)
+    if found is None:
+        return 0
+    return 128 + int(found[2]) if int(found[2]) else int(found[1])
+
+
 def field(text: str, name: str) -> str:
     """Returns the value after `name=` in a line of scontrol's output; "" if there is none."""
     found = re.search(rf"(?:^|\s){name}=(\S*)", text)
-    return "" if found is None else _value(found[1])
-
-
-def _value(text: str) -> str:
-    return "" if text in ("(null)", "None", "N/A") else text
+    return "" if found is None or found[1] in ("(null)", "None", "N/A") else found[1]
 
 
 def jobs_named(name: str) -> dict[str, JobState]:
@@ -167,15 +152,9 @@ def jobs_named(name: str) -> dict[str, JobState]:
     Raises:
       HostError: Slurm does not answer.
     """
-    text = _ask("squeue", "--noheader", "--me", f"--name={name}", "--format=%i|%T|%N|%r")
-    found = {}
-    for line in text.splitlines():
-        words = line.split("|", 3)
-        if len(words) != 4:
-            raise HostError(f"squeue: it wrote {line[:200]!r}, which describes no job")
-        job, state, nodes, reason = words
-        found[job] = JobState(state, _value(reason), _value(nodes))
-    return found
+    ids = _ask("squeue", "--noheader", "--me", f"--name={name}", "--format=%i").split()
+    states = {job: show(job) for job in ids}
+    return {job: state for job, state in states.items() if not state.is_over}
 
 
 def addresses() -> list[tuple[str, str]]:
@@ -204,11 +183,6 @@ def cancel(job: str) -> None:
     _run(["scancel", job])
 
 
-def forbid_requeue(job: str) -> None:
-    """Makes Slurm refuse to return a job to the queue."""
-    _run(["scontrol", "update", f"JobId={job}", "Requeue=0"])
-
-
 def requeue(job: str) -> None:
     """Returns a job to the queue, which ends the job's processes."""
     _run(["scontrol", "requeue", job])
@@ -235,21 +209,21 @@ def _run(
       HostError: the command is not installed, or Slurm does not answer.
       LaunchError: Slurm refuses the request.
     """
+    tool = command[0]
     try:
         done = bounded_run.run(command, _ANSWER_SECS, env=env, own_session=True)
     except FileNotFoundError:
         raise HostError(
-            f"no {command[0]} on PATH here; run this on a login node of the cluster"
+            f"no {tool} on PATH here; run this on a login node of the cluster"
         ) from None
     except subprocess.TimeoutExpired:
-        raise HostError(f"{command[0]}: no answer within {_ANSWER_SECS} s") from None
+        raise HostError(f"{tool}: no answer within {_ANSWER_SECS} s") from None
     except OSError as error:
-        raise HostError(f"{command[0]}: {error.strerror or error}") from None
+        raise HostError(f"{tool}: {error.strerror or error}") from None
     if done.returncode == 0:
         return done
     last = last_line(done.stderr, f"exit code {done.returncode}")
-    words = re.sub(r"^\w+: (error|fatal): ", "", last)
-    said = f"{command[0]}: {re.sub(r'^.*(failed|failure): ', '', words)}"
+    said = f"{tool}: {re.sub(r'^(.*(failed|failure)|[a-z]+: (error|fatal)): ', '', last)}"
     no_answer = meaning("slurmctld", done.stderr)
     if no_answer is not None:
         raise HostError(f"{said}; {no_answer}")

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Optional, TextIO
+from typing import Optional
 
 from launch.backends.local.backend import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
-from launch.backends.slurm.output import ENOUGH
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
@@ -35,31 +34,13 @@ from launch.supervise.run import passed_values, run_with_agents
 
 _NEAR_ITS_END = signal.SIGUSR1  # Slurm sends it some time before the job's time limit
 _REQUEUE_SECS = 60.0
-_SHOWN_BYTES = 64 << 20  # as much as a log has; nobody rotates the job's own output
 
 
-class JobDisplay(Display):
-    """Shows the job in its own output, which would grow without bound: only the first task lines.
-
-    Its reader shows the table and the start.
-
-    Args:
-      logs: the folder with the logs of the tasks, which have all lines.
-      stream: the stream to write to; by default standard output.
-    """
-
-    def __init__(self, logs: Path, stream: Optional[TextIO] = None) -> None:
-        super().__init__(stream, live=False, mentions_start=False)
-        self._logs, self._num_bytes = logs, 0
+class _NotesAlone(Display):
+    """Leaves out the tasks' lines: the launcher that follows the job reads them from their logs."""
 
     def task_line(self, task: str, host: str, line: str) -> None:
-        """Shows a line of a task's output, unless there were too many before."""
-        if self._num_bytes >= _SHOWN_BYTES:
-            return
-        super().task_line(task, host, line)
-        self._num_bytes += len(line.encode(errors="replace"))
-        if self._num_bytes >= _SHOWN_BYTES:
-            self.note(f"{ENOUGH}{self._logs} has all of them]")
+        """Shows nothing."""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -81,17 +62,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         cluster = _on_its_nodes(read_cluster("/dev/stdin", KINDS))
         values = passed_values([name for name in options.environment.split(",") if name])
-        cluster = replace(cluster, environment=tuple(values.items()))
-        job = make_job(cluster, words[split + 1 :])
+        job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
-        outcome = _run(job, folder)
+        display_class = _NotesAlone if options.run else Display
+        outcome = _run(job, folder, display_class(live=False, mentions_start=False))
+        outcome, can_go_on = explained_by_slurm(outcome, bool(near_its_end))
+        if can_go_on:
+            _requeue(folder)
     except LaunchError as error:
         outcome = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
-    outcome, can_go_on = explained_by_slurm(outcome, bool(near_its_end))
-    if can_go_on:
-        _requeue(folder)
     if folder is not None:
-        _keep(folder, outcome)
+        folder.write_end(outcome)  # which the launcher reads
     if not options.run:  # otherwise the launcher that submitted the job prints these lines
         for line in (*outcome.details, outcome.reason):
             print(line)
@@ -123,16 +104,8 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
     return replace(cluster, hosts=tuple(hosts))
 
 
-def _run(job: Job, folder: RunFolder) -> Outcome:
-    display = JobDisplay(folder.path / "logs")
-    try:
-        return run_with_agents(job, folder, _transport(job), display)
-    finally:
-        display.close()
-
-
-def _transport(job: Job) -> Transport:
-    """Returns a transport that starts each agent as an srun step with all the job's cores there."""
+def _run(job: Job, folder: RunFolder, display: Display) -> Outcome:
+    """Runs the job; srun starts the agents, as steps with all the job's cores of their nodes."""
     counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
     cores = {host.name: count for host, count in zip(job.cluster.hosts, counts)}
 
@@ -140,13 +113,17 @@ def _transport(job: Job) -> Transport:
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
         return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
 
-    return Transport(command, _explain, LOCAL.log_path, keeps_logs=True)
+    transport = Transport(command, explain_srun, LOCAL.log_path, keeps_logs=True)
+    try:
+        return run_with_agents(job, folder, transport, display)
+    finally:
+        display.close()
 
 
-def _explain(host: Host, code: int, errors: str) -> str:
-    last = last_line(errors, "its step ended")
+def explain_srun(host: Host, code: int, errors: str) -> str:
+    """Returns why a step of srun ended, and the way out."""
     known = meaning("srun", errors, python=host.agent_python)
-    return known or f"{last} (srun exit code {code})"
+    return known or f"{last_line(errors, 'its step ended')} (srun exit code {code})"
 
 
 def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
@@ -166,26 +143,22 @@ def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, b
         state = commands.show(os.environ["SLURM_JOB_ID"])
     except HostError as error:
         return replace(outcome, reason=f"{outcome.reason}; {error}"), False
-    if state.is_preempted:
-        cause, words = commands.ENDS["PREEMPTED"]
-        words = f"{outcome.reason}: {words}"
-        return replace(outcome, reason=words, cause=cause), state.may_requeue
-    if near_its_end:
+    if near_its_end and not state.is_preempted:
         words = (
             "stopped in time to save before Slurm's time limit; `time:` under `slurm:` raises it"
         )
         outcome = replace(outcome, exit_code=124, reason=words, cause=Cause.TIME_LIMIT)
         return outcome, state.may_requeue
-    cause, words = commands.ENDS["CANCELLED"]
-    return replace(outcome, reason=f"{outcome.reason}: {words}", cause=cause), False
+    cause, words = commands.ENDS["PREEMPTED" if state.is_preempted else "CANCELLED"]
+    explained = replace(outcome, reason=f"{outcome.reason}: {words}", cause=cause)
+    return explained, state.is_preempted and state.may_requeue
 
 
-def _requeue(folder: Optional[RunFolder]) -> None:
+def _requeue(folder: RunFolder) -> None:
     """Returns the job to the queue, which ends this process, too."""
     print("requeued; training will resume from the last checkpoint", flush=True)
-    if folder is not None:
-        folder.write_status({**folder.status(), **end_record(None)})
-        events.add(folder, [events.event("restart", "requeued")])
+    folder.write_status({**folder.status(), **end_record(None)})
+    events.add(folder, [events.event("restart", "requeued")])
     refusal: Optional[LaunchError] = None
     try:
         commands.requeue(os.environ["SLURM_JOB_ID"])
@@ -194,10 +167,3 @@ def _requeue(folder: Optional[RunFolder]) -> None:
     time.sleep(_REQUEUE_SECS)
     if refusal is not None:
         print(refusal)
-
-
-def _keep(folder: RunFolder, outcome: Outcome) -> None:
-    """Writes the outcome into the status file, which the launcher reads."""
-    # A job that could not be started has no list of tasks yet.
-    status = {"tasks": [], **folder.status(), "time": time.time(), **end_record(outcome)}
-    folder.write_status({**status, "details": outcome.details})

@@ -1,14 +1,17 @@
 """Writes a job's batch script: the options for sbatch, and the description of the cluster."""
 
+import dataclasses
 import json
 import os
 import shlex
+from typing import Union
 
 from launch.backends.slurm.settings import seconds_of, settings_of
 from launch.cluster.host_list import ROOT
-from launch.cluster.model import LEADS, TASK_TYPES, Cluster
+from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Limits, Ports
 from launch.cluster.show import quoted_path
 from launch.cluster.tasks import Job
+from launch.cluster.yaml_section import seconds_or_off
 
 NAME = "cifar10"
 _SAVE_SECS = 10  # on top of the time that tasks get to stop, for messages to the nodes
@@ -31,13 +34,15 @@ CLUSTER
 def script(job: Job) -> str:
     """Returns the batch script of a job."""
     cluster = job.cluster
+    host = cluster.hosts[0]
+    python = os.path.join(host.workdir, host.python) if "/" in host.python else host.python
     names = [name for name, _ in cluster.environment]
     needed = sorted([*names, *cluster.passed])
     return _SCRIPT.format(
         options="\n".join(f"#SBATCH {option}" for option in options(cluster)),
         needs=f"# The shell that submits it must have set: {', '.join(needed)}\n" if needed else "",
         root=shlex.quote(str(ROOT)),
-        python=quoted_path(_python(cluster)),
+        python=quoted_path(python),
         environment=f" --environment={','.join(names)}" if names else "",
         arguments="".join(f"{shlex.quote(argument)} " for argument in job.arguments),
         cluster=description(cluster),
@@ -63,47 +68,51 @@ def options(cluster: Cluster) -> list[str]:
     if slurm.exclusive:
         found.append("--exclusive")
     found.append("--requeue" if slurm.requeue else "--no-requeue")
-    found.append(f"--signal=B:USR1@{_warning_secs(cluster)}")
+    # Slurm warns the job in time to save, but no sooner than after half of its time limit.
+    warning_secs = int(2 * cluster.limits.stop_secs) + _SAVE_SECS
+    if slurm.time:
+        warning_secs = min(warning_secs, seconds_of(slurm.time) // 2)
+    found.append(f"--signal=B:USR1@{warning_secs}")
     return [*found, "--open-mode=append", *slurm.options]
 
 
 def description(cluster: Cluster) -> str:
     """Returns the cluster as the text of a cluster file, one key on each line.
 
-    It holds the names of `pass_environment`, and nothing of `environment`.
+    It has every key that a cluster file can set for hosts and tasks, except that the values of
+    `environment` come from the batch script's own environment.
     """
-    first, limits = cluster.hosts[0], cluster.limits
-    content: dict[str, object] = {
-        "backend": "slurm",
-        "tasks": {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)},
-        "nodes": len(cluster.hosts),
-        "workdir": first.workdir,
-        "python": first.python,
-        "agent_python": first.agent_python,
-        "gpus": first.gpus,
-        "gpus_per_task": cluster.gpus_per_task,
-        "ports": _ports(cluster),
-        "pass_environment": list(cluster.passed) or None,
-        "limits": {name: "off" if v is None else v for name, v in vars(limits).items()},
-        "restarts": cluster.restarts,
-    }
+    said = {**_said(cluster.hosts[0]), **_said(cluster)}
+    said.pop("environment", None)
+    counts = {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)}
+    content = {"backend": "slurm", "tasks": counts, "nodes": len(cluster.hosts), **said}
     # JSON is valid YAML, and json.dumps writes each value on one line.
     return "\n".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False)}"
-        for key, value in content.items()
-        if value is not None
+        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()
     )
 
 
-def _python(cluster: Cluster) -> str:
-    """Returns the training's Python; a path is joined to the working directory."""
-    python, workdir = cluster.hosts[0].python, cluster.hosts[0].workdir
-    return os.path.join(workdir, python) if "/" in python else python
+def _said(settings: Union[Host, Cluster, Limits]) -> dict[str, object]:
+    """Returns the keys with which a cluster file gives these settings, see `rules.setting`."""
+    found: dict[str, object] = {}
+    for field in dataclasses.fields(settings):
+        value, rule = getattr(settings, field.name), field.metadata.get("rule")
+        is_unset = value == field.default and isinstance(value, (type(None), bool, tuple))
+        if isinstance(value, Limits):
+            found[field.name] = _said(value)
+        elif rule is seconds_or_off and value is None:
+            found[field.name] = "off"
+        elif rule is not None and not is_unset:
+            found[field.metadata["name"] or field.name] = (
+                _ports(value) if isinstance(value, Ports) else value
+            )
+    return found
 
 
-def _ports(cluster: Cluster) -> object:
-    low, high = cluster.ports.low, cluster.ports.high
-    return "free" if low is None else low if high is None else f"{low}-{high}"
+def _ports(ports: Ports) -> object:
+    if ports.low is None:
+        return "free"
+    return ports.low if ports.high is None else f"{ports.low}-{ports.high}"
 
 
 def _gpus_per_node(cluster: Cluster) -> int:
@@ -111,10 +120,3 @@ def _gpus_per_node(cluster: Cluster) -> int:
         return max(host.gpus or 0 for host in cluster.hosts)
     trainers = max(host.count(*LEADS, "worker", "evaluator") for host in cluster.hosts)
     return trainers * cluster.gpus_per_task
-
-
-def _warning_secs(cluster: Cluster) -> int:
-    """Returns how many seconds before its time limit Slurm warns the job: at most half of it."""
-    secs = int(2 * cluster.limits.stop_secs) + _SAVE_SECS
-    limit = settings_of(cluster).time
-    return min(secs, seconds_of(limit) // 2) if limit else secs

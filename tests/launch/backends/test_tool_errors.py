@@ -10,7 +10,7 @@ import pytest
 from launch.backends.docker.backend import TRANSPORT as DOCKER
 from launch.backends.local.backend import TRANSPORT as LOCAL
 from launch.backends.slurm import commands
-from launch.backends.slurm.job import _explain as explain_srun
+from launch.backends.slurm.job import explain_srun
 from launch.backends.ssh.sync import sync_code
 from launch.backends.ssh.transport import TRANSPORT as SSH
 from launch.cluster.host_list import from_hosts

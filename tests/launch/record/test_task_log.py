@@ -36,10 +36,7 @@ def written(path: Path, clock: Clock, lines: "dict[float, bytes]") -> LogFile:
 
 
 def texts(log: TaskLog, *, final: bool = True) -> bytes:
-    data = b"".join(line.data for line in log.lines(final=final))
-    if final:
-        log.close()
-    return data
+    return b"".join(line.data for line in log.lines(final=final))
 
 
 def test_each_line_has_the_time_at_which_it_came(tmp_path: Path, clock: Clock) -> None:
@@ -47,7 +44,6 @@ def test_each_line_has_the_time_at_which_it_came(tmp_path: Path, clock: Clock) -
     written(path, clock, {0: b"a\n", 0.1: b"b\n", 60: b"c\nd\n"}).close()
     log = TaskLog(path)
     found = [(line.time - 1_790_000_000, line.data) for line in log.lines(final=True)]
-    log.close()
     # Moments are a fifth of a second apart.
     assert found == [(0, b"a\n"), (0, b"b\n"), (60, b"c\n"), (60, b"d\n")]
 
@@ -86,6 +82,17 @@ def test_new_lines_come_across_a_rotation_and_half_ones_later(
     assert texts(reading, final=False) == b"two\nthree\nfour\n"
     assert texts(reading) == b"fi"
     log.close()
+
+
+def test_a_long_line_is_given_in_parts_and_a_reader_that_stops_goes_on_there(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "worker-0.log"
+    path.write_bytes(b"x" * 200_000 + b"\n" + b"line\n" * 3)
+    log = TaskLog(path)
+    first = [next(log.lines(final=False)).data for _ in range(5)]
+    assert [len(data) for data in first] == [1 << 16, 1 << 16, 1 << 16, 200_001 - 3 * (1 << 16), 5]
+    assert texts(log) == b"line\n" * 2
 
 
 def test_a_log_without_times_is_kept_as_a_whole_and_said_to_be(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from launch.screen.display import Display
-from launch.screen.job_line import count_states, duration, job_line, own_words, without_speed
+from launch.screen.job_line import count_states, duration, job_line, own_words, those_that_differ
 from launch.screen.plain import plain
 from launch.screen.row import Row
 from launch.screen.table import fitting, render
@@ -158,10 +158,62 @@ def test_a_row_repeats_neither_step_nor_speed_nor_the_time_left(last: str, words
     assert own_words(row("master/0", "123/282", "944", last)) == words
 
 
-def test_a_progress_line_above_the_table_has_no_speed() -> None:
-    words = "epoch 1.7/4  step 123/282  loss 0.748  accuracy 0.787  lr 0.0605"
-    assert without_speed(MASTERS) == words
-    assert without_speed("reads 9 images/s") == "reads 9 images/s"
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (
+            99,
+            "step 123/282   loss 0.748   accuracy 0.787   lr 0.0605   944 images/s   22s left   "
+            "1m00s elapsed",
+        ),
+        (79, "step 123/282   loss 0.748   944 images/s   22s left   1m00s elapsed"),
+        (59, "step 123/282   944 images/s   22s left   1m00s elapsed"),
+    ],
+)
+def test_the_jobs_line_has_the_leads_figures_as_far_as_there_is_room(width: int, line: str) -> None:
+    assert job_line([row("master/0", "123/282", "944", MASTERS)], 60, width) == line
+
+
+def test_while_a_job_trains_only_tasks_that_differ_have_a_row() -> None:
+    master = row("master/0", "1,123/2,820", "944", MASTERS)
+    others = {
+        "worker/0": row("worker/0", "1,101/2,820"),
+        "worker/1": row("worker/1", "801/2,820"),  # a tenth of the steps behind
+        "worker/2": row("worker/2", state="running (1 restarts)"),
+        "worker/3": row("worker/3", state="failed"),
+        "worker/4": row("worker/4", state="done"),
+        "ps/0": row("ps/0"),
+    }
+    shown = [one.task for one in those_that_differ([master, *others.values()])]
+    assert shown == ["worker/1", "worker/2", "worker/3"]
+    assert those_that_differ([row("master/0"), *others.values()])[1:] == [*others.values()]
+
+
+def live_lines(*lines: tuple[str, str]) -> list[str]:
+    """Returns what stays above a live table of the tasks' lines."""
+    stream = io.StringIO()
+    display = Display(stream, live=True)
+    for task, line in lines:
+        display.task_line(task, "node0", line)
+    display.close()
+    return re.findall(r"\[[a-z]+/\d node0\] [^\n]+", stream.getvalue())
+
+
+def test_above_the_table_are_only_lines_of_the_lead_without_its_start_and_progress() -> None:
+    assert live_lines(
+        ("master/0", "training to step 282; output: demo/output"),
+        ("worker/0", "ready"),
+        ("master/0", MASTERS),
+        ("worker/0", WORKERS),
+        ("master/0", "validation accuracy 0.3456 at step 123"),
+        ("ps/0", "bye"),
+    ) == ["[master/0 node0] validation accuracy 0.3456 at step 123"]
+
+
+@pytest.mark.parametrize("count", [3, 25])
+def test_what_a_lead_says_before_a_step_is_shown_if_it_is_much_or_none_follows(count: int) -> None:
+    lines = [("chief/0", f"line {i}") for i in range(count)]
+    assert live_lines(*lines) == [f"[chief/0 node0] line {i}" for i in range(count)]
 
 
 def test_states_are_counted_without_their_remarks() -> None:

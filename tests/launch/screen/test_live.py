@@ -26,16 +26,17 @@ def has_table(lines: "tuple[str, ...] | list[str]") -> bool:
     return any(line.startswith("task ") for line in lines)
 
 
-def test_lines_stay_the_table_goes_and_ctrl_c_ends_with_what_is_saved(launcher: Launcher) -> None:
+def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launcher) -> None:
     columns = 60
     saves = "master/0:saves=output/model.ckpt-7"
     with job(launcher, columns, "steps=1000", saves) as terminal:
         terminal.wait_for(
             lambda: re.search(r"512 images/s +\d+s elapsed", "\n".join(terminal.shown)), "a speed"
         )
-        assert any(has_table(frame) for frame in terminal.frames)
+        assert any(has_table(frame) for frame in terminal.frames)  # while the job started
+        assert not has_table(terminal.shown)
         terminal.type(CTRL_C)
-        terminal.wait_for_words("[s]top")
+        terminal.wait_for_words("then Enter:")
         terminal.type("s\r")
         assert terminal.finish() == 130
         text = "".join(line.ljust(columns) for line in terminal.all_lines)
@@ -45,12 +46,18 @@ def test_lines_stay_the_table_goes_and_ctrl_c_ends_with_what_is_saved(launcher: 
         assert " -- steps=1000 master/0:saves=output/model.ckpt-7 " in text
         assert terminal.all_lines[-1] == "exit code 130: stopped by SIGINT"
         assert not has_table(terminal.all_lines)
-        assert not [line for line in terminal.all_lines if "elapsed" in line]
-        for task in ("master/0", "worker/0"):
-            assert f"[{task} localhost] epoch 0.1/1  step 1/1,000  loss 1.9" in terminal.all_lines
-        assert "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?" in text
+        assert not [line for line in terminal.all_lines if re.search("elapsed|loss", line)]
+        assert not [line for line in terminal.all_lines if line.startswith("[worker/0")]
+        assert "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?" in terminal.all_lines
         assert "^C" not in text
     assert_nothing_left(launcher.run_id())
+
+
+def test_a_job_that_is_done_says_how_many_tasks_and_how_long(launcher: Launcher) -> None:
+    with job(launcher, 60, "steps=5", "together") as terminal:
+        assert terminal.finish() == 0
+        assert re.fullmatch(r"3 tasks, \d+s", terminal.all_lines[-2])
+        assert terminal.all_lines[-1] == "master/0 is done"
 
 
 SCRIPT = """
@@ -66,7 +73,7 @@ display.close()
 
 LINE_AND_TABLE = """
 display.task_line("master/0", "node0", "epoch 0.1/1  step 1/30  loss 1.9  512 images/s")
-display.table([Row("master/0", "node0", "running", "1/30", "512", "loss 1.9")])
+display.table([Row("master/0", "node0", "starting", "", "", "reads the records")])
 input()
 """
 
@@ -83,7 +90,7 @@ def shown_by(
 @pytest.mark.parametrize(("env", "is_coloured"), [({"NO_COLOR": "1"}, False)])
 def test_no_color_leaves_the_table_without_colours(env: dict[str, str], is_coloured: bool) -> None:
     with shown_by(LINE_AND_TABLE, 60, env=env) as terminal:
-        terminal.wait_for_words("step 1/30   512 images/s   ")
+        terminal.wait_for_words("reads the records")
         assert has_table(terminal.shown)
         assert bool(COLOUR.search(terminal.raw)) == is_coloured
         terminal.type("\r")
@@ -103,7 +110,7 @@ def test_a_dumb_terminal_gets_lines_alone() -> None:
 def test_keys_leave_no_line_of_the_table_behind() -> None:
     body = """
 for i in range(3):
-    display.table([Row("master/0", "node0", "running", "1/30", "512", "loss 1.9")])
+    display.table([Row("master/0", "node0", "running", "", "", "reads the records")])
     input()
     display.note(f"line {i}")
 """

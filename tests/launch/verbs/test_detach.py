@@ -33,7 +33,7 @@ from tests.launch.launcher import (
 
 pytestmark = pytest.mark.system
 
-QUESTION = "[l]eave running, [s]top (saves first), [c]ontinue? "
+QUESTION = "[l]eave running, [s]top (saves first), [c]ontinue?"
 
 OnTerminal = Callable[..., Terminal]
 
@@ -141,7 +141,7 @@ def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(
     launcher: Launcher, on_terminal: OnTerminal
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal)
-    up.wait_for_new("master/0")  # the table
+    up.wait_for_new("images/s")  # the line of the job
     up.type("\x03")
     up.wait_for_new(QUESTION)
     up.type("l\n")
@@ -150,7 +150,7 @@ def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(
     assert any(f"attach --run {launcher.run_id()}" in line for line in up.all_lines)
     up.close()  # the terminal, too
     attached = on_terminal("attach", "--state-dir", str(launcher.state))
-    attached.wait_for_new("worker/0")
+    attached.wait_for_new("images/s")
     attached.type("\x03")
     assert attached.finish() == 130
     assert "the run goes on without this terminal:" in attached.all_lines

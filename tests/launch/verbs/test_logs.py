@@ -203,7 +203,7 @@ def test_the_last_lines_of_all_tasks_are_in_the_order_of_their_times(
         log.with_suffix(".times").write_text("".join(marks))
     view = View(folder, live=False, tail=3, of_tasks=True)
     lines = shown(view, capfd)
-    view.end()
+    view.close()
     assert lines == [
         "[worker/0 localhost] line of 101",
         "[worker/0 localhost] line of 102",
@@ -249,6 +249,7 @@ def test_the_tasks_logs_are_shown_when_the_launcher_ends_before_the_job(
 
     def end() -> None:
         folder.write_end(Outcome(0, "master/0 is done"))
+        folder.write_status({**folder.status(), "time": folder.record()["began"] + 100})
 
     between: list[Callable[[], object]] = [lambda: None, late, end]
 
@@ -265,6 +266,7 @@ def test_the_tasks_logs_are_shown_when_the_launcher_ends_before_the_job(
         "[master/0 node7] early",
         "followed no more",
         "[master/0 localhost] late",
+        "3 tasks, 1m40s",
         "master/0 is done",
     ]
 
