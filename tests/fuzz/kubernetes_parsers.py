@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from launch.backends.kubernetes import objects, pods, streams
-from launch.backends.kubernetes.fields import UnreadableError
+from launch.backends.kubernetes.kubectl import UnreadableError
 from launch.backends.kubernetes.log_place import LogPlace
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser

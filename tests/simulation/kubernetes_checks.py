@@ -3,7 +3,7 @@
 import signal
 from typing import Optional
 
-from launch.backends.kubernetes.pod_end import overdue_secs
+from launch.backends.kubernetes.pod_template import overdue_secs
 from launch.cluster.model import Limits
 from launch.record.outcome import Cause, Outcome
 from tests.simulation import invariants

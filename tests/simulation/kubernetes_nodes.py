@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Optional
 
-from launch.backends.kubernetes.pod_end import grace_secs, hold_secs
+from launch.backends.kubernetes.pod_template import grace_secs, hold_secs
 from launch.cluster.model import Limits
 from tests.simulation.kubernetes_pods import SimPod
 from tests.simulation.world import World

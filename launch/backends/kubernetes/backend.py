@@ -11,6 +11,7 @@ from typing import Optional
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.pod_template import secret_name
 from launch.backends.kubernetes.settings import settings_of
 from launch.backends.kubernetes.tfjob import look
 from launch.cluster import show
@@ -33,7 +34,7 @@ class Kubernetes(Backend):
         text = manifests.as_yaml(manifests.planned(job))
         names = show.variables(job)
         if names:
-            secret = manifests.secret_name(settings_of(job.cluster).name)
+            secret = secret_name(settings_of(job.cluster).name)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"

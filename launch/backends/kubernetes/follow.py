@@ -11,7 +11,7 @@ from typing import Optional
 
 from launch.backends.kubernetes.current_pods import CurrentPods
 from launch.backends.kubernetes.objects import TFJobState, Warned
-from launch.backends.kubernetes.pod_end import overdue_secs
+from launch.backends.kubernetes.pod_template import overdue_secs
 from launch.backends.kubernetes.pods import Pod
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task

@@ -1,23 +1,30 @@
-"""Runs kubectl as a child process, for one answer.
+"""Runs kubectl as a child process, and reads what it prints.
 
 The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions.
+What kubectl prints may have any shape: a missing field, or one of another type, is read as an empty
+one. Texts are short and printable as UTF-8, since they reach the terminal and the status file.
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from typing import IO, Optional
+from typing import IO, Any, Optional, Union
 
-from launch.backends.kubernetes.fields import UnreadableError, mapping, parsed, sequence, text
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError
 
 _TIMEOUT_SECS = 60.0
 _LONGEST = 1 << 22  # bytes of an answer that are read
+_LONGEST_TEXT = 2000  # characters of a text
+
+
+class UnreadableError(HostError):
+    """What kubectl printed cannot be read."""
 
 
 class Kubectl:
@@ -126,3 +133,48 @@ def _run(
 def _start_of(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read(_LONGEST).decode(errors="replace")
+
+
+def parsed(text: Union[str, bytes], what: str) -> Any:
+    """Returns the value of a JSON text.
+
+    Args:
+      text: the JSON text.
+      what: the command that printed it, for the error.
+
+    Raises:
+      UnreadableError: it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        shown = text[:60] if isinstance(text, str) else text[:60].decode(errors="replace")
+        raise UnreadableError(f"{what} printed {shown!r}, which is not JSON") from None
+
+
+def mapping(found: Any, *keys: str) -> dict[str, Any]:
+    """Returns the object at the place `keys` of `found`; {} if there is none."""
+    value = _at(found, keys)
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(found: Any, *keys: str) -> list[Any]:
+    """Returns the list at the place `keys` of `found`; [] if there is none."""
+    value = _at(found, keys)
+    return value if isinstance(value, list) else []
+
+
+def text(found: Any, *keys: str) -> str:
+    """Returns the text at the place `keys` of `found`, in one line; "" if there is none."""
+    value = _at(found, keys)
+    if not isinstance(value, str):
+        return ""
+    return " ".join(value[:_LONGEST_TEXT].encode(errors="replace").decode().split())
+
+
+def _at(found: Any, keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        if not isinstance(found, dict):
+            return None
+        found = found.get(key)
+    return found

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.log_place import LogPlace
-from launch.backends.kubernetes.manifests import CONTAINER
+from launch.backends.kubernetes.pod_template import CONTAINER
 from launch.backends.kubernetes.pods import Pod
 from launch.backends.kubernetes.streams import LogPart, Stream, stamped_lines
 

@@ -5,23 +5,15 @@ and writes TF_CONFIG.
 """
 
 import math
-from collections.abc import Iterable
-from importlib.resources import files
-from typing import Any, Optional
+from typing import Any
 
 import yaml
 
-from launch.backends.kubernetes.pod_end import grace_secs, hold_secs
-from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
-from launch.backends.kubernetes.volumes import CHECK, check_arguments, mounts, volumes
-from launch.cluster.model import FIRST_PORT
-from launch.cluster.tasks import SCRIPT, Job, Task
+from launch.backends.kubernetes.pod_template import Manifest, pod_template, port_of, secret_name
+from launch.backends.kubernetes.settings import settings_of
+from launch.cluster.tasks import Job
 from launch.errors import LaunchError
 
-Manifest = dict[str, Any]
-
-CONTAINER = "tensorflow"  # the operator finds the container, and its port, by these names
-_PORT_NAME = "tfjob-port"
 _ROLES = {
     "master": "Master",
     "chief": "Chief",
@@ -31,18 +23,6 @@ _ROLES = {
 }
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
-_USER = 1000  # the user of the image
-_TMP_SIZE = "1Gi"  # HOME is there; a pod that writes more is evicted
-_TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}
-_RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "privileged": False,
-    "readOnlyRootFilesystem": True,
-}
-# Requests and limits where the settings name none. The fast recipe has reached 5.1 GiB on 2 cores.
-_CPU, _MEMORY = "2", "8Gi"
-_PS_CPU, _PS_MEMORY = "1", "2Gi"
 
 
 def planned(job: Job) -> list[Manifest]:
@@ -57,7 +37,7 @@ def planned(job: Job) -> list[Manifest]:
 
 def network_policy(job: Job, name: str) -> Manifest:
     """Returns a policy that lets only the job's own pods reach its unprotected ports."""
-    ports = sorted({_port(task) for task in job.tasks if task.task_type != "evaluator"})
+    ports = sorted({port_of(task) for task in job.tasks if task.task_type != "evaluator"})
     own = {"matchLabels": {_INSTANCE: name}}
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -118,7 +98,7 @@ def tfjob(job: Job, name: str) -> Manifest:
                             # traffic.
                             "labels": labels(name) | {"sidecar.istio.io/inject": "false"}
                         },
-                        "spec": _pod(job, first[kind], name),
+                        "spec": pod_template(job, first[kind], name),
                     },
                 }
                 for kind in _ROLES
@@ -165,11 +145,6 @@ def pod_selector(name: str) -> str:
     return f"training.kubeflow.org/job-name={name}"
 
 
-def secret_name(name: str) -> str:
-    """Returns the name of a job's Secret."""
-    return f"{name}-environment"
-
-
 def as_yaml(manifests: "list[Manifest]") -> str:
     """Returns the manifests as YAML documents for `kubectl apply -f -`."""
     return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100).rstrip("\n")
@@ -194,123 +169,3 @@ def _metadata(job: Job, name: str) -> Manifest:
     namespace = settings_of(job.cluster).namespace
     found: Manifest = {"name": name, "labels": labels(name)}
     return found if namespace is None else {**found, "namespace": namespace}
-
-
-def _port(task: Task) -> int:
-    """Returns the task's port; tasks of one role share it, since each has a pod of its own."""
-    return task.port or FIRST_PORT
-
-
-def _pod(job: Job, task: Task, name: str) -> Manifest:
-    settings, limits = settings_of(job.cluster), job.cluster.limits
-    serves = task.task_type == "ps"
-    pod: Manifest = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,  # makes new volumes writable for this user
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
-        "containers": [_container(job, task, name)],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": _TMP_SIZE}}],
-    }
-    if not serves:
-        pod["volumes"] += volumes(settings)
-        pod["initContainers"] = [_folder_check(job)]
-    if settings.deadline_secs is not None:
-        # The operator looks at its own deadline only when a pod changes; the node looks by itself.
-        pod["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs)
-    if settings.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": one} for one in settings.image_pull_secrets]
-    if settings.node_selector:
-        pod["nodeSelector"] = dict(settings.node_selector)
-    if settings.tolerations:
-        pod["tolerations"] = [_toleration(taint) for taint in settings.tolerations]
-    return pod
-
-
-def _container(job: Job, task: Task, name: str) -> Manifest:
-    settings, cluster = settings_of(job.cluster), job.cluster
-    serves = task.task_type == "ps"
-    gpus = 0 if serves else cluster.gpus_per_task or 0
-    # The cluster's DNS may learn a pod's own name late, and it caches failed lookups. The check is
-    # not needed: the operator writes correct addresses.
-    arguments = [f"/data/{SCRIPT}", "--check-address=false", *job.arguments]
-    variables = {"PYTHONUNBUFFERED": "1"}
-    if not gpus:
-        variables["NVIDIA_VISIBLE_DEVICES"] = "void"  # the image's `all` would show others' GPUs
-    container: Manifest = {
-        "name": CONTAINER,
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy,
-        "args": _literal(arguments),
-        "env": [{"name": key, "value": value} for key, value in variables.items()],
-        "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
-        "resources": _resources(settings, gpus, serves),
-        "securityContext": dict(_RESTRICTED),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [_TMP_MOUNT, *([] if serves else mounts())],
-    }
-    if cluster.environment or cluster.passed:
-        container["envFrom"] = [{"secretRef": {"name": secret_name(name)}}]
-    hook = _hook(task, hold_secs(task.task_type, cluster.limits))
-    if hook is not None:
-        container["lifecycle"] = {"preStop": {"exec": {"command": hook}}}
-    return container
-
-
-def _folder_check(job: Job) -> Manifest:
-    """Returns the init container that says which folder the task's user may not use."""
-    settings = settings_of(job.cluster)
-    return {
-        "name": CHECK,
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy,
-        "args": _literal(check_arguments(job, settings)),
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
-        "resources": _resources(settings, 0, serves=False),  # it ends before the task begins
-        "securityContext": dict(_RESTRICTED),
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # its last line, for the pod's status
-        "volumeMounts": [_TMP_MOUNT, *mounts()],
-    }
-
-
-def _literal(arguments: Iterable[str]) -> list[str]:
-    """Returns arguments in which Kubernetes replaces nothing, such as $(X)."""
-    return [argument.replace("$", "$$") for argument in arguments]
-
-
-def _hook(task: Task, secs: int) -> Optional[list[str]]:
-    """Returns the command of the preStop hook, which delays SIGTERM; None for no hook."""
-    if task.task_type == "worker":
-        return ["sleep", str(secs)]
-    if task.task_type == "ps":
-        source = files("launch.backends.kubernetes").joinpath("hold.py").read_text("utf-8")
-        return ["python", "-c", source, str(secs)]
-    return None
-
-
-def _resources(settings: KubernetesSettings, gpus: int, serves: bool) -> Manifest:
-    """Returns limits and equal requests, so that a pod gets exactly what it asks for."""
-    if serves:
-        limits = {
-            "cpu": settings.ps_cpu or _PS_CPU,
-            "memory": settings.ps_memory or _PS_MEMORY,
-        }
-    else:
-        limits = {"cpu": settings.cpu or _CPU, "memory": settings.memory or _MEMORY}
-    if gpus:
-        limits[settings.gpu] = str(gpus)
-    return {"requests": limits, "limits": limits}
-
-
-def _toleration(taint: str) -> Manifest:
-    taint, _, effect = taint.rpartition(":")
-    key, equals, value = taint.partition("=")
-    toleration = {"key": key, "effect": effect, "operator": "Equal" if equals else "Exists"}
-    return {**toleration, "value": value} if equals else toleration

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from launch.backends.kubernetes.fields import UnreadableError, mapping, sequence, text
+from launch.backends.kubernetes.kubectl import UnreadableError, mapping, sequence, text
 
 _LATE = "active longer than specified deadline"  # in the operator's message
 

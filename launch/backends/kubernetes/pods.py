@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
-from launch.backends.kubernetes.fields import UnreadableError, mapping, sequence, text
-from launch.backends.kubernetes.manifests import CONTAINER
-from launch.backends.kubernetes.volumes import CHECK
+from launch.backends.kubernetes.kubectl import UnreadableError, mapping, sequence, text
+from launch.backends.kubernetes.pod_template import CHECK, CONTAINER
 from launch.record.outcome import Cause
 
 _TYPE, _INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"

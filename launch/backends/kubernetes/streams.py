@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Optional
 
 from launch.agent.processes import die_with
-from launch.backends.kubernetes.fields import UnreadableError, mapping, parsed, text
+from launch.backends.kubernetes.kubectl import UnreadableError, mapping, parsed, text
 from launch.errors import HostError
 
 LONGEST_PART = 1 << 14  # bytes of a line; a longer one is split into parts

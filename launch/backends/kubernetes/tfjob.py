@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Optional
 
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.fields import parsed
-from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.kubectl import Kubectl, parsed
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.objects import TFJobState, read_tfjob
 from launch.errors import HostError

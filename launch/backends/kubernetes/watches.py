@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from launch.backends.kubernetes.fields import UnreadableError
-from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.kubectl import Kubectl, UnreadableError
 from launch.backends.kubernetes.objects import Warned, read_tfjob, read_warning
 from launch.backends.kubernetes.pods import read_pod
 from launch.backends.kubernetes.streams import Split, Stream, watch_events

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launch.backends.kubernetes.fields import UnreadableError
-from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.kubectl import Kubectl, UnreadableError
 from launch.backends.kubernetes.log_place import LogPlace
 from launch.backends.kubernetes.logs import PodLogs
 from launch.backends.kubernetes.pods import Pod
