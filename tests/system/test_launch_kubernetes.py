@@ -76,7 +76,7 @@ def kubectls(cluster: Cluster) -> list[str]:
     return [line for pid, line in found.items() if mark in environment_of(pid)]
 
 
-def assert_nothing_left(cluster: Cluster, timeout_secs: float = 1) -> None:
+def assert_nothing_left(cluster: Cluster, timeout_secs: float = 4) -> None:
     """Asserts that no object, container or kubectl is left, at the latest after some seconds."""
     wait_for(lambda: not cluster.left(), f"end of {cluster.left()}", timeout_secs)
     assert cluster.running() == []
@@ -201,7 +201,7 @@ def test_each_line_comes_once_though_connections_end(launcher: Launcher, cluster
     process = launcher.start_up(ON, "--", "steps=80")
     launcher.wait_for_log("master/0", "step 10/")
     for _ in range(2):
-        cluster.end_watches()
+        cluster.end_logs()
         time.sleep(0.7)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
@@ -312,7 +312,7 @@ def test_an_outage_of_the_api_ends_no_job_and_loses_no_line(
     output = interrupt(process)
     assert process.returncode == 130
     assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
-    assert 1 <= output.count("the cluster does not answer") <= 2  # for pods, and for the TFJob
+    assert output.count("the job goes on, trying again") == 1
     for task in ("master-0", "worker-0"):
         steps = [int(step.replace(",", "")) for step in steps_in(launcher, task)]
         assert steps == list(range(1, len(steps) + 1))

@@ -9,11 +9,10 @@ import time
 from typing import Optional
 
 from launch.backends.base import Backend
-from launch.backends.kubernetes import manifests
+from launch.backends.kubernetes import manifests, objects
 from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.pod_template import secret_name
 from launch.backends.kubernetes.settings import settings_of
-from launch.backends.kubernetes.tfjob import look
 from launch.cluster import show
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
@@ -65,7 +64,7 @@ class Kubernetes(Backend):
         place = record.get("kubernetes")
         if place is None:
             return ""  # the run ended before it reached the cluster
-        state = look(Kubectl(place["context"], place["namespace"]), place["name"])
+        state = objects.poll(Kubectl(place["context"], place["namespace"]), place["name"]).job
         if state is None or state.succeeded or state.failed is not None or state.deleted:
             return ""
         return f"TFJob {place['name']}{' is suspended' if state.suspended else ''}"

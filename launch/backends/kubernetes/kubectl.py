@@ -14,12 +14,13 @@ import tempfile
 from collections.abc import Sequence
 from typing import IO, Any, Optional, Union
 
+from launch.agent.processes import die_with
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError
 
 _TIMEOUT_SECS = 60.0
-_LONGEST = 1 << 22  # bytes of an answer that are read
+_LONGEST = 1 << 26  # bytes of an answer that are read; a thousand pods have some 12 MB
 _LONGEST_TEXT = 2000  # characters of a text
 
 
@@ -38,6 +39,8 @@ class Kubectl:
     def __init__(self, context: Optional[str], namespace: Optional[str]) -> None:
         self.context = context
         self.namespace = namespace
+        self._running: Optional[subprocess.Popen[bytes]] = None
+        self._is_closed = False
 
     def __call__(
         self, *words: str, given: Optional[str] = None, timeout_secs: float = _TIMEOUT_SECS
@@ -55,7 +58,7 @@ class Kubectl:
         """
         try:
             with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-                code = _run(self.command(*words), given or "", output, errors, timeout_secs)
+                code = self._run(words, given or "", output, errors, timeout_secs)
                 if code:
                     raise HostError(self.explain(_start_of(errors)))
                 return _start_of(output)
@@ -86,6 +89,49 @@ class Kubectl:
         where += [f"--namespace={self.namespace}"] if self.namespace else []
         return ["kubectl", *where, *words]
 
+    def close(self) -> None:
+        """Ends the command that another thread runs, and those that follow."""
+        self._is_closed = True
+        if self._running is not None:
+            _kill(self._running)
+
+    def _run(
+        self,
+        words: Sequence[str],
+        given: str,
+        output: IO[bytes],
+        errors: IO[bytes],
+        timeout_secs: float,
+    ) -> int:
+        """Runs a command to its end; whatever ends the wait ends its children, too."""
+        launcher = os.getpid()
+        with subprocess.Popen(
+            self.command(*words),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,  # so that Ctrl-C reaches only the launcher
+            preexec_fn=lambda: die_with(launcher),
+        ) as process:
+            self._running = process
+            try:
+                if self._is_closed:
+                    _kill(process)
+                process.communicate(given.encode(), timeout_secs)
+            except BaseException:
+                _kill(process)
+                raise
+            finally:
+                self._running = None
+            return process.returncode
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kills a command with its children: a program that gets credentials would be left."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
 
 def connect(settings: KubernetesSettings) -> Kubectl:
     """Returns kubectl for the current context and namespace, even if these change later.
@@ -106,28 +152,6 @@ def connect(settings: KubernetesSettings) -> Kubectl:
         )
     namespace = settings.namespace or text(mapping(context, "context"), "namespace") or "default"
     return Kubectl(name, namespace)
-
-
-def _run(
-    command: Sequence[str], given: str, output: IO[bytes], errors: IO[bytes], timeout_secs: float
-) -> int:
-    """Runs a command to its end; whatever ends the wait ends its children, too."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=errors,
-        start_new_session=True,  # so that Ctrl-C reaches only the launcher
-    ) as process:
-        try:
-            process.communicate(given.encode(), timeout_secs)
-        except BaseException:
-            # A program that gets credentials would be left.
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            raise
-        return process.returncode
 
 
 def _start_of(file: IO[bytes]) -> str:
