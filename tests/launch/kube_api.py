@@ -6,6 +6,7 @@ simulates
 
 - the operator, following its published source: pods and services, TF_CONFIG, restarts, conditions,
   clean-up;
+- the pods of Jobs;
 - the garbage collector, which deletes objects whose owner is gone;
 - a kubelet: each container is a process here, with its preStop hook, signals and grace period. All
   of them share this machine's network, so each service name maps to a loopback port.
@@ -41,6 +42,7 @@ _RESOURCES = {
     "services": ("v1", "Service", "svc"),
     "secrets": ("v1", "Secret", ""),
     "events": ("v1", "Event", "ev"),
+    "jobs": ("batch/v1", "Job", ""),
     "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy", "netpol"),
     "tfjobs": ("kubeflow.org/v1", "TFJob", ""),
 }
@@ -98,6 +100,7 @@ class Cluster:
         self._inits: dict[str, subprocess.Popen[bytes]] = {}  # by the pod's uid
         self._began: dict[str, float] = {}  # by the TFJob's uid
         self._deleted: dict[str, float] = {}  # by the pod's uid
+        self._with_pods: set[str] = set()  # uids of Jobs that have made their pod
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._addresses: dict[str, str] = {}
 
@@ -181,8 +184,9 @@ class Cluster:
 
     def _pod_of(self, task: str) -> Object:
         return next(
-            pod for (kind, _, name), pod in self._objects.items()
-            if kind == "pods" and name.endswith(f"-{task}")
+            pod for (kind, _, _), pod in self._objects.items()
+            if kind == "pods"
+            and f"{pod['metadata']['labels'][_ROLE]}-{pod['metadata']['labels'][_INDEX]}" == task
         )  # fmt: skip
 
     # The API.
@@ -193,12 +197,16 @@ class Cluster:
         Raises:
           Refused: the object is invalid or exists already.
         """
-        errors = [] if plural in ("events", "services") else check_object(found)
+        is_the_operators = plural == "services" and "spec" not in found
+        errors = [] if plural == "events" or is_the_operators else check_object(found)
         if plural == "tfjobs":
             errors += check_operator_rules(found)
             for replica in found["spec"]["tfReplicaSpecs"].values():
                 against = check_pod_security(replica["template"]["spec"])
                 errors += [f"pod security: {against}"] if against else []
+        if plural == "jobs":
+            against = check_pod_security(found["spec"]["template"]["spec"])
+            errors += [f"pod security: {against}"] if against else []
         if errors:
             raise Refused(422, "Invalid", f"{plural} is invalid: {'; '.join(errors)}")
         name = found["metadata"]["name"]
@@ -245,6 +253,10 @@ class Cluster:
                 self._deleted.setdefault(found["metadata"]["uid"], time.monotonic())
                 container.stop(grace)
                 return found
+            if plural == "pods" and found.get("status", {}).get("phase") == "Failed":
+                found["metadata"]["deletionTimestamp"] = _now()
+                self._deleted.setdefault(found["metadata"]["uid"], time.monotonic())
+                return found
             self._remove(plural, found)
             return found
 
@@ -259,6 +271,8 @@ class Cluster:
             with self.lock:
                 for job in self.all_of("tfjobs", None):
                     self._reconcile(job)
+                for job in self.all_of("jobs", None):
+                    self._reconcile_job(job)
                 self._collect_garbage()
                 for pod in self.all_of("pods", None):
                     self._run_pod(pod)
@@ -294,6 +308,26 @@ class Cluster:
         if verdict is not None:
             self._conclude(job, verdict)
             self._clean_up(job, list(pods.values()))
+
+    def _reconcile_job(self, job: Object) -> None:
+        """Reconciles a Job of one pod once, as Kubernetes does."""
+        namespace, name = _key(job)
+        uid = job["metadata"]["uid"]
+        if uid in self._with_pods:  # with a backoffLimit of 0, it makes no other one
+            return
+        if self.no_pods is not None:
+            self._warn(job, "FailedCreate", self.no_pods)
+            return
+        self._with_pods.add(uid)
+        template = copy.deepcopy(job["spec"]["template"])
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+        metadata = {
+            "name": f"{name}-{uid[:5]}",
+            "labels": template["metadata"]["labels"],
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        self.create("pods", namespace, pod)
 
     def _conclude(self, job: Object, verdict: tuple[str, str]) -> None:
         condition = {"type": verdict[0], "status": "True", "message": verdict[1]}

@@ -215,9 +215,9 @@ class KubernetesRun(Checks):
             self.follower = WatchedFollower(self._tasks, self.limits, self.restarts, 0.0)
             self.follower.sim = self
             manifest: Any = {"apiVersion": "v1", "kind": "TFJob", "metadata": {"name": "sim"}}
-            created = objects.Objects(self.kubectl, manifest, [], self.note)
+            created = objects.Objects(self.kubectl, objects.TFJOB, manifest, [], self.note)
             loop: Any = self
-            self._runner = run.Runner(self.kubectl, created, self.follower, loop, [])
+            self._runner = run.Runner(self.kubectl, created, self.follower, loop, [], {})
             self._runner.start()
             self._tick()
             self.world.run(_LONGEST_SECS, lambda: self.is_over)

@@ -21,30 +21,43 @@ from launch.supervise.supervisor import TaskState
 _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # the report of the failed pod may come after that of the failed job
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
+_MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
+_LONGEST_BACKOFF_SECS = 30.0
+_AGAIN_SECS = 5.0  # between two tries to restart a task
 _LATE = 124  # the exit code for a time limit
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
 
 
 class Follower:
-    """Follows one job, whose pods the training operator makes anew.
+    """Follows one job.
 
     Args:
       tasks: all tasks of the job.
       limits: the job's time limits.
       restarts: how often each task's pod may be replaced.
       now: the time at which the job starts, in seconds, on the same clock as all later times.
+      is_tfjob: whether the training operator makes pods anew; otherwise `due` says when to do it.
 
     Attributes:
       states: task's name -> its state.
       outcome: the verdict, once it is final, and all pods have ended or are overdue; None before.
     """
 
-    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        limits: Limits,
+        restarts: int,
+        now: float,
+        *,
+        is_tfjob: bool = True,
+    ) -> None:
         self.states = {
             task.name: TaskState(replace(task, host=replace(task.host, name="-"))) for task in tasks
         }
         self.outcome: Optional[Outcome] = None
         self._limits, self._restarts = limits, restarts
+        self._noun, self._is_tfjob = "TFJob" if is_tfjob else "job", is_tfjob
         self._progress = ProgressWatch(limits, now)
         self._settling = Settling()
         self._pods: Sequence[Pod] = ()  # those of the last poll
@@ -73,6 +86,11 @@ class Follower:
     def waiting(self) -> list[str]:
         """The names of the tasks that do not run yet."""
         return [name for name, one in self.states.items() if one.status in ("waiting", "starting")]
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a pod begins to run on a node; what fails then may soon be made anew."""
+        return any(pod.state == "waiting" and pod.node for pod in self._pods)
 
     @property
     def live_tasks(self) -> list[str]:
@@ -149,6 +167,21 @@ class Follower:
         self._is_stopped = True
         self._report(Outcome(exit_code, reason, cause=Cause.USER), now)
 
+    def due(self, now: float) -> list[str]:
+        """Returns the names of the tasks whose Jobs are to be made anew now."""
+        states = {} if self._is_tfjob or self.verdict is not None else self.states
+        return [
+            name for name, one in states.items() if one.status == "restarting" and now >= one.due
+        ]
+
+    def restarted(self, task: str) -> None:
+        """Records that a task's Job was made anew."""
+        self.states[task].status, self.states[task].last = "starting", ""
+
+    def restarts_later(self, task: str, now: float) -> None:
+        """Records that a task's Job could not be made anew."""
+        self.states[task].due = now + _AGAIN_SECS
+
     def asks_for_deletion(self) -> None:
         """Records that this launcher asks for the job's deletion, so that this is no news."""
         self._is_ours = True
@@ -187,7 +220,7 @@ class Follower:
     def _saw_job(self, job: Optional[JobState], now: float) -> None:
         is_gone = job is None or job.deleted
         if is_gone and not self._is_ours:
-            words = "the TFJob was deleted by someone else"
+            words = f"the {self._noun} was deleted by someone else"
             self._report(Outcome(1, words, cause=Cause.CANCELLED), now)
         if job is None:
             self.deleted(now)
@@ -259,7 +292,8 @@ class Follower:
         words, cause = pod.words, pod.cause
         is_own_end = not pod.deleted or pod.is_oom or cause is not Cause.TASK_FAILED
         # With restarts, the operator itself deletes the pods that it makes anew.
-        if not is_own_end and pod.code in _KILLED and not (self._is_ours or self._restarts):
+        is_others = not self._is_ours and not (self._is_tfjob and self._restarts)
+        if not is_own_end and pod.code in _KILLED and is_others:
             words, cause = f"{words}; its pod was deleted", Cause.PLATFORM
         done = Outcome(0, f"{pod.task} is done", cause=Cause.DONE)
         if pod.code == 0 and state.task.is_lead and self._report(done, now):
@@ -292,14 +326,16 @@ class Follower:
         state.status, state.code, state.last, state.cause = "ended", code, words, cause
         if code == 0:
             return [] if state.task.task_type == "ps" else [f"{name} is done"]
-        is_made_anew = code is None or code >= _FIRST_SIGNAL
+        is_made_anew = code is None or code >= _FIRST_SIGNAL if self._is_tfjob else code != _MISTAKE
         is_over = cause is Cause.TIME_LIMIT  # a new pod would be late, too
         if not is_made_anew or is_over or state.restarts >= self._restarts:
             return self._fail(state, code, now)
+        wait = 0.0 if self._is_tfjob else min(2.0**state.restarts, _LONGEST_BACKOFF_SECS)
         state.restarts += 1
-        state.status = "restarting"
-        where = state.task.host.name
-        return [f"{name} on {where}: {words}; restart {state.restarts} of {self._restarts}"]
+        state.status, state.due = "restarting", now + wait
+        again = f"restart {state.restarts} of {self._restarts}"
+        again += f" in {wait:g} s" if wait else ""
+        return [f"{name} on {state.task.host.name}: {words}; {again}"]
 
     def _fail(self, state: TaskState, code: Optional[int], now: float) -> list[str]:
         state.code, state.status = code, "failed"
@@ -328,7 +364,7 @@ class Follower:
         if reason is None:
             return []
         for name in self.waiting:
-            words = self.states[name].last or "the operator has not created its pod"
+            words = self.states[name].last or "its pod was not created"
             reason += f": {name} waits: {words}"
             break
         words = f"{reason}; the limits are start_secs and idle_secs"

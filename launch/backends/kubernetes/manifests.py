@@ -1,9 +1,10 @@
-"""Describes a job as Kubernetes objects: a Kubeflow TFJob, a NetworkPolicy and a Secret.
+"""Describes a job as Kubernetes objects: a Kubeflow TFJob, or Jobs; a NetworkPolicy and a Secret.
 
-The functions have no side effects. The training operator creates a pod and a service for each task,
-and writes TF_CONFIG.
+The functions have no side effects. For a TFJob, the training operator creates a pod and a service
+for each task, and writes TF_CONFIG. Without an operator, each task is a Job of Kubernetes itself.
 """
 
+import json
 import math
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 
 from launch.backends.kubernetes.pod_template import Manifest, pod_template, port_of, secret_name
 from launch.backends.kubernetes.settings import settings_of
-from launch.cluster.tasks import Job
+from launch.cluster.tasks import Job, Task
 from launch.errors import LaunchError
 
 _ROLES = {
@@ -23,6 +24,11 @@ _ROLES = {
 }
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
+# The operator's labels of pods; those of Jobs get the same ones, so that all are read in one way.
+JOB_NAME = "training.kubeflow.org/job-name"
+TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+_LATER_SECS = 60  # so that the pod's own deadline, which names itself, comes before its Job's
+_LEAST_TTL_SECS = 60  # a poll has to show how a pod has ended
 
 
 def planned(job: Job) -> list[Manifest]:
@@ -31,8 +37,11 @@ def planned(job: Job) -> list[Manifest]:
     Raises:
       LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
     """
-    name = settings_of(job.cluster).name
-    return [network_policy(job, name), tfjob(job, name)]
+    settings = settings_of(job.cluster)
+    if settings.operator == "none":
+        jobs = task_jobs(job, settings.name).values()
+        return [network_policy(job, settings.name), service(job, settings.name), *jobs]
+    return [network_policy(job, settings.name), tfjob(job, settings.name)]
 
 
 def network_policy(job: Job, name: str) -> Manifest:
@@ -73,11 +82,7 @@ def tfjob(job: Job, name: str) -> Manifest:
     Raises:
       LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
     """
-    if any(len(job.on(host)) != 1 for host in job.cluster.hosts):
-        raise LaunchError(
-            "kubernetes runs each task in its own pod and chooses the nodes; give "
-            "--workers and --ps, or `tasks:` instead of `hosts:` in the cluster file"
-        )
+    _refuse_hosts(job)
     first = {task.task_type: task for task in reversed(job.tasks)}
     # An evaluator still evaluates after the chief has ended; then it and the ps end by themselves.
     # Without an evaluator, the operator may delete the pods that still run.
@@ -93,11 +98,7 @@ def tfjob(job: Job, name: str) -> Manifest:
                     "replicas": job.cluster.count(kind),
                     "restartPolicy": _restart_policy(job),
                     "template": {
-                        "metadata": {
-                            # The proxy of a service mesh would outlive the task, and intercept its
-                            # traffic.
-                            "labels": labels(name) | {"sidecar.istio.io/inject": "false"}
-                        },
+                        "metadata": {"labels": _pod_labels(name)},
                         "spec": pod_template(job, first[kind], name),
                     },
                 }
@@ -106,6 +107,75 @@ def tfjob(job: Job, name: str) -> Manifest:
             },
         },
     }
+
+
+def service(job: Job, name: str) -> Manifest:
+    """Returns the headless Service that gives the pods of Jobs their names, `TYPE-INDEX.NAME`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(job, name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,  # so that pods find each other while they start
+            "selector": {_INSTANCE: name},
+        },
+    }
+
+
+def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
+    """Returns a Job for each task, by the task's name. The launcher restarts tasks, no Job does.
+
+    Raises:
+      LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
+    """
+    _refuse_hosts(job)
+    return {task.name: _task_job(job, task, name) for task in job.tasks}
+
+
+def job_name(name: str, task: str) -> str:
+    """Returns the name of the Job of the task `task`; a TFJob's pods are called like this, too."""
+    return f"{name}-{task.replace('/', '-')}"
+
+
+def _task_job(job: Job, task: Task, name: str) -> Manifest:
+    settings = settings_of(job.cluster)
+    pod = pod_template(job, task, name)
+    pod |= {
+        "restartPolicy": "Never",
+        "hostname": task.name.replace("/", "-"),
+        "subdomain": name,
+    }
+    pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": _tf_config(job, task, name)})
+    labels_of_task = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
+    spec: Manifest = {
+        "completions": 1,
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": max(settings.ttl_secs, _LEAST_TTL_SECS),
+        "template": {"metadata": {"labels": _pod_labels(name) | labels_of_task}, "spec": pod},
+    }
+    if settings.deadline_secs is not None:
+        spec["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs) + _LATER_SECS
+    metadata = _metadata(job, job_name(name, task.name)) | {"labels": labels(name)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _tf_config(job: Job, task: Task, name: str) -> str:
+    cluster: dict[str, list[str]] = {}
+    for one in job.tasks:
+        if one.task_type != "evaluator":
+            address = f"{one.name.replace('/', '-')}.{name}:{port_of(one)}"
+            cluster.setdefault(one.task_type, []).append(address)
+    place = {"type": task.task_type, "index": task.index}
+    return json.dumps({"cluster": cluster, "task": place, "environment": "cloud"})
+
+
+def _refuse_hosts(job: Job) -> None:
+    if any(len(job.on(host)) != 1 for host in job.cluster.hosts):
+        raise LaunchError(
+            "kubernetes runs each task in its own pod and chooses the nodes; give "
+            "--workers and --ps, or `tasks:` instead of `hosts:` in the cluster file"
+        )
 
 
 def _restart_policy(job: Job) -> str:
@@ -135,14 +205,19 @@ def labels(name: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
 
 
+def _pod_labels(name: str) -> dict[str, str]:
+    # The proxy of a service mesh would outlive the task, and intercept its traffic.
+    return labels(name) | {"sidecar.istio.io/inject": "false"}
+
+
 def selector(name: str) -> str:
     """Returns kubectl's selector for the objects with a job's labels."""
     return f"{_INSTANCE}={name},{_MANAGED_BY}={_LAUNCHER}"
 
 
 def pod_selector(name: str) -> str:
-    """Returns kubectl's selector for a job's pods and services, by the operator's own label."""
-    return f"training.kubeflow.org/job-name={name}"
+    """Returns kubectl's selector for a job's pods, and for the operator's services."""
+    return f"{JOB_NAME}={name}"
 
 
 def as_yaml(manifests: "list[Manifest]") -> str:

@@ -1,8 +1,12 @@
-"""Creates, polls and deletes the objects of a job: the TFJob, and what it owns."""
+"""Creates, polls and deletes the objects of a job: the one that stands for it, and those it owns.
+
+With an operator, a TFJob stands for the job; without one, the Service of its Jobs.
+"""
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import Kubectl
@@ -11,21 +15,64 @@ from launch.backends.kubernetes.state import Poll, Warned, read_poll, read_warni
 from launch.errors import HostError
 from launch.supervise.run_loop import interrupted_by_a_stop
 
-TFJOBS = "tfjobs.kubeflow.org"
+_TFJOBS = "tfjobs.kubeflow.org"
 _HELPERS = "networkpolicies.networking.k8s.io,secrets"
+_QUIETLY = ("--ignore-not-found", "--wait=false")
 _POLL_TIMEOUT_SECS = 10.0
 _TIMEOUT_SECS = 15.0  # for calls while the job runs, during which no line and no signal is handled
 
 
-def poll(kubectl: Kubectl, name: str) -> Poll:
+@dataclass(frozen=True)
+class Form:
+    """How a job is kept in a cluster.
+
+    Attributes:
+      kind: the kind of the object that stands for the job.
+      plural: kubectl's word for this kind.
+      deleted: kubectl's word for the kinds whose deletion ends the job.
+      noun: what to call the job.
+    """
+
+    kind: str
+    plural: str
+    deleted: str
+    noun: str
+
+
+TFJOB = Form("TFJob", _TFJOBS, _TFJOBS, "TFJob")
+JOBS = Form("Service", "services", "services,jobs.batch", "job")
+
+
+def form_of(record: Mapping[str, str]) -> Form:
+    """Returns the form of a job by what the run's record says of it."""
+    return JOBS if record.get("kind") == JOBS.kind else TFJOB
+
+
+def choose_form(kubectl: Kubectl, operator: str) -> Form:
+    """Returns the form of a new job.
+
+    Args:
+      kubectl: asks the cluster, if need be, whether it knows TFJobs.
+      operator: `tfjob`, `none`, or `auto` to ask.
+
+    Raises:
+      HostError: kubectl failed.
+    """
+    if operator == "auto":
+        words = ("api-resources", "--api-group=kubeflow.org", "--output=name")
+        operator = "tfjob" if _TFJOBS in kubectl(*words).split() else "none"
+    return TFJOB if operator == "tfjob" else JOBS
+
+
+def poll(kubectl: Kubectl, form: Form, name: str) -> Poll:
     """Asks for the state of a job and of its pods.
 
     Raises:
       HostError: kubectl failed.
     """
     selector = f"--selector={manifests.selector(name)}"
-    words = ("get", f"pods,{TFJOBS}", selector, "--output=json")
-    return read_poll(kubectl(*words, timeout_secs=_POLL_TIMEOUT_SECS), "TFJob", name)
+    words = ("get", f"pods,{form.plural}", selector, "--output=json")
+    return read_poll(kubectl(*words, timeout_secs=_POLL_TIMEOUT_SECS), form.kind, name)
 
 
 def warnings(kubectl: Kubectl, name: str, pods: Sequence[str]) -> list[Warned]:
@@ -43,25 +90,30 @@ class Objects:
 
     Args:
       kubectl: runs kubectl for the job's cluster and namespace.
-      owner: the manifest of the TFJob. Whoever deletes it, Kubernetes then deletes all others.
+      form: how the job is kept.
+      owner: the manifest of the object that stands for the job. Whoever deletes it, Kubernetes then
+        deletes all others.
       owned: the manifests of the other objects.
       note: shows a text to the user.
 
     Attributes:
-      name: the name of the TFJob.
-      exists: whether the cluster has answered that it created the TFJob.
+      name: the name of the job.
+      form: how the job is kept.
+      exists: whether the cluster has answered that it created the owner.
     """
 
     def __init__(
         self,
         kubectl: Kubectl,
+        form: Form,
         owner: Manifest,
         owned: Sequence[Manifest],
         note: Callable[[str], None],
     ) -> None:
         self.name: str = owner["metadata"]["name"]
-        self.exists = False
+        self.form, self.exists = form, False
         self._kubectl, self._owner, self._owned, self._note = kubectl, owner, owned, note
+        self._uid = ""
         self._selector = f"--selector={manifests.selector(self.name)}"
 
     def create(self) -> None:
@@ -73,27 +125,38 @@ class Objects:
         """
         words = ("create", "--filename=-", "--output=jsonpath={.metadata.uid}")
         with interrupted_by_a_stop():
-            uid = self._kubectl(*words, given=json.dumps(self._owner))
+            self._uid = self._kubectl(*words, given=json.dumps(self._owner))
             self.exists = True
-            owner = {key: self._owner[key] for key in ("apiVersion", "kind")}
-            owners = [{**owner, "name": self.name, "uid": uid}]
-            items = [
-                {**one, "metadata": {**one["metadata"], "ownerReferences": owners}}
-                for one in self._owned
-            ]
-            listed = {"apiVersion": "v1", "kind": "List", "items": items}
-            self._kubectl("create", "--filename=-", given=json.dumps(listed))
-        self._note(
-            f"tfjob {self.name} in namespace {self._kubectl.namespace} of {self._kubectl.context}"
-        )
+            self._create(self._owned)
+        where = f"in namespace {self._kubectl.namespace} of {self._kubectl.context}"
+        self._note(f"{self.form.noun.lower()} {self.name} {where}")
+
+    def make_anew(self, manifest: Manifest) -> None:
+        """Creates an object that the job owns once more, in the place of the earlier one.
+
+        Raises:
+          HostError: kubectl failed.
+        """
+        name = f"{manifest['kind'].lower()}s/{manifest['metadata']['name']}"
+        self._kubectl("delete", name, *_QUIETLY, timeout_secs=_TIMEOUT_SECS)
+        self._create([manifest])
+
+    def _create(self, owned: Sequence[Manifest]) -> None:
+        kind = {key: self._owner[key] for key in ("apiVersion", "kind")}
+        owners = [{**kind, "name": self.name, "uid": self._uid}]
+        items = [
+            {**one, "metadata": {**one["metadata"], "ownerReferences": owners}} for one in owned
+        ]
+        listed = {"apiVersion": "v1", "kind": "List", "items": items}
+        self._kubectl("create", "--filename=-", given=json.dumps(listed))
 
     def delete(self) -> None:
-        """Deletes the TFJob, and with it all others.
+        """Deletes the job, and with it its pods.
 
         Raises:
           HostError: kubectl failed; the request may have reached the cluster.
         """
-        self._delete(TFJOBS, self._selector)
+        self._delete(self.form.deleted, self._selector)
 
     def delete_pods(self) -> None:
         """Deletes the pods at once; HostError if kubectl failed."""
@@ -103,13 +166,12 @@ class Objects:
         """Deletes what is left of all objects; tells the user if that fails."""
         if not self.exists:
             with contextlib.suppress(HostError):  # an answer to `create` may have been lost
-                self._delete(TFJOBS, self._selector)
+                self._delete(self.form.deleted, self._selector)
             return
         try:
-            self._delete(f"{TFJOBS},{_HELPERS}", self._selector)
+            self._delete(f"{self.form.deleted},{_HELPERS}", self._selector)
         except HostError as error:
             self._note(f"{error}; to end what is left: clean --run {run_id}")
 
     def _delete(self, kinds: str, *words: str) -> None:
-        always = ("--ignore-not-found", "--wait=false")
-        self._kubectl("delete", kinds, *words, *always, timeout_secs=_TIMEOUT_SECS)
+        self._kubectl("delete", kinds, *words, *_QUIETLY, timeout_secs=_TIMEOUT_SECS)

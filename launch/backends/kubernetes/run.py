@@ -8,7 +8,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Optional, Union
 
@@ -17,7 +17,8 @@ from launch.backends.kubernetes import manifests, objects
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl, connect
 from launch.backends.kubernetes.logs import PodLogs
-from launch.backends.kubernetes.objects import Objects
+from launch.backends.kubernetes.objects import Form, Objects
+from launch.backends.kubernetes.pod_template import Manifest
 from launch.backends.kubernetes.settings import settings_of
 from launch.backends.kubernetes.state import Pod, Poll, Warned
 from launch.cluster.job_token import with_token
@@ -32,7 +33,7 @@ from launch.supervise.run_loop import RunLoop, stop_signals
 
 _BACKLOG = 2000  # lines and polls; when the queue is full, those who write it wait
 _POLL_SECS = 2.0
-_SOON_SECS = 0.5  # between polls while something ends
+_SOON_SECS = 0.5  # between polls while something starts or ends
 _LOOK_SECS = 0.1
 _WARNINGS_SECS = 5.0  # how long tasks wait before events are read, which say why
 _DELETE_SECS = 5.0  # between two tries to delete the job
@@ -55,19 +56,23 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
     job, settings = with_token(job), settings_of(job.cluster)
     passed = passed_values(job.cluster.passed)
     name = f"{settings.name}-{folder.run_id}"
-    manifest = manifests.tfjob(job, name)
+    jobs = manifests.task_jobs(job, name)
     kubectl = connect(settings)
-    folder.add(
-        kubernetes={"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
-    )
+    form = objects.choose_form(kubectl, settings.operator)
+    place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
+    folder.add(kubernetes={**place, "kind": form.kind})
+    is_tfjob = form is objects.TFJOB
+    owner = manifests.tfjob(job, name) if is_tfjob else manifests.service(job, name)
     with stop_signals() as signals:
-        follower = Follower(job.tasks, job.cluster.limits, job.cluster.restarts, time.monotonic())
+        limits, restarts = job.cluster.limits, job.cluster.restarts
+        follower = Follower(job.tasks, limits, restarts, time.monotonic(), is_tfjob=is_tfjob)
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
         loop = RunLoop(follower, folder, display, events, signals, keeps_logs=True)
         values = {**dict(job.cluster.environment), **passed}
         owned = [manifests.network_policy(job, name), manifests.secret(job, name, values)]
-        created = Objects(kubectl, manifest, owned, loop.note)
-        runner = Runner(kubectl, created, follower, loop, list(passed.values()))
+        owned += [] if is_tfjob else jobs.values()
+        created = Objects(kubectl, form, owner, owned, loop.note)
+        runner = Runner(kubectl, created, follower, loop, list(passed.values()), jobs)
         is_left = False
         try:
             outcome = loop.run(runner)
@@ -75,12 +80,12 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
             return outcome
         except Left:
             is_left = True
-            words = f"not followed any more; TFJob {name} goes on; to end it: clean --run "
+            words = f"not followed any more; {form.noun} {name} goes on; to end it: clean --run "
             return Outcome(128 + signal.SIGHUP, f"{words}{folder.run_id}", cause=Cause.USER)
         except Exception as error:
             if created.exists and not isinstance(error, LaunchError):
                 is_left = True
-                loop.note(f"TFJob {name} goes on; to end it: clean --run {folder.run_id}")
+                loop.note(f"{form.noun} {name} goes on; to end it: clean --run {folder.run_id}")
             raise
         finally:
             runner.close()
@@ -103,6 +108,7 @@ class Runner:
       follower: the object that decides how the job ends.
       loop: the run loop, which takes the tasks' lines and notes for the user.
       secrets: values to mask in the tasks' lines.
+      jobs: task's name -> the manifest of its Job, to restart it.
     """
 
     def __init__(
@@ -112,10 +118,12 @@ class Runner:
         follower: Follower,
         loop: RunLoop[Event],
         secrets: Sequence[str],
+        jobs: Mapping[str, Manifest],
     ) -> None:
+        self._jobs = jobs
         self._objects, self._follower, self._loop = created, follower, loop
         self._mask = Mask(secrets)
-        self._poller = Poller(kubectl, created.name, self._put)
+        self._poller = Poller(kubectl, created.form, created.name, self._put)
         self._logs = PodLogs(kubectl, self._put, self._take_line)
         self._is_closed = self._has_polled = False
         self._outage = ""  # the error of the last poll
@@ -164,11 +172,14 @@ class Runner:
     def tick(self, now: float) -> None:
         """Decides what is due, and deletes the job when the follower says so."""
         self._loop.note(*self._follower.tick(now))
+        for task in self._follower.due(now):
+            self._restart(task, now)
         is_ending = self._follower.verdict is not None
         if now >= self._delete_due and self._follower.wants_deletion(now) and self._may_delete(now):
             self._delete_due = now + _DELETE_SECS
             self._delete()
-        self._poller.secs = _SOON_SECS if is_ending or self._logs.are_ending else _POLL_SECS
+        changes = is_ending or self._logs.are_ending or self._follower.is_starting
+        self._poller.secs = _SOON_SECS if changes else _POLL_SECS
         self._poller.waiting = [] if is_ending else self._follower.waiting
 
     def has_lines_to_come(self) -> bool:
@@ -181,6 +192,15 @@ class Runner:
         is_done = verdict is not None and verdict.exit_code == 0
         is_unseen = is_done and not self._logs.has_ended(self._follower.lead)
         return is_unseen or not self._logs.are_complete
+
+    def _restart(self, task: str, now: float) -> None:
+        try:
+            self._objects.make_anew(self._jobs[task])
+        except HostError as error:
+            self._tell_once(f"{error}; trying again to restart {task}")
+            self._follower.restarts_later(task, now)
+        else:
+            self._follower.restarted(task)
 
     def _put(self, event: Event) -> None:
         while not self._is_closed:
@@ -206,7 +226,7 @@ class Runner:
         for pod in found.pods:
             if pod.task in self._follower.states:
                 pods.append(pod)
-            else:  # somebody has changed the TFJob's replicas
+            else:  # somebody has changed a TFJob's replicas
                 self._tell_once(f"{pod.task}: this job has no such task; its pod is left out")
         self._logs.follow(pods)
         self._loop.note(*self._follower.saw(found, asked, time.monotonic()))
@@ -231,7 +251,9 @@ class Runner:
         try:
             self._objects.delete()
         except HostError as error:
-            self._tell_once(f"{error}; trying again to delete TFJob {self._objects.name}")
+            self._tell_once(
+                f"{error}; trying again to delete {self._objects.form.noun} {self._objects.name}"
+            )
             return
         self._follower.deleted(time.monotonic())
 
@@ -246,6 +268,7 @@ class Poller:
 
     Args:
       kubectl: says for which cluster and namespace.
+      form: how the job is kept.
       name: the name of the job's objects.
       put: a function that the thread calls to have another one called in the main thread.
 
@@ -254,13 +277,12 @@ class Poller:
       waiting: the names of the tasks of which warnings are wanted.
     """
 
-    def __init__(self, kubectl: Kubectl, name: str, put: Callable[[Event], None]) -> None:
+    def __init__(
+        self, kubectl: Kubectl, form: Form, name: str, put: Callable[[Event], None]
+    ) -> None:
         self.secs, self.waiting = _SOON_SECS, list[str]()
-        self._kubectl, self._name, self._put = (
-            Kubectl(kubectl.context, kubectl.namespace),
-            name,
-            put,
-        )
+        self._kubectl = Kubectl(kubectl.context, kubectl.namespace)
+        self._form, self._name, self._put = form, name, put
         self._closed = threading.Event()
 
     def start(
@@ -290,7 +312,7 @@ class Poller:
             asked = time.monotonic()
             found: Union[Poll, HostError]
             try:
-                found = objects.poll(self._kubectl, self._name)
+                found = objects.poll(self._kubectl, self._form, self._name)
             except HostError as error:
                 found = error
             self._put(partial(take, found, asked))
@@ -299,7 +321,7 @@ class Poller:
                 self._put(partial(warn, self._warnings()))
 
     def _warnings(self) -> Union[list[Warned], HostError]:
-        pods = [f"{self._name}-{task.replace('/', '-')}" for task in self.waiting]
+        pods = [manifests.job_name(self._name, task) for task in self.waiting]
         try:
             return objects.warnings(self._kubectl, self._name, pods)
         except HostError as error:

@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any, Optional
 
 from launch.backends.kubernetes.kubectl import UnreadableError, mapping, parsed, sequence, text
+from launch.backends.kubernetes.manifests import INDEX, TYPE
 from launch.backends.kubernetes.pod_template import CHECK, CONTAINER
 from launch.record.outcome import Cause
-
-_TYPE, _INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 
 # Reasons why a container waits: those that never pass, and those that may pass at another try.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
@@ -220,7 +219,7 @@ def read_pod(pod: Any) -> Optional[Pod]:
       UnreadableError: it has no name or no uid.
     """
     metadata, status = mapping(pod, "metadata"), mapping(pod, "status")
-    task_type, index = text(metadata, "labels", _TYPE), text(metadata, "labels", _INDEX)
+    task_type, index = text(metadata, "labels", TYPE), text(metadata, "labels", INDEX)
     if not task_type or not index:
         return None
     name, uid = text(metadata, "name"), text(metadata, "uid")

@@ -13,7 +13,7 @@ import pytest
 from launch.backends.kubernetes import run as kubernetes_run
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl, UnreadableError
-from launch.backends.kubernetes.objects import Objects
+from launch.backends.kubernetes.objects import TFJOB, Objects
 from launch.backends.kubernetes.run import Poller, Runner
 from launch.backends.kubernetes.state import (
     JobState,
@@ -106,10 +106,10 @@ def test_what_is_no_list_of_objects_is_named(printed: str) -> None:
 class Told:
     """A follower of a master, a worker and a ps, what the next poll shows, and the clock."""
 
-    def __init__(self, restarts: int = 0, **limits: Any) -> None:
+    def __init__(self, restarts: int = 0, is_tfjob: bool = True, **limits: Any) -> None:
         self.now = 0.0
         tasks = make_job(kubernetes_cluster()).tasks
-        self.follower = Follower(tasks, Limits(**limits), restarts, self.now)
+        self.follower = Follower(tasks, Limits(**limits), restarts, self.now, is_tfjob=is_tfjob)
         self.job: Optional[JobState] = JobState()
         self.pods: dict[str, Any] = {}
 
@@ -207,6 +207,44 @@ def test_an_error_is_not_made_anew() -> None:
     told = running(restarts=5)
     told.pod("worker/0", terminated(1))
     assert told.end == (1, "worker/0 on n1 failed: exit code 1")
+
+
+def test_the_launcher_restarts_a_task_of_jobs_after_a_wait_that_grows() -> None:
+    told = Told(restarts=2, is_tfjob=False)
+    told.all_run()
+    assert told.pod("worker/0", terminated(1)) == [
+        "worker/0 on n1: exit code 1; restart 1 of 2 in 1 s"
+    ]
+    assert told.follower.due(0.9) == []
+    assert told.follower.due(1.0) == ["worker/0"]
+    told.follower.restarts_later("worker/0", 1.0)  # the cluster did not answer
+    assert (told.follower.due(5.9), told.follower.due(6.0)) == ([], ["worker/0"])
+    told.follower.restarted("worker/0")
+    assert told.poll() == told.follower.due(9.0) == []  # the earlier pod may still be there
+    told.now = 10.0
+    told.pod("worker/0", RUNNING, uid="2")
+    assert told.pod("worker/0", terminated(137), uid="2") == [
+        "worker/0 on n1: exit code 137; restart 2 of 2 in 2 s"
+    ]
+    told.follower.restarted("worker/0")
+    told.pod("worker/0", terminated(1), uid="3")
+    assert told.end == (1, "worker/0 on n1 failed: exit code 1, after 2 restarts")
+    assert told.follower.due(99.0) == []
+
+
+def test_a_mistake_of_the_user_is_not_restarted() -> None:
+    told = Told(restarts=2, is_tfjob=False)
+    told.all_run()
+    told.pod("worker/0", terminated(2))
+    assert told.end == (2, "worker/0 on n1 failed: exit code 2")
+
+
+def test_the_deletion_of_jobs_by_others_is_named() -> None:
+    told = Told(is_tfjob=False)
+    told.all_run()
+    told.job = None
+    told.poll()
+    assert told.end == (1, "the job was deleted by someone else")
 
 
 def test_a_folder_that_cannot_be_used_is_the_cause_and_no_pod_is_made_anew() -> None:
@@ -457,7 +495,7 @@ DOWN = HostError("the cluster does not answer")
 class Cluster:
     """The objects of a job, whose deletion gets the answer that a test chooses."""
 
-    name = "job"
+    name, form = "job", TFJOB
 
     def __init__(self) -> None:
         self.error: Optional[HostError] = None
@@ -499,6 +537,7 @@ class Rig:
             self.follower,
             cast("RunLoop[Any]", self.loop),
             ["first line\nthe second line\nlast\n"],
+            {},
         )
         self.pods: dict[str, Any] = {}
         for task in ("master", "worker", "ps"):
@@ -589,7 +628,7 @@ def test_a_poller_polls_until_it_is_closed_and_asks_for_warnings_while_tasks_wai
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(kubernetes_run, "_WARNINGS_SECS", 0.1)
     events: queue.Queue[Any] = queue.Queue()
-    poller = Poller(Kubectl(None, None), "job", events.put)
+    poller = Poller(Kubectl(None, None), TFJOB, "job", events.put)
     poller.secs, poller.waiting = 0.05, ["worker/0"]
     polls: list[Any] = []
     warnings: list[Any] = []
@@ -640,6 +679,7 @@ def test_an_error_of_the_launcher_leaves_a_job_that_exists_and_one_of_the_cluste
         raise error
 
     monkeypatch.setattr(kubernetes_run, "connect", lambda settings: Kubectl(None, None))
+    monkeypatch.setattr("launch.backends.kubernetes.objects.choose_form", lambda *_: TFJOB)
     created = Created()
     created.exists = exists
     monkeypatch.setattr(kubernetes_run, "Objects", lambda *_: created)
