@@ -1,16 +1,16 @@
-"""The parsers of what kubectl prints: logs, events and pods."""
+"""The parsers of what kubectl prints: logs, events, jobs and pods."""
 
-import contextlib
 import json
 from pathlib import Path
 
-from launch.backends.kubernetes import objects, pods, streams
-from launch.backends.kubernetes.fields import UnreadableError
-from launch.backends.kubernetes.log_place import LogPlace
+from launch.backends.kubernetes import state
+from launch.backends.kubernetes.kubectl import UnreadableError
+from launch.backends.kubernetes.logs import LogPlace
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
 
 _POD = {
+    "kind": "Pod",
     "metadata": {
         "name": "x-worker-0", "uid": "1", "creationTimestamp": "2026-01-31T09:00:00Z",
         "labels": {
@@ -32,30 +32,36 @@ _POD = {
 }  # fmt: skip
 
 
-def _watch_pods(data: bytes, _: Path) -> None:
-    for _kind, found in streams.watch_events(iter(data.splitlines(keepends=True))):
-        for read in (pods.read_pod, objects.read_tfjob, objects.read_warning):
-            with contextlib.suppress(UnreadableError):
-                read(found)
+_JOB = {
+    "kind": "TFJob", "metadata": {"name": "x"}, "spec": {"runPolicy": {"suspend": False}},
+    "status": {"conditions": [{"type": "Failed", "status": "True", "message": "x"}]},
+}  # fmt: skip
+_WARNING = {
+    "involvedObject": {"name": "x", "uid": "1"}, "reason": "FailedCreate", "message": "no",
+    "lastTimestamp": "2026-01-31T09:00:00Z",
+}  # fmt: skip
+
+
+def _poll(data: bytes, _: Path) -> None:
+    text = data.decode(errors="replace")
+    state.read_warnings(text, ["x"])
+    state.read_poll(text, "TFJob", "x")
 
 
 def _log(data: bytes, _: Path) -> None:
     place = LogPlace()
     for _connection in range(2):
-        for part in streams.stamped_lines(iter(data.splitlines(keepends=True))):
-            place.take(part)
-        assert isinstance(place.since, str)
-        place.resume()
-    place.rest()
+        for line in place.new_lines(iter(data.splitlines(keepends=True))):
+            assert isinstance(line, str)
 
 
 PARSERS = [
     Parser("kubectl-log", lambda: [b"2026-01-31T09:00:00.1Z x\ny\n"], _log),
     Parser(
-        "kubectl-watch",
-        lambda: [json.dumps({"type": "ADDED", "object": _POD}).encode() + b"\n"],
-        _watch_pods,
+        "kubectl-poll",
+        lambda: [json.dumps({"kind": "List", "items": [_POD, _JOB, _WARNING]}).encode()],
+        _poll,
         (UnreadableError,),
-        mutate.of_lines,
+        mutate.of_json,
     ),
 ]

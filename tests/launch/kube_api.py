@@ -6,6 +6,7 @@ simulates
 
 - the operator, following its published source: pods and services, TF_CONFIG, restarts, conditions,
   clean-up;
+- the pods of Jobs;
 - the garbage collector, which deletes objects whose owner is gone;
 - a kubelet: each container is a process here, with its preStop hook, signals and grace period. All
   of them share this machine's network, so each service name maps to a loopback port.
@@ -15,6 +16,7 @@ import contextlib
 import copy
 import datetime
 import json
+import math
 import os
 import re
 import signal
@@ -40,6 +42,7 @@ _RESOURCES = {
     "services": ("v1", "Service", "svc"),
     "secrets": ("v1", "Secret", ""),
     "events": ("v1", "Event", "ev"),
+    "jobs": ("batch/v1", "Job", ""),
     "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy", "netpol"),
     "tfjobs": ("kubeflow.org/v1", "TFJob", ""),
 }
@@ -48,6 +51,7 @@ _PATH = re.compile(
     r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?(?P<log>/log)?"
 )
 _OPENAPI = b"\n\x032.0"  # an OpenAPI document without schemas, as protobuf, for kubectl's check
+_REMOVAL_SECS = 1.0  # until a kubelet confirms the deletion of a pod that has ended
 _JOB, _ROLE, _INDEX = (
     f"training.kubeflow.org/{name}" for name in ("job-name", "replica-type", "replica-index")
 )
@@ -89,14 +93,15 @@ class Cluster:
         self.folders: dict[str, Path] = {}
         self.user: Optional[int] = None
         self.posted: list[Object] = []
-        self.changed = threading.Condition(threading.RLock())
+        self.lock = threading.RLock()
         self.closing = False
-        self.epoch = 0  # a watch or log ends when `end_watches` increments it
+        self.epoch = 0  # a log's connection ends when `end_logs` increments it
         self.processes: dict[str, _Container] = {}  # by the pod's uid
         self._inits: dict[str, subprocess.Popen[bytes]] = {}  # by the pod's uid
         self._began: dict[str, float] = {}  # by the TFJob's uid
+        self._deleted: dict[str, float] = {}  # by the pod's uid
+        self._with_pods: set[str] = set()  # uids of Jobs that have made their pod
         self._objects: dict[tuple[str, str, str], Object] = {}
-        self._history: list[tuple[str, str, Object]] = []
         self._addresses: dict[str, str] = {}
 
     def __enter__(self) -> "Cluster":
@@ -122,9 +127,8 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self.changed:
+        with self.lock:
             self.closing = True
-            self.changed.notify_all()
         self._controllers.join()
         for container in self.processes.values():
             container.kill()
@@ -140,7 +144,7 @@ class Cluster:
 
     def left(self, plural: Optional[str] = None) -> list[str]:
         """Returns the existing objects except events, as `plural/name`."""
-        with self.changed:
+        with self.lock:
             keys = [key for key in self._objects if key[0] != "events"]
         return sorted(f"{kind}/{name}" for kind, _, name in keys if plural in (None, kind))
 
@@ -151,12 +155,11 @@ class Cluster:
 
     def evict(self, task: str) -> None:
         """Evicts a task's pod, as a node short of memory does: it fails without an exit code."""
-        with self.changed:
+        with self.lock:
             pod = self._pod_of(task)
             self.processes[pod["metadata"]["uid"]].kill()
             words = "The node was low on resource: memory."
             pod["status"] = {"phase": "Failed", "reason": "Evicted", "message": words}
-            self._changed("pods", "MODIFIED", pod)
 
     def has_condition(self, kind: str) -> bool:
         """Returns whether a TFJob has a condition of this type."""
@@ -168,22 +171,22 @@ class Cluster:
     def outage(self) -> Iterator[None]:
         """Lets the API answer nothing in the context; pods and the operator go on."""
         self.is_down = True
-        self.end_watches()
+        self.end_logs()
         try:
             yield
         finally:
             self.is_down = False
 
-    def end_watches(self) -> None:
-        """Ends every watch and every log stream, as API servers do now and then."""
-        with self.changed:
+    def end_logs(self) -> None:
+        """Ends the connection of every log, as API servers do now and then."""
+        with self.lock:
             self.epoch += 1
-            self.changed.notify_all()
 
     def _pod_of(self, task: str) -> Object:
         return next(
-            pod for (kind, _, name), pod in self._objects.items()
-            if kind == "pods" and name.endswith(f"-{task}")
+            pod for (kind, _, _), pod in self._objects.items()
+            if kind == "pods"
+            and f"{pod['metadata']['labels'][_ROLE]}-{pod['metadata']['labels'][_INDEX]}" == task
         )  # fmt: skip
 
     # The API.
@@ -194,16 +197,20 @@ class Cluster:
         Raises:
           Refused: the object is invalid or exists already.
         """
-        errors = [] if plural in ("events", "services") else check_object(found)
+        is_the_operators = plural == "services" and "spec" not in found
+        errors = [] if plural == "events" or is_the_operators else check_object(found)
         if plural == "tfjobs":
             errors += check_operator_rules(found)
             for replica in found["spec"]["tfReplicaSpecs"].values():
                 against = check_pod_security(replica["template"]["spec"])
                 errors += [f"pod security: {against}"] if against else []
+        if plural == "jobs":
+            against = check_pod_security(found["spec"]["template"]["spec"])
+            errors += [f"pod security: {against}"] if against else []
         if errors:
             raise Refused(422, "Invalid", f"{plural} is invalid: {'; '.join(errors)}")
         name = found["metadata"]["name"]
-        with self.changed:
+        with self.lock:
             if (plural, namespace, name) in self._objects:
                 raise Refused(409, "AlreadyExists", f'{plural} "{name}" already exists')
             found = copy.deepcopy(found)
@@ -216,11 +223,10 @@ class Cluster:
                 "creationTimestamp": _now()[:19] + "Z",
             }
             self._objects[plural, namespace, name] = found
-            self._changed(plural, "ADDED", found)
             return found
 
     def get(self, plural: str, namespace: str, name: str) -> Object:
-        with self.changed:
+        with self.lock:
             found = self._objects.get((plural, namespace, name))
             if found is None:
                 version = _RESOURCES[plural][0].rpartition("/")[0]
@@ -229,30 +235,27 @@ class Cluster:
             return found
 
     def all_of(self, plural: str, namespace: Optional[str]) -> list[Object]:
-        with self.changed:
+        with self.lock:
             return [
                 copy.deepcopy(found) for (kind, space, _), found in self._objects.items()
                 if kind == plural and namespace in (None, space)
             ]  # fmt: skip
 
-    def patch(self, plural: str, namespace: str, name: str, change: Object) -> Object:
-        with self.changed:
-            found = self.get(plural, namespace, name)
-            _merge(found, change)
-            self._changed(plural, "MODIFIED", found)
-            return found
-
     def delete(self, plural: str, namespace: str, name: str, grace: Optional[int]) -> Object:
         """Removes an object; a pod with a container is removed once that has ended."""
-        with self.changed:
+        with self.lock:
             found = self.get(plural, namespace, name)
             container = self.processes.get(found["metadata"]["uid"])
             if plural == "pods" and container is not None:
                 if grace is None:
                     grace = found["spec"]["terminationGracePeriodSeconds"]
                 found["metadata"]["deletionTimestamp"] = _now()
+                self._deleted.setdefault(found["metadata"]["uid"], time.monotonic())
                 container.stop(grace)
-                self._changed(plural, "MODIFIED", found)
+                return found
+            if plural == "pods" and found.get("status", {}).get("phase") == "Failed":
+                found["metadata"]["deletionTimestamp"] = _now()
+                self._deleted.setdefault(found["metadata"]["uid"], time.monotonic())
                 return found
             self._remove(plural, found)
             return found
@@ -260,42 +263,16 @@ class Cluster:
     def _remove(self, plural: str, found: Object) -> None:
         metadata = found["metadata"]
         del self._objects[plural, metadata["namespace"], metadata["name"]]
-        self._changed(plural, "DELETED", found)
-
-    def _changed(self, plural: str, event: str, found: Object) -> None:
-        self._history.append((plural, event, found))
-        found["metadata"]["resourceVersion"] = str(len(self._history))
-        self._history[-1] = (plural, event, copy.deepcopy(found))
-        self.changed.notify_all()
-
-    def version(self) -> str:
-        """Returns the newest resourceVersion."""
-        with self.changed:
-            return str(len(self._history))
-
-    def watch(self, plural: str, since: int) -> Iterator[tuple[str, Object]]:
-        """Yields (event type, object) for changes after a resourceVersion, until the watch ends."""
-        epoch = self.epoch
-        while True:
-            with self.changed:
-                while not (self.closing or self.epoch != epoch):
-                    if len(self._history) > since:
-                        break
-                    self.changed.wait(0.2)
-                else:
-                    return
-                kind, event, found = self._history[since]
-                since += 1
-            if kind == plural:
-                yield event, found
 
     # The controllers.
 
     def _control(self) -> None:
         while not self.closing:
-            with self.changed:
+            with self.lock:
                 for job in self.all_of("tfjobs", None):
                     self._reconcile(job)
+                for job in self.all_of("jobs", None):
+                    self._reconcile_job(job)
                 self._collect_garbage()
                 for pod in self.all_of("pods", None):
                     self._run_pod(pod)
@@ -332,10 +309,30 @@ class Cluster:
             self._conclude(job, verdict)
             self._clean_up(job, list(pods.values()))
 
+    def _reconcile_job(self, job: Object) -> None:
+        """Reconciles a Job of one pod once, as Kubernetes does."""
+        namespace, name = _key(job)
+        uid = job["metadata"]["uid"]
+        if uid in self._with_pods:  # with a backoffLimit of 0, it makes no other one
+            return
+        if self.no_pods is not None:
+            self._warn(job, "FailedCreate", self.no_pods)
+            return
+        self._with_pods.add(uid)
+        template = copy.deepcopy(job["spec"]["template"])
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+        metadata = {
+            "name": f"{name}-{uid[:5]}",
+            "labels": template["metadata"]["labels"],
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        self.create("pods", namespace, pod)
+
     def _conclude(self, job: Object, verdict: tuple[str, str]) -> None:
         condition = {"type": verdict[0], "status": "True", "message": verdict[1]}
         job["status"]["conditions"].append({**condition, "lastTransitionTime": _now()})
-        self.patch("tfjobs", *_key(job), {"status": job["status"]})
+        self.get("tfjobs", *_key(job))["status"] = job["status"]
 
     def _judge(
         self, job: Object, role: str, spec: Object, pod: Object
@@ -415,7 +412,7 @@ class Cluster:
         container = self.processes.get(uid)
         found = self._objects["pods", pod["metadata"]["namespace"], name]
         if status["phase"] in ("Failed", "Succeeded"):
-            if "deletionTimestamp" in pod["metadata"]:
+            if time.monotonic() > self._deleted.get(uid, math.inf) + _REMOVAL_SECS:
                 self._remove("pods", found)
             return
         if container is None:
@@ -430,7 +427,6 @@ class Cluster:
         if new != status:
             found["status"] = new
             found["spec"]["nodeName"] = "node-a"
-            self._changed("pods", "MODIFIED", found)
 
     def _start(self, pod: Object) -> Object:
         container = pod["spec"]["containers"][0]
@@ -584,9 +580,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:  # noqa: N802
         self._answer(self._post)
 
-    def do_PATCH(self) -> None:  # noqa: N802
-        self._answer(self._patch)
-
     def do_DELETE(self) -> None:  # noqa: N802
         self._answer(self._delete)
 
@@ -636,22 +629,14 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if name is not None:
             return self.api.get(plural, str(namespace), name)
-        if self._query.get("watch") == "true":
-            self._stream_watch(plural, namespace)
-            return None
         version, kind, _ = _RESOURCES[plural]
-        with self.api.changed:
+        with self.api.lock:
             items = [one for one in self.api.all_of(plural, namespace) if self._is_chosen(one)]
-            metadata = {"resourceVersion": self.api.version()}
-        return {"apiVersion": version, "kind": f"{kind}List", "metadata": metadata, "items": items}
+        return {"apiVersion": version, "kind": f"{kind}List", "metadata": {}, "items": items}
 
     def _post(self, path: str) -> Any:
         plural, namespace, _, _ = self._target(path, "create")
         return self.api.create(plural, str(namespace), self._body)
-
-    def _patch(self, path: str) -> Any:
-        plural, namespace, name, _ = self._target(path, "patch")
-        return self.api.patch(plural, str(namespace), str(name), self._body)
 
     def _delete(self, path: str) -> Any:
         plural, namespace, name, _ = self._target(path, "delete")
@@ -672,13 +657,6 @@ class _Handler(BaseHTTPRequestHandler):
             if place != value.lstrip("="):
                 return False
         return True
-
-    def _stream_watch(self, plural: str, namespace: Optional[str]) -> None:
-        self._begin_stream("application/json")
-        for event, found in self.api.watch(plural, int(self._query.get("resourceVersion") or 0)):
-            if namespace in (None, found["metadata"]["namespace"]) and self._is_chosen(found):
-                self._send_part(json.dumps({"type": event, "object": found}).encode() + b"\n")
-        self._send_part(b"")
 
     def _stream_log(self, pod: Object) -> None:
         container = self.api.processes.get(pod["metadata"]["uid"])
@@ -712,7 +690,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _send(self, code: int, answer: Object) -> None:
-        with self.api.changed:
+        with self.api.lock:
             data = json.dumps(answer).encode()
         self._send_bytes(code, "application/json", data)
 
@@ -742,7 +720,7 @@ def _discovery(path: str, has_operator: bool) -> Optional[Object]:
     wanted = re.fullmatch(r"/(?:api|apis)/(v1|[a-z0-9.]+/v1)", path)
     if wanted is None or wanted[1] not in ("v1", *groups):
         return None
-    verbs = ["create", "delete", "get", "list", "patch", "watch"]
+    verbs = ["create", "delete", "get", "list"]
     resources = [
         {
             "name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind,
@@ -779,14 +757,6 @@ def _status(phase: str, **state: Object) -> Object:
 
 def _key(found: Object) -> tuple[str, str]:
     return found["metadata"]["namespace"], found["metadata"]["name"]
-
-
-def _merge(found: Object, change: Object) -> None:
-    for key, value in change.items():
-        if isinstance(value, dict) and isinstance(found.get(key), dict):
-            _merge(found[key], value)
-        else:
-            found[key] = value
 
 
 def _now() -> str:

@@ -15,7 +15,9 @@ from typing import Any, Optional
 
 _KINDS = {
     ("kubeflow.org/v1", "TFJob"): "KubeflowOrgV1TFJob",
+    ("batch/v1", "Job"): "V1Job",
     ("networking.k8s.io/v1", "NetworkPolicy"): "V1NetworkPolicy",
+    ("v1", "Service"): "V1Service",
     ("v1", "Secret"): "V1Secret",
     ("v1", "Pod"): "V1Pod",
 }

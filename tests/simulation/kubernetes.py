@@ -1,25 +1,174 @@
 """A job in a simulated Kubernetes, which the real runner and follower follow to its end."""
 
+import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
-from launch.backends.kubernetes import logs, pod_list, runner, tfjob, watches
+from launch.backends.kubernetes import objects, run
+from launch.backends.kubernetes.follow import Follower
+from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.state import read_poll
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
-from tests.simulation.kubernetes_api import SimKubectl
+from launch.errors import HostError
+from launch.record.outcome import Outcome
 from tests.simulation.kubernetes_checks import TICK_SECS, Checks
+from tests.simulation.kubernetes_cluster import Cluster, SimPod
 from tests.simulation.kubernetes_faults import draw_faults
-from tests.simulation.kubernetes_ledger import WatchedFollower
-from tests.simulation.kubernetes_operator import Cluster
 from tests.simulation.world import World
 
 _LONGEST_SECS = 900.0
 _LIMITS = Limits(start_secs=60, idle_secs=30, grace_secs=8, stop_secs=6)
+_TIMEOUT_SECS = 15.0
+
+
+class SimKubectl(Kubectl):
+    """kubectl for a simulated cluster: its calls take time, and fail while the API is down.
+
+    Attributes:
+      down_until: when the API server answers again.
+      was_down: when it last began not to answer.
+      deleted: when the launcher first asked for the TFJob's deletion, whether it worked or not.
+      on_delete: called when the launcher asks for the TFJob's deletion.
+    """
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        super().__init__("sim", "lab")
+        self.down_until = 0.0
+        self.was_down: Optional[float] = None
+        self.deleted: Optional[float] = None
+        self.on_delete: Callable[[], None] = lambda: None
+        self._world, self._cluster = world, cluster
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the API server does not answer."""
+        return self._world.now < self.down_until
+
+    def go_down(self, secs: float) -> None:
+        """Lets the API server answer nobody for a while."""
+        self._world.say("the API does not answer for", secs)
+        self.was_down = self._world.now
+        self.down_until = self._world.now + secs
+
+    def delay(self) -> float:
+        """Returns how long an answer or its failure takes."""
+        rng = self._world.rng
+        return rng.choice((0.2, _TIMEOUT_SECS) if self.is_down else (0.0, 0.05, 0.5))
+
+    def __call__(self, *words: str, given: Optional[str] = None, timeout_secs: float = 60.0) -> str:
+        """Answers one call, during which the launcher does nothing else."""
+        is_down = self.is_down
+        self._wait(self.delay())
+        arrives = not is_down or self._world.rng.random() < 0.2
+        answer = self._do(words, given) if arrives else ""
+        if is_down:
+            raise HostError(f"kubectl {words[0]}: no answer")
+        self._wait(self.delay())
+        return answer
+
+    def _wait(self, secs: float) -> None:
+        self._world.run(self._world.now + secs, lambda: False)
+
+    def _do(self, words: tuple[str, ...], given: Optional[str]) -> str:
+        cluster = self._cluster
+        if words[0] == "create":
+            if json.loads(given or "{}").get("kind") == "TFJob":
+                cluster.create()
+            return "uid"
+        if words[0] == "delete" and words[1] == "pods":
+            for pod in list(cluster.pods.values()):
+                cluster.delete(pod, "launcher", 1.0)
+        elif words[0] == "delete" and "tfjobs" in words[1]:
+            self._world.say("the launcher deletes the TFJob")
+            self.on_delete()
+            self.deleted = self._world.now if self.deleted is None else self.deleted
+            return cluster.delete_job("launcher")
+        return ""
+
+
+class SimPoller:
+    """Polls as `Poller` does: the pods are listed first, and the answer comes later."""
+
+    def __init__(self, sim: "KubernetesRun") -> None:
+        self.secs, self.waiting = 0.5, list[str]()
+        self._sim, self._take, self._warn = sim, print, print
+        self._is_closed = False
+
+    def start(self, take: Any, warn: Any) -> None:
+        """Begins to poll."""
+        self._take, self._warn = take, warn
+        self._sim.world.later(0.0, self._ask)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._is_closed = True
+
+    def _ask(self) -> None:
+        sim = self._sim
+        if self._is_closed:
+            return
+        if sim.kubectl.is_down:
+            error = HostError("kubectl get: no answer")
+            sim.world.later(sim.kubectl.delay(), self._answer, error, sim.world.now)
+        else:
+            sim.world.later(sim.kubectl.delay(), self._list_pods, sim.world.now)
+
+    def _list_pods(self, asked: float) -> None:
+        existing = sorted(self._sim.cluster.existing(), key=lambda pod: pod.name)
+        pods = [pod.as_object() for pod in existing]
+        secs = self._sim.world.rng.choice((0.0, 0.02, 0.3))
+        self._sim.world.later(secs, self._list_jobs, pods, asked)
+
+    def _list_jobs(self, pods: list[Any], asked: float) -> None:
+        items = [*pods, *([self._sim.cluster.tfjob()] if self._sim.cluster.exists else [])]
+        found = read_poll(json.dumps({"kind": "List", "items": items}), "TFJob", "sim")
+        self._sim.world.later(self._sim.kubectl.delay(), self._answer, found, asked)
+
+    def _answer(self, found: Any, asked: float) -> None:
+        self._sim.arrive(partial(self._take, found, asked))
+        self._sim.world.later(self.secs, self._ask)
+
+
+class SimLogs:
+    """Logs that are read or not, by chance."""
+
+    are_ending = False
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def follow(self, pods: Sequence[Any]) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether the logs of ended pods are read."""
+        return self._world.rng.random() < 0.5
+
+
+class WatchedFollower(Follower):
+    """The real follower; the run checks what it reports."""
+
+    sim: "KubernetesRun"
+
+    def _report(self, outcome: Outcome, now: float) -> bool:
+        self.sim.world.say("report:", outcome.exit_code, outcome.reason, outcome.cause)
+        self.sim.check_report(outcome)
+        is_first = self.verdict is None
+        took = super()._report(outcome, now)
+        if is_first:
+            self.sim.end_began = now
+        return took
 
 
 class KubernetesRun(Checks):
@@ -38,14 +187,13 @@ class KubernetesRun(Checks):
         self.restarts = rng.choice((0, 0, 1, 3))
         self.cluster = Cluster(self.world, [task.name for task in self._tasks], self.limits)
         self.cluster.makes_anew = self.restarts > 0
+        self.cluster.on_line = self._wrote
         self.kubectl = SimKubectl(self.world, self.cluster)
         self.kubectl.on_delete = self.check_deletion
         self.paused_until = 0.0
         self._num_heeded = 0
         self._is_handling = False
-        self._lines: set[str] = set()
-        self._queue: list[Any] = []
-        self.events = SimpleNamespace(put=self._arrive)
+        self._queue: list[Callable[[], None]] = []
         draw_faults(self)
 
     def _draw_tasks(self) -> list[Task]:
@@ -65,12 +213,11 @@ class KubernetesRun(Checks):
         """Runs until the follower has ended; returns this run, with what was wrong."""
         with self._as_kubernetes():
             self.follower = WatchedFollower(self._tasks, self.limits, self.restarts, 0.0)
-            self.follower.run = self
-            manifest: Any = {"kind": "TFJob", "metadata": {"name": "sim"}}
-            helper = {"kind": "Secret", "metadata": {"name": "sim-environment"}}
-            objects = tfjob.TFJob(self.kubectl, manifest, [helper], self.note)
+            self.follower.sim = self
+            manifest: Any = {"apiVersion": "v1", "kind": "TFJob", "metadata": {"name": "sim"}}
+            created = objects.Objects(self.kubectl, objects.TFJOB, manifest, [], self.note)
             loop: Any = self
-            self._runner = runner.Runner(self.kubectl, objects, self.follower, loop, [])
+            self._runner = run.Runner(self.kubectl, created, self.follower, loop, [], {})
             self._runner.start()
             self._tick()
             self.world.run(_LONGEST_SECS, lambda: self.is_over)
@@ -78,20 +225,23 @@ class KubernetesRun(Checks):
             self.check_end()
             self._runner.close()
             if not self.is_left:
-                objects.remove("run")
+                created.remove("run")
             self.check_that_nothing_is_left()
         return self
 
     @contextmanager
     def _as_kubernetes(self) -> Iterator[None]:
         clock = SimpleNamespace(monotonic=lambda: self.world.now)
-        open_stream = self.kubectl.open
         with pytest.MonkeyPatch.context() as patch:
-            for module in (runner, logs):
-                patch.setattr(module, "time", clock)
-            for one in (watches, pod_list, logs):
-                patch.setattr(one, "Stream", open_stream)
+            patch.setattr(run, "time", clock)
+            patch.setattr(run, "Poller", lambda *_: SimPoller(self))
+            patch.setattr(run, "PodLogs", lambda *_: SimLogs(self.world))
             yield
+
+    def _wrote(self, pod: SimPod, line: str) -> None:
+        if not self.kubectl.is_down:
+            take = partial(self.take_lines, pod.task, pod.node, [line])
+            self.world.later(self.world.rng.choice((0.0, 0.5)), self.arrive, take)
 
     # What follows is `RunLoop`.
 
@@ -103,10 +253,6 @@ class KubernetesRun(Checks):
 
     def take_lines(self, task: str, host: str, lines: Any) -> None:
         """Takes lines of a task."""
-        for line in lines:
-            if line in self._lines:
-                self.breach("a line is taken once", line)
-            self._lines.add(line)
         self.heard, self.has_stepped = self.world.now, True
         self.follower.heard(self.world.now, stepped=True)
 
@@ -115,7 +261,8 @@ class KubernetesRun(Checks):
         self.world.say("launcher gets", signal.Signals(signum).name)
         self.signals.append(signum)
 
-    def _arrive(self, event: Any, timeout: float) -> None:
+    def arrive(self, event: Callable[[], None]) -> None:
+        """Takes what a thread puts into the queue."""
         self._queue.append(event)
         self._work()
 
@@ -134,7 +281,7 @@ class KubernetesRun(Checks):
                     self.stopped = self.world.now
                 self._runner.stop(signum, self._num_heeded)
             self._runner.tick(self.world.now)
-        except runner.Left:
+        except run.Left:
             self.is_left = True
         finally:
             self._is_handling = False

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Optional
 
-from tests.simulation.kubernetes_pods import SimPod
+from tests.simulation.kubernetes_cluster import SimPod
 
 if TYPE_CHECKING:
     from tests.simulation.kubernetes import KubernetesRun
@@ -21,9 +21,8 @@ def draw_faults(run: "KubernetesRun") -> None:
         _task_fails, _task_fails, _task_is_killed, _task_is_killed, _node_is_drained,
         _pod_is_preempted, _pod_is_evicted, _node_is_lost, _pod_is_deleted, _pod_vanishes,
         _job_is_deleted, _job_is_deleted, _job_is_suspended, _api_is_down, _api_is_down,
-        _watches_break, _watches_break, _operator_waits, _nobody_writes, _user_stops,
-        _user_stops, _user_leaves, _launcher_pauses, _warns, _pod_vanishes_unseen,
-        _ended_pods_are_removed,
+        _operator_waits, _nobody_writes, _user_stops, _user_stops, _user_leaves,
+        _launcher_pauses, _pod_vanishes_unseen, _ended_pods_are_removed,
     ]  # fmt: skip
     if rng.random() < 0.15:
         cluster.stuck_secs = [rng.choice((5.0, 15.0, 1000.0)) for _ in range(rng.choice((1, 2)))]
@@ -113,15 +112,12 @@ def _pod_vanishes(run: "KubernetesRun") -> None:
 
 def _pod_vanishes_unseen(run: "KubernetesRun") -> None:
     _api_is_down(run, 3.0)
-    run.kubectl.break_watches(1.0)
     run.world.later(1.0, _pod_vanishes, run)
 
 
 def _ended_pods_are_removed(run: "KubernetesRun") -> None:
     """Removes pods that have ended, as the cluster does when there are many."""
     if "Succeeded" in run.cluster.conditions:
-        if run.world.rng.random() < 0.5:
-            run.kubectl.break_watches(1.0)
         for pod in run.cluster.existing():
             if pod.has_ended:
                 run.cluster.remove(pod)
@@ -144,11 +140,6 @@ def _job_is_suspended(run: "KubernetesRun") -> None:
 def _api_is_down(run: "KubernetesRun", secs: float = 0.0) -> None:
     if run.cluster.pods:  # before the job exists, an error ends the run
         run.kubectl.go_down(secs or run.world.rng.choice((1.0, 6.0, 20.0, 60.0)))
-
-
-def _watches_break(run: "KubernetesRun") -> None:
-    run.world.say("watches break")
-    run.kubectl.break_watches(run.world.rng.choice((0.4, 1.0)))
 
 
 def _operator_waits(run: "KubernetesRun") -> None:
@@ -177,13 +168,3 @@ def _launcher_pauses(run: "KubernetesRun") -> None:
     run.world.say("the launcher stands still for", secs)
     run.paused_until = run.world.now + secs
     run.paused_secs += secs
-
-
-def _warns(run: "KubernetesRun") -> None:
-    """Gives a warning about a pod that waits."""
-    pods = [pod for pod in run.cluster.pods.values() if pod.exists]
-    if pods:
-        pod = run.world.rng.choice(pods)
-        about = {"name": pod.name, "uid": pod.uid}
-        warning = {"involvedObject": about, "reason": "FailedMount", "message": "no volume"}
-        run.cluster.on_change("events", "ADDED", warning)

@@ -1,4 +1,4 @@
-"""The kubernetes backend: a Kubeflow TFJob, which kubectl creates, follows and deletes.
+"""The kubernetes backend: a Kubeflow TFJob or Jobs, which kubectl creates, follows and deletes.
 
 The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
 with its run ends it.
@@ -9,10 +9,10 @@ import time
 from typing import Optional
 
 from launch.backends.base import Backend
-from launch.backends.kubernetes import manifests
+from launch.backends.kubernetes import manifests, objects
 from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.pod_template import secret_name
 from launch.backends.kubernetes.settings import settings_of
-from launch.backends.kubernetes.tfjob import look
 from launch.cluster import show
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
@@ -22,18 +22,23 @@ from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 
 _END_SECS = 180.0  # how long `clean` waits for pods to end
-_KINDS = "tfjobs.kubeflow.org,pods,services,networkpolicies.networking.k8s.io,secrets"
+_KINDS = "pods,services,networkpolicies.networking.k8s.io,secrets"
+
+
+_AUTO = "`operator: auto`: a TFJob; where the cluster has none, `up` creates what `none` plans"
 
 
 class Kubernetes(Backend):
-    """Runs all tasks as one TFJob, in a cluster that has Kubeflow's training operator."""
+    """Runs all tasks as one TFJob, or as a Job each where there is no training operator."""
 
     def plan(self, job: Job) -> list[Document]:
         """Returns the manifests for `kubectl apply -f -`, without the values of variables."""
         text = manifests.as_yaml(manifests.planned(job))
         names = show.variables(job)
+        if settings_of(job.cluster).operator == "auto":
+            text = f"# {_AUTO}\n{text}"
         if names:
-            secret = manifests.secret_name(settings_of(job.cluster).name)
+            secret = secret_name(settings_of(job.cluster).name)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
@@ -64,25 +69,29 @@ class Kubernetes(Backend):
         place = record.get("kubernetes")
         if place is None:
             return ""  # the run ended before it reached the cluster
-        state = look(Kubectl(place["context"], place["namespace"]), place["name"])
+        form = objects.form_of(place)
+        poll = objects.poll(Kubectl(place["context"], place["namespace"]), form, place["name"])
+        state = poll.job
+        if form is objects.JOBS and all(pod.state == "ended" for pod in poll.pods):
+            return ""
         if state is None or state.succeeded or state.failed is not None or state.deleted:
             return ""
-        return f"TFJob {place['name']}{' is suspended' if state.suspended else ''}"
+        return f"{form.noun} {place['name']}{' is suspended' if state.suspended else ''}"
 
     def clean(self, record: Record) -> list[str]:
         """Deletes the objects with the run's labels: the job, then what the job has left."""
         place = record.get("kubernetes")
         if place is None:
             return []  # the run ended before it reached the cluster
-        kubectl = Kubectl(place["context"], place["namespace"])
+        kubectl, form = Kubectl(place["context"], place["namespace"]), objects.form_of(place)
         selector = f"--selector={manifests.selector(place['name'])}"
         owned = f"--selector={manifests.pod_selector(place['name'])}"
         found: list[str] = []
         for chosen in (selector, owned):
-            found += kubectl("get", _KINDS, chosen, "--output=name").split()
+            found += kubectl("get", f"{form.deleted},{_KINDS}", chosen, "--output=name").split()
         if not found:
             return []
-        kubectl("delete", "tfjobs.kubeflow.org", selector, "--ignore-not-found", "--wait=false")
+        kubectl("delete", form.deleted, selector, "--ignore-not-found", "--wait=false")
         deadline = time.monotonic() + _END_SECS
         while left := kubectl("get", "pods", owned, "--output=name").split():
             if time.monotonic() > deadline:

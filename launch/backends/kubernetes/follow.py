@@ -1,18 +1,16 @@
-"""Decides how a TFJob ends, from the states of its pods and from the time.
+"""Decides how a job continues and ends, from what polls show of its pods and from the time.
 
-Nothing here has side effects outside its objects: the operator starts and restarts pods, and
-`launch.backends.kubernetes.runner` reports their states.
+Nothing here has side effects outside its objects: `launch.backends.kubernetes.run` polls, and
+carries out what is decided here. What happens between two polls is seen only by what it leaves: a
+pod that is gone, or another one in its place.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Optional
 
-from launch.backends.kubernetes.current_pods import CurrentPods
-from launch.backends.kubernetes.objects import TFJobState, Warned
-from launch.backends.kubernetes.pod_end import overdue_secs
-from launch.backends.kubernetes.pods import Pod
+from launch.backends.kubernetes.pod_template import overdue_secs
+from launch.backends.kubernetes.state import JobState, Pod, Poll, Warned
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of
@@ -22,10 +20,11 @@ from launch.supervise.supervisor import ProgressWatch, TaskState
 _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # the report of the failed pod may come after that of the failed job
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
+_MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
+_LONGEST_BACKOFF_SECS = 30.0
+_AGAIN_SECS = 5.0  # between two tries to restart a task
 _LATE = 124  # the exit code for a time limit
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
-_SUSPENDED = Outcome(1, "the TFJob was suspended by someone else", cause=Cause.PLATFORM)
-_CANCELLED = Outcome(1, "the TFJob was deleted by someone else", cause=Cause.CANCELLED)
 
 
 class Follower:
@@ -34,34 +33,43 @@ class Follower:
     Args:
       tasks: all tasks of the job.
       limits: the job's time limits.
-      restarts: how often the operator may replace each task's pod.
+      restarts: how often each task's pod may be replaced.
       now: the time at which the job starts, in seconds, on the same clock as all later times.
+      is_tfjob: whether the training operator makes pods anew; otherwise `due` says when to do it.
 
     Attributes:
       states: task's name -> its state.
       outcome: the verdict, once it is final, and all pods have ended or are overdue; None before.
-      sees_tfjob: whether a watch shows the TFJob. Without it, a pod that is gone is not judged: the
-        operator removes pods of a TFJob that is done.
     """
 
-    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        limits: Limits,
+        restarts: int,
+        now: float,
+        *,
+        is_tfjob: bool = True,
+    ) -> None:
         self.states = {
             task.name: TaskState(replace(task, host=replace(task.host, name="-"))) for task in tasks
         }
         self.outcome: Optional[Outcome] = None
-        self.sees_tfjob = True
         self._limits, self._restarts = limits, restarts
+        self._noun, self._is_tfjob = "TFJob" if is_tfjob else "job", is_tfjob
         self._progress = ProgressWatch(limits, now)
         self._settling = Settling()
-        self._pods = CurrentPods()
-        self._failed: Optional[tuple[float, str]] = None  # time and reason of the TFJob's failure
-        self._suspended: Optional[float] = None  # since when the TFJob has been suspended
+        self._pods: Sequence[Pod] = ()  # those of the last poll
+        self._newest: dict[str, Pod] = {}  # task's name -> its newest pod
+        self._past: set[str] = set()  # uids of pods whose end is known
+        self._stuck: dict[str, float] = {}  # task's name -> when its pod was first seen stuck
+        self._failed: Optional[tuple[float, str]] = None  # time and reason of the job's failure
         self._decided = 0.0  # when the end was decided
         self._is_stopped = False  # whether the user has stopped the job
-        self._is_ours = False  # whether this launcher has asked for the TFJob's deletion
-        self._deleted: Optional[float] = None  # when the TFJob was deleted
-        self._warned: dict[str, str] = {}  # task's name -> time of its newest warning
-        self._taken: set[str] = set()  # tasks whose pods others have deleted
+        self._is_ours = False  # whether this launcher has asked for the job's deletion
+        self._deleted: Optional[float] = None  # when the job was deleted
+        self._has_ended = False  # whether a poll after that has shown that no pod runs
+        self._warned: dict[str, str] = {}  # task's name -> the warning that the user was told last
 
     @property
     def verdict(self) -> Optional[Outcome]:
@@ -69,14 +77,24 @@ class Follower:
         return self._settling.verdict
 
     @property
-    def is_disputed(self) -> bool:
-        """Whether the job fails by the word of a pod, and may really have been deleted."""
-        return self.verdict is not None and self.verdict.cause not in (Cause.DONE, Cause.USER)
+    def lead(self) -> str:
+        """The name of the master or chief."""
+        return next(name for name, state in self.states.items() if state.task.is_lead)
 
     @property
-    def live_pods(self) -> frozenset[str]:
-        """The uids of the pods that have not ended."""
-        return self._pods.live
+    def waiting(self) -> list[str]:
+        """The names of the tasks that do not run yet."""
+        return [name for name, one in self.states.items() if one.status in ("waiting", "starting")]
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a pod begins to run on a node; what fails then may soon be made anew."""
+        return any(pod.state == "waiting" and pod.node for pod in self._pods)
+
+    @property
+    def live_tasks(self) -> list[str]:
+        """The name of the task of each pod that has not ended, by the last poll."""
+        return [pod.task for pod in self._pods if pod.state != "ended"]
 
     def wants_deletion(self, now: float) -> bool:
         """Returns whether to delete the job now.
@@ -86,103 +104,58 @@ class Follower:
         if self.verdict is None or self._deleted is not None:
             return False
         in_grace = not self._is_stopped and now < self._decided + self._limits.grace_secs
-        return bool(self.verdict.exit_code) or not (in_grace and self._pods.live_tasks)
+        return bool(self.verdict.exit_code) or not (in_grace and self.live_tasks)
 
-    def saw_pod(self, pod: Pod, now: float) -> list[str]:
-        """Records a pod's state; returns what to tell the user."""
-        state = self.states.get(pod.task)
-        if state is None or self._pods.is_past(pod.uid):
-            return []
-        notes: list[str] = []
-        before = self._pods.newest(pod.task)
-        is_missing = self._pods.finds(pod.task)
-        if self._pods.take(pod, now):
-            if before is not None and (is_missing or state.alive):  # its end was not seen
-                notes += self._lost(state, before, now)
-            if state.status != "failed":
-                state.status, state.last = "starting", ""
-        if pod.node:
-            state.task = replace(state.task, host=replace(state.task.host, name=pod.node))
-        is_done = state.task.is_lead and pod.state == "ended" and pod.code == 0
-        if is_done and state.status == "failed":  # an earlier pod of it failed
-            done = Outcome(0, f"{pod.task} is done", cause=Cause.DONE)
-            if self._report(done, now):
-                state.status, state.code, state.last = "ended", 0, pod.words
-            return notes
-        if not state.alive:
-            return notes
-        if pod.state == "ended":
-            return notes + self._ended(state, pod, now)
-        if pod.state == "running":
-            state.status, state.last = "running", ""
-            return notes
-        return notes + self._waits(state, pod, now)
-
-    def pod_gone(self, uid: str, now: float) -> None:
-        """Records that a pod does not exist any more.
-
-        If its end was not seen, the task's failure is not decided yet: the TFJob may be done, and
-        its pods removed.
-        """
-        pod = self._pods.gone(uid)
-        state = self.states.get(pod.task) if pod is not None else None
-        if pod is None or state is None or not state.alive:
-            return
-        state.status = "ended" if self.verdict else "restarting"
-        if not self.verdict:
-            state.last = _words_of_lost(pod)
-            self._pods.misses(pod.task, now)
-
-    def watch_ended(self) -> None:
-        """Records that the watch of the pods has ended: what it has shown may be outdated."""
-        self._pods.watch_ended()
-
-    def warned(self, warning: Warned, tfjob: str) -> list[str]:
-        """Records a warning about the TFJob or a pod of it; returns what to tell the user.
+    def saw(self, poll: Poll, asked: float, now: float) -> list[str]:
+        """Records what a poll shows; returns what to tell the user.
 
         Args:
-          warning: the warning.
-          tfjob: the name of the TFJob, with which the names of its pods begin.
+          poll: what it shows.
+          asked: when it was asked for.
+          now: the time.
         """
+        self._saw_job(poll.job, now)
+        # A failure explains deletions, so pods that nobody has deleted come first.
+        known = [pod for pod in poll.pods if pod.task in self.states]
+        self._pods = sorted(known, key=lambda pod: pod.deleted)
         notes: list[str] = []
-        for name, state in self.states.items():
-            pod = self._pods.newest(name)
-            names = (tfjob, f"{tfjob}-{name.replace('/', '-')}")
-            is_about = warning.about in names if pod is None else warning.uid == pod.uid
-            is_newest = warning.time >= self._warned.get(name, "")
-            waits = state.status in ("waiting", "starting") and not self.verdict
-            if is_about and is_newest and waits and warning.words not in state.last:
-                self._warned[name] = warning.time
-                state.last = warning.words
-                notes.append(f"{name} waits: {warning.words}")
+        for pod in self._pods:
+            if pod.uid not in self._past:
+                notes += self._saw_pod(pod, now)
+        shown = {pod.uid for pod in self._pods}
+        for pod in [*self._newest.values()]:
+            if pod.uid not in self._past and pod.uid not in shown:
+                notes += self._gone(pod, now)
+        # At most half of start_secs, so that the message names the pod rather than the limit.
+        patience = min(_STUCK_SECS, (self._limits.start_secs or 2 * _STUCK_SECS) / 2)
+        if any(since < now - patience for since in self._stuck.values()):
+            name = min(self._stuck, key=lambda name: self._stuck[name])
+            notes += [] if self.verdict else self._fail(self.states[name], None, now)
+            self._stuck.clear()
+        if self._deleted is not None and asked > self._deleted:
+            self._has_ended = not self.live_tasks
         return notes
 
-    def saw_tfjob(self, job: TFJobState, now: float) -> None:
-        """Records the state of the TFJob."""
-        if job.succeeded:
-            if self._pods.finds(self.lead):
-                self.states[self.lead].status, self.states[self.lead].code = "ended", 0
-            self._report(Outcome(0, f"{self.lead} is done", cause=Cause.DONE), now)
-        if job.failed is not None:
-            self._failed = self._failed or (now, job.failed)
-        if job.is_late and not self._is_ours:
-            words = f"{job.failed}; `deadline_secs:` under `kubernetes:` is the limit"
-            self._report(Outcome(_LATE, words, cause=Cause.TIME_LIMIT), now)
-        if job.deleted and not self._is_ours:
-            self._report(_CANCELLED, now)
-        if not (job.suspended and self._pods.are_known):  # a queue may hold a job back at first
-            self._suspended = None
-            return
-        # The pods of a job that the queue has let go may be known before that is.
-        self._suspended = self._suspended or now
-        if self.verdict is not None and self.verdict.task in self._taken:
-            self._report(_SUSPENDED, now)
+    def warned(self, warnings: Sequence[Warned], job: str) -> list[str]:
+        """Records warnings, the oldest first; returns what to tell the user.
 
-    def tfjob_gone(self, now: float) -> None:
-        """Records that the TFJob does not exist any more."""
-        if not self._is_ours:
-            self._report(_CANCELLED, now)
-        self._deleted = self._deleted or now
+        Args:
+          warnings: warnings about the job, or about a pod of it.
+          job: the name of the job, with which the names of its pods begin.
+        """
+        newest: dict[str, str] = {}
+        for warning in warnings:
+            for name in self.waiting:
+                pod = self._newest.get(name)
+                names = (job, f"{job}-{name.replace('/', '-')}")
+                if warning.about in names if pod is None else warning.uid == pod.uid:
+                    newest[name] = warning.words
+        notes: list[str] = []
+        for name, words in newest.items():
+            if self.verdict is None and words != self._warned.get(name):
+                self._warned[name] = self.states[name].last = words
+                notes.append(f"{name} waits: {words}")
+        return notes
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
@@ -193,12 +166,27 @@ class Follower:
         self._is_stopped = True
         self._report(Outcome(exit_code, reason, cause=Cause.USER), now)
 
+    def due(self, now: float) -> list[str]:
+        """Returns the names of the tasks whose Jobs are to be made anew now."""
+        states = {} if self._is_tfjob or self.verdict is not None else self.states
+        return [
+            name for name, one in states.items() if one.status == "restarting" and now >= one.due
+        ]
+
+    def restarted(self, task: str) -> None:
+        """Records that a task's Job was made anew."""
+        self.states[task].status, self.states[task].last = "starting", ""
+
+    def restarts_later(self, task: str, now: float) -> None:
+        """Records that a task's Job could not be made anew."""
+        self.states[task].due = now + _AGAIN_SECS
+
     def asks_for_deletion(self) -> None:
-        """Records that this launcher asks for the TFJob's deletion, so that this is no news."""
+        """Records that this launcher asks for the job's deletion, so that this is no news."""
         self._is_ours = True
 
     def deleted(self, now: float) -> None:
-        """Records that this launcher deleted the job; its pods still have time to end."""
+        """Records that the job was deleted; its pods still have time to end."""
         self._deleted = self._deleted or now
 
     def tick(self, now: float) -> list[str]:
@@ -208,21 +196,13 @@ class Follower:
         began = self._deleted
         if began is None:  # the deletion may fail for long
             began = self._decided + (0 if self.verdict.exit_code else self._limits.grace_secs)
-        late = now > began + overdue_secs(self._limits)
-        has_ended = self._deleted is not None and not self._pods.live_tasks
+        is_late = now > began + overdue_secs(self._limits)
         is_final = self.verdict.cause is Cause.USER or self._settling.is_settled(now)
-        if not (has_ended or late) or not is_final:
+        if self.outcome is not None or not (self._has_ended or is_late) or not is_final:
             return []
         self.outcome = self.verdict
-        if self.verdict.task in self._taken and self.verdict.cause is Cause.TASK_FAILED:
-            self.outcome = replace(self.verdict, cause=Cause.PLATFORM)
-        names = ", ".join(self._pods.live_tasks) or ("" if has_ended else "the TFJob")
+        names = "" if self._has_ended else ", ".join(self.live_tasks) or "the job"
         return [f"{names}: end not confirmed; run `clean`"] if names else []
-
-    @property
-    def lead(self) -> str:
-        """The name of the master or chief."""
-        return next(name for name, state in self.states.items() if state.task.is_lead)
 
     def _report(self, outcome: Outcome, now: float) -> bool:
         """Takes a report about the end; returns whether it is now the verdict."""
@@ -236,48 +216,101 @@ class Follower:
             self._decided = now  # the grace begins
         return took
 
-    def _waits(self, state: TaskState, pod: Pod, now: float) -> list[str]:
+    def _saw_job(self, job: Optional[JobState], now: float) -> None:
+        is_gone = job is None or job.deleted
+        if is_gone and not self._is_ours:
+            words = f"the {self._noun} was deleted by someone else"
+            self._report(Outcome(1, words, cause=Cause.CANCELLED), now)
+        if job is None:
+            self.deleted(now)
+            return
+        if job.succeeded:
+            self._report(Outcome(0, f"{self.lead} is done", cause=Cause.DONE), now)
+        if job.is_late and not self._is_ours:
+            words = f"{job.failed}; `deadline_secs:` under `kubernetes:` is the limit"
+            self._report(Outcome(_LATE, words, cause=Cause.TIME_LIMIT), now)
+        elif job.failed is not None:
+            self._failed = self._failed or (now, job.failed)
+        # A queue may hold a job back before its start.
+        if job.suspended and self._newest and not self._is_ours:
+            words = "the TFJob was suspended by someone else"
+            self._report(Outcome(1, words, cause=Cause.PLATFORM), now)
+
+    def _saw_pod(self, pod: Pod, now: float) -> list[str]:
+        state, before = self.states[pod.task], self._newest.get(pod.task)
+        notes: list[str] = []
+        if before is None or before.uid != pod.uid:
+            if before is not None and before.uid not in self._past:
+                notes += self._gone(before, now)
+            self._stuck.pop(pod.task, None)
+            if state.status != "failed":
+                state.status, state.last = "starting", ""
+        self._newest[pod.task] = pod
+        if pod.node:
+            state.task = replace(state.task, host=replace(state.task.host, name=pod.node))
+        if pod.state == "ended":
+            self._past.add(pod.uid)
+            self._stuck.pop(pod.task, None)
+            return notes + self._ended(state, pod, now)
+        if not state.alive:
+            return notes
+        if pod.stuck:
+            self._stuck.setdefault(pod.task, now)
+        else:
+            self._stuck.pop(pod.task, None)
+        if pod.state == "running":
+            state.status, state.last = "running", ""
+            return notes
         is_news = pod.words != state.last and (":" in pod.words or pod.stuck)
         state.last = pod.words or state.last
-        if pod.hopeless and not self.verdict:
-            return self._fail(state, None, now)
-        return [f"{pod.task} waits: {pod.words}"] if is_news and not self.verdict else []
-
-    def _lost(self, state: TaskState, pod: Pod, now: float) -> list[str]:
-        """Judges the end of a pod that was not seen."""
         if self.verdict is not None:
+            return notes
+        if pod.hopeless:
+            return notes + self._fail(state, None, now)
+        return notes + ([f"{pod.task} waits: {pod.words}"] if is_news else [])
+
+    def _gone(self, pod: Pod, now: float) -> list[str]:
+        """Judges a pod that does not exist any more, and whose end no poll has shown."""
+        self._past.add(pod.uid)
+        self._stuck.pop(pod.task, None)
+        state = self.states[pod.task]
+        if not state.alive:
             return []
-        self._taken.discard(pod.task)
+        if self.verdict is not None or self._failed is not None:
+            is_done = self.verdict is not None and self.verdict.exit_code == 0
+            state.status = "ended"
+            state.code = 0 if is_done and state.task.is_lead else state.code
+            return []
         cause = pod.cause
-        if pod.deleted and not self._is_ours:
-            self._taken.add(pod.task)
-        elif cause is Cause.TASK_FAILED:  # nobody knows whether it failed by itself
-            cause = Cause.HOST_LOST
-        return self._judge(state, None, _words_of_lost(pod), cause, now)
+        if cause is Cause.TASK_FAILED:  # nobody knows whether it failed by itself
+            cause = Cause.PLATFORM if pod.deleted else Cause.HOST_LOST
+        lost = "its pod was deleted" if pod.deleted else "its pod was lost"
+        return self._judge(state, None, pod.disruption or lost, cause, now)
 
     def _ended(self, state: TaskState, pod: Pod, now: float) -> list[str]:
-        words = pod.words
-        self._taken.discard(pod.task)
-        if pod.deleted and not self._is_ours and not pod.disruption and pod.code in _KILLED:
-            words += "; its pod was deleted"
-            self._taken.add(pod.task)
+        words, cause = pod.words, pod.cause
+        is_own_end = not pod.deleted or pod.is_oom or cause is not Cause.TASK_FAILED
+        # With restarts, the operator itself deletes the pods that it makes anew.
+        is_others = not self._is_ours and not (self._is_tfjob and self._restarts)
+        if not is_own_end and pod.code in _KILLED and is_others:
+            words, cause = f"{words}; its pod was deleted", Cause.PLATFORM
+        done = Outcome(0, f"{pod.task} is done", cause=Cause.DONE)
+        if pod.code == 0 and state.task.is_lead and self._report(done, now):
+            state.status, state.code, state.last = "ended", 0, words
+            return []
+        if not state.alive:
+            return []
         if self.verdict is None:
-            return self._judge(state, pod.code, words, pod.cause, now)
-        state.status, state.code, state.last, state.cause = "ended", pod.code, words, pod.cause
-        # Pods that end because this launcher has deleted them say nothing about the cause.
-        is_own_end = not pod.deleted or pod.is_oom or pod.cause is not Cause.TASK_FAILED
-        if pod.code != 0 and is_own_end:
-            return self._fails_too(state, now)
-        # A lead that the deletion ends before it is done does not end with 0.
-        if pod.code == 0 and state.task.is_lead:
-            self._report(Outcome(0, f"{pod.task} is done", cause=Cause.DONE), now)
-        return []
+            return self._judge(state, pod.code, words, cause, now)
+        state.status, state.code, state.last, state.cause = "ended", pod.code, words, cause
+        # Pods that end because the job was deleted say nothing about the cause.
+        return self._fails_too(state, now) if pod.code != 0 and is_own_end else []
 
     def _fails_too(self, state: TaskState, now: float) -> list[str]:
         """Names a task that fails while the job ends; returns what to tell the user."""
         if state.cause is Cause.TASK_FAILED:
             state.status = "failed"
-        failure = self._failure(state, state.cause)
+        failure = self._failure(state)
         if self._report(failure, now):
             return [failure.reason]
         where = f"{state.task.name} on {state.task.host.name}"
@@ -291,67 +324,48 @@ class Follower:
         name = state.task.name
         state.status, state.code, state.last, state.cause = "ended", code, words, cause
         if code == 0:
-            if state.task.is_lead:
-                self._report(Outcome(0, f"{name} is done", cause=Cause.DONE), now)
-                return []
             return [] if state.task.task_type == "ps" else [f"{name} is done"]
-        is_made_anew = code is None or code >= _FIRST_SIGNAL
+        is_made_anew = code is None or code >= _FIRST_SIGNAL if self._is_tfjob else code != _MISTAKE
         is_over = cause is Cause.TIME_LIMIT  # a new pod would be late, too
         if not is_made_anew or is_over or state.restarts >= self._restarts:
             return self._fail(state, code, now)
+        wait = 0.0 if self._is_tfjob else min(2.0**state.restarts, _LONGEST_BACKOFF_SECS)
         state.restarts += 1
-        state.status = "restarting"
-        where = state.task.host.name
-        return [f"{name} on {where}: {words}; restart {state.restarts} of {self._restarts}"]
+        state.status, state.due = "restarting", now + wait
+        again = f"restart {state.restarts} of {self._restarts}"
+        again += f" in {wait:g} s" if wait else ""
+        return [f"{name} on {state.task.host.name}: {words}; {again}"]
 
     def _fail(self, state: TaskState, code: Optional[int], now: float) -> list[str]:
         state.code, state.status = code, "failed"
-        failure = self._failure(state, state.cause)
+        failure = self._failure(state)
         self._report(failure, now)
-        for pod in self._pods.disrupted:  # a task that fails without another one is not the cause
-            words = f"{pod.task} on {pod.node or '-'} failed: {pod.disruption}"
-            self._report(Outcome(1, words, pod.task, cause=pod.cause), now)
+        for pod in self._pods:  # a task that fails without another one is not the cause
+            if pod.disruption and pod.state != "ended":
+                words = f"{pod.task} on {pod.node or '-'} failed: {pod.disruption}"
+                self._report(Outcome(1, words, pod.task, cause=pod.cause), now)
         return [f"{failure.reason}; stopping the others"]
 
-    def _failure(self, state: TaskState, cause: Cause) -> Outcome:
+    def _failure(self, state: TaskState) -> Outcome:
         name, node = state.task.name, state.task.host.name
         again = f", after {state.restarts} restarts" if state.restarts else ""
         where = "" if node == "-" else f" on {node}"
         reason = f"{name}{where} failed: {state.last}{again}"
-        code = _LATE if cause is Cause.TIME_LIMIT else exit_code_of(state.code)
-        return Outcome(code, reason, name, cause=cause)
+        code = _LATE if state.cause is Cause.TIME_LIMIT else exit_code_of(state.code)
+        return Outcome(code, reason, name, cause=state.cause)
 
     def _check_limits(self, now: float) -> list[str]:
-        suspended = self._suspended if self.sees_tfjob else None
-        if suspended is not None and now > suspended + _POD_SECS:
-            self._report(_SUSPENDED, now)
-            return []
         if self._failed is not None and now > self._failed[0] + _POD_SECS:
             words = f"the TFJob has failed: {self._failed[1]}"
             self._report(Outcome(1, words, cause=Cause.TASK_FAILED), now)
             return []
-        for name in self._pods.missing_since(now - _POD_SECS if self.sees_tfjob else -math.inf):
-            pod = self._pods.newest(name)
-            if self._pods.finds(name) and pod is not None:
-                return self._lost(self.states[name], pod, now)
-        # At most half of start_secs, so that the message names the pod rather than the limit.
-        patience = min(_STUCK_SECS, (self._limits.start_secs or 2 * _STUCK_SECS) / 2)
-        overdue = self._progress.overdue(now)
-        then = now - patience if overdue is None else math.inf
-        for name in self._pods.stuck_since(then):
-            return self._fail(self.states[name], None, now)
-        return [] if overdue is None else self._time_out(overdue, now)
-
-    def _time_out(self, reason: str, now: float) -> list[str]:
-        """Ends the job at a time limit; names a task whose pod has not started, if there is one."""
-        for name, state in self.states.items():
-            if state.status in ("waiting", "starting"):
-                reason += f": {name} waits: {state.last or 'the operator has not created its pod'}"
-                break
+        reason = self._progress.overdue(now)
+        if reason is None:
+            return []
+        for name in self.waiting:
+            words = self.states[name].last or "its pod was not created"
+            reason += f": {name} waits: {words}"
+            break
         words = f"{reason}; the limits are start_secs and idle_secs"
         self._report(Outcome(_LATE, words, cause=Cause.TIME_LIMIT), now)
         return [f"{reason}; stopping"]
-
-
-def _words_of_lost(pod: Pod) -> str:
-    return pod.disruption or ("its pod was deleted" if pod.deleted else "its pod was lost")

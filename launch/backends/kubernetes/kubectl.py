@@ -1,23 +1,31 @@
-"""Runs kubectl as a child process, for one answer.
+"""Runs kubectl as a child process, and reads what it prints.
 
 The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions.
+What kubectl prints may have any shape: a missing field, or one of another type, is read as an empty
+one. Texts are short and printable as UTF-8, since they reach the terminal and the status file.
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from typing import IO, Optional
+from typing import IO, Any, Optional, Union
 
-from launch.backends.kubernetes.fields import UnreadableError, mapping, parsed, sequence, text
+from launch.agent.processes import die_with
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError
 
 _TIMEOUT_SECS = 60.0
-_LONGEST = 1 << 22  # bytes of an answer that are read
+_LONGEST = 1 << 26  # bytes of an answer that are read; a thousand pods have some 12 MB
+_LONGEST_TEXT = 2000  # characters of a text
+
+
+class UnreadableError(HostError):
+    """What kubectl printed cannot be read."""
 
 
 class Kubectl:
@@ -31,6 +39,8 @@ class Kubectl:
     def __init__(self, context: Optional[str], namespace: Optional[str]) -> None:
         self.context = context
         self.namespace = namespace
+        self._running: Optional[subprocess.Popen[bytes]] = None
+        self._is_closed = False
 
     def __call__(
         self, *words: str, given: Optional[str] = None, timeout_secs: float = _TIMEOUT_SECS
@@ -48,7 +58,7 @@ class Kubectl:
         """
         try:
             with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-                code = _run(self.command(*words), given or "", output, errors, timeout_secs)
+                code = self._run(words, given or "", output, errors, timeout_secs)
                 if code:
                     raise HostError(self.explain(_start_of(errors)))
                 return _start_of(output)
@@ -79,6 +89,49 @@ class Kubectl:
         where += [f"--namespace={self.namespace}"] if self.namespace else []
         return ["kubectl", *where, *words]
 
+    def close(self) -> None:
+        """Ends the command that another thread runs, and those that follow."""
+        self._is_closed = True
+        if self._running is not None:
+            _kill(self._running)
+
+    def _run(
+        self,
+        words: Sequence[str],
+        given: str,
+        output: IO[bytes],
+        errors: IO[bytes],
+        timeout_secs: float,
+    ) -> int:
+        """Runs a command to its end; whatever ends the wait ends its children, too."""
+        launcher = os.getpid()
+        with subprocess.Popen(
+            self.command(*words),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,  # so that Ctrl-C reaches only the launcher
+            preexec_fn=lambda: die_with(launcher),
+        ) as process:
+            self._running = process
+            try:
+                if self._is_closed:
+                    _kill(process)
+                process.communicate(given.encode(), timeout_secs)
+            except BaseException:
+                _kill(process)
+                raise
+            finally:
+                self._running = None
+            return process.returncode
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kills a command with its children: a program that gets credentials would be left."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
 
 def connect(settings: KubernetesSettings) -> Kubectl:
     """Returns kubectl for the current context and namespace, even if these change later.
@@ -101,28 +154,51 @@ def connect(settings: KubernetesSettings) -> Kubectl:
     return Kubectl(name, namespace)
 
 
-def _run(
-    command: Sequence[str], given: str, output: IO[bytes], errors: IO[bytes], timeout_secs: float
-) -> int:
-    """Runs a command to its end; whatever ends the wait ends its children, too."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=errors,
-        start_new_session=True,  # so that Ctrl-C reaches only the launcher
-    ) as process:
-        try:
-            process.communicate(given.encode(), timeout_secs)
-        except BaseException:
-            # A program that gets credentials would be left.
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            raise
-        return process.returncode
-
-
 def _start_of(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read(_LONGEST).decode(errors="replace")
+
+
+def parsed(text: Union[str, bytes], what: str) -> Any:
+    """Returns the value of a JSON text.
+
+    Args:
+      text: the JSON text.
+      what: the command that printed it, for the error.
+
+    Raises:
+      UnreadableError: it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        shown = text[:60] if isinstance(text, str) else text[:60].decode(errors="replace")
+        raise UnreadableError(f"{what} printed {shown!r}, which is not JSON") from None
+
+
+def mapping(found: Any, *keys: str) -> dict[str, Any]:
+    """Returns the object at the place `keys` of `found`; {} if there is none."""
+    value = _at(found, keys)
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(found: Any, *keys: str) -> list[Any]:
+    """Returns the list at the place `keys` of `found`; [] if there is none."""
+    value = _at(found, keys)
+    return value if isinstance(value, list) else []
+
+
+def text(found: Any, *keys: str) -> str:
+    """Returns the text at the place `keys` of `found`, in one line; "" if there is none."""
+    value = _at(found, keys)
+    if not isinstance(value, str):
+        return ""
+    return " ".join(value[:_LONGEST_TEXT].encode(errors="replace").decode().split())
+
+
+def _at(found: Any, keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        if not isinstance(found, dict):
+            return None
+        found = found.get(key)
+    return found

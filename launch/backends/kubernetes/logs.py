@@ -1,191 +1,142 @@
-"""Reads the logs of a job's containers with one `kubectl logs --follow` for each pod."""
+"""Reads the logs of a job's containers with one `kubectl logs --follow` for each pod.
 
-import time
-from collections.abc import Callable, Container
+API servers and networks end a connection at times. The next one is opened after a poll that shows
+the pod, because its name may be another pod's by then, and repeats the lines of its last second.
+"""
+
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from functools import partial
+from typing import Optional
 
+from launch.agent.processes import die_with
 from launch.backends.kubernetes.kubectl import Kubectl
-from launch.backends.kubernetes.log_place import LogPlace
-from launch.backends.kubernetes.manifests import CONTAINER
-from launch.backends.kubernetes.pods import Pod
-from launch.backends.kubernetes.streams import LogPart, Stream, stamped_lines
+from launch.backends.kubernetes.pod_template import CONTAINER
+from launch.backends.kubernetes.state import Pod
 
-_AGAIN_SECS = 1.0
-_LONGEST_AGAIN_SECS = 30.0
-_REST_SECS = 3.0  # for the last lines of the previous pod
-_HELD = 2000  # lines that are held at most
+LONGEST_PART = 1 << 16  # bytes of a line; a longer one is split into parts
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)")
 
-Line = tuple[Pod, str]  # a line of a log, and the pod that wrote it
+Put = Callable[[Callable[[], None]], None]  # passes a function to the main thread
+
+
+class LogPlace:
+    """The place in a log up to which its lines were taken, across connections.
+
+    Attributes:
+      since: the timestamp of the last line that was taken; "" before.
+      rest: a last line that the end of the connection has cut; None if it has cut none.
+    """
+
+    def __init__(self) -> None:
+        self.since = ""
+        self.rest: Optional[str] = None
+        self._last = (b"", b"")  # the same timestamp, in a form that can be compared
+        self._count = 0  # lines taken with that timestamp
+        self._foreign = b""  # the last line without a timestamp
+
+    def new_lines(self, parts: Iterable[bytes]) -> Iterator[str]:
+        """Yields the text of the lines of a connection that are new.
+
+        Args:
+          parts: the lines of `kubectl logs --timestamps`; those that are longer than
+            `LONGEST_PART` bytes in parts of this size.
+        """
+        repeated, is_repeating = self._count, self._count > 0
+        begins_line, is_new = True, True
+        self.rest = None
+        for part in parts:
+            ends_line = part.endswith(b"\n")
+            text = part.rstrip(b"\r\n")
+            stamp = _STAMP.match(part) if begins_line else None
+            is_cut = begins_line and not ends_line and len(part) < LONGEST_PART
+            if stamp is not None:
+                text = text[stamp.end() + 1 :]
+                order = (stamp[1], (stamp[2] or b"").ljust(9, b"0"))
+                is_new = not is_repeating or order > self._last
+                if not is_new and order == self._last:
+                    is_new, repeated = repeated == 0, max(repeated - 1, 0)
+                is_repeating = is_repeating and not is_new
+                if is_new and is_cut:
+                    self.rest = text.decode(errors="replace")
+                elif is_new:
+                    self._count = self._count + 1 if order == self._last else 1
+                    self._last, self.since = order, stamp[0].decode()
+            elif begins_line and not is_cut:  # the node's own words, such as why it has no log
+                is_new, self._foreign = text != self._foreign, text
+            begins_line = ends_line
+            if is_new and not is_cut:
+                yield text.decode(errors="replace")
 
 
 @dataclass
-class PodLog:
+class _PodLog:
     """The log of one pod, across connections.
-
-    `kubectl logs` finds pods by name, so a connection may reach the pod that replaced the one it
-    was opened for. A connection is therefore opened only while the current watch of the pods shows
-    the pod. If the first connection nevertheless reaches the pod's successor, the log of that one
-    begins with the same line, so that its lines are known to be old. If a later connection gives
-    lines without repeating the last one of the pod, they are held until a list that was asked for
-    after its opening shows whether the pod still exists.
 
     Attributes:
       pod: the pod's newest state.
-      watch: number of the watch that showed the pod last.
-      before: the log of the previous pod with this name, while its connection is open.
-      earlier: the log of the previous pod with this name, until this one's first line is there.
-      stream: the open connection.
-      place: the place in the log up to which lines were taken.
-      due: when to open the next connection.
-      wait: the time between two connections.
-      opened: when the connection was opened.
-      held: lines that may be another pod's.
+      place: the place up to which lines were taken.
+      process: the open connection.
       is_last: whether the pod had ended before the connection was opened.
-      is_complete: whether the log was read to its end, or the pod is gone.
+      is_gone: whether the pod does not exist any more.
+      is_read: whether the log was read to its end.
     """
 
     pod: Pod
-    watch: int
-    before: "Optional[PodLog]" = None
-    earlier: "Optional[PodLog]" = None
-    stream: Optional[Stream] = None
     place: LogPlace = field(default_factory=LogPlace)
-    due: float = 0.0
-    wait: float = _AGAIN_SECS
-    opened: float = 0.0
-    held: list[str] = field(default_factory=list)
+    process: "Optional[subprocess.Popen[bytes]]" = None
     is_last: bool = False
-    is_complete: bool = False
+    is_gone: bool = False
+    is_read: bool = False
 
-    def take(self, part: LogPart) -> Optional[bytes]:
-        """Takes the next part of a line; returns its text, or None if it is old or cut."""
-        earlier = self.earlier
-        while earlier is not None and earlier.place.first is None:
-            earlier = earlier.earlier
-        if earlier is not None and self.place.first is None and part == earlier.place.first:
-            self.place = earlier.place  # a connection for the previous pod has read this log
-            self.place.resume()
-        text = self.place.take(part)
-        if self.place.first is not None:
-            self.earlier = None
-        return text
-
-    def ended(self, stream: Stream, now: float) -> Optional[bytes]:
-        """Records the end of the connection; returns a last line without a line end."""
-        code, errors = stream.code, stream.last_words()
-        stream.close()
-        self.stream = None
-        has_ended = self.pod.state == "ended"
-        self.is_complete |= (self.is_last and code == 0) or (has_ended and "NotFound" in errors)
-        if self.is_complete:
-            return self.place.rest()
-        # What the container wrote between the end of the stream and its own end is still missing.
-        self.wait = _AGAIN_SECS if stream.has_items else min(2 * self.wait, _LONGEST_AGAIN_SECS)
-        self.due = 0.0 if has_ended and code == 0 else now + self.wait
-        return None
+    @property
+    def is_complete(self) -> bool:
+        """Whether no line can come any more."""
+        return self.is_read or (self.is_gone and self.process is None)
 
 
 class PodLogs:
-    """Reads the logs of all pods, each line once, over connections that may end at any time.
+    """Reads the logs of all pods, each line once.
 
     Args:
       kubectl: runs kubectl for the job's cluster and namespace.
-      hear: a function to call in threads with each stream and item; it must pass them to `take`.
+      put: a function that threads call to have another one called in the main thread.
+      take: a function that takes a pod and a line of its log, in the main thread.
     """
 
-    def __init__(self, kubectl: Kubectl, hear: Callable[[Stream, Any], None]) -> None:
-        self._kubectl, self._hear = kubectl, hear
-        self._logs: dict[str, PodLog] = {}  # pod's name -> the log of the newest pod of that name
-        self._of_stream: dict[Stream, PodLog] = {}
-        self._watch = 0
+    def __init__(self, kubectl: Kubectl, put: Put, take: Callable[[Pod, str], None]) -> None:
+        self._kubectl, self._put, self._take = kubectl, put, take
+        self._logs: dict[str, _PodLog] = {}  # by the pod's uid
 
-    def follow(self, pod: Pod, now: float) -> None:
-        """Reads a pod's log from now on; call it whenever a watch shows the pod."""
-        log = self._logs.get(pod.name)
-        if log is None or log.pod.uid != pod.uid:
-            if log is not None:
-                log.due = now + _REST_SECS
-                if log.place.is_doubtful:  # the connection is one to the new pod
-                    self._end(log)
-            before = log if log is not None and log.stream is not None else None
-            log = self._logs[pod.name] = PodLog(pod, self._watch, before, log)
-        if pod.state == "ended" and log.pod.state != "ended":
-            log.due = 0.0
-        log.pod, log.watch = pod, self._watch
-
-    def watch_ended(self) -> None:
-        """Records that the watch of the pods has ended: a pod may be another one by now."""
-        self._watch += 1
-
-    def gone(self, uid: str) -> None:
-        """Records that a pod does not exist any more: its log cannot be read again."""
-        for log in self._logs.values():
-            if log.pod.uid == uid:
-                if log.place.is_doubtful:
-                    self._end(log)
-                log.held = []
-                log.is_complete = log.stream is None
-                log.is_last = True
-
-    def listed(self, uids: Container[str], asked: float) -> list[Line]:
-        """Takes a list of the pods that existed after the time `asked`; returns the lines held."""
-        found: list[Line] = []
-        for log in self._logs.values():
-            if log.held and log.opened < asked and log.pod.uid in uids:
-                log.place.is_doubtful = False
-                found += [(log.pod, line) for line in log.held]
-                log.held = []
-        return found
-
-    @property
-    def wants_list(self) -> bool:
-        """Whether lines are held until a list of the pods is there."""
-        return any(log.held for log in self._logs.values())
-
-    def keep_reading(self, now: float) -> None:
-        """Opens the streams that are missing; call it in the main thread, now and then."""
-        for log in self._logs.values():
-            if log.before is not None and now >= log.before.due:
-                self._end(log.before)
-                log.before = None
-            is_free = log.stream is None and log.before is None and not log.held
-            if is_free and log.watch == self._watch and not log.is_complete and now >= log.due:
-                log.place.resume()
-                log.is_last, log.opened = log.pod.state == "ended", now
-                since = [f"--since-time={log.place.since}"] if log.place.since else []
-                command = self._kubectl.command(
-                    "logs", log.pod.name, f"--container={CONTAINER}", "--follow", "--timestamps",
-                    *since,
-                )  # fmt: skip
-                log.stream = Stream(command, stamped_lines, self._hear)
-                self._of_stream[log.stream] = log
-
-    def take(self, stream: Stream, item: Any) -> list[Line]:
-        """Takes an item of a stream; returns the lines that are new, each with its pod."""
-        log = self._of_stream.get(stream)
-        if log is None or log.stream is not stream:
-            return []
-        line = log.take(item) if item is not None else log.ended(stream, time.monotonic())
-        if item is None:
-            del self._of_stream[stream]
-            newest = self._logs[log.pod.name]
-            if newest.before is log:
-                newest.before = None
-                line = line or log.place.rest()
-        if line is None:
-            return []
-        log.held.append(line.decode(errors="replace"))
-        if log.place.is_doubtful and len(log.held) < _HELD:
-            return []
-        lines, log.held = log.held, []
-        return [(log.pod, line) for line in lines]
+    def follow(self, pods: Iterable[Pod]) -> None:
+        """Opens the connections that are missing, for the pods that a poll has just shown."""
+        shown = {pod.uid: pod for pod in pods}
+        for uid, pod in shown.items():
+            has_started = pod.has_log and (pod.state == "running" or pod.code is not None)
+            if has_started and uid not in self._logs:
+                self._logs[uid] = _PodLog(pod)
+            if uid in self._logs:
+                self._go_on(self._logs[uid], pod)
+        for uid, log in self._logs.items():
+            log.is_gone = uid not in shown
 
     @property
     def are_complete(self) -> bool:
         """Whether the log of every pod that has ended was read to its end."""
-        logs = self._logs.values()
-        return all(log.is_complete for log in logs if log.pod.state == "ended")
+        ended = (log for log in self._logs.values() if log.is_gone or log.pod.state == "ended")
+        return all(log.is_complete for log in ended)
+
+    @property
+    def are_ending(self) -> bool:
+        """Whether a container has ended, as far as its log shows, and no poll has shown it yet."""
+        return any(
+            log.process is None and not log.is_gone and log.pod.state == "running"
+            for log in self._logs.values()
+        )
 
     def has_ended(self, task: str) -> bool:
         """Returns whether a pod of this task has ended whose log is read, or was."""
@@ -193,12 +144,53 @@ class PodLogs:
         return any(log.pod.task == task and log.pod.state == "ended" for log in logs)
 
     def close(self) -> None:
-        """Ends all streams."""
-        for stream in self._of_stream:
-            stream.close()
+        """Ends all connections."""
+        for log in self._logs.values():
+            if log.process is not None:
+                log.process.kill()
+                log.process.wait()
 
-    def _end(self, log: PodLog) -> None:
-        if log.stream is not None:
-            self._of_stream.pop(log.stream, None)
-            log.stream.close()
-            log.stream = None
+    def _go_on(self, log: _PodLog, pod: Pod) -> None:
+        log.pod = pod
+        if log.process is not None or log.is_read:
+            return
+        if pod.state == "ended" and pod.code is None:  # as after an eviction: it has no container
+            log.is_read = True
+        else:
+            self._open(log)
+
+    def _open(self, log: _PodLog) -> None:
+        log.is_last = log.pod.state == "ended"
+        since = [f"--since-time={log.place.since}"] if log.place.since else []
+        command = self._kubectl.command(
+            "logs", log.pod.name, f"--container={CONTAINER}", "--follow", "--timestamps", *since
+        )
+        launcher = os.getpid()
+        try:
+            log.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=lambda: die_with(launcher),
+            )
+        except OSError:  # such as too many open files, which may pass: the next poll tries again
+            return
+        threading.Thread(target=self._read, args=(log, log.process), daemon=True).start()
+
+    def _read(self, log: _PodLog, process: "subprocess.Popen[bytes]") -> None:
+        """Passes on the new lines of a connection, in a thread."""
+        if process.stdout is not None:
+            with process.stdout as output:
+                for line in log.place.new_lines(iter(lambda: output.readline(LONGEST_PART), b"")):
+                    self._put(partial(self._take, log.pod, line))
+        process.wait()
+        self._put(partial(self._ended, log))
+
+    def _ended(self, log: _PodLog) -> None:
+        process, log.process = log.process, None
+        # What a container writes between the end of a connection and its own end is still missing.
+        log.is_read = log.is_last and process is not None and process.returncode == 0
+        if log.is_read and log.place.rest is not None:
+            self._take(log.pod, log.place.rest)

@@ -1,27 +1,20 @@
-"""Describes a job as Kubernetes objects: a Kubeflow TFJob, a NetworkPolicy and a Secret.
+"""Describes a job as Kubernetes objects: a Kubeflow TFJob, or Jobs; a NetworkPolicy and a Secret.
 
-The functions have no side effects. The training operator creates a pod and a service for each task,
-and writes TF_CONFIG.
+The functions have no side effects. For a TFJob, the training operator creates a pod and a service
+for each task, and writes TF_CONFIG. Without an operator, each task is a Job of Kubernetes itself.
 """
 
+import json
 import math
-from collections.abc import Iterable
-from importlib.resources import files
-from typing import Any, Optional
+from typing import Any
 
 import yaml
 
-from launch.backends.kubernetes.pod_end import grace_secs, hold_secs
-from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
-from launch.backends.kubernetes.volumes import CHECK, check_arguments, mounts, volumes
-from launch.cluster.model import FIRST_PORT
-from launch.cluster.tasks import SCRIPT, Job, Task
+from launch.backends.kubernetes.pod_template import Manifest, pod_template, port_of, secret_name
+from launch.backends.kubernetes.settings import settings_of
+from launch.cluster.tasks import Job, Task
 from launch.errors import LaunchError
 
-Manifest = dict[str, Any]
-
-CONTAINER = "tensorflow"  # the operator finds the container, and its port, by these names
-_PORT_NAME = "tfjob-port"
 _ROLES = {
     "master": "Master",
     "chief": "Chief",
@@ -31,18 +24,11 @@ _ROLES = {
 }
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
-_USER = 1000  # the user of the image
-_TMP_SIZE = "1Gi"  # HOME is there; a pod that writes more is evicted
-_TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}
-_RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "privileged": False,
-    "readOnlyRootFilesystem": True,
-}
-# Requests and limits where the settings name none. The fast recipe has reached 5.1 GiB on 2 cores.
-_CPU, _MEMORY = "2", "8Gi"
-_PS_CPU, _PS_MEMORY = "1", "2Gi"
+# The operator's labels of pods; those of Jobs get the same ones, so that all are read in one way.
+JOB_NAME = "training.kubeflow.org/job-name"
+TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+_LATER_SECS = 60  # so that the pod's own deadline, which names itself, comes before its Job's
+_LEAST_TTL_SECS = 60  # a poll has to show how a pod has ended
 
 
 def planned(job: Job) -> list[Manifest]:
@@ -51,13 +37,16 @@ def planned(job: Job) -> list[Manifest]:
     Raises:
       LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
     """
-    name = settings_of(job.cluster).name
-    return [network_policy(job, name), tfjob(job, name)]
+    settings = settings_of(job.cluster)
+    if settings.operator == "none":
+        jobs = task_jobs(job, settings.name).values()
+        return [network_policy(job, settings.name), service(job, settings.name), *jobs]
+    return [network_policy(job, settings.name), tfjob(job, settings.name)]
 
 
 def network_policy(job: Job, name: str) -> Manifest:
     """Returns a policy that lets only the job's own pods reach its unprotected ports."""
-    ports = sorted({_port(task) for task in job.tasks if task.task_type != "evaluator"})
+    ports = sorted({port_of(task) for task in job.tasks if task.task_type != "evaluator"})
     own = {"matchLabels": {_INSTANCE: name}}
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -93,11 +82,7 @@ def tfjob(job: Job, name: str) -> Manifest:
     Raises:
       LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
     """
-    if any(len(job.on(host)) != 1 for host in job.cluster.hosts):
-        raise LaunchError(
-            "kubernetes runs each task in its own pod and chooses the nodes; give "
-            "--workers and --ps, or `tasks:` instead of `hosts:` in the cluster file"
-        )
+    _refuse_hosts(job)
     first = {task.task_type: task for task in reversed(job.tasks)}
     # An evaluator still evaluates after the chief has ended; then it and the ps end by themselves.
     # Without an evaluator, the operator may delete the pods that still run.
@@ -113,12 +98,8 @@ def tfjob(job: Job, name: str) -> Manifest:
                     "replicas": job.cluster.count(kind),
                     "restartPolicy": _restart_policy(job),
                     "template": {
-                        "metadata": {
-                            # The proxy of a service mesh would outlive the task, and intercept its
-                            # traffic.
-                            "labels": labels(name) | {"sidecar.istio.io/inject": "false"}
-                        },
-                        "spec": _pod(job, first[kind], name),
+                        "metadata": {"labels": _pod_labels(name)},
+                        "spec": pod_template(job, first[kind], name),
                     },
                 }
                 for kind in _ROLES
@@ -126,6 +107,75 @@ def tfjob(job: Job, name: str) -> Manifest:
             },
         },
     }
+
+
+def service(job: Job, name: str) -> Manifest:
+    """Returns the headless Service that gives the pods of Jobs their names, `TYPE-INDEX.NAME`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(job, name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,  # so that pods find each other while they start
+            "selector": {_INSTANCE: name},
+        },
+    }
+
+
+def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
+    """Returns a Job for each task, by the task's name. The launcher restarts tasks, no Job does.
+
+    Raises:
+      LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
+    """
+    _refuse_hosts(job)
+    return {task.name: _task_job(job, task, name) for task in job.tasks}
+
+
+def job_name(name: str, task: str) -> str:
+    """Returns the name of the Job of the task `task`; a TFJob's pods are called like this, too."""
+    return f"{name}-{task.replace('/', '-')}"
+
+
+def _task_job(job: Job, task: Task, name: str) -> Manifest:
+    settings = settings_of(job.cluster)
+    pod = pod_template(job, task, name)
+    pod |= {
+        "restartPolicy": "Never",
+        "hostname": task.name.replace("/", "-"),
+        "subdomain": name,
+    }
+    pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": _tf_config(job, task, name)})
+    labels_of_task = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
+    spec: Manifest = {
+        "completions": 1,
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": max(settings.ttl_secs, _LEAST_TTL_SECS),
+        "template": {"metadata": {"labels": _pod_labels(name) | labels_of_task}, "spec": pod},
+    }
+    if settings.deadline_secs is not None:
+        spec["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs) + _LATER_SECS
+    metadata = _metadata(job, job_name(name, task.name)) | {"labels": labels(name)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _tf_config(job: Job, task: Task, name: str) -> str:
+    cluster: dict[str, list[str]] = {}
+    for one in job.tasks:
+        if one.task_type != "evaluator":
+            address = f"{one.name.replace('/', '-')}.{name}:{port_of(one)}"
+            cluster.setdefault(one.task_type, []).append(address)
+    place = {"type": task.task_type, "index": task.index}
+    return json.dumps({"cluster": cluster, "task": place, "environment": "cloud"})
+
+
+def _refuse_hosts(job: Job) -> None:
+    if any(len(job.on(host)) != 1 for host in job.cluster.hosts):
+        raise LaunchError(
+            "kubernetes runs each task in its own pod and chooses the nodes; give "
+            "--workers and --ps, or `tasks:` instead of `hosts:` in the cluster file"
+        )
 
 
 def _restart_policy(job: Job) -> str:
@@ -155,19 +205,19 @@ def labels(name: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
 
 
+def _pod_labels(name: str) -> dict[str, str]:
+    # The proxy of a service mesh would outlive the task, and intercept its traffic.
+    return labels(name) | {"sidecar.istio.io/inject": "false"}
+
+
 def selector(name: str) -> str:
     """Returns kubectl's selector for the objects with a job's labels."""
     return f"{_INSTANCE}={name},{_MANAGED_BY}={_LAUNCHER}"
 
 
 def pod_selector(name: str) -> str:
-    """Returns kubectl's selector for a job's pods and services, by the operator's own label."""
-    return f"training.kubeflow.org/job-name={name}"
-
-
-def secret_name(name: str) -> str:
-    """Returns the name of a job's Secret."""
-    return f"{name}-environment"
+    """Returns kubectl's selector for a job's pods, and for the operator's services."""
+    return f"{JOB_NAME}={name}"
 
 
 def as_yaml(manifests: "list[Manifest]") -> str:
@@ -194,123 +244,3 @@ def _metadata(job: Job, name: str) -> Manifest:
     namespace = settings_of(job.cluster).namespace
     found: Manifest = {"name": name, "labels": labels(name)}
     return found if namespace is None else {**found, "namespace": namespace}
-
-
-def _port(task: Task) -> int:
-    """Returns the task's port; tasks of one role share it, since each has a pod of its own."""
-    return task.port or FIRST_PORT
-
-
-def _pod(job: Job, task: Task, name: str) -> Manifest:
-    settings, limits = settings_of(job.cluster), job.cluster.limits
-    serves = task.task_type == "ps"
-    pod: Manifest = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,  # makes new volumes writable for this user
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
-        "containers": [_container(job, task, name)],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": _TMP_SIZE}}],
-    }
-    if not serves:
-        pod["volumes"] += volumes(settings)
-        pod["initContainers"] = [_folder_check(job)]
-    if settings.deadline_secs is not None:
-        # The operator looks at its own deadline only when a pod changes; the node looks by itself.
-        pod["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs)
-    if settings.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": one} for one in settings.image_pull_secrets]
-    if settings.node_selector:
-        pod["nodeSelector"] = dict(settings.node_selector)
-    if settings.tolerations:
-        pod["tolerations"] = [_toleration(taint) for taint in settings.tolerations]
-    return pod
-
-
-def _container(job: Job, task: Task, name: str) -> Manifest:
-    settings, cluster = settings_of(job.cluster), job.cluster
-    serves = task.task_type == "ps"
-    gpus = 0 if serves else cluster.gpus_per_task or 0
-    # The cluster's DNS may learn a pod's own name late, and it caches failed lookups. The check is
-    # not needed: the operator writes correct addresses.
-    arguments = [f"/data/{SCRIPT}", "--check-address=false", *job.arguments]
-    variables = {"PYTHONUNBUFFERED": "1"}
-    if not gpus:
-        variables["NVIDIA_VISIBLE_DEVICES"] = "void"  # the image's `all` would show others' GPUs
-    container: Manifest = {
-        "name": CONTAINER,
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy,
-        "args": _literal(arguments),
-        "env": [{"name": key, "value": value} for key, value in variables.items()],
-        "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
-        "resources": _resources(settings, gpus, serves),
-        "securityContext": dict(_RESTRICTED),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [_TMP_MOUNT, *([] if serves else mounts())],
-    }
-    if cluster.environment or cluster.passed:
-        container["envFrom"] = [{"secretRef": {"name": secret_name(name)}}]
-    hook = _hook(task, hold_secs(task.task_type, cluster.limits))
-    if hook is not None:
-        container["lifecycle"] = {"preStop": {"exec": {"command": hook}}}
-    return container
-
-
-def _folder_check(job: Job) -> Manifest:
-    """Returns the init container that says which folder the task's user may not use."""
-    settings = settings_of(job.cluster)
-    return {
-        "name": CHECK,
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy,
-        "args": _literal(check_arguments(job, settings)),
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
-        "resources": _resources(settings, 0, serves=False),  # it ends before the task begins
-        "securityContext": dict(_RESTRICTED),
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # its last line, for the pod's status
-        "volumeMounts": [_TMP_MOUNT, *mounts()],
-    }
-
-
-def _literal(arguments: Iterable[str]) -> list[str]:
-    """Returns arguments in which Kubernetes replaces nothing, such as $(X)."""
-    return [argument.replace("$", "$$") for argument in arguments]
-
-
-def _hook(task: Task, secs: int) -> Optional[list[str]]:
-    """Returns the command of the preStop hook, which delays SIGTERM; None for no hook."""
-    if task.task_type == "worker":
-        return ["sleep", str(secs)]
-    if task.task_type == "ps":
-        source = files("launch.backends.kubernetes").joinpath("hold.py").read_text("utf-8")
-        return ["python", "-c", source, str(secs)]
-    return None
-
-
-def _resources(settings: KubernetesSettings, gpus: int, serves: bool) -> Manifest:
-    """Returns limits and equal requests, so that a pod gets exactly what it asks for."""
-    if serves:
-        limits = {
-            "cpu": settings.ps_cpu or _PS_CPU,
-            "memory": settings.ps_memory or _PS_MEMORY,
-        }
-    else:
-        limits = {"cpu": settings.cpu or _CPU, "memory": settings.memory or _MEMORY}
-    if gpus:
-        limits[settings.gpu] = str(gpus)
-    return {"requests": limits, "limits": limits}
-
-
-def _toleration(taint: str) -> Manifest:
-    taint, _, effect = taint.rpartition(":")
-    key, equals, value = taint.partition("=")
-    toleration = {"key": key, "effect": effect, "operator": "Equal" if equals else "Exists"}
-    return {**toleration, "value": value} if equals else toleration

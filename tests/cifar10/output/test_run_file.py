@@ -93,7 +93,7 @@ def test_a_damaged_file_of_an_earlier_version_is_named(folder, name):
             "lookahead_steps must be at least 0, got -1",
         ),
         ({"settings": None}, "its settings is not what training writes"),
-        ({"class_names": ["cat"]}, "it has not 10 class names"),
+        ({"class_names": []}, "it has no class names"),
         ({"class_names": [1] * 10}, "its class_names is not what training writes"),
         ({"resize": "blur"}, "its resize is unknown"),
         ({"records": {"train": [1]}}, "its records is not what training writes"),

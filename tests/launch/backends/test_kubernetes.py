@@ -15,13 +15,14 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from launch.backends.kubernetes import folders, hold, manifests
 from launch.backends.kubernetes.kubectl import Kubectl, connect
+from launch.backends.kubernetes.objects import JOBS, TFJOB, Form, choose_form
 from launch.backends.kubernetes.run import run
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.registry import KINDS, backend_named
@@ -144,11 +145,65 @@ def test_kubernetes_and_the_training_operator_would_take_it(tmp_path: Path) -> N
         assert check_operator_rules(tfjob(cluster)) == []
 
 
+def test_kubernetes_itself_would_take_jobs(tmp_path: Path) -> None:
+    full = read(tmp_path, FULL + "  operator: none\n")
+    for cluster in (small(operator="none"), dataclasses.replace(full, restarts=3)):
+        job = make_job(cluster, ["--train-batch-size=16"])
+        policy, service, *jobs = manifests.planned(job)
+        assert policy["kind"] == "NetworkPolicy"
+        assert len(jobs) == len(job.tasks)
+        for one in (policy, service, *jobs):
+            assert check_object(one) == []
+
+
+def test_a_task_without_operator_is_a_job_that_restarts_nothing_in_the_same_pod() -> None:
+    cluster = small(operator="none", output="nas:/results")
+    of_tfjob = pod(tfjob(cluster, "--x"), "Worker")
+    found = manifests.task_jobs(make_job(cluster, ["--x"]), "cifar10")
+    assert list(found) == ["master/0", "worker/0", "ps/0"]
+    worker = found["worker/0"]
+    assert worker["metadata"]["name"] == "cifar10-worker-0"
+    template = worker["spec"].pop("template")
+    assert worker["spec"] == {
+        "completions": 1,
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": 86_400,
+        "activeDeadlineSeconds": 604_860,  # the pod's own deadline names itself before
+    }
+    own = template["spec"]
+    names = {key: own.pop(key) for key in ("restartPolicy", "hostname", "subdomain")}
+    assert names == {"restartPolicy": "Never", "hostname": "worker-0", "subdomain": "cifar10"}
+    variable = own["containers"][0]["env"].pop()
+    assert own == of_tfjob
+    assert variable["name"] == "TF_CONFIG"
+    assert json.loads(variable["value"]) == {
+        "cluster": {
+            "master": ["master-0.cifar10:2222"],
+            "worker": ["worker-0.cifar10:2222"],
+            "ps": ["ps-0.cifar10:2223"],
+        },
+        "task": {"type": "worker", "index": 0},
+        "environment": "cloud",
+    }
+
+
+def test_a_service_gives_the_pods_of_jobs_their_names() -> None:
+    job = make_job(small(operator="none"))
+    service = manifests.service(job, "cifar10")
+    assert service["metadata"]["name"] == "cifar10"
+    assert service["spec"]["clusterIP"] == "None"
+    for one in manifests.task_jobs(job, "cifar10").values():
+        labels = one["spec"]["template"]["metadata"]["labels"]
+        assert service["spec"]["selector"].items() <= labels.items()
+
+
 def test_the_longest_names_are_short_enough() -> None:
     hosts = on_chosen_hosts(KINDS["kubernetes"], {"chief": 1, "worker": 1000, "evaluator": 1}).hosts
     cluster = Cluster(hosts, backend="kubernetes")
-    job = tfjob(cluster, name=f"{'a' * 30}-20260101-000000-ffff")
-    assert check_operator_rules(job) == []
+    name = f"{'a' * 30}-20260101-000000-ffff"
+    assert check_operator_rules(tfjob(cluster, name=name)) == []
+    jobs = manifests.task_jobs(make_job(cluster), name).values()
+    assert max(len(one["metadata"]["name"]) for one in jobs) <= 63  # as a label's value
 
 
 def test_pods_are_as_restricted_as_they_can_be(tmp_path: Path) -> None:
@@ -322,6 +377,33 @@ def test_the_master_has_time_to_save_and_the_ps_wait_for_it(tmp_path: Path) -> N
     assert "lifecycle" not in container(job, "Chief")
 
 
+@pytest.mark.parametrize(
+    ("operator", "known", "form"),
+    [
+        ("tfjob", "", TFJOB),
+        ("none", "tfjobs.kubeflow.org", JOBS),
+        ("auto", "mpijobs.kubeflow.org\ntfjobs.kubeflow.org", TFJOB),
+        ("auto", "mpijobs.kubeflow.org", JOBS),
+    ],
+)
+def test_the_cluster_is_asked_for_tfjobs_if_need_be(operator: str, known: str, form: Form) -> None:
+    def kubectl(*words: str) -> str:
+        assert operator == "auto"
+        assert words[0] == "api-resources"
+        return known
+
+    assert choose_form(cast(Kubectl, kubectl), operator) is form
+
+
+def test_the_plan_says_what_auto_means() -> None:
+    backend = backend_named("kubernetes")
+    assert "`operator: auto`" in backend.plan_text(make_job(small()))
+    for operator, kinds in (("tfjob", ["TFJob"]), ("none", ["Service", *["Job"] * 3])):
+        text = backend.plan_text(make_job(small(operator=operator)))
+        assert "`operator: auto`" not in text
+        assert [one["kind"] for one in yaml.safe_load_all(text)] == ["NetworkPolicy", *kinds]
+
+
 def test_variables_are_in_the_secret_alone(tmp_path: Path) -> None:
     cluster = read(tmp_path, FULL.replace("OMP_NUM_THREADS: 2", "OMP_NUM_THREADS: hidden"))
     job = make_job(cluster)
@@ -399,6 +481,7 @@ HUNG = """#!/bin/sh
 echo "$@" >> {place}/calls
 case "$*" in
 *"config view"*) echo '{{"contexts": [{{"name": "lab", "context": {{}}}}]}}' ;;
+*api-resources*) echo tfjobs.kubeflow.org ;;
 *create*) sleep 600 & echo $$ $! > {place}/part; mv {place}/part {place}/pids; wait ;;
 esac
 """
@@ -444,7 +527,7 @@ def test_a_signal_ends_a_create_that_hangs_and_what_it_may_have_created(
     assert_ended(tmp_path / "pids")
     calls = (tmp_path / "calls").read_text().splitlines()
     assert sum(" create " in call for call in calls) == 1
-    assert sum(" delete " in call for call in calls) == 2
+    assert sum(" delete " in call for call in calls) == 1
 
 
 def test_a_kubeconfig_without_a_context_is_named(

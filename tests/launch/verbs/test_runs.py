@@ -170,13 +170,13 @@ def test_stop_now_ends_the_run_without_a_wait(
 KUBECTL = """#!/bin/sh
 echo "$@" >> {place}/calls
 case "$*" in
-*"get tfjobs.kubeflow.org cifar10-r1 "*) cat {place}/tfjob ;;
+*"get pods,tfjobs.kubeflow.org "*) cat {place}/tfjob ;;
 *"get tfjobs.kubeflow.org,"*) echo tfjob.kubeflow.org/cifar10-r1 ;;
 esac
 """
 
 
-def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **status: Any) -> str:
+def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **policy: Any) -> str:
     """Makes a run whose launcher has left its TFJob, for a kubectl that knows this job alone.
 
     Returns:
@@ -185,7 +185,8 @@ def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **status: Any
     folder = a_run(tmp_path / "runs")
     place = {"context": "lab", "namespace": "vision", "name": "cifar10-r1"}
     folder.add(backend="kubernetes", kubernetes=place)
-    (tmp_path / "tfjob").write_text(json.dumps({"kind": "TFJob", "status": status}))
+    job = {"kind": "TFJob", "metadata": {"name": "cifar10-r1"}, "spec": {"runPolicy": policy}}
+    (tmp_path / "tfjob").write_text(json.dumps({"kind": "List", "items": [job]}))
     (tmp_path / "kubectl").write_text(KUBECTL.format(place=tmp_path))
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -195,8 +196,7 @@ def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **status: Any
 def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    conditions = [{"type": "Suspended", "status": "True"}]
-    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=conditions)
+    run_id = of_kubernetes(tmp_path, monkeypatch, suspend=True)
     assert said(tmp_path / "runs", capfd, "clean") == (
         f"run {run_id}: continues without its launcher: TFJob cifar10-r1 is suspended; to end it: "
         f"clean --run {run_id}\n"
@@ -210,7 +210,7 @@ def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
 def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_id = of_kubernetes(tmp_path, monkeypatch, conditions=[])
+    run_id = of_kubernetes(tmp_path, monkeypatch)
     words = f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: clean"
     runs = tmp_path / "runs"
     assert said(runs, capfd, "status").splitlines()[0] == f"{words} --run {run_id}"

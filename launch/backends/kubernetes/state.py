@@ -1,16 +1,18 @@
-"""Reads the state of a task from its pod. The functions have no side effects."""
+"""Reads the state of a job from what one poll of kubectl shows: its object, its pods, warnings.
+
+The functions have no side effects.
+"""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
-from launch.backends.kubernetes.fields import UnreadableError, mapping, sequence, text
-from launch.backends.kubernetes.manifests import CONTAINER
-from launch.backends.kubernetes.volumes import CHECK
+from launch.backends.kubernetes.kubectl import UnreadableError, mapping, parsed, sequence, text
+from launch.backends.kubernetes.manifests import INDEX, TYPE
+from launch.backends.kubernetes.pod_template import CHECK, CONTAINER
 from launch.record.outcome import Cause
-
-_TYPE, _INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 
 # Reasons why a container waits: those that never pass, and those that may pass at another try.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
@@ -47,6 +49,45 @@ _DISRUPTIONS = {
 }
 # An eviction for which the pod itself is to blame.
 _OWN_FAULT = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral storage limit")
+
+
+_LATE = "active longer than specified deadline"  # in the operator's message
+
+
+@dataclass(frozen=True)
+class JobState:
+    """The object that stands for a job, such as its TFJob, at one moment.
+
+    Attributes:
+      succeeded: whether its master or chief has ended with success.
+      failed: why it has failed, in the operator's words; None if it has not.
+      is_late: whether it has failed because its `activeDeadlineSeconds` are over.
+      suspended: whether somebody has suspended it, so that it has no pods.
+      deleted: whether it was deleted, and exists until its pods have ended.
+    """
+
+    succeeded: bool = False
+    failed: Optional[str] = None
+    is_late: bool = False
+    suspended: bool = False
+    deleted: bool = False
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning of an event object.
+
+    Attributes:
+      about: the name of the object that the warning is about.
+      uid: that object's uid.
+      words: the warning.
+      time: when it was given last, such as `2026-01-31T09:00:00Z`.
+    """
+
+    about: str
+    uid: str
+    words: str
+    time: str
 
 
 @dataclass(frozen=True)
@@ -87,17 +128,98 @@ class Pod:
     disruption: str = ""
 
 
+@dataclass(frozen=True)
+class Poll:
+    """What one call of kubectl shows of a job.
+
+    kubectl lists the pods first. Whoever deletes or suspends a job, its pods end after that, so
+    that a poll that shows the end of a pod shows its reason, too.
+
+    Attributes:
+      job: the state of the object that stands for the job; None if it does not exist.
+      pods: the pods that exist.
+      unreadable: what could not be read, in words.
+    """
+
+    job: Optional[JobState]
+    pods: tuple[Pod, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def read_poll(found: str, kind: str, name: str) -> Poll:
+    """Returns what `kubectl get --output=json` shows of a job.
+
+    Args:
+      found: kubectl's output.
+      kind: the kind of the object that stands for the job.
+      name: its name.
+
+    Raises:
+      UnreadableError: it is no list of objects.
+    """
+    listed = parsed(found, "kubectl get")
+    if text(listed, "kind") != "List":
+        raise UnreadableError(f"kubectl get printed {found[:60]!r}, which is no list")
+    job: Optional[JobState] = None
+    pods, unreadable = [], []
+    for one in sequence(listed, "items"):
+        if text(one, "kind") == kind and text(one, "metadata", "name") == name:
+            job = read_job(one)
+        elif text(one, "kind") == "Pod":
+            try:
+                pod = read_pod(one)
+            except UnreadableError as error:
+                unreadable.append(str(error))
+            else:
+                pods += [pod] if pod is not None else []
+    return Poll(job, tuple(pods), tuple(unreadable))
+
+
+def read_job(job: Any) -> JobState:
+    """Returns the state of the object that stands for a job."""
+    true = {
+        text(condition, "type"): text(condition, "message")
+        for condition in sequence(job, "status", "conditions")
+        if text(condition, "status") == "True"
+    }
+    return JobState(
+        succeeded="Succeeded" in true,
+        failed=true.get("Failed"),
+        is_late=_LATE in true.get("Failed", ""),
+        # The condition `Suspended` may still be there when the pods of a resumed job are.
+        suspended=mapping(job, "spec", "runPolicy").get("suspend") is True,
+        deleted="deletionTimestamp" in mapping(job, "metadata"),
+    )
+
+
+def read_warnings(found: str, names: Iterable[str]) -> list[Warned]:
+    """Returns the warnings about objects of these names, the oldest first.
+
+    Raises:
+      UnreadableError: `found`, the output of `kubectl get events`, is not JSON.
+    """
+    known = set(names)
+    warnings = map(_read_warning, sequence(parsed(found, "kubectl get events"), "items"))
+    ours = (one for one in warnings if one.about in known and one.words)
+    return sorted(ours, key=lambda one: one.time)
+
+
+def _read_warning(event: Any) -> Warned:
+    words = ": ".join(filter(None, (text(event, "reason"), text(event, "message"))))
+    time = text(event, "lastTimestamp") or text(event, "eventTime")
+    time = time or text(event, "metadata", "creationTimestamp")
+    about = mapping(event, "involvedObject")
+    return Warned(text(about, "name"), text(about, "uid"), words, time)
+
+
 def read_pod(pod: Any) -> Optional[Pod]:
     """Returns the state of a pod object of the API; None if the pod belongs to no task.
 
     Raises:
-      UnreadableError: it is no pod, or has no name or no uid.
+      UnreadableError: it has no name or no uid.
     """
     metadata, status = mapping(pod, "metadata"), mapping(pod, "status")
-    kind = text(pod, "kind")
-    if kind not in ("", "Pod"):
-        raise UnreadableError(f"kubectl get pods printed an object of the kind {kind}")
-    task_type, index = text(metadata, "labels", _TYPE), text(metadata, "labels", _INDEX)
+    task_type, index = text(metadata, "labels", TYPE), text(metadata, "labels", INDEX)
     if not task_type or not index:
         return None
     name, uid = text(metadata, "name"), text(metadata, "uid")

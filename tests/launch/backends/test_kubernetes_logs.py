@@ -1,0 +1,158 @@
+"""What kubectl writes in logs, over connections that end at any place."""
+
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.logs import LONGEST_PART, LogPlace, PodLogs
+from launch.backends.kubernetes.state import Pod
+
+
+def in_parts(data: bytes) -> Iterator[bytes]:
+    """Yields data as the reader of a connection does."""
+    while data:
+        end = data.find(b"\n", 0, LONGEST_PART) + 1 or LONGEST_PART
+        yield data[:end]
+        data = data[end:]
+
+
+def taken(place: LogPlace, data: bytes) -> list[str]:
+    """Returns the new lines of a connection that delivers `data` and ends."""
+    return list(place.new_lines(in_parts(data)))
+
+
+def lines(*texts: str) -> bytes:
+    """Makes a log of lines `SECONDS TEXT`, of the first minute of a day."""
+    return "".join(f"2026-01-31T09:00:{text}\n" for text in texts).encode()
+
+
+STAMPS = st.sampled_from([f"2026-01-31T09:00:0{i}.{j}Z" for i in range(4) for j in range(3)])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(STAMPS, min_size=1, max_size=12), st.lists(st.integers(1, 600), max_size=4))
+def test_each_line_comes_once_wherever_connections_break(
+    stamps: list[str], cuts: list[int]
+) -> None:
+    log = b"".join(f"{stamp} line {i}\n".encode() for i, stamp in enumerate(sorted(stamps)))
+    place = LogPlace()
+    found = [text for end in [*cuts, len(log)] for text in taken(place, log[:end])]
+    assert found == [f"line {i}" for i in range(len(stamps))]
+
+
+def test_lines_of_one_time_all_come_and_none_comes_again_after_a_connection_ended() -> None:
+    place = LogPlace()
+    first = lines("01Z a", "02Z b", "02.0Z b", "02Z c")
+    assert taken(place, first) == ["a", "b", "b", "c"]
+    assert place.since == "2026-01-31T09:00:02Z"
+    again = first + lines("02Z c", "02.05Z d")
+    assert taken(place, again) == ["c", "d"]
+    assert taken(place, lines("02.05Z d", "02.050Z d", "03Z ")) == ["d", ""]
+
+
+def test_a_clock_that_is_set_back_during_a_connection_loses_no_lines() -> None:
+    assert taken(LogPlace(), lines("40Z a", "05Z b", "06Z c")) == ["a", "b", "c"]
+
+
+def test_a_long_line_comes_in_parts_of_a_limited_size() -> None:
+    words = "".join(str(i % 10) for i in range(3 * LONGEST_PART))
+    found = taken(LogPlace(), lines("01Z a", f"02Z {words}", "03Z b"))
+    assert (found[0], "".join(found[1:-1]), found[-1]) == ("a", words, "b")
+    assert max(map(len, found)) <= LONGEST_PART
+
+
+def test_the_last_line_of_a_log_may_have_no_end() -> None:
+    place = LogPlace()
+    log = lines("01Z a") + b"2026-01-31T09:00:02Z b"
+    for expected in (["a"], []):
+        assert taken(place, log) == expected
+        assert place.rest == "b"
+
+
+def test_words_of_the_node_are_shown_once_and_are_no_time() -> None:
+    place = LogPlace()
+    words = b"unable to retrieve container logs for containerd://4f\n"
+    assert taken(place, lines("01Z a") + words) == ["a", words.decode().rstrip()]
+    assert taken(place, lines("01Z a") + words) == []
+    assert place.since == "2026-01-31T09:00:01Z"
+
+
+class Logs:
+    """The logs of pods, with other commands in place of `kubectl logs`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *script: str) -> None:
+        kubectl = Kubectl(None, None)
+        self.commands: list[tuple[str, ...]] = []
+        self.lines: list[str] = []
+
+        def command(*words: str) -> list[str]:
+            self.commands.append(words)
+            return ["bash", "-c", script[min(len(self.commands), len(script)) - 1]]
+
+        monkeypatch.setattr(kubectl, "command", command)
+        self._events: queue.Queue[Any] = queue.Queue()
+        self.logs = PodLogs(kubectl, self._events.put, lambda _, line: self.lines.append(line))
+
+    def poll(self, *pods: Pod) -> list[str]:
+        """Takes a poll, waits for the ends of the connections, and returns the new lines."""
+        self.lines = []
+        self.logs.follow(pods)
+        while any(log.process is not None for log in self.logs._logs.values()):
+            self._events.get(timeout=30)()
+        return self.lines
+
+
+def pod(uid: str, state: str = "running") -> Pod:
+    code = 0 if state == "ended" else None
+    return Pod("worker/0", "cifar10-worker-0", uid, "node-a", state, code)
+
+
+AHEAD = "printf '2026-01-31T10:00:00Z a\\n'"
+BEHIND = "printf '2026-01-31T09:00:00Z b\\n'"
+
+
+def test_a_pod_that_follows_another_is_read_from_its_first_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clocks of their nodes, and that of the API server, do not matter."""
+    found = Logs(monkeypatch, AHEAD, BEHIND)
+    assert found.poll(pod("1")) == ["a"]
+    assert found.poll(pod("2")) == ["b"]
+    assert not any("--since-time" in word for word in found.commands[1])
+
+
+def test_a_log_that_broke_at_the_end_of_its_pod_is_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rest = "printf '2026-01-31T11:00:00Z b'"
+    found = Logs(monkeypatch, f"{AHEAD}; exit 1", f"{AHEAD}; exit 1", f"{AHEAD}; {rest}")
+    assert found.poll(pod("1")) == ["a"]
+    assert found.poll(pod("1", "ended")) == []
+    assert not found.logs.are_complete
+    assert found.poll(pod("1", "ended")) == ["b"]
+    assert found.logs.are_complete
+    assert found.commands[2][-1] == "--since-time=2026-01-31T10:00:00Z"
+    found.poll(pod("1", "ended"))
+    assert len(found.commands) == 3
+
+
+def test_the_log_of_a_pod_that_is_gone_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Logs(monkeypatch, "exit 1")
+    found.poll(pod("1", "ended"))
+    assert not found.logs.are_complete
+    found.poll()
+    assert found.logs.are_complete
+
+
+def test_an_evicted_pod_has_no_log_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Logs(monkeypatch, "exit 1")
+    found.poll(pod("1"))
+    assert found.logs.are_ending
+    found.poll(Pod("worker/0", "cifar10-worker-0", "1", "node-a", "ended"))
+    assert found.logs.are_complete
+    assert not found.logs.are_ending
