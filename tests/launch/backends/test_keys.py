@@ -59,6 +59,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "tolerations": "['gpu:NoSchedule']",
         "ttl_secs": "60",
         "deadline_secs": "off",
+        "operator": "none",
     },
 }
 LAUNCHERS = {"docker": set[str](), "slurm": {"pending_secs"}, "kubernetes": {"context"}}
