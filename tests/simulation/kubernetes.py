@@ -161,6 +161,11 @@ class WatchedFollower(Follower):
 
     sim: "KubernetesRun"
 
+    @property
+    def has_seen_pods(self) -> bool:
+        """Whether a poll has shown a pod: before that, a suspended job may be held by a queue."""
+        return bool(self._newest)
+
     def _report(self, outcome: Outcome, now: float) -> bool:
         self.sim.world.say("report:", outcome.exit_code, outcome.reason, outcome.cause)
         self.sim.check_report(outcome)
@@ -218,7 +223,11 @@ class KubernetesRun(Checks):
             created = objects.Objects(self.kubectl, objects.TFJOB, manifest, [], self.note)
             loop: Any = self
             self._runner = run.Runner(self.kubectl, created, self.follower, loop, [], {})
-            self._runner.start()
+            try:
+                self._runner.start()
+            except HostError:  # The API has stopped answering, so that there is no job to follow.
+                created.remove("run")
+                return self
             self._tick()
             self.world.run(_LONGEST_SECS, lambda: self.is_over)
             self.world.say("outcome:", "left" if self.is_left else self.follower.outcome)

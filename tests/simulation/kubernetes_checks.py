@@ -85,8 +85,8 @@ class Checks:
             return
         verdict = follower.verdict
         is_done = verdict is not None and verdict.cause is Cause.DONE
-        done = self.cluster.done
-        in_grace = done is not None and self.world.now < done + self.limits.grace_secs
+        told = self.end_began
+        in_grace = told is not None and self.world.now < told + self.limits.grace_secs
         if is_done and in_grace and follower.live_tasks:
             self.breach("nobody is deleted in the grace after a success", str(follower.live_tasks))
         is_timeout = verdict is not None and verdict.cause is Cause.TIME_LIMIT
@@ -148,7 +148,8 @@ class Checks:
     def _check_notice(self) -> None:
         """Checks that what ends the job is known soon, if the API server answers."""
         sealed, down_until = self.cluster.sealed, self.kubectl.down_until
-        if sealed is not None and self.end_began is not None:
+        is_held = self.cluster.was_suspended and not self.follower.has_seen_pods
+        if sealed is not None and self.end_began is not None and not is_held:
             began = max(sealed, min(down_until, self.end_began))
             if self.end_began > began + _NOTICE_SECS + self.paused_secs:
                 self.breach("what ends the job is known soon", f"{sealed}, {self.end_began}")
@@ -192,8 +193,8 @@ class Checks:
         is_first = done is not None and (cluster.harmed is None or done < cluster.harmed)
         was_stopped = self.stopped is not None or "somebody" in cluster.enders
         was_unknown = outcome.cause is Cause.TIME_LIMIT and self.kubectl.was_down is not None
-        # A poll shows both after the success, or an earlier one has decided otherwise.
-        was_unknown |= cluster.harmed is not None
+        # A poll lists pods first: it may show the suspension, but not yet the success before it.
+        was_unknown |= outcome.cause is Cause.PLATFORM and cluster.is_suspended
         if is_first and outcome.exit_code and not was_stopped and not was_unknown:
             self.breach("a success is no failure", str(outcome))
 
