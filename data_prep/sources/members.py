@@ -149,8 +149,6 @@ def _walk_archive(path: Path) -> Iterator[Optional[Member]]:
     except (SourceError, MemoryError):
         raise
     except Exception as error:  # Many types again, e.g. IndexError for an empty name in a zip.
-        if isinstance(error, OSError) and error.strerror:
-            raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
         reason = str(error).partition("\n")[0].rstrip(":") or type(error).__name__
         raise SourceError(
             f"{path}: not a tar (plain, gzip, bzip2, xz) or zip, or damaged or truncated: {reason}"
