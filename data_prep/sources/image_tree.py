@@ -32,12 +32,14 @@ class _ImageTree(Kind):
         return _is_placed(parts) or (is_image(parts) and _split_word(parts) is not None)
 
     def load(self, path: Path, resize: Optional[str]) -> Dataset:
-        left_out: list[str] = []
-        images = decode(_placed(path, left_out), resize)
-        train, validation, test = (images[split] for split in schema.SPLITS)
+        left_out, found = list[str](), dict[str, int]()
+        images = decode(_placed(path, left_out, found), resize)
+        names = tuple(sorted(found))  # as CIFAR-10's are
+        order = np.array([names.index(name) for name in found], np.uint8)
+        train, validation, test = (Images(one.pixels, order[one.labels]) for one in images.values())
         own = validation if len(validation) else None
         note = f"Left out, since they are in no folder of a split: {len(left_out):,} image files."
-        return Dataset(self.name, schema.CLASS_NAMES, train, test, own, note if left_out else "")
+        return Dataset(self.name, names, train, test, own, note if left_out else "")
 
 
 IMAGE_TREE = _ImageTree()
@@ -56,8 +58,8 @@ def _split_word(parts: tuple[str, ...]) -> Optional[str]:
     return next((part for part in parts[:-1] if part in schema.SPLIT_WORDS), None)
 
 
-def _placed(path: Path, left_out: list[str]) -> Iterator[Placed]:
-    """Yields the files of all splits; appends the names of images outside of these.
+def _placed(path: Path, left_out: list[str], found: dict[str, int]) -> Iterator[Placed]:
+    """Yields the files of all splits; adds the names of images outside of these, and the classes.
 
     Raises:
       SourceError: a file is not an image in a class folder, or a split has two folders. Images of a
@@ -68,11 +70,9 @@ def _placed(path: Path, left_out: list[str]) -> Iterator[Placed]:
         folder, word = member.parts[:-2], _split_word(member.parts)
         if _is_placed(member.parts):
             class_name, split = member.parts[-2], schema.SPLIT_WORDS[folder[-1]]
-            if class_name not in schema.CLASS_NAMES:
-                known = ", ".join(schema.CLASS_NAMES)
-                raise SourceError(
-                    f"{member.name}: class folders must be {known}, got {class_name!r}"
-                )
+            label = found.setdefault(class_name, len(found))
+            if label > 255:  # Labels are bytes.
+                raise SourceError(f"{member.name}: there are more than 256 class folders")
             if not is_image(member.parts):
                 known = ", ".join(schema.IMAGE_EXTENSIONS)
                 raise SourceError(f"{member.name}: must be an image file ({known})")
@@ -82,7 +82,7 @@ def _placed(path: Path, left_out: list[str]) -> Iterator[Placed]:
                     f"{member.name}: {'/'.join(other)} and {'/'.join(folder)} are two folders of "
                     "the same split; give one of them"
                 )
-            yield member, split, schema.CLASS_NAMES.index(class_name)
+            yield member, split, label
         elif is_image(member.parts) and word is not None:
             raise SourceError(
                 f"{member.name}: images must be {word}/CLASS/FILE, without other folders between; "

@@ -1,10 +1,13 @@
 import shutil
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources import detect, image_tree
+from data_prep.sources.dataset import check_classes
 from tests.data_prep import made
 
 
@@ -111,13 +114,21 @@ def test_a_file_of_64_mebibytes_is_the_largest_that_is_read(tree):
         made.load(tree, "crop")
 
 
-def test_a_file_of_another_type_or_class_is_named(tree):
+def test_a_file_of_another_type_is_named(tree):
     (tree / "train" / "cat" / "notes.txt").write_text("a cat")
     with pytest.raises(SourceError, match=r"train/cat/notes\.txt: must be an image file \(\.png, "):
         made.load(tree)
-    (tree / "train" / "cat").rename(tree / "train" / "zebra")
-    with pytest.raises(SourceError, match="class folders must be airplane, .* got 'zebra'"):
-        made.load(tree)
+
+
+def test_the_folders_are_the_classes_and_each_split_needs_all_of_them(tree):
+    for split in ("train", "test"):
+        (tree / split / "truck").rename(tree / split / "Zebra")
+    dataset = made.load(tree)
+    assert dataset.class_names == ("Zebra", *schema.CLASS_NAMES[:-1])
+    assert np.bincount(dataset.train.labels).tolist() == [5] * 10
+    (tree / "test" / "Zebra").rename(tree / "test" / "zebra")
+    with pytest.raises(SourceError, match="the train images hold none of class zebra"):
+        check_classes(made.load(tree))
 
 
 @pytest.mark.parametrize("name", ["train/cat/more/x.png", "test/a/b/frog/x.JPG", "eval/x.png"])
