@@ -154,6 +154,7 @@ def test_the_stage_of_the_image_that_compiles_has_all_that_its_modules_import(ro
         for words in re.findall(r"^COPY (.+) \S+$", stage, re.MULTILINE)
         for source in words.split()
     ]
+    assert [source for source in copied if not source.exists()] == []
     there = {
         module
         for module, path in modules.items()

@@ -1,7 +1,7 @@
 """Prepares hosts: a few shell scripts over ssh, each of which may read a tar archive.
 
-A script needs a POSIX shell, tar, flock and sha256sum there. A host keeps what an earlier call has
-made, so that the same command goes on where it was.
+A script needs what `_BEGIN` looks for there. A host keeps what an earlier call has made, so that
+the same command goes on where it was. Files are replaced whole, once the archive is unpacked.
 """
 
 import base64
@@ -30,6 +30,7 @@ from launch.errors import HostError, LaunchError
 
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
 LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
+_PART = ".setup.part"  # the folder for what comes
 _LIST_NAME = ".setup.files"  # the names of the code's files; the last one in the archive
 _INCOMPLETE = "INCOMPLETE"  # in a folder of records that no reader is to take for a complete one
 _SSH_FAILED = 255  # exit code; others are those of the scripts
@@ -46,10 +47,14 @@ _NO_NETWORK = (
 _BEGIN = f"""\
 say() {{ printf '\\n{MARK}%s\\n' "$*"; }}
 fail() {{ say "failed: $*"; exit 1; }}
+finish() {{ say "$*"; say done; exit; }}
 place() {{ case $1 in '~'|'~/'*) echo "$HOME${{1#?}}";; *) echo "$1";; esac; }}
 hold() {{
     exec 9>>{LOCK_NAME}
-    flock -n 9 || {{ say "waits for $(tail -n 1 {LOCK_NAME})"; flock 9; }}
+    flock -n 9 || {{
+        say "waits for $(tail -n 1 {LOCK_NAME})"
+        flock 9 || say "no lock in $(pwd); if hosts share it, prepare one at a time: --hosts NAME"
+    }}
     echo "process $$ on $(uname -n)" >{LOCK_NAME}
 }}
 end_with_the_launcher() {{
@@ -57,45 +62,64 @@ end_with_the_launcher() {{
     (cat <&3; kill -9 0) >/dev/null 2>&1 &
     trap "kill $!" EXIT
 }}
+unpack() {{ rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART}; }}
+put_there() {{
+    (cd {_PART} && find . -type f) | while read -r path; do
+        mkdir -p "$(dirname "$path")" && mv -f "{_PART}/$path" "$path" || exit
+    done && rm -rf {_PART}
+}}
+say begun
+for tool in tar flock sha256sum comm awk find; do
+    command -v $tool >/dev/null || fail "it has no $tool; install it"
+done
 top=$(place "$workdir")
 mkdir -p "$top" && cd "$top" || fail "$top cannot be used; choose another folder with --workdir"
+top=$(pwd)
 """
 
 # Files that are not in the archive go, since Python would import them.
 _CODE = f"""\
 hold
-tar -xf - && [ -e {_LIST_NAME} ] ||
-    fail "the archive ended early, or is damaged; nothing was removed"
+unpack && [ -e {_PART}/{_LIST_NAME} ] ||
+    fail "the code could not be unpacked, or its archive ended early; nothing has changed"
+put_there || fail "the code could not be replaced"
 find {" ".join(PACKAGES)} -name '*.py' 2>/dev/null | LC_ALL=C sort |
     LC_ALL=C comm -23 - {_LIST_NAME} | while read -r path; do rm -f "$path"; done
 rm {_LIST_NAME}
-say "$count files copied"
+finish "$count files copied"
 """
 
 _RECORDS = f"""\
 mkdir -p "$folder" && cd "$folder" || fail "$folder cannot be used"
 is_whole() {{
-    [ ! -e {_INCOMPLETE} ] && [ "$(ls | grep '[.]tfrecords$')" = "$names" ] &&
+    [ ! -e {_INCOMPLETE} ] && [ "$(LC_ALL=C ls | grep '[.]tfrecords$')" = "$names" ] &&
         echo "$sums" | sha256sum -c >/dev/null 2>&1
 }}
-if is_whole; then say "are there"; exit; fi  # it may be read-only
+if is_whole; then finish "are there"; fi  # it may be read-only
 hold
-if is_whole; then say "are there"; exit; fi
-touch {_INCOMPLETE} && rm -f ./*.tfrecords && tar -xf - && rm {_INCOMPLETE} || exit
+if is_whole; then finish "are there"; fi
+touch {_INCOMPLETE} && unpack && rm -f ./*.tfrecords && put_there && rm {_INCOMPLETE} ||
+    fail "the records could not be unpacked"
 is_whole || {{
     touch {_INCOMPLETE}
     fail "they came with other bytes than expected: they are changing where they come from, or \
 are damaged there (python -m data_prep verify DIR)"
 }}
-say "$count files copied"
+finish "$count files copied"
 """
 
 _VENV = """\
 end_with_the_launcher
 hold
-if [ "$(cat "$venv/.installed" 2>/dev/null)" = "$stamp" ] && [ -x "$venv/bin/python" ]; then
-    say "$venv is there"; exit
-fi
+is_fresh() {
+    [ "$(cat "$venv/.installed" 2>/dev/null)" = "$lock" ] && [ -x "$venv/bin/python" ] || return
+    if [ -e "$venv/.installed.sha256" ]; then
+        [ "$(cat "$venv/.installed.sha256")" = "$digest" ]
+    else
+        [ ! "$lock" -nt "$venv/.installed" ]  # `make venv` has made it
+    fi
+}
+if is_fresh; then finish "$venv is there"; fi
 case $lock/$(uname -m) in
     requirements.lock/x86_64|requirements.lock/aarch64|requirements-gpu.lock/x86_64) ;;
     requirements.lock/*|requirements-gpu.lock/*) fail "$lock is not for $(uname -m); to install \
@@ -105,21 +129,23 @@ free=$(df -Pm . | awk 'NR == 2 {print $4}')
 [ "$free" -ge 3072 ] || fail "$free MiB free at $(pwd); a venv needs 3 GiB"
 if [ -e "$venv" ]; then
     [ -e "$venv/pyvenv.cfg" ] || fail "$venv is there and is no venv; move it away"
-    rm -rf "$(readlink -f "$venv")"
+    venv=$(readlink -f "$venv")
+    rm -rf "$venv"
 fi
 fits='import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))'
-for python in python3.11 python3.10 python3.9 python3 python ''; do
+for python in python3.11 python3.10 python3.9 python3 python "$agent_python" ''; do
     "$python" -c "$fits" 2>/dev/null && break
 done
 [ "$python" ] || fail "it has no Python 3.9, 3.10 or 3.11 that can make a venv on PATH; on Debian: \
 apt-get install python3-venv"
-say "makes $venv from $lock, which takes one to two minutes"
-"$python" -m venv "$(readlink -m "$venv")" || fail "$python -m venv ended with exit code $?"
+say "makes $name from $lock, which takes one to two minutes"
+"$python" -m venv "$venv" || fail "$python -m venv ended with exit code $?"
 case $lock in *.lock) hashes="--require-hashes --only-binary :all:";; *) hashes=;; esac
 "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --no-input \
     --progress-bar off $hashes -r "$lock" || fail "pip ended with exit code $?"
-printf %s "$stamp" >"$venv/.installed"
-say "$venv made"
+printf %s "$digest" >"$venv/.installed.sha256"
+printf %s "$lock" >"$venv/.installed"
+finish "$name made"
 """
 
 # Training works without the kernels, so nothing fails here.
@@ -127,11 +153,10 @@ _KERNELS = """\
 end_with_the_launcher
 hold
 if lines=$("$python" -m cifar10.ops.kernels.build 2>&1); then
-    case $lines in *Compiling*) say compiled;; *) say "are there";; esac
-else
-    why=$(echo "$lines" | grep 'cannot be had' || echo "$lines" | tail -n 1)
-    say "left out: $why; training takes longer without"
+    case $lines in *Compiling*) finish compiled;; *) finish "are there";; esac
 fi
+why=$(echo "$lines" | grep -m1 'cannot be had' || echo "$lines" | tail -n 1)
+finish "left out: $why; training takes longer without"
 """
 
 _SOURCE = """\
@@ -139,7 +164,7 @@ end_with_the_launcher
 mkdir -p "$folder"
 (cd "$folder" && hold && cd "$top" && "$python" -m data_prep --source "$source" --out "$folder") ||
     fail "data_prep ended with exit code $?"
-say "are made from $source"
+finish "are made from $source"
 """
 
 
@@ -198,16 +223,18 @@ def records_step(files: Mapping[str, Path], folder: str) -> Iterator[Step]:
         yield Step("records", _at_place(_RECORDS, "folder"), values, archive.name)
 
 
-def venv_step(venv: str, requirements: str, content: bytes) -> Step:
+def venv_step(venv: str, agent_python: str, requirements: str, content: bytes) -> Step:
     """Returns the step that makes a venv as `make venv` does, unless it is there.
 
     Args:
       venv: its folder there.
+      agent_python: a Python there to make it with, if there is no other one.
       requirements: path of the requirements file, which has come with the code, in the checkout.
       content: its content.
     """
-    stamp = f"{requirements} {hashlib.sha256(content).hexdigest()}"
-    values = {"venv": venv, "lock": requirements, "stamp": stamp}
+    digest = hashlib.sha256(content).hexdigest()
+    values = {"venv": venv, "name": venv, "lock": requirements, "digest": digest}
+    values["agent_python"] = agent_python
     return Step("venv", _at_place(_VENV, "venv"), values)
 
 
@@ -275,7 +302,7 @@ def _is_done(
 ) -> bool:
     """Takes a step; returns False if the host was busy, and it is time for another try."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
-    where, why = step.name, ""
+    begun, done, why = False, False, ""
     with contextlib.ExitStack() as files:
         try:
             archive = step.archive and files.enter_context(open(step.archive, "rb"))
@@ -289,7 +316,10 @@ def _is_done(
             files.callback(process.stdin.close)  # At the end: the script ends with it.
         while data := output.readline(_LONGEST):
             text = data.decode(errors="replace").strip()[:_SHOWN]
-            if text.startswith(f"{MARK}failed: "):
+            if text in (f"{MARK}begun", f"{MARK}done"):
+                begun, done = True, text.endswith("done")
+                last.clear()
+            elif text.startswith(f"{MARK}failed: "):
                 why = text.removeprefix(f"{MARK}failed: ")
             elif text.startswith(MARK):
                 say(host.name, f"{step.name}: {text.removeprefix(MARK)}")
@@ -297,14 +327,15 @@ def _is_done(
             elif text:
                 last.append(text)
         code, errors = process.wait(), "\n".join(last)
-    if code == 0:
+    if done:
         return True
-    if not why:
-        if transport.is_busy(host, code, errors) and tries.again():
-            return False
+    if not begun and transport.is_busy(host, code, errors) and tries.again():
+        return False
+    where = step.name if begun and code != _SSH_FAILED else "connection"
+    if where == "connection":
         why = transport.explain(host, code, errors)
-        where = "connection" if code == _SSH_FAILED else step.name
         last.clear()  # It has been explained.
+    why = why or f"the shell there ended with exit code {code}"
     if "pip ended" in why and any(words in errors for words in _NO_NETWORK):
         why = (
             "pip finds no package index from there; give the host a way to one (its "
@@ -321,7 +352,8 @@ def _pack(files: Mapping[str, Path], archive: Any) -> None:
                 tar.add(path, name, recursive=False)
         archive.flush()
     except OSError as error:
-        raise LaunchError(f"{error.filename or 'the archive'}: {error.strerror}") from None
+        where = error.filename or f"the archive in {tempfile.gettempdir()} (TMPDIR)"
+        raise LaunchError(f"{where}: {error.strerror}") from None
 
 
 def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path]:

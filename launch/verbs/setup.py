@@ -66,6 +66,7 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
     code = code_files(root, options.requirements)
     requirements = (root / options.requirements).read_bytes()
     with contextlib.ExitStack() as archives:
+        stops = archives.enter_context(stop_signals())
         copy = archives.enter_context(code_step(code))
         if found:
             data = archives.enter_context(records_step(found, folder))
@@ -76,13 +77,12 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
             if found and host.trains:
                 yield data
             if venv is not None:
-                yield venv_step(venv, options.requirements, requirements)
+                yield venv_step(venv, host.agent_python, options.requirements, requirements)
             if host.trains:
                 yield kernels_step(host.python)
             if options.source and host.trains:
                 yield source_step(options.source, folder, host.python)
 
-        stops = archives.enter_context(stop_signals())
         failed = prepare(cluster.hosts, steps, backend.transport, _say, stops)
     if stops:
         print("stopped; the same command goes on where it was")

@@ -96,7 +96,7 @@ def test_a_copy_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_host_that_waits_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ("waits for process 5 on node7", "4 files copied")
+    lines = ("begun", "waits for process 5 on node7", "4 files copied", "done")
     said = "\n".join(f"echo 'cifar10-setup {line}'" for line in lines)
     (tmp_path / "ssh").write_text(f"#!/bin/sh\n{said}\n")
     (tmp_path / "ssh").chmod(0o755)

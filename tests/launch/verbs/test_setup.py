@@ -226,7 +226,7 @@ def test_of_an_archive_that_is_cut_off_nothing_is_removed(
         assert step.archive is not None
         os.truncate(step.archive, end)
         failed = prepare([host(there)], lambda host: [step], transport(), lambda *words: None, [])
-    words = "node1: code: the archive ended early, or is damaged; nothing was removed"
+    words = "node1: code: the code could not be unpacked, or its archive ended early"
     assert failed["node1"].startswith(words)
     assert (there / "cifar10" / "old.py").exists()
 
@@ -299,7 +299,7 @@ def test_records_are_made_there(here: Path, tmp_path: Path) -> None:
 
 def venv(there: Path, lock: str, path: str) -> str:
     """Returns why a venv is not made from a lock, with the programs of a PATH."""
-    step = venv_step(".venv", lock, b"")
+    step = venv_step(".venv", "python3", lock, b"")
     before = f"PATH={path}:$PATH"
     tell = transport(before)
     return prepare([host(there)], lambda host: [step], tell, lambda *words: None, [])["node1"]
