@@ -24,6 +24,7 @@ from cifar10.host.files import real, whose, write_text
 TRAINING, EVALUATOR = "training", "evaluator"
 _POLL_SECS = 0.2
 _ENDING_SECS = 3.0  # Time for an owner to end, if it is about to.
+_LOST_SECS = 100.0  # Time for a server of NFS to free the lock of a host that is gone.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 # Another process has the lock, or removes its file; on NFS, another host has removed it.
 _LATER = (errno.EWOULDBLOCK, errno.ENOENT, errno.ESTALE)
@@ -100,8 +101,9 @@ def _wait_for(folder: str, flag: str, role: str, check: Callable[[], None]) -> O
     try:
         while (file := _try_to_lock(path)) is None:
             check()
-            if time.monotonic() - began > _ENDING_SECS:
-                owner = _name_in(path) or "an unknown process"
+            owner = _name_in(path) or "an unknown process"
+            is_here = f" on {socket.gethostname()}, " in owner or " on " not in owner
+            if time.monotonic() - began > (_ENDING_SECS if is_here else _LOST_SECS):
                 raise UserError(
                     f"{folder} is used by another {role}: {owner}; wait until it has ended, or "
                     f"name another {flag}"

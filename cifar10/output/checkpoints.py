@@ -4,6 +4,7 @@ import dataclasses
 import math
 import posixpath
 import re
+from collections.abc import Sequence
 from typing import Callable, Optional, TypedDict, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import Done
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
-from cifar10.host.files import read_json, sync, write_json
+from cifar10.host.files import read_json, sync, write_json, write_text
 from cifar10.output.run_file import is_a
 
 BEST_DIR = "best"
@@ -68,6 +69,13 @@ def name_elsewhere(output_dir: str) -> Optional[str]:
     return next(
         (one for one in names if "\0" in one or files.real(posixpath.dirname(one)) != own), None
     )
+
+
+def write_names(output_dir: str, names: Sequence[str]) -> None:
+    """Replaces the file that names the checkpoints in the folder; the last one is the latest."""
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
 
 
 def has_any(output_dir: str) -> bool:

@@ -63,7 +63,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
             for path in tf.io.gfile.glob(f"{one}.*"):
                 set_aside(path, "damaged")
     names = [posixpath.basename(path) for path in sound]
-    tf.train.update_checkpoint_state(output_dir, names[-1], names)
+    checkpoints.write_names(output_dir, names)
     say(f"training continues from the newest sound checkpoint, {names[-1]}")
     return sound[-1]
 

@@ -5,6 +5,7 @@ start reads all of it or none. Earlier versions wrote a file for each of these; 
 them, and a run that goes on writes run.json instead.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -108,8 +109,9 @@ def read(output_dir: str) -> Run:
       UnreadableError: a file cannot be read.
     """
     path = str(tf.io.gfile.join(output_dir, NAME))
-    if files.exists(path):
-        return Run(**_checked(path, read_json(path), needed=_KINDS))
+    with contextlib.suppress(tf.errors.NotFoundError):  # A new run may rename it meanwhile.
+        if files.exists(path):
+            return Run(**_checked(path, read_json(path), needed=_KINDS))
     found: dict[str, Any] = {}
     for name, entry in EARLIER.items():
         path = str(tf.io.gfile.join(output_dir, name))

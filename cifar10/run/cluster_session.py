@@ -119,9 +119,8 @@ class ClusterSession:
         that cannot be read at the moment says nothing.
         """
         for tasks, at_least in self._needs():
-            for line in self._peers.news(tasks):
-                with contextlib.suppress(OSError):  # For example, the disk of the log is full.
-                    say(line)
+            for line in self._peers.news(tasks):  # By itself, since a terminal may block.
+                threading.Thread(target=_say, args=(line,), daemon=True, name="news").start()
             if self._peers.silent(tasks, 0.0):
                 try:
                     check()
@@ -245,6 +244,11 @@ class ClusterSession:
         self._closed.set()
         self._peers.stop()
         self._watched.close()
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # For example, the disk of the log is full.
+        say(line)
 
 
 def _run(config: TrainConfig, cluster: Cluster) -> tuple[str, str]:

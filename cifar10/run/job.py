@@ -48,7 +48,7 @@ class Job:
     class_names: tuple[str, ...]
     given_records: Optional[RecordSet] = None
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
-    has_evaluator: bool = False  # whether a separate process validates and writes the results
+    has_evaluator: bool = False  # whether a separate process validates
     watchdog: Watchdog = dataclasses.field(default_factory=Watchdog)  # of this process
 
     @property

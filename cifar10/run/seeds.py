@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from multiprocessing.spawn import get_preparation_data
 from typing import Any, Callable, Optional
 
 from cifar10.config.train_config import TrainConfig
@@ -39,9 +40,10 @@ _Figures = dict[str, Any]
 _Train = Callable[[TrainConfig], int]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_SECS = 0.1
+# The script that was started may have registered a model, or have settings of its own.
 _CHILD = """
-import pickle, sys
-sys.path[:], sys.argv[:] = pickle.load(sys.stdin.buffer)
+import multiprocessing.spawn, pickle, sys
+multiprocessing.spawn.prepare(pickle.load(sys.stdin.buffer))
 work, *arguments = pickle.load(sys.stdin.buffer)
 work(*arguments)
 """
@@ -81,6 +83,8 @@ def train_each(config: TrainConfig, train: _Train) -> int:
         if signals:
             raise Stopped(signals[0])
     _compare(config, runs)
+    if signals:
+        raise Stopped(signals[0])
     return 0
 
 
@@ -91,7 +95,9 @@ def _run(config: TrainConfig, train: _Train, signals: Sequence[int]) -> int:
     training takes two signals within a second for one.
     """
     with tempfile.TemporaryFile() as work:
-        pickle.dump((sys.path, sys.argv), work)
+        here = get_preparation_data("seed")
+        del here["authkey"]  # It may not be pickled.
+        pickle.dump(here, work)
         pickle.dump((_train_in_child, os.getpid(), config, train), work)
         work.seek(0)
         # Held back until the new process handles them.

@@ -71,7 +71,7 @@ def variable_shapes(config: TrainConfig, num_classes: int) -> dict[str, tuple[in
 
 
 def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
-    """Computes logits, float32 [N, 10], with variables that a checkpoint fills.
+    """Computes logits, float32 [N, classes], with variables that a checkpoint fills.
 
     Args:
       images: uint8 [N, 32, 32, 3].
@@ -95,7 +95,7 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
 
 
 def _augmented(images: tf.Tensor, logits: tf.Tensor, params: ModelParams) -> tf.Tensor:
-    """Returns the logits with test-time augmentation, float32 [N, 10].
+    """Returns the logits with test-time augmentation, float32 [N, classes].
 
     Where the answer is the least certain, they are weighted means over the views of an image.
     """
@@ -115,9 +115,9 @@ def _eval_spec(
 
     Args:
       labels: the true classes, int64 [N].
-      logits: float32 [N, 10].
-      probabilities: float32 [N, 10].
-      augmented: the logits with test-time augmentation, float32 [N, 10]; None without it.
+      logits: float32 [N, classes].
+      probabilities: float32 [N, classes].
+      augmented: the logits with test-time augmentation, float32 [N, classes]; None without it.
     """
     more = {}
     if augmented is not None:

@@ -179,7 +179,7 @@ def record(model: Network, layers: Layers) -> list[Spec]:
     It builds the model in a graph that is never run.
 
     Args:
-      model: a function (Layers, images float32 [N, 32, 32, 3]) -> logits float32 [N, 10].
+      model: a function (Layers, images float32 [N, 32, 32, 3]) -> logits float32 [N, classes].
       layers: the layers' settings.
     """
     recorder = Recorder()
@@ -213,7 +213,7 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) 
 
     Args:
       labels: the true classes, int64 [N].
-      logits: float32 [N, 10].
+      logits: float32 [N, classes].
       smoothing: the share of each label that is spread evenly over all classes, including the true
         one (Szegedy et al. 2015, arXiv:1512.00567, section 7).
     """

@@ -97,6 +97,8 @@ class Display:
         Without a live table, says from time to time that no task has taken a training step yet.
         """
         if self.live:
+            if self._start is not None and any(row.step for row in rows):
+                self._show_start()  # The job was training already when this display was opened.
             if self._queue.qsize() < _BACKLOG:
                 self._queue.put(rows)
         elif any(row.step for row in rows):

@@ -79,7 +79,8 @@ class Profile:
         if self._first is None:
             return
         tf2.profiler.experimental.stop()
-        (path,) = self._find_traces() - self._earlier
+        # There may be more if somebody else records into this folder; the last name is the latest.
+        path = max(self._find_traces() - self._earlier or self._find_traces())
         table = _table(profiler.op_times(path), self._first, step)
         write_text(self._table, table + "\n")
         self._say(f"{table}\nprofile: {self._table}, and the trace {profiler.write_trace(path)}")

@@ -139,16 +139,17 @@ class Objects:
         """
         name = f"{manifest['kind'].lower()}s/{manifest['metadata']['name']}"
         self._kubectl("delete", name, *_QUIETLY, timeout_secs=_TIMEOUT_SECS)
-        self._create([manifest])
+        self._create([manifest], timeout_secs=_TIMEOUT_SECS)
 
-    def _create(self, owned: Sequence[Manifest]) -> None:
+    def _create(self, owned: Sequence[Manifest], timeout_secs: float = 60.0) -> None:
         kind = {key: self._owner[key] for key in ("apiVersion", "kind")}
         owners = [{**kind, "name": self.name, "uid": self._uid}]
         items = [
             {**one, "metadata": {**one["metadata"], "ownerReferences": owners}} for one in owned
         ]
         listed = {"apiVersion": "v1", "kind": "List", "items": items}
-        self._kubectl("create", "--filename=-", given=json.dumps(listed))
+        words = ("create", "--filename=-")
+        self._kubectl(*words, given=json.dumps(listed), timeout_secs=timeout_secs)
 
     def delete(self) -> None:
         """Deletes the job, and with it its pods.

@@ -193,14 +193,18 @@ def read_job(job: Any) -> JobState:
 
 
 def read_warnings(found: str, names: Iterable[str]) -> list[Warned]:
-    """Returns the warnings about objects of these names, the oldest first.
+    """Returns the warnings about objects of these names and the pods of these Jobs, oldest first.
 
     Raises:
       UnreadableError: `found`, the output of `kubectl get events`, is not JSON.
     """
     known = set(names)
     warnings = map(_read_warning, sequence(parsed(found, "kubectl get events"), "items"))
-    ours = (one for one in warnings if one.about in known and one.words)
+    ours = (  # The pod of a Job has the Job's name and five letters.
+        one
+        for one in warnings
+        if one.words and (one.about in known or one.about.rpartition("-")[0] in known)
+    )
     return sorted(ours, key=lambda one: one.time)
 
 

@@ -156,8 +156,8 @@ class _Ending:
             # of them may be too few to kill its tasks. More than two do no harm.
             self.num_asked < self.urgency or self.urgency == _KILL
         ):
-            self.num_asked += 1
             commands.ask_to_end(job_id)
+            self.num_asked += 1
 
 
 def _end(record: Record, urgency: int) -> dict[str, JobState]:

@@ -129,7 +129,8 @@ def _remembered(job: str) -> JobState:
     if len(found) != 3:
         return JobState("forgotten")
     state, nodes, code = found
-    return JobState(state.partition(" ")[0], nodes=nodes, exit_code=_exit_code(code))
+    known = JobState(state.partition(" ")[0], nodes=nodes, exit_code=_exit_code(code))
+    return known if known.is_over else JobState("forgotten")  # Accounting may lag behind.
 
 
 def _exit_code(text: str) -> int:

@@ -96,6 +96,14 @@ def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
     assert kept == {"model.ckpt-30.index.damaged", f"model.ckpt-30.{DATA}.damaged"} - lost
 
 
+def test_a_relative_folder_names_its_checkpoints_likewise(output, monkeypatch):
+    monkeypatch.chdir(output.parent)
+    flip(output / f"model.ckpt-30.{DATA}")
+    found, _ = go_on(pathlib.Path("output"))
+    assert found == "output/model.ckpt-20"
+    assert go_on(output)[0] == str(output / "model.ckpt-20")
+
+
 @pytest.mark.parametrize("damage", [remove, randomise])
 def test_without_tensorflows_file_the_newest_checkpoint_is_found(
     output: pathlib.Path, damage: Callable[[pathlib.Path], None]

@@ -1,10 +1,12 @@
 """--seeds: one training after the other, each in a folder of its own, and a table of all."""
 
 import json
+import os
 import pathlib
 import signal
 import statistics
 import subprocess
+import sys
 import time
 
 import pytest
@@ -14,9 +16,27 @@ from cifar10.run import seeds
 from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 from tests.documents import check_fields
+from tests.shell import ROOT
 
 pytestmark = pytest.mark.system
 
+_OWN = """
+import dataclasses, sys
+from cifar10 import main, schedules
+from cifar10.config.train_config import TrainConfig
+from cifar10.settings import setting
+
+@schedules.schedule("a constant")
+def own(progress):
+    return 1.0 + 0.0 * progress.share
+
+@dataclasses.dataclass(frozen=True)
+class Config(TrainConfig):
+    purpose: str = setting("why", "none", group="job")
+
+if __name__ == "__main__":
+    sys.exit(main.main(config_type=Config))
+"""
 SMALL = ("--model=mlp", "--train-batch-size=16", "--train-steps=6", "--warmup-epochs=0")
 
 
@@ -153,6 +173,19 @@ def test_a_cluster_is_refused_with_a_way_out(tmp_path, forks):
         "error: --seeds trains one process after the other, but this is chief/0 of a cluster; "
         "start the cluster once for each seed, with --seed 7 --output-dir output/seed-7\n"
     )
+
+
+def test_a_script_that_registers_a_schedule_and_has_a_setting_trains_each_seed(folder):
+    script = folder / "own.py"
+    script.write_text(_OWN)
+    words = ("--seeds=7", "--schedule=own", "--purpose=x", "--output-dir=own")
+    command = [sys.executable, script, *SMALL, *words]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    configuration = json.loads((folder / "own/seed-7/result.json").read_text())["configuration"]
+    assert (configuration["schedule"], configuration["purpose"]) == ("own", "x")
 
 
 def test_one_seed_has_no_deviation_and_a_figure_that_is_missing_no_mean():
