@@ -6,9 +6,11 @@ training continues.
 """
 
 import atexit
+import contextlib
 import io
 import os
 import queue
+import select
 import sys
 import threading
 import time
@@ -57,10 +59,9 @@ class ProgressLine:
         try:
             stream.flush()
             self._fd = os.dup(stream.fileno())
-        except io.UnsupportedOperation:  # io.StringIO and its like
-            pass
-        except (OSError, ValueError):  # a closed pipe, a closed stream
-            self._is_broken = True
+        except (OSError, ValueError) as error:  # a closed pipe, a closed stream
+            # io.StringIO and its like have no descriptor, but can be written to.
+            self._is_broken = not isinstance(error, io.UnsupportedOperation)
         # A SimpleQueue may be used inside a signal handler, unlike a lock.
         self._queue: queue.SimpleQueue[Union[TrainingStatus, str, None]] = queue.SimpleQueue()
         self._closed = False
@@ -140,8 +141,8 @@ class ProgressLine:
                 self._stream.write(data.decode(self._encoding))
                 return
             while data:
-                data = data[os.write(self._fd, data) :]
-        except BlockingIOError:  # Another process has made the terminal non-blocking.
-            pass
+                select.select((), (self._fd,), ())
+                with contextlib.suppress(BlockingIOError):  # Another process uses it, too.
+                    data = data[os.write(self._fd, data) :]
         except (OSError, ValueError):
             self._is_broken = True

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from dataclasses import replace
 from typing import Union
 
@@ -72,6 +73,20 @@ def shown_on_terminal(columns: int, *items: Union[TrainingStatus, str], start_st
             else:
                 progress.update(item)
     return terminal.finish()
+
+
+def test_a_full_pipe_that_another_process_has_made_non_blocking_loses_nothing():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with os.fdopen(writing, "w") as stream, ProgressLine(3510, 10.0, stream) as progress:
+        progress.message("x" * 200_000)  # three times what the pipe holds
+        progress.message("last")
+        time.sleep(0.2)  # until it is full
+        read = b""
+        while not read.endswith(b"last\n"):
+            read += os.read(reading, 65536)
+    os.close(reading)
+    assert read == b"x" * 200_000 + b"\nlast\n"
 
 
 def drawn_lines(output: str) -> list[str]:
