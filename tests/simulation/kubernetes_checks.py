@@ -1,7 +1,7 @@
 """What always holds in a job of Kubernetes, checked from what really happened."""
 
 import signal
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from launch.backends.kubernetes.pod_template import overdue_secs
 from launch.cluster.model import Limits
@@ -17,6 +17,7 @@ TICK_SECS = 0.5
 _CALL_SECS = 15.5  # of the longest call of kubectl
 _SOON_SECS = 7.0  # the launcher tries to delete the TFJob every 5 s
 _CONFIRMED_SECS = 5.0  # for a poll
+_APART_SECS = 8.0  # for a poll, and the moment in which reports replace each other
 _NOTICE_SECS = 26.0  # for a poll that waits, and the word of a pod after that of its job
 
 
@@ -113,6 +114,7 @@ class Checks:
         self._check_notice()
         self._check_restarts()
         self._check_cause(outcome)
+        self._check_first_failure(outcome)
         self._check_success(outcome)
 
     def _limit_secs(self, outcome: Outcome) -> float:
@@ -184,6 +186,31 @@ class Checks:
         is_named = outcome.cause in (Cause.CANCELLED, Cause.DONE) or outcome.task in disrupted
         if self.cluster.is_cancelled and not is_named and not is_unknown:
             self.breach("a deletion by somebody is named", str(outcome))
+
+    def _check_first_failure(self, outcome: Outcome) -> None:
+        """Checks that a failure is the job's cause where nothing else happened near it."""
+        cluster, kubectl = self.cluster, self.kubectl
+        failures = [(at, pod) for at, pod in cluster.ends if pod.why == "own" and pod.code]
+        near: list[Any] = [
+            self.signals,
+            self.restarts,
+            self.paused_secs,
+            cluster.done,
+            kubectl.was_down,
+        ]
+        pods = cluster.pods.values()
+        is_disrupted = any(one.why == "disrupted" or one.ender == "platform" for one in pods)
+        near += [cluster.is_suspended, cluster.was_suspended, cluster.lost_nodes, is_disrupted]
+        if not failures or any(near):
+            return
+        (at, pod), *later = failures
+        is_first = cluster.harmed == at and self.end_began is not None and self.end_began >= at
+        is_alone = not (later and later[0][0] < at + _APART_SECS) and {*cluster.enders} <= {
+            "launcher"
+        }
+        code = invariants.failure(at, pod.code, pod.task).exit_code
+        if is_first and is_alone and (outcome.task, outcome.exit_code) != (pod.task, code):
+            self.breach("a failure that comes alone is the cause", f"{pod.task} {code}: {outcome}")
 
     def _check_success(self, outcome: Outcome) -> None:
         cluster = self.cluster

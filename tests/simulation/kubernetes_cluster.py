@@ -107,6 +107,7 @@ class Nodes:
       pods: uid -> pod, of all that there ever were.
       on_line: called with a pod and each new line of its log.
       is_silent: whether all tasks hang.
+      ends: when each container has ended.
       harmed: when something first happened that may end the job before the lead is done.
       done: when the lead was done; None before.
       last_gone: when a pod was last removed.
@@ -122,6 +123,7 @@ class Nodes:
         self.harmed: Optional[float] = None
         self.done: Optional[float] = None
         self.lost_nodes: set[str] = set()
+        self.ends: list[tuple[float, SimPod]] = []
         self.stuck_secs: list[float] = []
         self.train_secs = rng.uniform(3, 25)
         self.figures_secs = rng.choice((0.0, 1.0, 8.0))
@@ -209,6 +211,7 @@ class Nodes:
             return
         self._world.say(pod.uid, "ends with", code, why)
         pod.has_ended, pod.code, pod.why, pod.waits = True, code, why, ""
+        self.ends.append((self._world.now, pod))
         if why == "done" and pod.is_lead:
             self.done = self._world.now
         if why == "own":

@@ -76,7 +76,7 @@ def kubectls(cluster: Cluster) -> list[str]:
     return [line for pid, line in found.items() if mark in environment_of(pid)]
 
 
-def assert_nothing_left(cluster: Cluster, timeout_secs: float = 4) -> None:
+def assert_nothing_left(cluster: Cluster, timeout_secs: float = 2) -> None:
     """Asserts that no object, container or kubectl is left, at the latest after some seconds."""
     wait_for(lambda: not cluster.left(), f"end of {cluster.left()}", timeout_secs)
     assert cluster.running() == []
