@@ -1,4 +1,4 @@
-"""The command: parses the flags, finds the cluster, runs the mode and returns the exit code.
+"""The command: parses the flags, finds the cluster, runs the role or mode; returns the exit code.
 
 TensorFlow is imported only after the flags and the cluster have been checked.
 
@@ -7,7 +7,6 @@ ended by signal n.
 """
 
 import os
-import signal
 import sys
 import time
 import warnings
@@ -19,11 +18,10 @@ from cifar10.cluster.address_check import check_own_address
 from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
+from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.host import garbage
 from cifar10.host.console import one_line, say
 from cifar10.host.signals import STAY_SECS, StopRequest
-from cifar10.run import seeds
 from cifar10.tf_internals import silence_native_log
 from cifar10_program.streams import complain, open_streams
 
@@ -39,66 +37,33 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
     """
     started = time.monotonic()
     open_streams()
-    words = sys.argv[1:] if argv is None else argv
-    return _exit_code(lambda: _main(words, config_type, started))
-
-
-def _exit_code(work: Callable[[], int]) -> int:
-    """Returns the exit code of `work`; prints the line of an error that it raises."""
     try:
-        return work()
+        words = sys.argv[1:] if argv is None else argv
+        config = resolve.with_model_dir(flags.parse(words, config_type), os.environ)
+    except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
+        return 0
     except UserError as error:
-        complain(f"error: {one_line(str(error))}")
-        return 2
+        return _refuse(error)
+    # Only training has something to save.
+    stop = StopRequest(None if config.mode == "train_and_evaluate" else STAY_SECS)
+    stop.install()
+    try:
+        _run(config, _find_cluster(config), stop, started)
+        stop.check()
+    except UserError as error:
+        return _refuse(error)
     except TrainingError as error:
         complain(f"training failed: {one_line(str(error))}")
         return 1
     except Stopped as error:
         complain(str(error))
         return 128 + error.signum
-
-
-def _main(argv: Sequence[str], config_type: type[TrainConfig], started: float) -> int:
-    try:
-        config = resolve.with_model_dir(flags.parse(argv, config_type), os.environ)
-    except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
-        return 0
-    if config.seeds is None:
-        return _run_once(config, started)
-    _refuse_seeds_in_cluster(config)
-    return seeds.train_each(config, _train_one_of_seeds)
-
-
-def _train_one_of_seeds(config: TrainConfig) -> int:
-    """Trains in a process of its own, in which signals are blocked until they are handled."""
-    started = time.monotonic()
-    open_streams()
-    return _exit_code(
-        lambda: 0 if seeds.has_had_its_minutes(config) else _run_once(config, started)
-    )
-
-
-def _run_once(config: TrainConfig, started: float) -> int:
-    # Only training has something to save.
-    stop = StopRequest(None if config.mode == "train_and_evaluate" else STAY_SECS)
-    stop.install()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-    cluster = _find_cluster(config)
-    with garbage.modules_stay():
-        _quieten(config.verbose)
-    _run(config, cluster, stop, started)
-    stop.check()
     return 0
 
 
-def _refuse_seeds_in_cluster(config: TrainConfig) -> None:
-    cluster = resolve.resolve(config, os.environ)
-    if cluster is not None and not cluster.is_single_process:
-        raise ConfigError(
-            f"--seeds trains one process after the other, but this is {cluster.label} of a "
-            "cluster; start the cluster once for each seed, with --seed "
-            f"{config.seed_list[0]} --output-dir {config.output_dir}/seed-{config.seed_list[0]}"
-        )
+def _refuse(error: UserError) -> int:
+    complain(f"error: {one_line(str(error))}")
+    return 2
 
 
 def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
@@ -117,10 +82,10 @@ def _run(
 ) -> None:
     # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
     with garbage.modules_stay():
+        _quieten(config.verbose)
         from cifar10.run.tf_errors import clear_errors
 
         work = _load(config, cluster)
-    # A disk may fail wherever a file is written.
     with clear_errors(config):
         work(stop, started)
 

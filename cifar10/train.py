@@ -113,7 +113,7 @@ def _train_to_results(
 ) -> None:
     """Trains from `start`, and sees to it that the figures exist at the end."""
     job = with_values_from_data(job)
-    describe_training(job, start.done.step, says_amount=not start.is_over)
+    describe_training(job, start.done.step)
     history = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:

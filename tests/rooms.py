@@ -193,7 +193,6 @@ LIGHT = (
     "cifar10.output.progress",
     "cifar10.output.progress_text",
     "cifar10.output.report.page",
-    "cifar10.run.seeds",
     "cifar10.tf_internals",
 )
 

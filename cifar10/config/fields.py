@@ -48,13 +48,6 @@ _SAME_RATES = {
 }
 
 
-def _are_seeds(text: str) -> bool:
-    if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", text, re.ASCII):
-        return False
-    seeds = [int(one) for one in text.split(",")]
-    return max(seeds) < 2**31 and len(set(seeds)) == len(seeds)
-
-
 def _is_window(text: str) -> bool:
     found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})", text, re.ASCII)
     return found is not None and 1 <= int(found[1]) <= int(found[2])
@@ -243,17 +236,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         needs=_DISTORTED,
         common=True,
     )
-    seed: int = _training(
-        "same seed, same run", 1, at_least=0, below=2**31, excludes=("seeds",), common=True
-    )
-    seeds: Optional[str] = _training(
-        "train with each of these seeds in turn, 1,2,3, each in a folder seed-N of --output-dir, "
-        "and print means and deviations",
-        form=("different numbers below 2147483648 with commas between them, 1,2,3", _are_seeds),
-        needs=_TRAINS,
-        instead="name the folder of one seed, such as --output-dir output/seed-1",
-        excludes=("seed",),
-    )
+    seed: int = _training("same seed, same run", 1, at_least=0, below=2**31, common=True)
     test_time_augmentation: bool = _training(
         "at the end, also the accuracy where the least certain quarter of each batch gets the mean "
         "answer to mirrored and shifted views",

@@ -93,11 +93,6 @@ class TrainConfig(ConfigFields):
         return posixpath.join(self.log_place, split)
 
     @property
-    def seed_list(self) -> list[int]:
-        """The seeds of --seeds, in order; that of --seed alone if it is unset."""
-        return [self.seed] if self.seeds is None else [int(one) for one in self.seeds.split(",")]
-
-    @property
     def profile_window(self) -> Optional[tuple[int, int]]:
         """The first and the last step of --profile-steps; None if it is unset."""
         if self.profile_steps is None:

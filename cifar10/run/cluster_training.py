@@ -21,7 +21,7 @@ from cifar10.step.params import Replication
 from cifar10_program import VERSION
 
 _OF_TRAINERS = ("sync", "replicas_to_aggregate", "replication", "ps_transfer")
-_NOT_TRAINED_BY = ("seeds", "test_time_augmentation")
+_NOT_TRAINED_BY = ("test_time_augmentation",)
 _CHARS = 8  # of a digest
 # The least time that a worker waits for a session of a master that answers. The master may be
 # building its graph, and --cluster-timeout is for tasks that do not answer.

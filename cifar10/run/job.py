@@ -33,7 +33,6 @@ from cifar10.step.state import examples_seen
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 EXPORT_DIR = "export"
-_MUCH = 1_000_000  # images; fewer take minutes, unless the network is large
 MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
 
 
@@ -322,28 +321,12 @@ def open_output(config: TrainConfig) -> None:
             require_writable(folder, "the folder")
 
 
-def describe_amount(job: Job, start_step: int) -> Optional[str]:
-    """Returns a line about a run that may take long, for its start; None for a short one.
-
-    Only steps of this model on this machine can tell the time, so the line has no estimate.
-    """
-    steps = job.total_steps - start_step
-    images = steps * job.params.examples_per_step
-    if images < _MUCH or job.config.max_minutes is not None:
-        return None
-    return (
-        f"{steps:,} steps are {images / job.num_examples:,.0f} epochs, or {images:,} images; how "
-        "long they take on this machine is printed after the first steps"
-    )
-
-
-def describe_training(job: Job, start_step: int, says_amount: bool = False) -> None:
+def describe_training(job: Job, start_step: int) -> None:
     """Prints which model is about to be trained, on which devices and data, up to which step.
 
     Args:
       job: the job that is about to be trained.
       start_step: the global step from which it continues.
-      says_amount: whether to print the amount of a long run, too.
     """
     records, config, place = job.records, job.config, job.params.place
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
@@ -355,5 +338,3 @@ def describe_training(job: Job, start_step: int, says_amount: bool = False) -> N
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
     if job.plan.kernels_missing:
         say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")
-    if says_amount and (amount := describe_amount(job, start_step)):
-        say(amount)

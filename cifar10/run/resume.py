@@ -17,7 +17,7 @@ from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, recovery, run_file
 from cifar10.output.history import METRICS_FILE_NAME, History, Metrics
 from cifar10.output.recovery import remove_unfinished
-from cifar10.run import goals, hyperparameters, init_checkpoint
+from cifar10.run import goals, init_checkpoint
 from cifar10.run.hooks.profile import check_window
 from cifar10.run.job import Job, join_job, last_step, start_job
 
@@ -105,7 +105,6 @@ def prepare_folder(job: Job, start: Start) -> History:
     history = History.load(config.output_place, step)
     path = tf.io.gfile.join(config.log_place, METRICS_FILE_NAME)
     history.metrics = Metrics.load(path, start.checkpoint, step, say)
-    hyperparameters.write(job)
     return history
 
 

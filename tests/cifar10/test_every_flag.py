@@ -272,8 +272,6 @@ ELSEWHERE = {
     "json": "run/modes/test_predict.py::test_json_has_an_object_a_line_also_of_bad_files",
     "mode": "cluster/test_resolve.py::test_other_modes_run_alone_on_the_master",
     "recipe": "config/test_recipes.py::test_a_recipe_is_a_configuration_that_names_it",
-    "seeds": "run/test_seeds.py::"
-    "test_each_seed_has_its_own_folder_and_seeds_json_the_mean_and_the_deviation",
     "stall_timeout": "run/test_watchdog.py",
     "stop_at_accuracy": "run/test_goals.py::test_training_ends_at_an_accuracy_as_float32_has_it",
 }

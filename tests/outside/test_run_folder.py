@@ -13,8 +13,6 @@ from tensorboard.backend.event_processing import (
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.context import RequestContext
-from tensorboard.plugins import base_plugin
-from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 
 from testbeds.processes import cluster
 from tests.cifar10 import program
@@ -168,34 +166,6 @@ def test_the_images_tab_shows_samples_and_confusion_matrices(killed):
         "validation": ["confusion_matrix"],
         "eval": ["confusion_matrix"],
     }
-
-
-def test_the_hparams_tab_shows_settings_beside_accuracies(killed):
-    multiplexer = plugin_event_multiplexer.EventMultiplexer()
-    multiplexer.AddRunsFromDirectory(str(killed)).Reload()
-    provider = data_provider.MultiplexerDataProvider(multiplexer, str(killed))
-    context = backend_context.Context(base_plugin.TBContext(data_provider=provider))
-    request = api_pb2.ListSessionGroupsRequest(
-        slice_size=10, allowed_statuses=[api_pb2.STATUS_UNKNOWN]
-    )
-    (run,) = (
-        list_session_groups.Handler(RequestContext(), context, "", request).run().session_groups
-    )
-    assert run.hparams["optimizer"].string_value == "adam"
-    assert run.hparams["learning_rate"].number_value == 0.001
-    assert "ps_hosts" not in run.hparams
-    found = {(one.name.group, one.name.tag): one.value for one in run.metric_values}
-    result = json.loads((killed / "result.json").read_text())
-    last = result["history"]["validation"][-1]
-    assert found["../validation", "accuracy"] == pytest.approx(last["accuracy"])
-    assert found["../eval", "accuracy"] == pytest.approx(result["figures"]["eval_accuracy"])
-    assert (".", "loss") in found
-    metadata = context.hparams_metadata(RequestContext(), "")
-    experiment = context.experiment_from_metadata(RequestContext(), "", True, metadata, None)
-    assert [column.name for column in experiment.hparam_infos][:4] == [
-        *("learning_rate", "optimizer", "seed", "train_batch_size"),
-    ]
-    assert experiment.metric_infos[0].display_name == "validation accuracy"
 
 
 def test_each_checkpoint_has_one_validation_and_one_set_of_pictures(killed):

@@ -7,11 +7,11 @@ from typing import Optional
 from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
 from cifar10.output.progress import ProgressLine, TrainingStatus, format_duration
-from cifar10.run.job import Job, describe_amount
+from cifar10.run.job import Job
 from cifar10.step.training_step import StepReport
 
 _MEASURED_SECS = 10.0  # of steps, for an estimate of the rest
-_LONG_SECS = 600.0  # for a shorter run, an estimate is printed only if it was promised
+_LONG_SECS = 600.0  # for a shorter run, no estimate is printed
 _LIVE_SECS = 0.25  # between two updates of the live line
 _ROW_SECS = 15.0  # the history gets a row at least this often ...
 _ROWS = 100  # ... and after each hundredth of the run, but at most once a second
@@ -170,8 +170,7 @@ class Progress:
 
     def _say_duration(self, first: _Interval) -> None:
         status, steps = self._status(first), self._job.total_steps - self._report.step
-        is_promised = describe_amount(self._job, first.since.step) is not None
-        if status.seconds_left is None or not (is_promised or status.seconds_left >= _LONG_SECS):
+        if status.seconds_left is None or status.seconds_left < _LONG_SECS:
             return
         self.say(
             f"the remaining {steps:,} steps take about {format_duration(status.seconds_left)} at "

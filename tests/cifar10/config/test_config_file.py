@@ -203,7 +203,6 @@ def test_a_result_goes_with_no_other_recipe(write):
 OF_TRAINING = """\
 init_checkpoint: runs/a
 profile_steps: 5:6
-seeds: 1,2
 replication: in-graph
 ps_transfer: bf16
 data_dir: mine
@@ -217,10 +216,3 @@ def test_a_file_of_a_training_serves_the_other_modes(write, words):
     assert config.given == {"mode", "data_dir"}
     with pytest.raises(ConfigError, match="--init-checkpoint is for --mode train_and_evaluate"):
         parse(["--config", write(OF_TRAINING), "--init-checkpoint=b", "--mode", *words])
-
-
-def test_the_seeds_of_a_flag_replace_the_seed_of_a_file_and_the_other_way_round(write):
-    config = parse(["--config", write(RESULT, "result.json"), "--seeds=1,2"])
-    assert (config.seed_list, config.is_set("seed")) == ([1, 2], False)
-    config = parse(["--config", write("seeds: 1,2\n"), "--seed=3"])
-    assert (config.seed_list, config.seeds) == ([3], None)

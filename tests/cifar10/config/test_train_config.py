@@ -58,14 +58,6 @@ def test_defaults_are_the_tutorials_but_for_how_the_rate_starts_and_ends():
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
         *(
             (
-                {"seeds": seeds},
-                "--seeds must be different numbers below 2147483648 with commas between them, "
-                f"1,2,3, got '{seeds}'",
-            )
-            for seeds in ("", "1,,2", "1,2,1", "1,2147483648")
-        ),
-        *(
-            (
                 {"profile_steps": steps},
                 "--profile-steps must be the first and the last step in order, from 1 on: 100:110, "
                 f"got '{steps}'",
@@ -193,7 +185,6 @@ def test_a_setting_with_choices_takes_no_other():
             ["--decay-biases has no effect: --weight-decay is 0; leave it out"],
         ),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
-        ({"seeds": "1,2", "seed": 3}, ["--seed 3 and --seeds 1,2 contradict each other; give one"]),
         ({"ps_transfer": "bf16", "mode": "export"}, ["--ps-transfer is for --mode train_and_"]),
         (
             {"kernels": "own", "mode": "export"},

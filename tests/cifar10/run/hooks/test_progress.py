@@ -2,14 +2,13 @@
 
 import time
 import types
-from typing import Any, Optional
+from typing import Optional
 
 import pytest
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History
 from cifar10.run.hooks.progress import Progress, StepClock
-from cifar10.run.job import describe_amount
 from tests.cifar10.hooked import Shown, SteppedClock, report
 
 
@@ -157,19 +156,3 @@ def test_a_run_of_minutes_and_one_with_a_time_limit_do_not(total_steps, max_minu
     run = Run(total_steps=total_steps, max_minutes=max_minutes)
     run.train(60)
     assert run.shown.messages == []
-
-
-def test_a_run_of_many_images_says_its_amount_before_it_starts():
-    def amount(total_steps: int, start_step: int, max_minutes: Optional[float] = None) -> Any:
-        config = types.SimpleNamespace(max_minutes=max_minutes)
-        params = types.SimpleNamespace(examples_per_step=128)
-        job = types.SimpleNamespace(
-            total_steps=total_steps, num_examples=45_000, params=params, config=config
-        )
-        return describe_amount(job, start_step)  # type: ignore[arg-type]
-
-    assert amount(80_000, 0) == (
-        "80,000 steps are 228 epochs, or 10,240,000 images; how long they take on this machine is "
-        "printed after the first steps"
-    )
-    assert amount(3_520, 0) is amount(80_000, 79_000) is amount(80_000, 0, 5.0) is None
