@@ -15,7 +15,6 @@ between two steps is in `run/hooks/training.py`, a step in `step/training_step.p
 
 import contextlib
 import dataclasses
-import functools
 import math
 import time
 from typing import Callable, Optional
@@ -32,7 +31,8 @@ from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History, validations
 from cifar10.output.progress import ProgressLine
-from cifar10.run import goals, results, resume
+from cifar10.run import cluster_session, goals, results, resume
+from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.saving import SaverHook, Saving
 from cifar10.run.hooks.step_probe import StepProbe
@@ -41,15 +41,12 @@ from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import (
     Job,
     describe_training,
-    join_job,
+    make_job,
     make_trainer,
     open_output,
     training_input,
-    with_values_from_data,
 )
-from cifar10.run.model_note import note_model
 from cifar10.run.resume import Start
-from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN
 
 
@@ -81,7 +78,7 @@ def train_and_evaluate(
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
         start = resume.find_start(config, records, cluster)  # Rule 1.
         with resume.joined(config, records, cluster, stop, start) as job:
-            note_model(job, start.checkpoint, start.weights)  # Rule 2.
+            resume.note_model(job, start)  # Rule 2.
             finished = start.is_over and results.describe_finished(
                 config.output_place, start.done.step, start.ended
             )
@@ -97,12 +94,20 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
     records = open_records(config.data_place)
     records.require(TRAIN)
     steps = 0
+
+    def check() -> None:
+        """Ends the waiting for other tasks where it is useless."""
+        stop.check()
+        end = resume.step_of_end(config, cluster, records)
+        if end is not None:
+            raise TrainingOver(end)
+
     try:
-        check = functools.partial(resume.check_worker, config, cluster, records, stop)
         check()
-        done = resume.seen_by_worker(config)
-        with contextlib.closing(join_job(config, records, cluster, check, done)) as job:
-            steps, ending = _train_with_chief(job, stop)
+        done = resume.seen_by_worker(config.output_place)
+        session = cluster_session.join(config, cluster, records, check)
+        with contextlib.closing(make_job(config, records, done, session)) as job:
+            steps, ending = _train_with_chief(job, session, stop)
     except TrainingOver as over:  # Before this worker had joined.
         ending = str(over)
     say(f"{cluster.label} ends: {ending}; it trained {steps:,} steps")
@@ -112,7 +117,7 @@ def _train_to_results(
     job: Job, start: Start, stop: StopRequest, started: float, check_owner: Callable[[], None]
 ) -> None:
     """Trains from `start`, and sees to it that the figures exist at the end."""
-    job = with_values_from_data(job)
+    job = resume.with_first_values(job, start)
     describe_training(job, start.done.step)
     history = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
@@ -164,7 +169,7 @@ class _Chief:
 
     def train(self, start: Start) -> None:
         """Trains from `start` to the last step, with a validation after each checkpoint."""
-        with self._job.watch_progress(self._probe), clear_errors(self._job.config):
+        with self._job.watch_progress(self._probe):
             self._validate(start.checkpoint)  # Its run may have been killed before that.
             if start.is_over:
                 if start.ended:
@@ -223,11 +228,11 @@ class _Chief:
         run_file.write_training(place, self._master_validates, last, self.outcome)
 
 
-def _train_with_chief(job: Job, stop: StopRequest) -> tuple[int, str]:
+def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> tuple[int, str]:
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
     describe_training(job, 0)
     config, probe = job.config, StepProbe(job.activity)
-    stay = job.stay_for_the_master(stop)
+    stay = session.stay_for_the_master(stop)
     # Steps before may have had other numbers of images, or, in fp16, images without a step. In
     # synchronous training, a worker that leaves before the chief would let it wait.
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
@@ -237,9 +242,8 @@ def _train_with_chief(job: Job, stop: StopRequest) -> tuple[int, str]:
         needed = stay if config.sync else None  # An asynchronous chief needs nobody's gradients.
         hook = WorkerHook(job, stop, probe, progress, needed, knows_last_step)
         try:
-            with clear_errors(config):
-                # Without max_steps: Estimator's hook for it would fetch the global step once more.
-                make_trainer(job).train(lambda: training_input(job), [hook])
+            # Without max_steps: Estimator's hook for it would fetch the global step once more.
+            make_trainer(job).train(lambda: training_input(job), [hook])
         except TrainingOver as over:  # A session that was made anew found it so.
             ending = str(over)
     stop.check()  # A stopped worker may start again, so other tasks must not be told of an end.

@@ -1,32 +1,26 @@
-"""Jobs: a configuration with its devices, records and Estimator, as every mode needs them."""
+"""Jobs: a configuration with its records, model parameters and evaluation, as a run needs them."""
 
 import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.host.activity import Activity
 from cifar10.host.console import say
 from cifar10.host.files import require_writable
-from cifar10.host.signals import Stay, StopRequest
 from cifar10.input import pipeline
-from cifar10.input.pipeline import sample_images
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
 from cifar10.output.checkpoints import BEST_DIR
-from cifar10.run.cluster_session import ClusterSession
-from cifar10.run.cluster_training import terms
+from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
 from cifar10.run.hooks.step_probe import StepProbe
-from cifar10.run.tf_errors import clear_errors
 from cifar10.run.watchdog import Progress, Watchdog
-from cifar10.schema import CLASS_NAMES, EVAL, TRAIN, VALIDATION
-from cifar10.step.devices import DevicePlan, plan_devices, use_devices
+from cifar10.schema import EVAL, TRAIN, VALIDATION
+from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10.step.state import examples_seen
@@ -38,24 +32,20 @@ MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A configuration with what was made from it: devices, parameters, evaluation."""
+    """A configuration with what was made from it."""
 
     config: TrainConfig
-    plan: DevicePlan
+    records: RecordSet
     params: ModelParams
     evaluation: KeptEvaluation  # the graph and session in which this process evaluates
-    class_names: tuple[str, ...]
-    given_records: Optional[RecordSet] = None
+    watchdog: Watchdog  # of this process
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
     has_evaluator: bool = False  # whether a separate process validates
-    watchdog: Watchdog = dataclasses.field(default_factory=Watchdog)  # of this process
 
     @property
-    def records(self) -> RecordSet:
-        """The records, in modes that read any; in others, this raises ValueError."""
-        if self.given_records is None:
-            raise ValueError("this job was made without records")
-        return self.given_records
+    def class_names(self) -> tuple[str, ...]:
+        """The classes in the order of the labels."""
+        return self.records.class_names
 
     @property
     def validates(self) -> bool:
@@ -73,14 +63,15 @@ class Job:
         place = self.params.place
         return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
 
-    def with_first_values(self, values: Mapping[str, Any]) -> "Job":
-        """Returns a job whose variables start from these arrays, by the variable's name."""
-        params = dataclasses.replace(self.params, values_from_data=values)
-        return dataclasses.replace(self, params=params)
+    @property
+    def num_examples(self) -> int:
+        """The number of images in the training split."""
+        return self.params.num_examples
 
-    def stay_for_the_master(self, stop: StopRequest) -> Optional[Stay]:
-        """Returns how long this worker keeps training for its master after a signal."""
-        return self.cluster_session.stay_for_the_master(stop) if self.cluster_session else None
+    @property
+    def total_steps(self) -> int:
+        """The global step at which training ends."""
+        return self.params.total_steps
 
     def watch_progress(
         self, probe: Optional[StepProbe] = None
@@ -90,13 +81,12 @@ class Job:
         Args:
           probe: looks into the steps of training; None: nothing is trained meanwhile.
         """
-        noted, timeout_secs = self.activity, self.config.stall_timeout
-        progress = Progress(noted, timeout_secs, probe)
+        others: tuple[Any, ...] = ()
         if probe and self.cluster_session:
             session = self.cluster_session
             labels = [one.label for one in session.cluster.trainers]
-            replica = self.params.place.replica
-            progress = Progress(noted, timeout_secs, probe, labels, replica, session.hears_all)
+            others = (labels, self.params.place.replica, session.hears_all)
+        progress = Progress(self.activity, self.config.stall_timeout, probe, *others)
         return self.watchdog.watching(progress)
 
     def tell_end(self) -> None:
@@ -110,91 +100,59 @@ class Job:
         if self.cluster_session:
             self.cluster_session.close()
 
-    @property
-    def num_examples(self) -> int:
-        """The number of images in the training split."""
-        return self.params.num_examples
-
-    @property
-    def total_steps(self) -> int:
-        """The global step at which training ends."""
-        return self.params.total_steps
-
 
 def make_job(
     config: TrainConfig,
-    records: Optional[RecordSet] = None,
+    records: RecordSet,
     done: Done = NOTHING_DONE,
     session: Optional[ClusterSession] = None,
 ) -> Job:
     """Plans the devices, and derives what the model needs of the records and of the cluster.
 
     Args:
-      config: the settings; except in training, the model's settings come from the output folder.
-      records: the records; None in modes that read none.
+      config: the settings.
+      records: the records of the data set.
       done: the training before.
       session: the cluster's session of a trainer, which knows its devices; None: it trains alone.
 
     Raises:
       ConfigError: the machine does not fit the settings.
     """
-    class_names = CLASS_NAMES if records is None else records.class_names
-    if config.mode != "train_and_evaluate":
-        config, class_names = model_settings.apply(config)
     plan = session.plan if session else plan_devices(config)
-    replication = session.replication() if session else None
-    params = ModelParams(config, plan, replication=replication, num_classes=len(class_names))
-    if records is not None:
-        num_examples = records.counts.get(TRAIN, 1)
-        params = dataclasses.replace(
-            params,
-            num_examples=num_examples,
-            total_steps=config.total_steps(num_examples, params.examples_per_step, done),
-            done=done,
-            channel_mean=records.channel_mean,
-            channel_deviation=records.channel_deviation,
-        )
+    num_examples = records.counts.get(TRAIN, 1)
+    params = ModelParams(
+        config,
+        plan,
+        num_examples,
+        channel_mean=records.channel_mean,
+        channel_deviation=records.channel_deviation,
+        replication=session.place if session else None,
+        num_classes=len(records.class_names),
+        done=done,
+    )
+    total_steps = config.total_steps(num_examples, params.examples_per_step, done)
+    params = dataclasses.replace(params, total_steps=total_steps)
     watchdog = session.watchdog if session else Watchdog()
-    evaluation = make_evaluation(params)
-    return Job(config, plan, params, evaluation, class_names, records, session, watchdog=watchdog)
+    return Job(config, records, params, make_evaluation(params), watchdog, session)
 
 
-def start_job(
-    config: TrainConfig, records: Optional[RecordSet] = None, done: Done = NOTHING_DONE
-) -> Job:
+def start_job(config: TrainConfig, records: RecordSet, done: Done = NOTHING_DONE) -> Job:
     """Makes the job as `make_job` does, and applies its choice of devices to this process."""
     job = make_job(config, records, done)
-    use_devices(job.plan.session_config, job.plan.gpus)
+    use_devices(job.params.plan.session_config, job.params.plan.gpus)
     return job
 
 
-def join_job(
-    config: TrainConfig,
-    records: RecordSet,
-    cluster: Cluster,
-    check: Callable[[], None],
-    done: Done = NOTHING_DONE,
-    trains: bool = True,
-) -> Job:
-    """Makes the job of a cluster's trainer: starts its server and waits for the tasks it needs.
-
-    Args:
-      config: the settings.
-      records: the records of the data set.
-      cluster: the addresses of all tasks, and which task this process is.
-      check: a function that is called repeatedly; it raises an exception to end the waiting.
-      done: the training before, if this process knows it.
-      trains: whether there is anything left to train; otherwise no other task is needed.
+def load_model(config: TrainConfig) -> tuple[ModelParams, tuple[str, ...]]:
+    """Returns parameters and class names of a checkpoint's model, and applies its devices.
 
     Raises:
-      ConfigError: the machine does not fit the settings.
-      TrainingError: a task that is needed does not answer in time.
+      ConfigError: a flag contradicts the checkpoint's run, or the machine does not fit.
     """
-    plan = plan_devices(config, cluster.host_share)
+    config, class_names = model_settings.apply(config)
+    plan = plan_devices(config)
     use_devices(plan.session_config, plan.gpus)
-    session = ClusterSession(config, cluster, plan, trains, terms(config, records))
-    session.join(check)
-    return make_job(config, records, done, session)
+    return ModelParams(config, plan, num_classes=len(class_names)), class_names
 
 
 def make_evaluation(params: ModelParams) -> KeptEvaluation:
@@ -216,14 +174,12 @@ def last_step(
       records: the records of the data set.
       done: the training before.
     """
-    updates_together = 1
-    if cluster and config.replication == "in-graph":
-        updates_together = cluster.num_trainers
-    elif cluster and config.sync:
-        updates_together = config.replicas_to_aggregate or cluster.num_trainers
-    examples_per_step = config.train_batch_size * updates_together
+    batches = 1  # in a global step
+    if cluster:
+        in_graph = config.replication == "in-graph"
+        batches = cluster.num_trainers if in_graph else replicas_to_aggregate(config, cluster) or 1
     num_examples = records.counts.get(TRAIN, 1)  # An evaluator may have no training images.
-    return config.total_steps(num_examples, examples_per_step, done)
+    return config.total_steps(num_examples, config.train_batch_size * batches, done)
 
 
 def make_trainer(job: Job) -> Any:
@@ -231,15 +187,12 @@ def make_trainer(job: Job) -> Any:
 
     Its settings of the cluster are not for the evaluations in this process, which are those of
     `Job.evaluation`.
-
-    Args:
-      job: the job to train.
     """
-    config, plan = job.config, job.plan
+    config, params = job.config, job.params
     settings = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,
-        "save_checkpoints_steps": checkpoint_steps(config, job.params),
+        "save_checkpoints_steps": checkpoint_steps(config.checkpoint_steps, params),
         "keep_checkpoint_max": config.keep_checkpoints,
         # Our own hooks write summaries and speed, to --log-dir.
         "save_summary_steps": 0,
@@ -250,9 +203,21 @@ def make_trainer(job: Job) -> Any:
     if job.cluster_session:
         run_config = job.cluster_session.run_config(**settings)
     else:
-        run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
-    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=job.params)
+        run_config = tf.estimator.RunConfig(session_config=params.plan.session_config, **settings)
+    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
     return job.evaluation.replace_in(estimator)
+
+
+def checkpoint_steps(given: Optional[int], params: ModelParams) -> int:
+    """Returns the steps between checkpoints: --checkpoint-steps, by default about an epoch.
+
+    The default divides the run into about equal parts, one per epoch, but MOST_CHECKPOINTS at most:
+    epochs of few images take less time than a checkpoint and its validation.
+    """
+    if given is not None:
+        return given
+    epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))
+    return math.ceil(params.total_steps / min(epochs, MOST_CHECKPOINTS))
 
 
 def training_input(job: Job) -> Any:
@@ -279,34 +244,6 @@ def evaluation_input(job: Job, split: str) -> Any:
     return pipeline.evaluation_batches(job.records, split, job.config.eval_batch_size)
 
 
-def with_values_from_data(job: Job) -> Job:
-    """Adds the initial values that the model computes from the data, which only the chief needs.
-
-    Those of --init-checkpoint include them. The splits for evaluation are read once, too, so that a
-    damaged record is an error before the first step.
-    """
-    with clear_errors(job.config):
-        pipeline.check_evaluation(job.records)
-        if job.params.values_from_data:
-            return job
-        values = models.find(job.config.model).first_values(
-            lambda count: sample_images(job.records, job.config.seed, count)
-        )
-    return job.with_first_values(values)
-
-
-def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
-    """Returns the steps between checkpoints: --checkpoint-steps, by default about an epoch.
-
-    The default divides the run into about equal parts, one per epoch, but MOST_CHECKPOINTS at most:
-    epochs of few images take less time than a checkpoint and its validation.
-    """
-    if config.checkpoint_steps is not None:
-        return config.checkpoint_steps
-    epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))
-    return math.ceil(params.total_steps / min(epochs, MOST_CHECKPOINTS))
-
-
 def open_output(config: TrainConfig) -> None:
     """Makes the output and log folders, and tries to write to each that a run needs.
 
@@ -328,13 +265,13 @@ def describe_training(job: Job, start_step: int) -> None:
       job: the job that is about to be trained.
       start_step: the global step from which it continues.
     """
-    records, config, place = job.records, job.config, job.params.place
+    records, config, plan = job.records, job.config, job.params.plan
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
-    say(f"{config.model_title}, {job.plan.summary}, batch {config.train_batch_size}")
+    say(f"{config.model_title}, {plan.summary}, batch {config.train_batch_size}")
     if job.cluster_session:
-        say(job.cluster_session.describe(place))
+        say(job.cluster_session.describe(job.params.examples_per_step))
     say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
     verb = f"continuing at step {start_step:,}" if start_step else "training"
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
-    if job.plan.kernels_missing:
-        say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")
+    if plan.kernels_missing:
+        say(f"convolutions are TensorFlow's: ours cannot be had, {plan.kernels_missing}")

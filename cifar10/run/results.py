@@ -55,7 +55,7 @@ def finish(
         figures["augmented_accuracy"] = evaluation.augmented_accuracy
     history.metrics.add(EVAL, evaluation.step, figures)
     history.metrics.flush()
-    exported = export.export(job, checkpoint)
+    exported = export.export(job.params, job.class_names, checkpoint)
     result = {
         "status": status,
         "model": config.model_title,
@@ -66,7 +66,7 @@ def finish(
         "figures": _figures(job, history, evaluation, seconds),
         "configuration": environment.describe_config(job.params),
         "chosen": environment.chosen_settings(job.params),
-        "cluster": cluster.as_dict(job.params.place) if cluster else None,
+        "cluster": cluster.as_dict(job.params.examples_per_step) if cluster else None,
         "versions": environment.versions(),
         "hardware": environment.hardware(),
         "data": job.records.manifest,
@@ -81,7 +81,7 @@ def finish(
     write_json(places[1], result)
     augmented = describe_augmented(evaluation)
     say(
-        f"eval accuracy {evaluation.accuracy:.4f} on {evaluation.count:,} images{augmented}, "
+        f"eval accuracy {evaluation.accuracy:.4f} on {len(evaluation.labels):,} images{augmented}, "
         f"{status}"
     )
     say(f"report: {places[0]}\nresult: {places[1]}\nexport: {exported}")
@@ -131,7 +131,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
         "eval_accuracy": evaluation.accuracy,
         "eval_accuracy_augmented": evaluation.augmented_accuracy,
         "eval_loss": evaluation.loss,
-        "eval_examples": evaluation.count,
+        "eval_examples": len(evaluation.labels),
         "best_validation_accuracy": best.accuracy if best else None,
         "best_validation_step": best.step if best else None,
         "global_step": checkpoints.read_counter(last, "global_step"),
@@ -149,7 +149,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
 def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
     """Returns the wrongly classified images with the highest confidence."""
     predicted = evaluation.probabilities.argmax(axis=1)
-    rows = np.arange(evaluation.count)
+    rows = np.arange(len(evaluation.labels))
     confidence = evaluation.probabilities[rows, predicted]
     wrong = rows[predicted != evaluation.labels]
     worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]

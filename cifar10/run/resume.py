@@ -7,19 +7,23 @@ from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
-from cifar10.errors import Stopped, TrainingOver, UserError
+from cifar10.errors import Stopped, UserError
 from cifar10.host.console import say
 from cifar10.host.folder_lock import EVALUATOR, is_held
 from cifar10.host.signals import StopRequest
+from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
-from cifar10.output import checkpoints, recovery, run_file
-from cifar10.output.history import METRICS_FILE_NAME, History, Metrics
-from cifar10.output.recovery import remove_unfinished
-from cifar10.run import goals, init_checkpoint
+from cifar10.output import checkpoints, model_settings, recovery, run_file
+from cifar10.output.history import EVALUATOR_FILE_NAME, METRICS_FILE_NAME, History, Metrics
+from cifar10.output.run_file import Run
+from cifar10.run import cluster_session, goals, init_checkpoint
 from cifar10.run.hooks.profile import check_window
-from cifar10.run.job import Job, join_job, last_step, start_job
+from cifar10.run.job import Job, last_step, make_job, start_job
+from cifar10.run.results import RESULT_NAME
+from cifar10.schema import TRAIN, VALIDATION
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,18 +52,23 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
       UserError: no checkpoint is sound, that of --init-checkpoint does not fit, or training ends
         before --profile-steps.
     """
-    remove_unfinished(config.output_place, config.log_place)
-    checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
+    place, weights = config.output_place, None
+    recovery.remove_unfinished(place, config.log_place)
+    checkpoint = recovery.checkpoint_to_continue(place, say)
     done = checkpoints.read_done(checkpoint)
     last = last_step(config, cluster, records, done)
     check_window(config.profile_window, last)
-    weights = None if checkpoint else init_checkpoint.read(config, len(records.class_names))
-    unused = checkpoint and init_checkpoint.describe_unused(config, checkpoint)
-    if unused:
-        say(unused)
+    if config.init_checkpoint is not None and checkpoint is None:
+        weights = init_checkpoint.read(
+            config, config.place(config.init_checkpoint), len(records.class_names)
+        )
+    elif config.init_checkpoint is not None:
+        say(
+            f"note: --init-checkpoint {config.init_checkpoint} is not read: this run continues "
+            f"from its own {checkpoint}; name another --output-dir to start anew"
+        )
     ended = goals.ended_before(config, done.step)
-    is_over = ended is not None or done.step >= last
-    return Start(checkpoint, done, weights, ended, is_over)
+    return Start(checkpoint, done, weights, ended, ended is not None or done.step >= last)
 
 
 @contextlib.contextmanager
@@ -72,15 +81,12 @@ def joined(
 ) -> Iterator[Job]:
     """Yields the chief's job, in a cluster once the tasks that it needs have answered."""
     if cluster:
-        job = join_job(config, records, cluster, stop.check, start.done, not start.is_over)
+        session = cluster_session.join(config, cluster, records, stop.check, not start.is_over)
+        session.heed_signals(stop)
+        job = make_job(config, records, start.done, session)
     else:
         job = start_job(config, records, start.done)
     try:
-        if start.weights:
-            job = job.with_first_values(start.weights.values)
-            say(start.weights.describe())
-        if job.cluster_session:
-            job.cluster_session.heed_signals(stop)
         listed = cluster is not None and cluster.has_evaluator
         has_evaluator = listed or is_held(config.output_place, EVALUATOR)
         yield dataclasses.replace(job, has_evaluator=has_evaluator)
@@ -91,6 +97,76 @@ def joined(
         raise
     finally:
         job.close()
+
+
+def note_model(job: Job, start: Start) -> None:
+    """Writes run.json; says so if a run continues with other records or another seed.
+
+    What an older run has left in the output folder is renamed when a new one begins.
+
+    Raises:
+      ConfigError: the output folder has checkpoints of another model or of other classes.
+      DamagedError: run.json is damaged.
+      UnreadableError: run.json cannot be read.
+    """
+    config, records = job.config, job.records.fingerprints()
+    model_settings.check_same(config, job.class_names)
+    if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
+        _set_older_aside(config.output_place)
+        origin = start.weights and start.weights.as_dict()
+        run = Run(init_checkpoint=origin, records=records, seed=config.seed)
+    else:
+        run = run_file.read(config.output_place)
+    model_settings.write(
+        config,
+        job.class_names,
+        resize=job.records.resize,
+        init_checkpoint=run.init_checkpoint,
+        records=run.records,
+        seed=run.seed,
+    )
+    before = records if run.records is None else run.records  # Old versions did not note them.
+    others = [one for one in (TRAIN, VALIDATION) if before.get(one) != records.get(one)]
+    if others:
+        say(
+            "note: these records differ from those that this run began with "
+            f"({', '.join(others)}); images that trained it may now be in the validation split"
+        )
+    if run.seed not in (None, config.seed) and not start.is_over:
+        say(
+            f"note: this run began with --seed {run.seed}; with --seed {config.seed}, images that "
+            "are still to come have another order, and some may come twice in an epoch"
+        )
+
+
+def _set_older_aside(output_dir: str) -> None:
+    """Renames the files by which tasks know how an older run went, but metrics.jsonl.
+
+    The owner stays: a master that is started again before its first checkpoint is the same one.
+    """
+    run = run_file.read(output_dir)
+    names = [RESULT_NAME, EVALUATOR_FILE_NAME, *run_file.EARLIER]
+    if any(run.history.values()):
+        names.append(run_file.NAME)
+    recovery.set_older_aside([tf.io.gfile.join(output_dir, name) for name in names], say)
+    run_file.write(output_dir, Run(owner=run.owner))
+
+
+def with_first_values(job: Job, start: Start) -> Job:
+    """Adds the values that a new model starts from: of --init-checkpoint, or from the data.
+
+    The splits for evaluation are read once, too, so that a damaged record is an error before the
+    first step.
+    """
+    pipeline.check_evaluation(job.records)
+    if start.weights:
+        say(start.weights.describe())
+        values = start.weights.values
+    else:
+        values = models.find(job.config.model).first_values(
+            lambda count: pipeline.sample_images(job.records, job.config.seed, count)
+        )
+    return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
 
 
 def prepare_folder(job: Job, start: Start) -> History:
@@ -108,34 +184,29 @@ def prepare_folder(job: Job, start: Start) -> History:
     return history
 
 
-def seen_by_worker(config: TrainConfig) -> Done:
+def seen_by_worker(output_place: str) -> Done:
     """Returns how far training has come, as far as this worker can see.
 
     It sees nothing where it does not share the chief's output folder or may not read it, or where
     the newest checkpoint is damaged, for which the chief has to find another one.
     """
     try:
-        return checkpoints.latest_done(config.output_place)
+        return checkpoints.latest_done(output_place)
     except UserError:
         return NOTHING_DONE
 
 
-def check_worker(
-    config: TrainConfig, cluster: Cluster, records: RecordSet, stop: StopRequest
-) -> None:
-    """Raises Stopped after a signal, or TrainingOver if training is over.
+def step_of_end(config: TrainConfig, cluster: Cluster, records: RecordSet) -> Optional[int]:
+    """Returns the step at which training has ended for good; None: it goes on, or nobody knows.
 
-    In both cases it is useless to wait for other tasks. A worker that does not share the chief's
-    output folder cannot see the end there, and gives up after --cluster-timeout.
+    A task that does not share the chief's output folder cannot see the end there. The chief judges
+    by the same rows whether it goes on from that step.
     """
-    stop.check()
     note = run_file.read(config.output_place).training
     if note is None or note["ended_at_step"] is None:
-        return
-    step, done = note["ended_at_step"], seen_by_worker(config)
+        return None
+    step, done = note["ended_at_step"], seen_by_worker(config.output_place)
     if step > done.step:
-        return  # It is of an older run, whose checkpoints were removed.
-    # The chief judges by the same rows whether it goes on from that step.
+        return None  # It is of an older run, whose checkpoints were removed.
     last = last_step(config, cluster, records, done)
-    if step >= last or goals.ended_before(config, step):
-        raise TrainingOver(step)
+    return step if step >= last or goals.ended_before(config, step) else None

@@ -51,7 +51,7 @@ def _of_os(error: OSError) -> Optional[UserError]:
 
 def _of_session(config: TrainConfig, error: Any) -> Optional[Exception]:
     """Returns the error to show for one of TensorFlow's; None if the user cannot fix it."""
-    message, data = error.message, config.data_place
+    message, data, place = error.message, config.data_place, config.output_place
     reason, forbidden = error_messages.reason(message), error_messages.forbidden_file(message)
     find_record = f"in {data}; `python -m data_prep verify {data}` names it"
     if error_messages.is_session_timeout(message):
@@ -60,7 +60,16 @@ def _of_session(config: TrainConfig, error: Any) -> Optional[Exception]:
             f"--cluster-timeout {config.cluster_timeout:g}; see what it says, or raise that"
         )
     if error_messages.is_failed_restore(message):
-        return _of_checkpoint(config, message)
+        missing = error_messages.missing_variable(message)
+        return UserError(
+            f"the checkpoint in {config.checkpoint_place or place} "
+            + (
+                f"is of another model ({missing}); give the flags that it was trained with"
+                if missing
+                else "is damaged; name another one by --checkpoint, or train anew with another "
+                "--output-dir"
+            )
+        )
     if isinstance(error, tf.errors.DataLossError):
         return DataError(f"a file is damaged {find_record}")
     if error_messages.is_disk_failure(message):
@@ -81,17 +90,3 @@ def _of_session(config: TrainConfig, error: Any) -> Optional[Exception]:
     if not broken_rule and error_messages.is_not_an_example(message):
         broken_rule = "a record is not an image with a label"
     return DataError(f"{broken_rule} {find_record}") if broken_rule else None
-
-
-def _of_checkpoint(config: TrainConfig, message: str) -> UserError:
-    place = config.output_place if config.checkpoint is None else config.place(config.checkpoint)
-    missing = error_messages.missing_variable(message)
-    if missing:
-        return UserError(
-            f"the checkpoint in {place} is of another model ({missing}); give the flags that it "
-            "was trained with"
-        )
-    return UserError(
-        f"the checkpoint in {place} is damaged; name another one by --checkpoint, or train anew "
-        "with another --output-dir"
-    )

@@ -6,9 +6,10 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import EVALUATOR_FILE_NAME, Metrics
-from cifar10.run.job import make_job
 from cifar10.schema import VALIDATION
+from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import model_fn
+from cifar10.step.params import ModelParams
 
 
 def save(folder: object, step: int, value: float = 0.0) -> str:
@@ -45,10 +46,10 @@ def validated(folder: object, rows: "list[dict[str, Any]]") -> None:
 
 def save_untrained(config: TrainConfig) -> str:
     """Saves a model with its initial weights, as training would."""
-    job = make_job(config)
+    params = ModelParams(config, plan_devices(config))
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
         images = tf.zeros([2, 32, 32, 3], tf.uint8)
-        spec = model_fn(images, tf.zeros([2], tf.int64), "train", job.params)
+        spec = model_fn(images, tf.zeros([2], tf.int64), "train", params)
         session.run(tf.global_variables_initializer())
         return str(spec.scaffold.saver.save(session, f"{config.output_dir}/model.ckpt", 0))

@@ -25,7 +25,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host import cpu
 from cifar10.input.records import open_records
 from cifar10.ops.kernels import library
-from cifar10.run import cluster_training
+from cifar10.run import cluster_session
 from cifar10.run.job import evaluation_input, make_job, make_trainer, training_input
 from cifar10.schema import EVAL
 from cifar10.settings import flag_name
@@ -102,7 +102,7 @@ def agreed_on(config: TrainConfig) -> Any:
     assert cluster is not None
     if not cluster.is_trainer:
         return cluster
-    place = cluster_training.replication(config, cluster, devices.plan_devices(config), None)
+    place = cluster_session.replication(config, cluster, devices.plan_devices(config), None)
     return cluster, notes(config, cluster, {}), dataclasses.asdict(place)
 
 

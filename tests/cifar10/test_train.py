@@ -22,6 +22,7 @@ from cifar10.run import results
 from cifar10.run.hooks.training import ChiefHook
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, make_job, training_input
+from cifar10.run.tf_errors import clear_errors
 from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
 from cifar10.train import train_and_evaluate
@@ -75,7 +76,8 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
 
 
 def run(config: TrainConfig, stop: Optional[StopRequest] = None) -> None:
-    train_and_evaluate(config, stop or StopRequest(), time.monotonic())
+    with clear_errors(config):
+        train_and_evaluate(config, stop or StopRequest(), time.monotonic())
 
 
 def note(config: TrainConfig) -> Any:

@@ -16,8 +16,8 @@ from cifar10.errors import DataError, Stopped, TrainingError
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_file
-from cifar10.run import resume
-from cifar10.run.job import Job, make_job
+from cifar10.run import cluster_session, resume
+from cifar10.run.job import make_job
 from cifar10.train import train_as_worker
 from tests.cifar10 import hooked, record_files
 from tests.cifar10.saved import validated
@@ -46,10 +46,10 @@ class Joined(Exception):
 
 @pytest.fixture
 def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    def join(*_: Any) -> Job:
+    def join(*_: Any) -> Any:
         raise Joined
 
-    monkeypatch.setattr(train, "join_job", join)
+    monkeypatch.setattr(cluster_session, "join", join)
 
 
 # The end of training, as the master has noted it.
@@ -121,16 +121,14 @@ def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
 def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting(
     config, monkeypatch, capsys, saved
 ):
-    def wait(
-        config: TrainConfig, records: Any, cluster: Cluster, check: Callable[[], None], done: Done
-    ) -> Job:
+    def wait(config: TrainConfig, cluster: Cluster, records: Any, check: Callable[[], None]) -> Any:
         check()
         saved(30, 900)
         run_file.write_training(config.output_place, validates=True, ended_at=30)
         check()
         raise Joined
 
-    monkeypatch.setattr(train, "join_job", wait)
+    monkeypatch.setattr(cluster_session, "join", wait)
     train_as_worker(config, CLUSTER, StopRequest())
     assert "worker/1 ends: training is over at step 30" in capsys.readouterr().out
 
@@ -154,7 +152,7 @@ class Place:
         self.ends_told = 0
         self.cluster = CLUSTER
 
-    def describe(self, replication: Any) -> str:
+    def describe(self, images: int) -> str:
         return "worker/1"
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:
@@ -196,7 +194,8 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         changed = dataclasses.replace(config, **settings)
         job = make_job(changed, open_records(changed.data_place), done)
         job = dataclasses.replace(job, cluster_session=place)
-        monkeypatch.setattr(train, "join_job", lambda *_: job)
+        monkeypatch.setattr(cluster_session, "join", lambda *_: place)
+        monkeypatch.setattr(train, "make_job", lambda *_: job)
         trainer = types.SimpleNamespace(
             train=lambda input_fn, hooks: hooked.train(
                 *hooks, AfterStep(after_step), first_step=done.step, steps=100, over_at=over_at

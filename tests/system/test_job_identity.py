@@ -100,18 +100,3 @@ def test_a_job_whose_ps_was_replaced_by_another_jobs_leaves_that_alone(data, tmp
             refused(one, label, line)
         two.wait(WAIT_SECS)
     all_steps_are_made(tmp_path / "two")
-
-
-def test_an_evaluator_with_another_runs_output_folder_is_refused(data, tmp_path):
-    with cluster(tmp_path, data, *SETTINGS, evaluator=True, num_workers=0) as tasks:
-        tasks.start("ps/0", "master/0", more=["--output-dir=other"])
-        tasks.wait_for_output("master/0", "training to step", timeout_secs=WAIT_SECS)
-        tasks.kill("ps/0")
-        tasks.kill("master/0")
-        tasks.start("ps/0", "master/0", more=["--output-dir=output"])
-        tasks.wait_for_output("master/0", "training to step", times=2, timeout_secs=WAIT_SECS)
-        tasks.start("evaluator/0", more=["--output-dir=other"])
-        (master,) = tasks.jobs["master"]
-        refused(
-            tasks, "evaluator/0", rf"error: master/0 \({master}\) trains another run: .*/output, .*"
-        )

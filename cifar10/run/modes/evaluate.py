@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,17 +16,14 @@ from cifar10.output import checkpoints, model_settings
 from cifar10.run.hooks import summaries
 from cifar10.run.hooks.step_probe import EvaluationHook
 from cifar10.run.job import Job, evaluation_input, make_evaluation, start_job
-from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL
 from cifar10.step import model_fn
-from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 # Names of the tensors with what belongs to each image.
 _OF_IMAGES = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """A checkpoint's figures on the eval split.
 
     Attributes:
@@ -50,11 +47,6 @@ class Evaluation:
     labels: Any
     probabilities: Any
     augmented_accuracy: Optional[float] = None
-
-    @property
-    def count(self) -> int:
-        """The number of images that were evaluated."""
-        return len(self.labels)
 
 
 class CollectHook(tf.train.SessionRunHook):
@@ -89,18 +81,21 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
       Stopped: a signal arrived.
     """
     collect, folder = CollectHook(), job.config.log_folder(EVAL)
-    with _evaluation_of(job) as evaluation, clear_errors(job.config):
-        # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
-        step = checkpoints.read_counter(checkpoint, "global_step")
-        summaries.take_back(folder, step)
+    # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
+    step = checkpoints.read_counter(checkpoint, "global_step")
+    summaries.take_back(folder, step)
+    with contextlib.ExitStack() as stack:
+        evaluation = job.evaluation
+        if job.config.test_time_augmentation:
+            augmented = dataclasses.replace(job.params, augments_test=True)
+            evaluation = stack.enter_context(contextlib.closing(make_evaluation(augmented)))
         figures = evaluation.evaluate(
             lambda: evaluation_input(job, EVAL),
             hooks=[collect, EvaluationHook(job.activity, stop)],
             checkpoint_path=checkpoint,
             name=EVAL,
         )
-    confusion, augmented = figures[model_fn.CONFUSION], figures.get("augmented_accuracy")
-    summaries.add_confusion_matrix(folder, step, confusion, job.class_names)
+    summaries.add_confusion_matrix(folder, step, figures[model_fn.CONFUSION], job.class_names)
     images, labels, probabilities = (
         np.concatenate([batch[name] for batch in collect.batches]) for name in _OF_IMAGES
     )
@@ -109,19 +104,12 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
         step,
         float(figures["accuracy"]),
         float(figures["cross_entropy"]),
-        confusion,
+        figures[model_fn.CONFUSION],
         images,
         labels,
         probabilities,
-        None if augmented is None else float(augmented),
+        float(figures["augmented_accuracy"]) if "augmented_accuracy" in figures else None,
     )
-
-
-def _evaluation_of(job: Job) -> contextlib.AbstractContextManager[KeptEvaluation]:
-    """Returns the job's evaluation, or one with test-time augmentation, closed at the end."""
-    if not job.config.test_time_augmentation:
-        return contextlib.nullcontext(job.evaluation)
-    return contextlib.closing(make_evaluation(dataclasses.replace(job.params, augments_test=True)))
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:
@@ -137,7 +125,8 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     records = open_records(config.data_place)
     records.require(EVAL)
     place, given = config.output_place, config.checkpoint_place
-    model_settings.check_classes(config, records.manifest["class_names"])
+    model_settings.check_classes(config, records.class_names)
+    config, _ = model_settings.apply(config)
     with contextlib.closing(start_job(config, records)) as job:
         checkpoints.find(place, given)  # Without one, this mode writes nothing.
         require_writable(
@@ -145,13 +134,13 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
         )
         result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
     correct = np.diag(result.confusion_matrix)
-    say(f"{job.config.model_title}, {result.checkpoint}, {job.plan.summary}")
+    say(f"{job.config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     for name, right, total in zip(job.class_names, correct, result.confusion_matrix.sum(axis=1)):
         share = f"{right / total:.4f}" if total else "no images"
         say(f"  {one_line(name):<10}  {share}")
     say(
-        f"eval accuracy {result.accuracy:.4f}, loss {result.loss:.4f} on {result.count:,} images "
-        f"at step {result.step:,}{describe_augmented(result)}"
+        f"eval accuracy {result.accuracy:.4f}, loss {result.loss:.4f} on "
+        f"{len(result.labels):,} images at step {result.step:,}{describe_augmented(result)}"
     )
 
 

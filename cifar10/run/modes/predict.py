@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,8 +16,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.image_file import Decoded
 from cifar10.input.image_paths import expand
 from cifar10.output import checkpoints, model_settings
-from cifar10.run.job import start_job
-from cifar10.run.tf_errors import clear_errors
+from cifar10.run.job import load_model
 from cifar10.schema import CHANNELS, CROP, HEIGHT, PAD, STRETCH, WIDTH
 from cifar10.step.model_fn import model_fn
 from cifar10_program.paths import is_utf8
@@ -26,13 +25,6 @@ from cifar10_program.streams import complain
 _MOST_BYTES = 64 << 20  # of a file
 _SHOWN = 3  # classes per line
 _WORDS = {CROP: "cropped", PAD: "padded", STRETCH: "stretched"}
-
-
-class Found(NamedTuple):
-    """A file that is to be read, or why there is none at a place."""
-
-    path: str
-    error: str = ""
 
 
 def predict(config: TrainConfig, stop: StopRequest) -> None:
@@ -57,57 +49,64 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
         )
 
 
+def find_files(places: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the files that are to be read, in order, each with "".
+
+    A place without any, or a folder that cannot be read, is there with its error instead.
+
+    Args:
+      places: names of files and folders, or patterns.
+    """
+    files = []
+    for place in places:
+        errors: list[str] = []
+        try:
+            files += [(path, "") for path in expand(place, errors.append)]
+        except UserError as error:
+            errors.append(str(error))
+        files += [(place, error) for error in errors]
+    return files
+
+
 def _predict(
-    config: TrainConfig, checkpoint: str, files: Sequence[Found], stop: StopRequest
+    config: TrainConfig, checkpoint: str, files: Sequence[tuple[str, str]], stop: StopRequest
 ) -> list[str]:
     """Prints the answers, nothing before the checkpoint was read; returns the files' errors."""
-    job, resize = start_job(config), model_settings.resize_of(config)
-    width, errors = max(len(file.path) for file in files), []
-    with (
-        clear_errors(config),
-        tf.Graph().as_default(),
-        tf.Session(config=job.plan.session_config) as session,
-    ):
+    params, class_names = load_model(config)
+    resize, errors = model_settings.resize_of(config), []
+    width = max(len(path) for path, _ in files)
+    with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
         images = tf.placeholder(tf.uint8, [None, HEIGHT, WIDTH, CHANNELS])
-        spec = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, job.params)
+        spec = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
         shares = spec.predictions["probabilities"]
         tf.train.Saver().restore(session, checkpoint)
         for start in range(0, len(files), config.eval_batch_size):
             batch = files[start : start + config.eval_batch_size]
-            read = [_read(file, resize, stop) for file in batch]
+            read = [_read(path, error, resize, stop) for path, error in batch]
             pixels = [one.pixels for one in read if isinstance(one, Decoded)]
             answers = iter(session.run(shares, {images: np.stack(pixels)}) if pixels else ())
-            for file, one in zip(batch, read):
-                if isinstance(one, Decoded):
-                    how = resize if one.was_resized else None
+            for (path, _), one in zip(batch, read):
+                if isinstance(one, str):
+                    errors.append(one)
                     if config.json:
-                        say(_json_of(file.path, one.size, how, next(answers), job.class_names))
-                    else:
-                        answer = describe(next(answers), job.class_names)
-                        say(f"{one_line(file.path):<{width}}  {answer}{_note(one.size, how)}")
-                    continue
-                errors.append(one)
-                if config.json:
-                    say(as_json({"file": file.path, "error": one}))
-                if len(files) > 1:
-                    complain(f"error: {one_line(one)}")
+                        say(as_json({"file": path, "error": one}))
+                    if len(files) > 1:
+                        complain(f"error: {one_line(one)}")
+                elif config.json:
+                    say(_json_of(path, one, resize, next(answers), class_names))
+                else:
+                    answer = describe(next(answers), class_names)
+                    say(f"{one_line(path):<{width}}  {answer}{_how_resized(one, resize)}")
     return errors
 
 
-def _read(file: Found, resize: str, stop: StopRequest) -> Union[Decoded, str]:
+def _read(path: str, error: str, resize: str, stop: StopRequest) -> Union[Decoded, str]:
     """Returns the image in a file, or why it cannot be used."""
     stop.check()
     try:
-        return file.error or read_image(file.path, resize)
-    except UserError as error:
-        return str(error)
-
-
-def _note(size: tuple[int, int], resize: Optional[str]) -> str:
-    if resize is None:
-        return ""
-    columns, rows = size
-    return f"  ({columns}x{rows}, {_WORDS[resize]} to {WIDTH}x{HEIGHT})"
+        return error or read_image(path, resize)
+    except UserError as refusal:
+        return str(refusal)
 
 
 def describe(probabilities: Any, class_names: Sequence[str]) -> str:
@@ -119,12 +118,15 @@ def describe(probabilities: Any, class_names: Sequence[str]) -> str:
     )
 
 
+def _how_resized(image: Decoded, resize: str) -> str:
+    if not image.was_resized:
+        return ""
+    columns, rows = image.size
+    return f"  ({columns}x{rows}, {_WORDS[resize]} to {WIDTH}x{HEIGHT})"
+
+
 def _json_of(
-    path: str,
-    size: tuple[int, int],
-    resize: Optional[str],
-    shares: Any,
-    class_names: Sequence[str],
+    path: str, image: Decoded, resize: str, shares: Any, class_names: Sequence[str]
 ) -> str:
     """Returns the JSON object of a file, in a line; docs/outputs.md lists its fields."""
     best = int(np.argmax(shares))
@@ -134,29 +136,10 @@ def _json_of(
             "class": class_names[best],
             "class_id": best,
             "probabilities": dict(zip(class_names, map(float, shares))),
-            "size": size,
-            "resize": resize,
+            "size": image.size,
+            "resize": resize if image.was_resized else None,
         }
     )
-
-
-def find_files(places: Sequence[str]) -> list[Found]:
-    """Returns the files that are to be read, in order, and an error for each place without any.
-
-    A folder that cannot be read is an error, too, behind the files of its place.
-
-    Args:
-      places: names of files and folders, or patterns.
-    """
-    files = []
-    for place in places:
-        errors: list[str] = []
-        try:
-            files += [Found(path) for path in expand(place, errors.append)]
-        except UserError as error:
-            errors.append(str(error))
-        files += [Found(place, error) for error in errors]
-    return files
 
 
 def read_image(path: str, resize: str) -> Decoded:

@@ -1,6 +1,8 @@
-"""A trainer in its cluster: whom it needs, whom it asks, what ends it, whom it tells of its end."""
+"""A trainer in its cluster: what all agree on, its place, whom it needs, and what ends it."""
 
 import contextlib
+import dataclasses
+import pathlib
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +21,14 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.host import activity
 from cifar10.host.signals import StopRequest
+from cifar10.input.records import open_records
 from cifar10.run import cluster_session
-from cifar10.run.cluster_session import ClusterSession
+from cifar10.run.cluster_session import ClusterSession, terms
 from cifar10.run.watchdog import Watchdog
+from cifar10.step.params import Replication
 from cifar10.tf_internals import session_wait
 from testbeds.ports import free_ports
+from tests.cifar10 import record_files
 from tests.cifar10.answering import answering
 from tests.cifar10.steps import make_plan
 
@@ -49,7 +54,7 @@ class Job:
     ) -> ClusterSession:
         config = TrainConfig(train_batch_size=12, output_dir=self.output_dir, **settings)
         plan = make_plan(1, 1)
-        session = ClusterSession(config, self.cluster(job, index), plan, trains=trains)
+        session = ClusterSession(config, self.cluster(job, index), plan, {}, trains)
         self._sessions.append(session)
         return session
 
@@ -147,11 +152,10 @@ def test_a_worker_needs_the_master_and_the_servers(job):
     assert needs(job.session("worker")) == [(["master/0", "ps/0", "ps/1"], 3)]
 
 
-def lose(session: ClusterSession, *labels: str, is_here: bool = False) -> None:
+def lose(session: ClusterSession, *labels: str) -> None:
     """Tasks of a session, whose threads do not ask, have been silent for a long time."""
     for task in labelled(session, *labels):
-        state = session._peers._states[task]
-        state.seen, state.is_here = time.monotonic() - 1000.0, is_here
+        session._peers._states[task].seen = time.monotonic() - 1000.0
 
 
 def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, checks, capsys):
@@ -163,10 +167,6 @@ def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, checks, 
         raise Stopped(15)  # The main thread handles signals itself.
 
     session = job.session("worker")
-    session.trains = False
-    session.join(check)
-    assert checks == []
-    session.trains = True
     session._peers.wait_for = session._peers.start = lambda *_: None
     session.join(check)
     (look,) = checks
@@ -184,33 +184,18 @@ def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, checks, 
     look()
 
 
-@pytest.mark.parametrize(
-    ("settings", "gone", "hanging", "ends"),
-    [
-        ({}, [], ["worker/0"], True),
-        ({}, ["worker/0"], [], False),
-        ({"sync": False}, [], ["worker/0"], False),
-        # An update takes two gradients of three, so a worker is to spare.
-        ({"replicas_to_aggregate": 2}, [], ["worker/0"], False),
-        ({"replicas_to_aggregate": 2}, ["worker/1"], ["worker/0"], True),
-        ({"replication": "in-graph"}, ["worker/1"], [], True),
-    ],
-)
-def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(
-    job, checks, settings, gone, hanging, ends
-):
-    session, stop = job.session("master", **settings), StopRequest()
+def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(job, checks):
+    session, stop = job.session("master"), StopRequest()
     session.heed_signals(stop)
     session.watchdog.activity.begin(activity.STEP)
-    lose(session, *gone)
-    lose(session, *hanging, is_here=True)
+    lose(session, "worker/0")
     checks[0]()
     stop._note(15)
-    with pytest.raises(Stopped) if ends else contextlib.nullcontext():
+    with pytest.raises(Stopped):
         checks[0]()
     session.watchdog.activity.begin(activity.SAVING)
     checks[0]()
-    lose(session, "ps/1", is_here=True)  # Without the weights, nothing can be saved.
+    lose(session, "ps/1")  # Without the weights, nothing can be saved.
     with pytest.raises(Stopped):
         checks[0]()
 
@@ -250,25 +235,14 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
     assert heard == {one: ["master/0"] if one in told else [] for one in heard}
 
 
-def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
+def test_a_session_with_nothing_left_to_train_waits_for_nobody(job, checks):
     session = job.session("master", trains=False, replication="in-graph", cluster_timeout=300.0)
     session.join(lambda: pytest.fail("it waits"))
+    assert checks == []
     lose(session, "ps/0", "worker/0")
     assert session.hears_all()
-    place = session.replication()
-    assert len(place.tower_devices) == 1
-    assert place.examples_per_step(12) == 3 * 12
-
-
-@pytest.mark.parametrize(
-    ("task", "labels"),
-    [
-        ("master", ["ps/0", "ps/1", "worker/0", "worker/1"]),
-        ("worker", ["master/0", "ps/0", "ps/1"]),
-    ],
-)
-def test_a_session_asks_the_tasks_that_it_needs_who_they_are(job, task, labels):
-    assert sorted(one.label for one in job.session(task)._acquaintance._asked) == labels
+    assert len(session.place.tower_devices) == 1
+    assert session.place.examples_per_step(12) == 3 * 12
 
 
 @pytest.mark.parametrize(
@@ -314,7 +288,116 @@ def test_a_master_with_its_output_folder_remains_the_owner(job, tmp_path_factory
     first, other = (job.session(task)._acquaintance.identity for task in ("master", "worker"))
     assert (other.run, other.place) == ("", "")
     assert first.place == f"{socket.gethostname()}:{job.output_dir}"
-    config, cluster = TrainConfig(output_dir=job.output_dir), job.cluster("master")
-    assert cluster_session._run(config, cluster) == (first.run, first.place)
-    elsewhere = TrainConfig(output_dir=str(tmp_path_factory.mktemp("other")))
+    cluster = job.cluster("master")
+    assert cluster_session._run(job.output_dir, cluster) == (first.run, first.place)
+    elsewhere = str(tmp_path_factory.mktemp("other"))
     assert cluster_session._run(elsewhere, cluster)[0] != first.run
+
+
+# What trainers agree on, and their places.
+
+CPU = "device:CPU:0"
+JOBS = {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1", "e:1")}
+
+
+def task(job: str, index: int = 0) -> Cluster:
+    return Cluster(JOBS, job, index, has_evaluator=False, source="TF_CONFIG")
+
+
+def config(**settings: Any) -> TrainConfig:
+    return TrainConfig(train_batch_size=12, **settings)
+
+
+def place_of(job: str, index: int = 0, towers: int = 1, **settings: Any) -> Replication:
+    plan = make_plan(towers, 1)
+    return cluster_session.replication(config(**settings), task(job, index), plan, None)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"train_batch_size": 32},
+        {"sync": False},
+        {"hidden_units": 50},
+        {"schedule": "constant"},
+        {"optimizer": "adam"},
+        {"train_steps": 7},
+        {"seed": 7},
+    ],
+    ids=str,
+)
+def test_trainers_agree_on_each_setting_that_decides_a_step(tutorial_data, setting):
+    (name,) = setting
+    records = open_records(str(tutorial_data))
+    one = terms(TrainConfig(model="mlp"), records)
+    other = terms(TrainConfig(model="mlp", **setting), records)
+    flag = "--" + name.replace("_", "-")
+    assert {key for key in one if one[key] != other[key]} == {flag}
+    assert other[flag] == str(setting[name])
+
+
+def test_trainers_agree_on_the_records_and_not_on_their_machines(tutorial_data, tmp_path):
+    place: pathlib.Path = tmp_path / "data"
+    record_files.write_numbered(place, "train", 20)
+    one = terms(TrainConfig(num_towers=2), open_records(str(tutorial_data)))
+    other = terms(TrainConfig(output_dir="elsewhere"), open_records(str(place)))
+    assert {key for key in one if one[key] != other[key]} == {"the training records"}
+
+
+def test_asynchronous_trainers_share_the_parameter_servers():
+    assert dataclasses.asdict(place_of("worker", 1, towers=2, sync=False)) == {
+        "variable_devices": (f"/job:ps/task:0/{CPU}", f"/job:ps/task:1/{CPU}"),
+        "tower_devices": ("/job:worker/task:1/cpu:0", "/job:worker/task:1/cpu:1"),
+        "task_device": "/job:worker/task:1",
+        "num_machines": 1,
+        "num_replicas": 3,
+        "replica": 2,
+        "replicas_to_aggregate": None,
+        "transfer_dtype": tf.float32,
+    }
+
+
+def test_an_in_graph_master_has_towers_on_every_machine():
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    jobs = {"master": (addresses[0],), "worker": tuple(addresses[1:])}
+    one = Cluster(jobs, "master", 0, has_evaluator=False, source="TF_CONFIG")
+    targets = [
+        server.start(dataclasses.replace(one, task_type=job, task_index=index), tf.ConfigProto())
+        for job, index in (("worker", 0), ("worker", 1), ("master", 0))
+    ]
+    settings, plan = config(replication="in-graph"), make_plan(2, 1)
+    place = cluster_session.replication(settings, one, plan, targets[-1])
+    machines = ("/job:master/task:0", "/job:worker/task:0", "/job:worker/task:1")
+    assert place.tower_devices == tuple(f"{one}/{CPU}" for one in machines for _ in range(2))
+    assert (place.num_machines, place.num_replicas, place.replicas_to_aggregate) == (3, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "how", "images"),
+    [
+        ({"sync": False}, "asynchronous", 12),
+        ({"replicas_to_aggregate": 2}, "synchronous, 2 of 3 gradients an update", 24),
+    ],
+)
+def test_a_trainer_says_what_it_is_and_how_it_trains(job, settings, how, images):
+    session = job.session("worker", 1, trains=False, **settings)
+    session.join(no_check)
+    assert session.place.examples_per_step(12) == images
+    assert session.describe(images) == (
+        f"worker/1 of 3 trainers and 2 parameter servers, {how}, {images} images a global step"
+    )
+
+
+def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job):
+    session = job.session("master")
+    master = session.run_config(model_dir="/nowhere")
+    assert (master.master, master.is_chief, master.task_type) == (session._target, True, "worker")
+    assert (master.evaluation_master, master.model_dir) == ("", "/nowhere")
+    assert master.cluster_spec.as_dict() == {}
+    filters = list(master.session_config.device_filters)
+    assert filters == ["/job:ps", "/job:master/task:0"]
+    worker = job.session("worker", 1).run_config()
+    assert (worker.is_chief, worker.task_type, worker.task_id) == (False, "worker", 1)
+    jobs = {job: list(tasks) for job, tasks in job.addresses.items()}
+    assert worker.cluster_spec.as_dict() == jobs
+    assert list(worker.session_config.device_filters) == ["/job:ps", "/job:worker/task:1"]

@@ -3,21 +3,17 @@
 Training is played by the test, between two looks of the evaluator: checkpoints are real ones.
 """
 
-import contextlib
-import dataclasses
 import json
 import pathlib
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
@@ -32,9 +28,7 @@ from cifar10.run.hooks import step_probe, validation
 from cifar10.run.job import evaluation_input, make_job
 from cifar10.schema import CLASS_NAMES, VALIDATION
 from cifar10.step.model_fn import model_fn
-from testbeds.ports import free_ports
 from tests.cifar10 import steps
-from tests.cifar10.answering import answering
 
 pytestmark = pytest.mark.system
 
@@ -84,10 +78,9 @@ class Training:
     def end(self, step: int, validates: bool = False) -> None:
         run_file.write_training(str(self.output), validates, step, "stopped by --max-minutes")
 
-    def evaluate(self, cluster: Optional[Cluster] = None, **settings: Any) -> None:
+    def evaluate(self, **settings: Any) -> None:
         config = TrainConfig(**{**self._config, **settings})
-        cluster = cluster or task(master=None)
-        evaluator.evaluate_until_end(config, cluster, self.stop)
+        evaluator.evaluate_until_end(config, CLUSTER, self.stop)
 
     def stock(self, split: str, step: int) -> tuple[float, float]:
         """Accuracy and loss of a checkpoint by an evaluation of Estimator alone."""
@@ -119,11 +112,7 @@ class Training:
         return folder_lock.is_held(str(self.output), folder_lock.EVALUATOR)
 
 
-def task(master: Optional[str]) -> Cluster:
-    """An evaluator that is listed in its cluster, or one beside a process that trains alone."""
-    jobs = {"master": (master or "127.0.0.1:1",)}
-    address = master and "127.0.0.1:2"  # Nothing listens there.
-    return Cluster(jobs, "evaluator", 0, True, "TF_CONFIG", evaluator_address=address)
+CLUSTER = Cluster({"master": ("127.0.0.1:1",)}, "evaluator", 0, True, "TF_CONFIG")
 
 
 @pytest.fixture
@@ -277,36 +266,18 @@ def test_validations_have_the_seconds_of_training_that_the_master_has_measured(t
     assert [row["seconds"] for row in training.rows] == [2.5, 5.0]
 
 
-def test_an_evaluator_holds_the_folder_as_long_as_it_is_here(training):
+def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training):
+    training.save(1)  # Before training says who validates, the evaluator waits.
     held = []
     training.follow(
         lambda: held.append(training.is_held),
-        training.begin,
-        lambda: training.end(0, validates=True),
+        lambda: training.begin(validates=True),
+        lambda: None,
+        lambda: training.end(1, validates=True),
     )
     training.evaluate()
     assert held == [True]
     assert not training.is_held
-
-
-def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training):
-    training.follow(
-        lambda: training.begin(validates=True),
-        lambda: training.save(1),
-        lambda: training.end(1, validates=True),
-    )
-    training.evaluate()
-    assert not (training.output / "metrics_evaluator.jsonl").exists()
-
-
-def test_what_is_there_before_training_says_who_validates_waits(training):
-    training.save(1)
-    training.follow(
-        lambda: None,
-        lambda: training.begin(validates=True),
-        lambda: training.end(1, validates=True),
-    )
-    training.evaluate()
     assert not (training.output / "metrics_evaluator.jsonl").exists()
 
 
@@ -342,15 +313,6 @@ def test_a_damaged_checkpoint_is_an_error(training):
     assert not training.is_held
 
 
-def test_a_signal_ends_the_evaluator_before_it_validates_anything(training):
-    training.begin()
-    training.save(1)
-    training.stop._note(signal.SIGTERM)
-    with pytest.raises(Stopped):
-        training.evaluate()
-    assert not (training.output / "metrics_evaluator.jsonl").exists()
-
-
 def test_a_signal_breaks_a_validation_off(training, monkeypatch):
     training.begin()
     training.save(1)
@@ -366,56 +328,30 @@ def test_a_signal_breaks_a_validation_off(training, monkeypatch):
     assert not (training.output / "metrics_evaluator.jsonl").exists()
 
 
-def test_an_evaluator_gives_up_without_new_checkpoints(training):
+def test_an_evaluator_gives_up_where_nobody_trains(training):
     training.begin()
     training.save(1)
     with pytest.raises(TrainingError) as given_up:
         training.evaluate(cluster_timeout=0.3)
     assert str(given_up.value) == (
-        f"no new checkpoint in {training.output} for 0.3 s (--cluster-timeout); start the "
-        "training again, and then this task"
+        f"no process has trained in {training.output} for 0.3 s (--cluster-timeout); give the "
+        "evaluator the master's --output-dir, or start the training again, and then this task"
     )
     assert training.validated == [1]
 
 
-def test_a_master_that_does_not_answer_is_named(training):
-    training.begin()
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    with pytest.raises(TrainingError) as missed:
-        training.evaluate(task(master=address), cluster_timeout=0.3)
-    assert str(missed.value).startswith(f"master/0 ({address}) has not answered for 0.3 s")
-
-
-def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_takes(
-    training, monkeypatch
-):
-    # The test's server answers, but says nothing of its job.
-    monkeypatch.setattr(Acquaintance, "meet", lambda self, task: True)
+def test_an_evaluator_waits_while_a_process_trains_however_long_a_checkpoint_takes(training):
     training.begin(validates=True)
-    with answering() as master:
-        training.follow(lambda: REAL_SLEEP(1.0), lambda: None, lambda: training.end(1, True))
-        training.evaluate(task(master=master), cluster_timeout=0.5)
+    place = str(training.output)
+    with folder_lock.hold(place, place, folder_lock.TRAINING, lambda: None):
+        training.follow(lambda: REAL_SLEEP(0.5), lambda: None, lambda: training.end(1, True))
+        training.evaluate(cluster_timeout=0.3)
     assert training.clock == []
 
 
-def test_an_evaluator_that_watches_another_folder_than_its_masters_says_which(
-    training, monkeypatch, capsys
-):
-    def meet(self: Acquaintance, task: Any) -> bool:
-        self.identity = dataclasses.replace(self.identity, run="digest", place="there:/output")
-        return True
-
-    monkeypatch.setattr(Acquaintance, "meet", meet)
-    stack = contextlib.ExitStack()
-    master = stack.enter_context(answering())
-    training.follow(lambda: REAL_SLEEP(1.0), lambda: None, lambda: None, stack.close)
-    with pytest.raises(TrainingError) as ended:
-        training.evaluate(task(master=master), cluster_timeout=0.5)
-    said = (
-        f"master/0 ({master}) has answered, but for 0.5 s no checkpoint has appeared: its output "
-        f"folder is there:/output, but this evaluator's is {socket.gethostname()}:"
-        f"{training.output}; both need the same: correct the address, or give the evaluator the "
-        "master's --output-dir"
-    )
-    assert capsys.readouterr().out.splitlines()[1:] == [said]
-    assert str(ended.value).startswith(f"master/0 ({master}) has not answered for 0.5 s")
+def test_an_evaluator_that_is_started_after_the_end_of_a_run_with_steps_left_ends(training):
+    training.begin()
+    training.save(1)
+    training.end(1)
+    training.evaluate(cluster_timeout=0.3)
+    assert training.validated == [1]

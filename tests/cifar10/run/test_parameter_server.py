@@ -7,17 +7,17 @@ import threading
 from typing import Any
 
 import pytest
-import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import peers, server
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, digest
 from cifar10.cluster.peers import Peers
-from cifar10.cluster.server import Board, board_of
+from cifar10.cluster.server import board_of
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
 from cifar10.host.signals import StopRequest
+from cifar10.output import run_file
 from cifar10.run import parameter_server
 from testbeds.ports import free_ports
 from tests.cifar10.answering import answering, wait_until
@@ -174,61 +174,23 @@ def test_a_parameter_server_leaves_gpus_and_cores_to_the_trainers_of_its_host(ho
     assert config.inter_op_parallelism_threads == threads
 
 
-class Told:
-    """A ps whose server is in this process, and the trainers that tell it of their end."""
-
-    def __init__(self) -> None:
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-        self._jobs = {"master": ("m:1",), "worker": ("w:1",), "ps": tuple(addresses)}
-        ps = self.task("ps")
-        self.board = Board(server.start(ps, tf.ConfigProto()))
-        self.ends = parameter_server.Ends(ps, ps.trainers, self.board)
-
-    def task(self, job: str) -> Cluster:
-        return Cluster(self._jobs, job, 0, has_evaluator=False, source="TF_CONFIG")
-
-    def tell(self, job: str, run: str = "", **jobs: tuple[str, ...]) -> None:
-        """The trainer tells both ps, of which the other one has gone."""
-        own = dataclasses.replace(self.task(job), jobs={**self._jobs, **jobs})
-        server.tell_end(reversed(self.task("ps").of("ps")), Identity.of(own, run))
-
-    def heard(self) -> tuple[list[str], bool, bool]:
-        self.ends.listen()
-        waiting = [one.label for one in self.ends.waiting]
-        return waiting, self.ends.master_ended, self.ends.is_over
+def test_only_the_end_of_this_job_and_of_the_run_that_uses_the_task_is_heard(job):
+    served, (task,) = Served(job), job.task("ps").of("ps")
+    wait_until(lambda: peers.answers(task.address))
+    own = Identity.of(job.task("master"), digest("ours"), "here:/ours")
+    with board_of(task) as board:
+        board.claim(own)
+    for wrong in (
+        dataclasses.replace(own, jobs={**own.jobs, "master": ("other:1",)}),
+        dataclasses.replace(own, run=digest("theirs")),
+        dataclasses.replace(own, run=""),
+    ):
+        server.tell_end([task], wrong)
+    assert served.goes_on
+    server.tell_end([task], own)
+    served.ended()
 
 
-def test_a_task_that_serves_waits_for_every_trainer():
-    told = Told()
-    assert told.heard() == (["master/0", "worker/0"], False, False)
-    told.tell("worker")
-    assert told.heard() == (["master/0"], False, False)
-    told.tell("master")
-    assert told.heard() == ([], True, True)
-
-
-def test_who_is_still_here_after_the_masters_end_has_a_time_of_grace(monkeypatch):
-    told = Told()
-    assert parameter_server._GRACE_SECS == 7.0
-    told.tell("master")
-    monkeypatch.setattr(parameter_server, "_GRACE_SECS", NEVER_SECS)
-    assert told.heard() == (["worker/0"], True, False)
-    monkeypatch.setattr(parameter_server, "_GRACE_SECS", 0.0)
-    assert told.heard() == (["worker/0"], True, True)
-
-
-def test_only_the_end_of_this_job_and_of_the_run_that_uses_the_task_is_heard(monkeypatch):
-    told, nothing = Told(), (["master/0", "worker/0"], False, False)
-    told.tell("master", master=("other:1",))
-    with monkeypatch.context() as patched:
-        patched.setattr(Identity, "as_text", lambda self: "master/0")
-        told.tell("master")
-    assert told.heard() == nothing
-    (ps, _) = told.task("ps").of("ps")
-    with board_of(ps) as board:
-        board.claim(Identity.of(told.task("master"), digest("ours"), "here:/ours"))
-    for run in ("", digest("theirs")):
-        told.tell("master", run)
-        assert told.heard() == nothing
-    told.tell("master", digest("ours"))
-    assert told.heard() == (["worker/0"], True, False)
+def test_a_task_that_is_started_after_the_end_ends_if_it_sees_the_output_folder(job, tmp_path):
+    run_file.write_training(str(tmp_path), True, 100, "completed")
+    Served(job, timeout=0.5, output_dir=str(tmp_path)).ended()

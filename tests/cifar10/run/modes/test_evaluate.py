@@ -41,7 +41,7 @@ def test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
     config = TrainConfig(**places, test_time_augmentation=augments)
     job = make_job(config, open_records(config.data_place))
     evaluation = evaluate_split(job, f"{config.output_dir}/model.ckpt-0", StopRequest())
-    assert evaluation.count == 23
+    assert len(evaluation.labels) == 23
     assert (evaluation.augmented_accuracy is not None) == augments
     assert len(closed) == int(augments)
     assert job.evaluation not in closed

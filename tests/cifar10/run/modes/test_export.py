@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +17,18 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.files import sync_tree
 from cifar10.output import model_settings
-from cifar10.run.job import Job, make_job
 from cifar10.run.modes import export
 from cifar10.schema import CLASS_NAMES
+from cifar10.step.devices import plan_devices
+from cifar10.step.params import ModelParams
 from tests.cifar10.saved import save_untrained
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+
+
+def params_of(config: TrainConfig) -> ModelParams:
+    return ModelParams(config, plan_devices(config))
 
 
 class Exported(NamedTuple):
@@ -54,7 +60,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     checkpoint = save_untrained(config)
     model_settings.write(config, CLASS_NAMES, resize="crop")
     with every_rename_is_synced() as renamed:
-        path = export.export(make_job(config), checkpoint)
+        path = export.export(params_of(config), CLASS_NAMES, checkpoint)
     return Exported(pathlib.Path(path), tf2.saved_model.load(path), renamed)
 
 
@@ -83,11 +89,12 @@ def test_an_export_is_bound_to_no_device(exported):
 
 
 def test_an_export_has_no_ops_of_our_library(tmp_path, compiled_kernels):
-    job = make_job(TrainConfig(num_layers=8, kernels="own", output_dir=str(tmp_path), num_gpus=0))
-    assert job.plan.own_kernels
+    config = TrainConfig(num_layers=8, kernels="own", output_dir=str(tmp_path), num_gpus=0)
+    params = params_of(config)
+    assert params.plan.own_kernels
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()
-        export._build(job)
+        export._build(params, CLASS_NAMES)
         types = [op.type for op in graph.get_operations()]
     assert types.count("Conv2D") == 2 * 7  # for each of the two signatures
     assert [one for one in types if one.startswith("Cifar10")] == []
@@ -99,32 +106,34 @@ def test_an_export_is_on_disk_before_it_is_named(exported):
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch) -> Job:
-    """A job whose model is two small files."""
+def write(tmp_path, monkeypatch) -> Callable[[], str]:
+    """A function that exports a model that is two small files."""
 
-    def write(job: Job, checkpoint: str, part: str) -> None:
+    def small(params: Any, class_names: Any, checkpoint: str, part: str) -> None:
+        os.makedirs(part)
         for name in ("saved_model.pb", "variables"):
             (pathlib.Path(part) / name).write_text(name)
         sync_tree(part)
 
-    monkeypatch.setattr(export, "_write", write)
-    return make_job(TrainConfig(model="mlp", output_dir=str(tmp_path / "output")))
+    monkeypatch.setattr(export, "_write", small)
+    params = params_of(TrainConfig(model="mlp", output_dir=str(tmp_path / "output")))
+    return lambda: export.export(params, CLASS_NAMES, "")
 
 
 def test_an_export_has_a_higher_number_than_any_before_even_if_the_clock_went_back(
-    job, tmp_path, monkeypatch
+    write, tmp_path, monkeypatch
 ):
     numbers = []
     for seconds in (1795448234.9, 1795444634.0):
         monkeypatch.setattr(time, "time", lambda now=seconds: now)
-        numbers.append(pathlib.Path(export.export(job, "")).name)
+        numbers.append(pathlib.Path(write()).name)
         (tmp_path / "output/export/2000000000.older").mkdir(exist_ok=True)
     assert numbers == ["1795448234", "1795448235"]
 
 
-def test_whatever_fails_an_export_is_whole_or_not_there(job, tmp_path):
+def test_whatever_fails_an_export_is_whole_or_not_there(write, tmp_path):
     parent, failed = tmp_path / "output/export", 0
-    for _ in failures_of(lambda: export.export(job, "")):
+    for _ in failures_of(write):
         failed += 1
         for folder in parent.glob("[0-9]*"):
             assert len(list(folder.iterdir())) == 2
@@ -133,7 +142,7 @@ def test_whatever_fails_an_export_is_whole_or_not_there(job, tmp_path):
     assert list(parent.glob(".part*")) == []
 
 
-def test_a_number_that_another_export_has_just_taken_is_left_to_it(job, tmp_path, monkeypatch):
+def test_a_number_that_another_export_has_just_taken_is_left_to_it(write, tmp_path, monkeypatch):
     rename = tf.io.gfile.rename
 
     def overtaken(source, target):
@@ -142,26 +151,16 @@ def test_a_number_that_another_export_has_just_taken_is_left_to_it(job, tmp_path
         rename(source, target)
 
     monkeypatch.setattr(tf.io.gfile, "rename", overtaken)
-    found = export.export(job, "")
+    found = write()
     first, second = sorted((tmp_path / "output/export").iterdir())
     assert (int(second.name), str(second)) == (int(first.name) + 1, found)
-
-
-def test_the_folder_of_an_export_that_was_killed_is_removed_but_not_of_one_that_runs(job, tmp_path):
-    folder = tmp_path / "output/export"
-    for name, seconds in ((".part", 4000), (".part-old", 4000), (".part-new", 600)):
-        (folder / name / "variables").mkdir(parents=True)
-        changed = time.time() - seconds
-        os.utime(folder / name, (changed, changed))
-    found = pathlib.Path(export.export(job, ""))
-    assert sorted(folder.iterdir()) == [folder / ".part-new", found]
 
 
 def test_an_export_that_cannot_be_written_does_not_begin(tmp_path, monkeypatch):
     config = TrainConfig(mode="export", model="mlp", output_dir=str(tmp_path / "output"))
     checkpoint = save_untrained(config)
     (tmp_path / "output/export").write_text("a file")
-    monkeypatch.setattr(export, "start_job", make_job)
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     with pytest.raises(ConfigError) as refusal:
         export.export_mode(config)
     message = str(refusal.value)

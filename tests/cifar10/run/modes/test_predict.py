@@ -15,7 +15,6 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, UserError
 from cifar10.host.signals import StopRequest
 from cifar10.output import model_settings
-from cifar10.run.job import make_job
 from cifar10.run.modes import predict
 from cifar10.run.modes.predict import describe, read_image
 from cifar10.schema import CLASS_NAMES
@@ -45,7 +44,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def ask(output, tmp_path, monkeypatch, capsys):
     """A function that predicts names relative to an empty folder; returns what is printed."""
     # The sizes of a process's thread pools are given once, and other tests have used them here.
-    monkeypatch.setattr(predict, "start_job", make_job)
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     monkeypatch.chdir(tmp_path)
 
     def run(*names: str, **settings: Any) -> str:
@@ -83,7 +82,7 @@ def test_folders_and_patterns_stand_for_the_images_in_them(tmp_path, monkeypatch
     (tmp_path / "b" / "notes.txt").write_text("no image")
 
     def asked(*places: str) -> list[str]:
-        return [found.path for found in predict.find_files(places)]
+        return [path for path, _ in predict.find_files(places)]
 
     assert asked("b") == ["b/c.JPG", "b/d/e.gif"]
     assert asked("h.webp", "b/d", "a.png") == ["h.webp", "b/d/e.gif", "a.png"]
@@ -157,20 +156,17 @@ def test_a_name_cannot_control_the_terminal_nor_break_a_line(ask, tmp_path):
 def test_a_name_that_is_no_utf8_is_refused(tmp_path):
     path = str(tmp_path / "\udcff.png")
     (tmp_path / "\udcff.png").write_bytes(encode("PNG"))
-    (found,) = predict.find_files([str(tmp_path / "*.png")])
-    assert found.path == path
-    assert "its name is no UTF-8; rename it" in refusal(found.path)
-    (alone,) = predict.find_files([path])
-    assert alone.path == path
+    assert predict.find_files([str(tmp_path / "*.png"), path]) == [(path, "")] * 2
+    assert "its name is no UTF-8; rename it" in refusal(path)
 
 
 def test_an_image_may_lie_anywhere_that_gfile_opens():
     with tf.io.gfile.GFile("ram://folder/cat.png", "wb") as file:
         file.write(encode("WEBP"))
     assert read_image("ram://folder/cat.png", "crop").size == (40, 40)
-    (found,) = predict.find_files(["ram://folder/*.png"])
-    assert found.path.endswith("cat.png")
-    assert found.error == ""
+    ((path, error),) = predict.find_files(["ram://folder/*.png"])
+    assert path.endswith("cat.png")
+    assert error == ""
 
 
 def refusal(path: object) -> str:

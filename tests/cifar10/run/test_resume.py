@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import NOTHING_DONE, TrainConfig
 from cifar10.input.records import open_records
 from cifar10.run.job import make_job
-from cifar10.run.model_note import note_model
+from cifar10.run.resume import Start, note_model
 from tests.cifar10.saved import save_untrained
 
 OTHER = (
@@ -34,7 +34,8 @@ def say(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Callable[
             **settings,
         )
         job = make_job(config, open_records(config.data_place))
-        note_model(job, checkpoints[0] if checkpoints else None, None)
+        found = checkpoints[0] if checkpoints else None
+        note_model(job, Start(found, NOTHING_DONE, None, None, is_over=False))
         if not checkpoints:
             checkpoints.append(save_untrained(config))
         return capsys.readouterr().out
