@@ -22,15 +22,14 @@ from cifar10.output import model_settings
 from cifar10.output.checkpoints import BEST_DIR
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.cluster_training import terms
-from cifar10.run.hooks.step_probe import StepProbe
+from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.run.tf_errors import clear_errors
-from cifar10.run.watchdog import Progress, Watchdog
+from cifar10.run.watchdog import Progress, StepProbe, Watchdog
 from cifar10.schema import CLASS_NAMES, EVAL, TRAIN, VALIDATION
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10.step.state import examples_seen
-from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 EXPORT_DIR = "export"
 _MUCH = 1_000_000  # images; fewer take minutes, unless the network is large
@@ -240,20 +239,16 @@ def make_trainer(job: Job) -> Any:
     settings = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,
-        "save_checkpoints_steps": checkpoint_steps(config, job.params),
-        "keep_checkpoint_max": config.keep_checkpoints,
-        # Our own hooks write summaries and speed, to --log-dir.
+        # Our own hook saves, and writes summaries and speed to --log-dir.
+        "save_checkpoints_secs": None,
         "save_summary_steps": 0,
         "log_step_count_steps": None,
-        # The graph is always built from code; a checkpoint contains only values.
-        "checkpoint_save_graph_def": False,
     }
     if job.cluster_session:
         run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
-    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=job.params)
-    return job.evaluation.replace_in(estimator)
+    return tf.estimator.Estimator(model_fn, config=run_config, params=job.params)
 
 
 def training_input(job: Job) -> Any:

@@ -18,7 +18,7 @@ from cifar10.output import checkpoints, recovery, run_file
 from cifar10.output.history import METRICS_FILE_NAME, History, Metrics
 from cifar10.output.recovery import remove_unfinished
 from cifar10.run import goals, hyperparameters, init_checkpoint
-from cifar10.run.hooks.profile import check_window
+from cifar10.run.hooks.training import check_window
 from cifar10.run.job import Job, join_job, last_step, start_job
 
 

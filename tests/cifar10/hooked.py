@@ -13,7 +13,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.output.history import History, Metrics
 from cifar10.output.progress import TrainingStatus
 from cifar10.run.hooks.progress import Progress, StepClock
-from cifar10.run.hooks.step_probe import StepProbe
+from cifar10.run.watchdog import StepProbe
 from cifar10.step import model_fn, training_step
 from cifar10.step.training_step import StepReport
 
@@ -31,7 +31,8 @@ def report(step: int, *, each: int = 10, loss: Optional[float] = None) -> StepRe
 
 
 def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> Any:
-    """What hooks need of a job: steps of 64 images of 640."""
+    """What hooks need of a job: steps of 64 images of 640, and few checkpoints."""
+    settings = {"checkpoint_steps": 1_000, **settings}
     config = TrainConfig(output_dir=str(folder), log_dir=str(folder / "logs"), **settings)
     return types.SimpleNamespace(
         config=config,
@@ -39,6 +40,7 @@ def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> A
         total_steps=total_steps,
         num_examples=640,
         own_examples=None,
+        validates=True,
         activity=Activity(),
     )
 

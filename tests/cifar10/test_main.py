@@ -127,7 +127,7 @@ def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     unnamed, unused = check_files("docs/outputs.md", "The output folder", folder / "output")
     assert unnamed == []
     assert unused == [
-        *("metrics_evaluator.jsonl", "profile.txt", "train/plugins/profile/TIME/"),
+        *("metrics_evaluator.jsonl", "train/plugins/profile/TIME/"),
         *("seed-SEED/", "seeds.json"),
     ]
 

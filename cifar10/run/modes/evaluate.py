@@ -14,12 +14,12 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.step_probe import EvaluationHook
+from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.job import Job, evaluation_input, make_evaluation, start_job
+from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL
 from cifar10.step import model_fn
-from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 # Names of the tensors with what belongs to each image.
 _OF_IMAGES = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)

@@ -15,8 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History, Metrics
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.summaries import MetricRows
-from tests.cifar10.hooked import SteppedClock, report
+from cifar10.run.hooks.progress import MetricRows, Progress
+from tests.cifar10.hooked import Shown, SteppedClock, report
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,9 @@ def train(
     )
     folder.mkdir(exist_ok=True)
     history = History(None, metrics=Metrics(str(folder / "metrics.jsonl")))
-    made = MetricRows(history, clock, job)  # type: ignore[arg-type]
+    progress = Progress(Shown(), history, job)  # type: ignore[arg-type]
+    progress.clock = clock
+    made = MetricRows(progress, job)  # type: ignore[arg-type]
     made.begin(first)
     for number in range(1, steps + 1):
         clock.run()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.tf_internals.kept_evaluation import KeptEvaluation
+from cifar10.run.kept_evaluation import KeptEvaluation
 
 TAGS = ["accuracy", "loss", "losses"]
 COUNT = 7  # images of a split, in batches of 3
@@ -87,9 +87,7 @@ class Evaluated:
         self, step: int, seed: int = 1, name: str = "validation", hooks: Any = ()
     ) -> dict[str, Any]:
         checkpoint = self.checkpoint(step)
-        return self.kept.evaluate(
-            batches(seed), hooks=list(hooks), checkpoint_path=checkpoint, name=name
-        )
+        return self.kept.evaluate(batches(seed), hooks, checkpoint, name)
 
 
 @pytest.fixture
@@ -211,20 +209,3 @@ def test_a_closed_one_keeps_no_graph_and_can_be_used_again(evaluated):
     gc.collect()
     assert graph() is None
     assert evaluated.evaluate(2) == evaluated.fresh(2)
-
-
-def test_train_and_evaluate_of_another_estimator_evaluates_in_the_kept_graph(evaluated):
-    built: list[str] = []
-    config = tf.estimator.RunConfig(str(evaluated.folder), save_checkpoints_steps=1)
-    trainer = tf.estimator.Estimator(model(built), config=config)
-    evaluated.kept.replace_in(trainer)
-    figures, _ = tf.estimator.train_and_evaluate(
-        trainer,
-        tf.estimator.TrainSpec(lambda: batches(0)().repeat(), max_steps=6),
-        tf.estimator.EvalSpec(
-            batches(1), steps=None, name="validation", start_delay_secs=0, throttle_secs=0
-        ),
-    )
-    assert built == ["train"]
-    assert evaluated.built == ["eval"]
-    assert dict(figures) == evaluated.stock(6)
