@@ -21,8 +21,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
 from cifar10.host.activity import BETWEEN, FIRST, FIRST_STEP, START, STEP, Activity
 from cifar10.host.process_end import end_process
-from cifar10.step import training_step
-from cifar10.step.sync_replicas import STANDING
 
 _PERIOD_SECS = 0.25
 _ASK_SECS = 5.0  # for an answer of a few numbers
@@ -106,7 +104,7 @@ def _end(error: Exception) -> None:
 
 
 class StepProbe:
-    """Notes when training steps begin and end, and looks into a step from another thread.
+    """Notes when training steps begin and end, and sees from another thread who takes part in one.
 
     Args:
       noted: what the main thread does; it gets the phases of steps.
@@ -114,60 +112,42 @@ class StepProbe:
 
     def __init__(self, noted: Activity) -> None:
         self._activity = noted
-        self._session: Any = None
-        self._begun = self._taken_before = 0
 
-    def find(self, graph: tf.Graph) -> None:
-        """Finds the tensors of the graph that is about to run."""
-        self._taken = graph.get_tensor_by_name(f"{training_step.TAKEN}:0")
-        names = {op.name for op in graph.get_operations()}
-        self._standing = graph.get_tensor_by_name(f"{STANDING}:0") if STANDING in names else None
-
-    def begin(self, session: Any) -> None:
-        """Reads how many batches earlier sessions of this process have taken."""
-        self._begun, self._taken_before = 0, int(session.run(self._taken))
-        self._session = session
+    def begin(self, session: Any, standing: Optional[tf.Tensor]) -> None:
+        """Notes that training begins in a session; see `Rendezvous.standing`."""
+        self._session, self._standing, self._is_first = session, standing, True
         self._activity.begin(START)
 
     def step_begins(self) -> None:
         """Notes that a step begins."""
-        self._begun += 1
-        self._activity.begin(FIRST_STEP if self._begun == 1 else STEP)
+        self._activity.begin(FIRST_STEP if self._is_first else STEP)
+        self._is_first = False
 
     def step_ends(self) -> None:
         """Notes that the step has ended."""
         self._activity.begin(BETWEEN)
 
-    def waits_for_input(self) -> bool:
-        """Returns whether the step has not got its batch yet; may raise TimeoutError."""
-        return int(self._ask(self._taken)) - self._taken_before < self._begun
-
-    def standing(self) -> Optional[list[bool]]:
+    def arrived(self) -> Optional[list[bool]]:
         """Returns which synchronous replicas have pushed their gradients of the current round.
 
-        It returns None if updates do not wait for other replicas; it may raise TimeoutError.
+        None: updates do not wait for other replicas, or the parameter servers do not reply.
         """
-        if self._standing is None:
-            return None
-        current, *arrived = self._ask(self._standing).tolist()
-        return [one == current for one in arrived]
-
-    def _ask(self, tensor: tf.Tensor) -> Any:
-        """Returns the value of a tensor, read in a thread: nothing can interrupt a session."""
         answer: list[Any] = []
 
         def run() -> None:
             with contextlib.suppress(
                 tf.errors.OpError, RuntimeError
             ):  # RuntimeError: it is closed.
-                answer.append(self._session.run(tensor))
+                answer.append(self._session.run(self._standing).tolist())
 
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        thread.join(_ASK_SECS)
+        if self._standing is not None:  # In a thread, since nothing can interrupt a session.
+            thread = threading.Thread(target=run, daemon=True)
+            thread.start()
+            thread.join(_ASK_SECS)
         if not answer:
-            raise TimeoutError
-        return answer[0]
+            return None
+        current, *rounds = answer[0]
+        return [one == current for one in rounds]
 
 
 class Progress:
@@ -215,27 +195,21 @@ class Progress:
             return
         self._silence += passed
         if self._timeout_secs and self._silence > self.limit:
-            phase, others = self.look()
+            others = self.waits_for()
             if count == self._activity.count:
-                self._judge(phase, others)
+                self._judge(self._activity.phase, others)
 
-    def look(self) -> tuple[str, str]:
-        """Returns where the process is, and for whom it waits; an empty string: for nobody."""
-        phase = self._activity.phase or ""
-        if self._probe is None or not self._activity.is_in_step:
-            return phase, ""
-        try:
-            if self._probe.waits_for_input():
-                return f"{phase}, which waits for its input,", ""
-            arrived = self._probe.standing()
-        except TimeoutError:
-            return f"{phase}, whose variables cannot be read,", ""
-        if arrived is None or not arrived[self._replica]:
-            return phase, ""
+    def waits_for(self) -> str:
+        """Returns for whom the main thread waits; an empty string: for nobody."""
+        arrived = None
+        if self._probe and self._activity.is_in_step:
+            arrived = self._probe.arrived()
+        if not arrived or not arrived[self._replica]:
+            return ""
         if self._replica > 0:
-            return phase, f"{self._trainers[0]} to end the step"
+            return f"{self._trainers[0]} to end the step"
         late = [label for label, has in zip(self._trainers, arrived) if not has]
-        return phase, "the gradients of " + ", ".join(late) if late else ""
+        return f"the gradients of {', '.join(late)}" if late else ""
 
     def _judge(self, phase: str, others: str) -> None:
         """Raises Hang, or says once for what the process waits."""

@@ -16,10 +16,8 @@ from cifar10.step.standardise import saved_standardiser
 
 # Names of tensors that hooks look up.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
-SAMPLES = "samples"
 # The metric's name; "confusion_matrix" is that of its picture in TensorBoard.
 CONFUSION = "confusion_counts"
-_SAMPLES_SHOWN = 8
 
 
 def model_fn(
@@ -35,7 +33,6 @@ def model_fn(
     """
     if mode == tf.estimator.ModeKeys.TRAIN:
         with tf.device(params.place.task_device):
-            tf.identity(features[:_SAMPLES_SHOWN], SAMPLES)
             return build_step(features, labels, params).spec()
     if mode == tf.estimator.ModeKeys.PREDICT:
         # An exported model must not depend on the library of our own convolutions.

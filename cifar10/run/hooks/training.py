@@ -21,8 +21,7 @@ from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, checkpoint_steps
 from cifar10.run.watchdog import StepProbe
 from cifar10.schema import TRAIN
-from cifar10.step import model_fn, training_step
-from cifar10.step.training_step import StepReport
+from cifar10.step.training_step import StepReport, StepTensors
 
 _NO_WINDOW = (math.inf, math.inf)  # the first and the last step to profile
 
@@ -53,25 +52,24 @@ class TrainingHook(tf.train.SessionRunHook):
     def begin(self) -> None:
         """Finds the tensors of the graph that is about to run; raises Stopped after a signal."""
         self.stop.check()
-        self._probe.find(tf.get_default_graph())
-        self._fetches = {"report": training_step.report_tensors()}
+        self.tensors = StepTensors.find()
         self._global_step = tf.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Begins to measure anew, since a session begins from a checkpoint."""
-        self._probe.begin(session)
+        self._probe.begin(session, self.tensors.standing)
         self._progress.begin()
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report."""
         self._probe.step_begins()
         self._progress.step_begins()
-        return tf.train.SessionRunArgs(self._fetches)
+        return tf.train.SessionRunArgs(self.tensors.report)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Looks at the step's report: at its loss, whom to show it, and whether training ends."""
         self._probe.step_ends()
-        self.report = report = StepReport.of(run_values.results["report"])
+        self.report = report = StepReport.of(*run_values.results)
         if not math.isfinite(report.loss):
             raise TrainingError(self._describe_loss(report))
         self._progress.add(report)
@@ -126,15 +124,10 @@ class WorkerHook(TrainingHook):
         super().__init__(job, stop, probe, progress)
         self._stay, self._knows_last_step = stay, knows_last_step
 
-    def begin(self) -> None:
-        """Finds the tensors of the graph that is about to run."""
-        super().begin()
-        self._over = tf.get_default_graph().get_tensor_by_name(f"{training_step.OVER}:0")
-
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Raises TrainingOver if training is over, instead of taking another step."""
         super().after_create_session(session, coord)
-        step, over = session.run((self._global_step, self._over))
+        step, over = session.run((self._global_step, self.tensors.over))
         if step and not self._knows_last_step:
             self.total_steps = math.inf
         if over or step >= self.total_steps:
@@ -186,16 +179,6 @@ class ChiefHook(TrainingHook):
         self._metrics = MetricRows(progress, job)
         self._window: tuple[float, float] = job.config.profile_window or _NO_WINDOW
 
-    def begin(self) -> None:
-        """Finds the tensors and ops of the graph that is about to run."""
-        super().begin()
-        graph = tf.get_default_graph()
-        self._fetches["samples"] = graph.get_tensor_by_name(f"{model_fn.SAMPLES}:0")
-        self._end_all = tf.get_collection(training_step.END_ALL)
-        self._early_end = tf.get_collection(training_step.EARLY_END)
-        (self._are_finite,) = tf.get_collection(training_step.FINITE)
-        (self._saver,) = tf.get_collection(tf.GraphKeys.SAVERS)
-
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Takes back what was measured after the checkpoint; those steps are taken again.
 
@@ -203,6 +186,7 @@ class ChiefHook(TrainingHook):
         In a cluster that has lost a parameter server, a process begins another session.
         """
         super().after_create_session(session, coord)
+        (self._saver,) = tf.get_collection(tf.GraphKeys.SAVERS)
         saved = checkpoints.latest_step(self._place)
         self._progress.history.forget_after(saved)
         summaries.take_back(self._folder, saved + 1)
@@ -223,14 +207,16 @@ class ChiefHook(TrainingHook):
             # In the first step, TensorFlow optimises its graph for a second without Python's lock.
             threading.Thread(target=report_page.load, name="loading").start()
             self._has_loaded = True
-        return super().before_run(run_context)
+        super().before_run(run_context)
+        return tf.train.SessionRunArgs((self.tensors.report, self.tensors.samples))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Measures and records the step; saves and validates if that is due."""
-        super().after_run(run_context, run_values)
+        report, samples = run_values.results
+        super().after_run(run_context, run_values._replace(results=report))
         self.step = self.report.step
         self._metrics.add(self.report)
-        self._samples = (self.step, run_values.results["samples"])
+        self._samples = (self.step, samples)
         if self.step == 1:
             self._show_samples()
         if self.step >= self._window[1]:
@@ -262,13 +248,13 @@ class ChiefHook(TrainingHook):
         if not is_stopped:
             # A parameter server that has ended knew that training is over, as all tasks then do.
             with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
-                session.run(self._end_all)
+                session.run(self.tensors.end_all)
         super().end(session)
         self._metrics.finish()
         self._end_profile()
         # A run that a goal has ended does not go on later, even after a signal.
         if (self._goals.has_evaluator and self._goals.ending) or (self.is_late and not is_stopped):
-            session.run(self._early_end)  # Replaces the weights by the final ones.
+            session.run(self.tensors.early_end)  # Replaces the weights by the final ones.
         if int(session.run(self._global_step)) != self._saved_at:
             self._save(session)
         self.stop.check()
@@ -285,7 +271,7 @@ class ChiefHook(TrainingHook):
           Stopped: a signal has arrived; the checkpoint is complete.
         """
         self.job.activity.begin(activity.SAVING)
-        step, are_finite = session.run((self._global_step, self._are_finite))
+        step, are_finite = session.run((self._global_step, self.tensors.are_finite))
         if not are_finite:
             raise TrainingError(
                 f"a weight is NaN or infinite at step {step:,}; {_nothing_was_saved(self._place)}"
