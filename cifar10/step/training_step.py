@@ -13,7 +13,7 @@ from cifar10.optim.packed import Layout, Slices
 from cifar10.step import saving, towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import training_standardiser
+from cifar10.step.standardise import standardiser
 from cifar10.step.state import TrainingState
 
 _COLLECTION = "step"  # of a training graph: its StepTensors
@@ -129,7 +129,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     parts = towers.build_towers(
         model,
         layers,
-        training_standardiser(params.channels, place.variable_devices[0], place.task_device),
+        standardiser(params.channels, place.variable_devices[0], place.task_device),
         images,
         labels,
         place.tower_devices,

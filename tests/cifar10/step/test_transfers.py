@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.step.devices import plan_devices
-from cifar10.step.model_fn import build_step
+from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams, Replication
 from cifar10.step.training_step import StepTensors
 from testbeds.ports import free_ports
@@ -47,7 +47,7 @@ def build(params: ModelParams) -> Any:
     tf.train.create_global_step()
     with tf.device(MASTER):
         images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)
-    return build_step(images, labels, params).train_op
+    return model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params).train_op
 
 
 def transfers(num_ps: int, **settings: Any) -> tuple[Counter[str], int]:

@@ -26,25 +26,19 @@ def _own_writers():
     tf.summary.FileWriterCache.clear()
 
 
-def rows(folder: pathlib.Path) -> list[int]:
-    """The steps that TensorBoard shows of `curve`."""
-    summaries.writer(str(folder)).flush()
-    found = EventAccumulator(str(folder)).Reload()
-    return [event.step for event in found.Scalars("curve")] if found.Tags()["scalars"] else []
-
-
-def write(folder: pathlib.Path, *steps: int) -> None:
-    value = tf.Summary.Value(tag="curve", simple_value=1.0)
-    for step in steps:
-        summaries.writer(str(folder)).add_summary(tf.Summary(value=[value]), step)
-
-
 def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):
-    write(tmp_path, 1, 2, 3, 4)
-    summaries.take_back(str(tmp_path), 3)
-    assert rows(tmp_path) == [1, 2]
-    write(tmp_path, 3)
-    assert rows(tmp_path) == [1, 2, 3]
+    writer, folder = summaries.writer(str(tmp_path)), str(tmp_path)
+
+    def write(*steps: int) -> list[int]:
+        value = tf.Summary.Value(tag="curve", simple_value=1.0)
+        for step in steps:
+            writer.add_summary(tf.Summary(value=[value]), step)
+        writer.flush()
+        return [event.step for event in EventAccumulator(folder).Reload().Scalars("curve")]
+
+    assert write(1, 2, 3, 4) == [1, 2, 3, 4]
+    summaries.take_back(folder, 3)
+    assert write(3) == [1, 2, 3]
 
 
 def sheets(folder: pathlib.Path) -> list[tuple[int, np.ndarray]]:
