@@ -34,8 +34,6 @@ from cifar10.output.progress import ProgressLine
 from cifar10.run import cluster_session, goals, results, resume
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.hooks.progress import Progress
-from cifar10.run.hooks.saving import SaverHook, Saving
-from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.hooks.training import ChiefHook, WorkerHook
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import (
@@ -47,6 +45,7 @@ from cifar10.run.job import (
     training_input,
 )
 from cifar10.run.resume import Start
+from cifar10.run.watchdog import StepProbe
 from cifar10.schema import EVAL, TRAIN
 
 
@@ -122,7 +121,7 @@ def _train_to_results(
     history = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-        progress = Progress(line, history, job, says_duration=True)
+        progress = Progress(line, history, job)
         chief = _Chief(job, stop, progress, start.ended, started, check_owner)
         chief.train(start)
     with job.watch_progress():
@@ -130,7 +129,7 @@ def _train_to_results(
 
 
 class _Chief:
-    """The training of a chief: its hook, its saver, its validations and its end."""
+    """The training of a chief: its hook, its validations and its end."""
 
     def __init__(
         self,
@@ -148,15 +147,14 @@ class _Chief:
         self._goals = goals.Goals(config, history, job.has_evaluator, progress.say)
         self._goals.ending, self._master_validates = ended, not job.has_evaluator
         deadline = started + 60.0 * (config.max_minutes or math.inf)
-        # An evaluator's goals end training after a step, those of this process after a validation.
-        after_step = self._goals.are_reached if job.has_evaluator else None
-        self._hook = ChiefHook(job, stop, self._probe, progress, deadline, after_step)
-        self._saving = Saving(
-            job.activity,
-            progress.clock,
+        self._hook = ChiefHook(
+            job,
             stop,
-            config.output_place,
-            before=(check_owner, self._hook.keep),
+            self._probe,
+            progress,
+            self._goals,
+            deadline,
+            check_owner,
             last=self._say_that_training_is_over,
         )
 
@@ -181,16 +179,8 @@ class _Chief:
         self._stop.check()
 
     def _train_on(self) -> None:
-        job = self._job
+        job, hooks = self._job, [self._hook, self._hook.saver]  # In this order.
         trainer = make_trainer(job)
-        saver = SaverHook(
-            trainer.model_dir,
-            trainer.config.save_checkpoints_steps,
-            job.config.log_folder(TRAIN),
-            self._saving,
-            None if job.has_evaluator else self._goals.are_reached,
-        )
-        hooks = [self._hook, saver]  # The saver sees whether the other one ends training.
         job.activity.begin(activity.START)
         if not job.validates:
             trainer.train(lambda: training_input(job), hooks)

@@ -357,8 +357,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         at_least=1,
     )
     profile_steps: Optional[str] = _report(
-        "steps to profile, 100:110, both included: a trace for TensorBoard, and a table of the "
-        "ops that take the most time",
+        "steps to profile, 100:110, both included: a trace for TensorBoard's profile plugin",
         form=("the first and the last step in order, from 1 on: 100:110", _is_window),
         needs=_TRAINS,
     )

@@ -17,14 +17,13 @@ from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
 from cifar10.output.checkpoints import BEST_DIR
 from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
-from cifar10.run.hooks.step_probe import StepProbe
-from cifar10.run.watchdog import Progress, Watchdog
+from cifar10.run.kept_evaluation import KeptEvaluation
+from cifar10.run.watchdog import Progress, StepProbe, Watchdog
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10.step.state import examples_seen
-from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 EXPORT_DIR = "export"
 MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
@@ -192,13 +191,10 @@ def make_trainer(job: Job) -> Any:
     settings = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,
-        "save_checkpoints_steps": checkpoint_steps(config.checkpoint_steps, params),
-        "keep_checkpoint_max": config.keep_checkpoints,
-        # Our own hooks write summaries and speed, to --log-dir.
+        # Our own hooks save, and write summaries and speed to --log-dir.
+        "save_checkpoints_secs": None,
         "save_summary_steps": 0,
         "log_step_count_steps": None,
-        # The graph is always built from code; a checkpoint contains only values.
-        "checkpoint_save_graph_def": False,
     }
     if job.cluster_session:
         run_config = job.cluster_session.run_config(**settings)

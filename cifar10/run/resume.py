@@ -20,7 +20,7 @@ from cifar10.output import checkpoints, model_settings, recovery, run_file
 from cifar10.output.history import EVALUATOR_FILE_NAME, METRICS_FILE_NAME, History, Metrics
 from cifar10.output.run_file import Run
 from cifar10.run import cluster_session, goals, init_checkpoint
-from cifar10.run.hooks.profile import check_window
+from cifar10.run.hooks.training import check_window
 from cifar10.run.job import Job, last_step, make_job, start_job
 from cifar10.run.results import RESULT_NAME
 from cifar10.schema import TRAIN, VALIDATION

@@ -14,14 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
+
+import tensorflow.compat.v1 as tf
 
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
-from cifar10.host.activity import FIRST, Activity
+from cifar10.host.activity import BETWEEN, FIRST, FIRST_STEP, START, STEP, Activity
 from cifar10.host.process_end import end_process
-from cifar10.run.hooks.step_probe import NoAnswer, StepProbe
 
 _PERIOD_SECS = 0.25
+_ASK_SECS = 5.0  # for an answer of a few numbers
 _LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
 _FIRST_FACTOR = 3.0  # for phases that come first, which also build and compile
 _SEEN_FACTOR = 3.0  # times the longest time that a phase has taken before
@@ -101,18 +103,51 @@ def _end(error: Exception) -> None:
         end_process(f"training failed: {error}", 1)
 
 
-class Stall(NamedTuple):
-    """What a process without progress waits for.
+class StepProbe:
+    """Notes when training steps begin and end, and sees from another thread who takes part in one.
 
-    Attributes:
-      where: the phase, in words.
-      others: the tasks that it waits for, in words; empty: it hangs by itself.
-      may_end: whether the process is ended if the others do not go on.
+    Args:
+      noted: what the main thread does; it gets the phases of steps.
     """
 
-    where: str
-    others: str = ""
-    may_end: bool = True
+    def __init__(self, noted: Activity) -> None:
+        self._activity = noted
+
+    def begin(self, session: Any, standing: Optional[tf.Tensor]) -> None:
+        """Notes that training begins in a session; see `Rendezvous.standing`."""
+        self._session, self._standing, self._is_first = session, standing, True
+        self._activity.begin(START)
+
+    def step_begins(self) -> None:
+        """Notes that a step begins."""
+        self._activity.begin(FIRST_STEP if self._is_first else STEP)
+        self._is_first = False
+
+    def step_ends(self) -> None:
+        """Notes that the step has ended."""
+        self._activity.begin(BETWEEN)
+
+    def arrived(self) -> Optional[list[bool]]:
+        """Returns which synchronous replicas have pushed their gradients of the current round.
+
+        None: updates do not wait for other replicas, or the parameter servers do not reply.
+        """
+        answer: list[Any] = []
+
+        def run() -> None:
+            with contextlib.suppress(
+                tf.errors.OpError, RuntimeError
+            ):  # RuntimeError: it is closed.
+                answer.append(self._session.run(self._standing).tolist())
+
+        if self._standing is not None:  # In a thread, since nothing can interrupt a session.
+            thread = threading.Thread(target=run, daemon=True)
+            thread.start()
+            thread.join(_ASK_SECS)
+        if not answer:
+            return None
+        current, *rounds = answer[0]
+        return [one == current for one in rounds]
 
 
 class Progress:
@@ -160,45 +195,36 @@ class Progress:
             return
         self._silence += passed
         if self._timeout_secs and self._silence > self.limit:
-            stall = self.look()
+            others = self.waits_for()
             if count == self._activity.count:
-                self._judge(stall)
+                self._judge(self._activity.phase, others)
 
-    def look(self) -> Stall:
-        """Finds out what the process waits for."""
-        phase = self._activity.phase or ""
-        if self._probe is None or not self._activity.is_in_step:
-            return Stall(phase)
-        try:
-            if self._probe.waits_for_input():
-                return Stall(f"{phase}, which waits for its input,")
-            arrived = self._probe.standing()
-        except NoAnswer:
-            return Stall(f"{phase}, whose variables cannot be read,")
-        if arrived is None or not arrived[self._replica]:
-            return Stall(phase)
-        if self._replica > 0:  # The master may be validating; it watches its own progress.
-            return Stall(phase, f"{self._trainers[0]} to end the step", may_end=False)
+    def waits_for(self) -> str:
+        """Returns for whom the main thread waits; an empty string: for nobody."""
+        arrived = None
+        if self._probe and self._activity.is_in_step:
+            arrived = self._probe.arrived()
+        if not arrived or not arrived[self._replica]:
+            return ""
+        if self._replica > 0:
+            return f"{self._trainers[0]} to end the step"
         late = [label for label, has in zip(self._trainers, arrived) if not has]
-        return Stall(phase, f"the gradients of {', '.join(late)}") if late else Stall(phase)
+        return f"the gradients of {', '.join(late)}" if late else ""
 
-    def _judge(self, stall: Stall) -> None:
+    def _judge(self, phase: str, others: str) -> None:
         """Raises Hang, or says once for what the process waits."""
-        if not stall.others:
-            raise _hang(f"no progress in {stall.where} for {_seconds(self.limit)}")
-        waits = f"{stall.where} has waited for {stall.others} for"
-        if stall.may_end and self._silence > _FOR_OTHERS_FACTOR * self.limit:
-            raise _hang(f"{waits} {_seconds(_FOR_OTHERS_FACTOR * self.limit)}")
+        way_out = "(--stall-timeout); above is the stack of each thread; start this task again"
+        if not others:
+            raise Hang(f"no progress in {phase} for {_seconds(self.limit)} {way_out}")
+        waits, most = f"{phase} has waited for {others} for", _FOR_OTHERS_FACTOR * self.limit
+        # The master may be validating, so workers wait for it; it watches its own progress.
+        if self._replica == 0 and self._silence > most:
+            raise Hang(f"{waits} {_seconds(most)} {way_out}")
         if not self._is_said:
             with contextlib.suppress(OSError):  # For example, the disk of the log is full.
                 line = f"{waits} {_seconds(self.limit)} (--stall-timeout)"
                 print(line, file=sys.stderr, flush=True)
         self._is_said = True
-
-
-def _hang(what: str) -> Hang:
-    way_out = "above is the stack of each thread; start this task again"
-    return Hang(f"{what} (--stall-timeout); {way_out}")
 
 
 def _seconds(limit: float) -> str:

@@ -142,19 +142,22 @@ def mean_by_machine(
     Args:
       values: one tensor per tower, all of the same shape.
       devices: the towers' devices.
-      how: `cpu` or `nccl`, see `sum_on_cpu` and `sum_by_nccl`.
+      how: `cpu` sums on the CPU of the machine, where a single value stays on its device; `nccl`:
+        see `sum_by_nccl`.
 
     Returns:
       One dictionary per machine, which maps a device to the machine's part on that device, of the
       shape of `values`. The parts of all machines add up to the mean over all towers.
     """
-    machines: dict[str, list[int]] = {}
-    for index, device in enumerate(devices):
-        machines.setdefault(machine_of(device), []).append(index)
-    sum_up = sum_by_nccl if how == "nccl" else sum_on_cpu
+    machines: dict[str, list[tuple[str, tf.Tensor]]] = {}
+    for device, value in zip(devices, values):
+        machines.setdefault(machine_of(device), []).append((device, value))
     found = []
-    for own in machines.values():
-        sums = sum_up([values[one] for one in own], [devices[one] for one in own])
+    for cpu, held in machines.items():
+        if how == "nccl":
+            sums = sum_by_nccl(held)
+        else:
+            sums = [_sum_on(held[0][0] if len(held) == 1 else cpu, [one for _, one in held])]
         means = {}
         for total in sums:
             with tf.device(total.device):
@@ -174,37 +177,21 @@ def nearest(held: Mapping[str, Any], device: str) -> Any:
     return held.get(device, next(iter(held.values())))
 
 
-def sum_on_cpu(values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Sums the values on the machine's CPU; a single value stays on its device.
-
-    Args:
-      values: the tensors of one machine's towers, all of the same shape.
-      devices: the device of each value.
-
-    Returns:
-      A list of one tensor of that shape, the sum.
-    """
-    if len(values) == 1:
-        return [_on(devices[0], values)]
-    return [_on(machine_of(devices[0]), values)]
-
-
-def sum_by_nccl(values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+def sum_by_nccl(held: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
     """Sums the values of each GPU's towers on that GPU, then all-reduces the sums over the GPUs.
 
     If all values are on one device, NCCL is not used.
 
     Args:
-      values: the tensors of one machine's towers, all of the same shape.
-      devices: the device of each value.
+      held: the device and the tensor of each of one machine's towers, all of the same shape.
 
     Returns:
       The total sum on each device, one tensor of that shape per device.
     """
     by_device: dict[str, list[tf.Tensor]] = {}
-    for value, device in zip(values, devices):
+    for device, value in held:
         by_device.setdefault(device, []).append(value)
-    sums = [_on(device, parts) for device, parts in by_device.items()]
+    sums = [_sum_on(device, parts) for device, parts in by_device.items()]
     if len(sums) == 1:
         return sums
     reduced = all_reduce(sums)
@@ -218,7 +205,7 @@ def sum_by_nccl(values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.
     return results
 
 
-def _on(device: str, values: Sequence[tf.Tensor]) -> tf.Tensor:
+def _sum_on(device: str, values: Sequence[tf.Tensor]) -> tf.Tensor:
     with tf.device(device):
         return tf.identity(values[0]) if len(values) == 1 else tf.add_n(values)
 

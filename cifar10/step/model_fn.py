@@ -12,14 +12,12 @@ from cifar10.ops.layers import Layers
 from cifar10.ops.variables import SeparateVariables
 from cifar10.step import towers, training_step
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import saved_standardiser
+from cifar10.step.standardise import standardiser
 
 # Names of tensors that hooks look up.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
-SAMPLES = "samples"
 # The metric's name; "confusion_matrix" is that of its picture in TensorBoard.
 CONFUSION = "confusion_counts"
-_SAMPLES_SHOWN = 8
 
 
 def model_fn(
@@ -35,8 +33,8 @@ def model_fn(
     """
     if mode == tf.estimator.ModeKeys.TRAIN:
         with tf.device(params.place.task_device):
-            tf.identity(features[:_SAMPLES_SHOWN], SAMPLES)
-            return build_step(features, labels, params).spec()
+            network = models.network(params.config)
+            return training_step.build(network, features, labels, params).spec()
     if mode == tf.estimator.ModeKeys.PREDICT:
         # An exported model must not depend on the library of our own convolutions.
         plan = dataclasses.replace(params.plan, own_kernels=False)
@@ -50,17 +48,6 @@ def model_fn(
     return tf.estimator.EstimatorSpec(
         mode, predictions={"classes": tf.argmax(logits, axis=1), "probabilities": probabilities}
     )
-
-
-def build_step(images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> training_step.Step:
-    """Builds a training step; its method `spec` returns an EstimatorSpec.
-
-    Args:
-      images: uint8 [N, 32, 32, 3].
-      labels: the true classes, int64 [N].
-      params: settings, devices, data statistics.
-    """
-    return training_step.build(models.network(params.config), images, labels, params)
 
 
 def variable_shapes(config: TrainConfig, num_classes: int) -> dict[str, tuple[int, ...]]:
@@ -84,7 +71,7 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     parts = towers.build_towers(
         models.network(params.config),
         params.layers(training=False),
-        saved_standardiser(params.channels, plan.variable_devices[0]),
+        standardiser(params.channels, plan.variable_devices[0]),
         filled,
         no_labels,
         plan.tower_devices,

@@ -16,20 +16,10 @@ _NAMES = ("channel_mean", "channel_deviation")
 Standardiser = Callable[[tf.Tensor], tf.Tensor]
 
 
-def saved_standardiser(values: Sequence[Sequence[float]], device: str) -> Standardiser:
-    """Makes the function by which evaluation standardises, from what the checkpoint holds.
-
-    Args:
-      values: the mean and the deviation of each channel, by which a new run begins.
-      device: the device of both variables.
-    """
-    return standardiser(*(one.read_value() for one in _variables(values, device)))
-
-
-def training_standardiser(
-    values: Sequence[Sequence[float]], device: str, task_device: str
+def standardiser(
+    values: Sequence[Sequence[float]], device: str, task_device: str = ""
 ) -> Standardiser:
-    """Makes the function by which each tower standardises its images in a training step.
+    """Makes the function by which each tower standardises its images.
 
     If the variables are on another machine, it uses local copies of them, which each session makes
     when it begins, so that no step fetches them. In-graph, the master sends them to the other
@@ -40,39 +30,35 @@ def training_standardiser(
       device: the device of both variables.
       task_device: this process's job and task; empty for a process that trains alone.
     """
-    used = _variables(values, device)
+    with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
+        used = [
+            _variable(name, tf.constant_initializer(value), [CHANNELS])
+            for name, value in zip(_NAMES, values)
+        ]
     if not device.startswith(task_device):
         with tf.variable_scope("input"), tf.device(f"{task_device}/device:CPU:0"):
+            local = [tf.GraphKeys.LOCAL_VARIABLES]
             used = [
-                tf.get_variable(
-                    f"own_{name}",
-                    initializer=variable.read_value(),
-                    trainable=False,
-                    use_resource=True,
-                    collections=[tf.GraphKeys.LOCAL_VARIABLES],
-                )
+                _variable(f"own_{name}", variable.read_value(), collections=local)
                 for name, variable in zip(_NAMES, used)
             ]
     with tf.device(used[0].device):  # A GPU would gain nothing by computing these numbers itself.
-        return standardiser(*(one.read_value() for one in used))
+        return by(*(one.read_value() for one in used))
 
 
-def _variables(values: Sequence[Sequence[float]], device: str) -> list[Any]:
-    with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
-        return [
-            tf.get_variable(
-                name,
-                [CHANNELS],
-                tf.float32,
-                tf.constant_initializer(value),
-                trainable=False,
-                use_resource=True,
-            )
-            for name, value in zip(_NAMES, values)
-        ]
+def _variable(name: str, initializer: Any, shape: Any = None, collections: Any = None) -> Any:
+    return tf.get_variable(
+        name,
+        shape,
+        tf.float32,
+        initializer,
+        trainable=False,
+        use_resource=True,
+        collections=collections,
+    )
 
 
-def standardiser(mean: tf.Tensor, deviation: tf.Tensor) -> Standardiser:
+def by(mean: tf.Tensor, deviation: tf.Tensor) -> Standardiser:
     """Makes a function by which each tower standardises its own part of the batch.
 
     Args:

@@ -1,5 +1,6 @@
 """The state that a training step changes: weights, moving statistics, counters."""
 
+from collections.abc import Sequence
 from typing import Optional
 
 import tensorflow.compat.v1 as tf
@@ -9,9 +10,8 @@ from cifar10.optim.decay import DecayRules
 from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.lookahead import Lookahead
 from cifar10.optim.packed import FlatVariable, Layout
-from cifar10.step import saving
 from cifar10.step.params import ModelParams
-from cifar10.step.sync_replicas import SharedState
+from cifar10.step.sync_replicas import Rendezvous
 
 
 def examples_seen(device: str) -> tf.Variable:
@@ -53,7 +53,7 @@ class TrainingState:
       scale: the factor that, in fp16, multiplies losses and divides gradients, so that small
         gradients are not lost; None in other precisions.
       lookahead: the averages of weights and statistics; None without lookahead.
-      shared: the state that the replicas of a cluster share besides the weights.
+      shared: what the replicas of a cluster share besides the weights; None: it trains alone.
     """
 
     def __init__(self, layout: Layout, params: ModelParams) -> None:
@@ -67,7 +67,7 @@ class TrainingState:
         pieces = [*self.weights.pieces, *self.statistics.pieces]
         # Synchronous replicas average the gradient of each piece of the weights, and the moments
         # that update the moving statistics.
-        self.shared = SharedState(place, pieces)
+        self.shared = Rendezvous(place, pieces) if place.num_replicas > 1 else None
         self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
         with tf.device(self.device):
             self.rate = learning_rate(
@@ -98,10 +98,10 @@ class TrainingState:
         with tf.device(self.device):
             return self.lookahead.end(self.step.read_value())
 
-    def saveables(self) -> list[saving.FlatSaveable]:
-        """Returns what saves the flat variables, float32 [size], under the layers' names.
+    def saved(self) -> list[tuple[FlatVariable, Sequence[tf.Variable]]]:
+        """Returns the flat variables, each with its pieces, or with slots or averages of them.
 
-        The optimizer's slots are included, so its gradients must have been applied before.
+        The optimizer's gradients must have been applied before.
         """
         weights, statistics = self.weights, self.statistics
         found = [(weights, weights.pieces), (statistics, statistics.pieces)]
@@ -110,4 +110,4 @@ class TrainingState:
         if self.lookahead is not None:
             count, averages = len(weights.pieces), self.lookahead.averages
             found += [(weights, averages[:count]), (statistics, averages[count:])]
-        return [saving.FlatSaveable(flat, pieces) for flat, pieces in found if pieces]
+        return [(flat, pieces) for flat, pieces in found if pieces]

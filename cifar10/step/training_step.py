@@ -13,23 +13,15 @@ from cifar10.optim.packed import Layout, Slices
 from cifar10.step import saving, towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import training_standardiser
+from cifar10.step.standardise import standardiser
 from cifar10.step.state import TrainingState
 
-# Names of tensors that hooks look up.
-REPORT = "step_report"  # the job's counters after the step
-_JOB_FIGURES = 4  # the first ones of a report
-OVER = "training_is_over"  # whether the chief has ended training; costs no step
-TAKEN = "batches_taken"  # how many batches steps of this process have got from the input, int32
-# Collections of ops that the chief runs when training ends: EARLY_END before it saves, if training
-# ends before its last step, and END_ALL to end the training of all replicas.
-EARLY_END, END_ALL = "early_end", "end_all"
-# Collection of one bool scalar: whether all weights and statistics are finite.
-FINITE = "weights_are_finite"
+_COLLECTION = "step"  # of a training graph: its StepTensors
+_SAMPLES_SHOWN = 8
 
 
 class StepReport(NamedTuple):
-    """What a step tells the hook, the figures of the job first; see `report_tensors`.
+    """What a step tells the hook.
 
     Attributes:
       step: the global step after this step.
@@ -48,30 +40,49 @@ class StepReport(NamedTuple):
     accuracy: float
 
     @classmethod
-    def of(cls, fetched: Sequence[Any]) -> "StepReport":
-        """Makes a report from the values of `report_tensors`."""
-        shared, *own = fetched
-        kinds = cls.__annotations__.values()
-        return cls(*(kind(value) for kind, value in zip(kinds, (*shared, *own))))
+    def of(cls, of_job: Sequence[float], loss: float, accuracy: float) -> "StepReport":
+        """Makes a report from the values of `StepTensors.report`."""
+        step, seen, rate, over = of_job
+        return cls(int(step), int(seen), float(rate), bool(over), float(loss), float(accuracy))
 
 
-def report_tensors() -> list[tf.Tensor]:
-    """Returns what a report is made of, by the order of its figures.
+class StepTensors(NamedTuple):
+    """What hooks fetch and run in a training graph; `StepTensors.find` returns it.
 
-    `REPORT` has those of the job in one tensor, float64 [4], which parameter servers send at once.
-    Each other figure is a scalar of this process, which `own_figure` has named.
+    Attributes:
+      report: the job's figures after the step, float64 [4], which parameter servers send at once,
+        and loss and accuracy of this process, scalars.
+      samples: the first images of the batch, uint8 [8, 32, 32, 3].
+      are_finite: whether all weights and statistics are finite, a bool scalar.
+      over: whether the chief has ended training, a bool scalar; costs no step.
+      standing: see `Rendezvous.standing`; None unless this process waits for other replicas.
+      early_end: ops that the chief runs before it saves, if training ends before its last step.
+      end_all: ops by which the chief ends the training of all replicas.
     """
-    graph, own = tf.get_default_graph(), StepReport._fields[_JOB_FIGURES:]
-    return [graph.get_tensor_by_name(f"{name}:0") for name in (REPORT, *map(_tensor_name, own))]
 
+    report: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+    samples: tf.Tensor
+    are_finite: tf.Tensor
+    over: tf.Tensor
+    standing: Optional[tf.Tensor] = None
+    early_end: Sequence[tf.Operation] = ()
+    end_all: Sequence[tf.Operation] = ()
 
-def own_figure(name: str, value: tf.Tensor) -> tf.Tensor:
-    """Makes a scalar a figure of the report, the field `name` of `StepReport`; returns it."""
-    return tf.identity(value, _tensor_name(name))
+    @property
+    def name(self) -> str:
+        """What TensorFlow writes of this object where it lists a graph's collections."""
+        return _COLLECTION
 
+    @classmethod
+    def find(cls) -> "StepTensors":
+        """Returns those of the default graph."""
+        (found,) = tf.get_collection(_COLLECTION)
+        assert isinstance(found, cls)
+        return found
 
-def _tensor_name(figure: str) -> str:
-    return f"step_{figure}"
+    def keep(self) -> None:
+        """Adds these to the default graph."""
+        tf.add_to_collection(_COLLECTION, self)
 
 
 class Step(NamedTuple):
@@ -94,8 +105,7 @@ class Step(NamedTuple):
             tf.estimator.ModeKeys.TRAIN,
             loss=self.loss,
             train_op=self.train_op,
-            scaffold=saving.make_scaffold(self.state.saveables(), shared, config),
-            training_chief_hooks=shared.chief_hooks(),
+            scaffold=saving.make_scaffold(self.state.saved(), shared, config.keep_checkpoints),
         )
 
 
@@ -111,21 +121,20 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     """
     place, layers = params.place, params.layers(training=True)
     state = TrainingState(Layout(record(model, layers), params.values_from_data), params)
-    rendezvous = state.shared.rendezvous
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
     #    carry a later round than that of its weights, so the round is read first.
-    with tf.control_dependencies([rendezvous.current] if rendezvous else []):
+    meets = state.shared is not None and state.shared.averages
+    with tf.control_dependencies([state.shared.current] if meets else []):
         pieces = state.weights.read(place.transfer_dtype)
     copies = towers.copies_of_weights(pieces, place.tower_devices)
 
     # 2. Each tower computes logits, float32 [N / towers, 10], from its part of the batch, and from
     #    them a mean loss.
-    images = _count_batch(images, labels, place.task_device)
     parts = towers.build_towers(
         model,
         layers,
-        training_standardiser(params.channels, place.variable_devices[0], place.task_device),
+        standardiser(params.channels, place.variable_devices[0], place.task_device),
         images,
         labels,
         place.tower_devices,
@@ -136,8 +145,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
         tf.logging.info("%s: %s", layer, algorithm)  # --verbose shows it.
     smoothing = params.config.label_smoothing
     losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
-    loss = own_figure("loss", tf.add_n(losses) / len(losses))
-    own_figure("accuracy", tf.add_n(accuracies) / len(accuracies))
+    loss, accuracy = (tf.add_n(of_towers) / len(parts) for of_towers in (losses, accuracies))
 
     # 3. Compute each tower's gradient, float32 [size]. Average those of this process, in one part
     #    per piece of the weights and on the piece's device, and the batch-norm moments, too.
@@ -149,28 +157,9 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     #    before that; asynchronous ones apply their own as they come.
     done = apply_update(state, mean, moments, parts)
 
-    _keep_for_hooks(state)
-    return Step(loss, _report(done, state), state)
-
-
-def _count_batch(images: tf.Tensor, labels: tf.Tensor, task_device: str) -> tf.Tensor:
-    """Returns the images, after the batch has been counted in the tensor `TAKEN`.
-
-    So it can be seen whether a step that does not end waits for its input.
-
-    Args:
-      images: the batch, uint8 [N, 32, 32, 3].
-      labels: the true classes, int64 [N].
-      task_device: this process's job and task; empty for a process that trains alone.
-    """
-    with tf.device(f"{task_device}/device:CPU:0"):
-        # An accumulator, since it needs no initialisation.
-        count = tf.ConditionalAccumulator(tf.float32, [], name="batches")
-        tf.identity(count.num_accumulated(), TAKEN)
-        with tf.control_dependencies([images, labels]):
-            counted = count.apply_grad(tf.constant(0.0), 0)
-        with tf.control_dependencies([counted]):
-            return tf.identity(images)
+    of_job = _report(done, state)
+    _step_tensors(state, images, (of_job, loss, accuracy)).keep()
+    return Step(loss, of_job.op, state)
 
 
 def record(model: Network, layers: Layers) -> list[Spec]:
@@ -241,12 +230,12 @@ def apply_update(
     """
     shared, params = state.shared, state.params
     arrived: list[tf.Operation] = []
-    if shared.rendezvous:
+    if shared and shared.averages:
         # The chief goes on with the mean over the replicas; the others wait for its update.
-        pushed = shared.rendezvous.push([*gradients, *moments])
+        pushed = shared.push([*gradients, *moments])
         if not params.place.is_chief:
-            return shared.rendezvous.wait(pushed, shared.over)
-        values = shared.rendezvous.mean(pushed)
+            return shared.wait(pushed)
+        values = shared.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
         # A worker that starts again during a round must find no variable changed before others.
         with tf.device(state.device):
@@ -266,9 +255,9 @@ def apply_update(
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)
-        if shared.rendezvous:
+        if shared and shared.averages:
             with tf.control_dependencies([done]):
-                done = shared.rendezvous.close_round()
+                done = shared.close_round()
     return done
 
 
@@ -337,36 +326,40 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
     return known
 
 
-def _keep_for_hooks(state: TrainingState) -> None:
-    """Adds what hooks look up to the graph: the ops that end training, `OVER` and `FINITE`."""
-    for name, op in ((EARLY_END, state.early_end()), (END_ALL, state.shared.end_all())):
-        if op is not None:
-            tf.add_to_collection(name, op)
-    if state.shared.over is not None:
-        tf.cast(state.shared.over.read_value(), tf.bool, OVER)
-    if state.shared.rendezvous:
-        state.shared.rendezvous.keep_for_hooks()
-    tf.add_to_collection(FINITE, _are_finite(state))
+def _step_tensors(
+    state: TrainingState, images: tf.Tensor, report: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+) -> StepTensors:
+    """Returns what hooks look up.
 
-
-def _are_finite(state: TrainingState) -> tf.Tensor:
-    """Returns whether all weights and statistics are finite, a bool scalar."""
-    found = []
+    Args:
+      state: the variables.
+      images: the batch, uint8 [N, 32, 32, 3].
+      report: see `StepTensors`.
+    """
+    finite = []
     for piece in (*state.weights.pieces, *state.statistics.pieces):
         with tf.device(piece.device):
-            found.append(tf.reduce_all(tf.is_finite(piece.read_value())))
-    return tf.reduce_all(found)
+            finite.append(tf.reduce_all(tf.is_finite(piece.read_value())))
+    shared, early_end = state.shared, state.early_end()
+    return StepTensors(
+        report,
+        samples=images[:_SAMPLES_SHOWN],
+        are_finite=tf.reduce_all(finite),
+        over=shared.is_over() if shared else tf.constant(False),
+        standing=shared.standing() if shared and shared.averages else None,
+        early_end=[early_end] if early_end else [],
+        end_all=[shared.end_all()] if shared and state.params.place.is_chief else [],
+    )
 
 
-def _report(done: Any, state: TrainingState) -> tf.Operation:
-    """Builds the op that ends the step, and makes the tensor `REPORT`, float64 [4].
+def _report(done: Any, state: TrainingState) -> tf.Tensor:
+    """Returns the job's figures after the step, float64 [4]; see `StepReport`.
 
     Args:
       done: the op or tensor after which all variables have their new values.
       state: the variables that the report reads.
     """
-    flag = state.shared.over
     with tf.device(state.device), tf.control_dependencies([done]):
-        over = tf.constant(0, tf.int64) if flag is None else flag.read_value()
+        over = state.shared.is_over() if state.shared else tf.constant(False)
         figures = (state.step.read_value(), state.seen.read_value(), state.rate, over)
-        return tf.stack([tf.cast(one, tf.float64) for one in figures], name=REPORT).op
+        return tf.stack([tf.cast(one, tf.float64) for one in figures])

@@ -13,9 +13,8 @@ from cifar10.host.signals import StopRequest
 from cifar10.output.history import History, Metrics
 from cifar10.output.progress import TrainingStatus
 from cifar10.run.hooks.progress import Progress, StepClock
-from cifar10.run.hooks.step_probe import StepProbe
-from cifar10.step import model_fn, training_step
-from cifar10.step.training_step import StepReport
+from cifar10.run.watchdog import StepProbe
+from cifar10.step.training_step import StepReport, StepTensors
 
 
 def stopped() -> StopRequest:
@@ -31,7 +30,8 @@ def report(step: int, *, each: int = 10, loss: Optional[float] = None) -> StepRe
 
 
 def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> Any:
-    """What hooks need of a job: steps of 64 images of 640."""
+    """What hooks need of a job: steps of 64 images of 640, and few checkpoints."""
+    settings = {"checkpoint_steps": 1_000, **settings}
     config = TrainConfig(output_dir=str(folder), log_dir=str(folder / "logs"), **settings)
     return types.SimpleNamespace(
         config=config,
@@ -39,6 +39,7 @@ def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> A
         total_steps=total_steps,
         num_examples=640,
         own_examples=None,
+        validates=True,
         activity=Activity(),
     )
 
@@ -85,19 +86,20 @@ def train(
         setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
         counted = step.assign_add(1, read_value=True)
         numbers = (counted, 64 * counted, tf.constant(0.25), tf.greater_equal(counted, over_at))
-        tf.stack([tf.cast(one, tf.float64) for one in numbers], name=training_step.REPORT)
-        training_step.own_figure("loss", loss(counted))
-        training_step.own_figure("accuracy", tf.constant(0.5))
-        tf.constant(over_before, name=training_step.OVER)
-        tf.constant(0, name=training_step.TAKEN)
-        tf.zeros([8, 32, 32, 3], tf.uint8, model_fn.SAMPLES)
-        tf.add_to_collection(training_step.FINITE, tf.is_finite(weight(step.read_value())))
-        tf.add_to_collection(training_step.EARLY_END, step.assign_add(100).op)
-        tf.add_to_collection(training_step.END_ALL, tf.py_func(end_all, [], tf.int64))
+        of_job = tf.stack([tf.cast(one, tf.float64) for one in numbers])
+        StepTensors(
+            report=(of_job, loss(counted), tf.constant(0.5)),
+            samples=tf.zeros([8, 32, 32, 3], tf.uint8),
+            are_finite=tf.is_finite(weight(step.read_value())),
+            over=tf.constant(over_before),
+            early_end=[step.assign_add(100).op],
+            end_all=[tf.py_func(end_all, [], tf.int64)],
+        ).keep()
         tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
-        with tf.train.MonitoredSession(creator, list(hooks)) as session:
+        savers = [hook.saver for hook in hooks if hasattr(hook, "saver")]
+        with tf.train.MonitoredSession(creator, [*hooks, *savers]) as session:
             while not session.should_stop() and result < first_step + steps:
                 result = int(session.run(counted))
         return result

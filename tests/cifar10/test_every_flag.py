@@ -251,7 +251,7 @@ OF_RUNS: dict[str, tuple[Callable[[Finished], Any], dict[str, Any]]] = {
         {"plain": None, "early": "output/best/model.ckpt-5"},
     ),
     "profile_steps": (
-        lambda run: (run.output.parent / "events/profile.txt").exists(),
+        lambda run: (run.output.parent / "events/train/plugins/profile").exists(),
         {"plain": False, "changed": True},
     ),
     "test_time_augmentation": (

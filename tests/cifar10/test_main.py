@@ -126,7 +126,7 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
 def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     unnamed, unused = check_files("docs/outputs.md", "The output folder", folder / "output")
     assert unnamed == []
-    assert unused == ["metrics_evaluator.jsonl", "profile.txt", "train/plugins/profile/TIME/"]
+    assert unused == ["metrics_evaluator.jsonl", "train/plugins/profile/TIME/"]
 
 
 def test_tensorboard_gets_scalars_samples_and_the_confusion_matrix(trained, folder):

@@ -55,10 +55,10 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     Figures and pictures are other modules', and take longer than all else.
     """
     done: list[tuple[str, Any]] = []
-    export = ValidationRecorder.export
+    record = ValidationRecorder.record
 
     def validated(self: Any, *args: Any, **settings: Any) -> None:
-        export(self, *args, **settings)
+        record(self, *args, **settings)
         done.append(("validated", self._history.validation[-1]["step"]))
 
     def ended(self: Job) -> None:
@@ -67,7 +67,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
 
     monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     monkeypatch.setattr("cifar10.run.hooks.summaries.add_confusion_matrix", lambda *figures: None)
-    monkeypatch.setattr(ValidationRecorder, "export", validated)
+    monkeypatch.setattr(ValidationRecorder, "record", validated)
     monkeypatch.setattr(Job, "tell_end", ended)
     monkeypatch.setattr(
         results, "finish", lambda job, stop, history, status, secs: done.append(("figures", status))
@@ -185,14 +185,14 @@ def test_validations_of_an_evaluator_are_not_repeated(config, told, monkeypatch)
 
 
 def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkeypatch):
-    stop, after_step = StopRequest(), ChiefHook.after_step
+    stop, before_run = StopRequest(), ChiefHook.before_run
 
-    def signal_in_the_second_step(hook: ChiefHook, report: Any, results: Any) -> None:
-        if report.step == 2:
+    def signal_in_the_second_step(hook: ChiefHook, run_context: Any) -> Any:
+        if hook.step == 1:
             stop._note(signal.SIGTERM)
-        after_step(hook, report, results)
+        return before_run(hook, run_context)
 
-    monkeypatch.setattr(ChiefHook, "after_step", signal_in_the_second_step)
+    monkeypatch.setattr(ChiefHook, "before_run", signal_in_the_second_step)
     with pytest.raises(Stopped):
         run(config, stop)
     assert checkpoints.latest_step(config.output_place) == 2
@@ -207,13 +207,13 @@ def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_
     run(config)
     forget_validations(config, after=0)
     told.clear()
-    stop, export = StopRequest(), ValidationRecorder.export
+    stop, record = StopRequest(), ValidationRecorder.record
 
     def stopped(self: Any, *args: Any, **settings: Any) -> None:
-        export(self, *args, **settings)
+        record(self, *args, **settings)
         stop._note(signal.SIGTERM)
 
-    monkeypatch.setattr(ValidationRecorder, "export", stopped)
+    monkeypatch.setattr(ValidationRecorder, "record", stopped)
     with pytest.raises(Stopped):
         run(config, stop)
     assert told == [("validated", 1)]

@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cifar10.host.process_end import leave
 from cifar10.main import main
-from cifar10.run.hooks.step_probe import EvaluationHook
+from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.modes import evaluate
 from cifar10.run.modes.evaluate import CollectHook
 

@@ -93,7 +93,7 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
         tasks.wait_for_listening("ps/0", "worker/0")
         tasks.start("master/0", more=[PATIENT])
         assert tasks.exit_code("worker/0", 150) == 1
-        words = "no progress in a training step, which waits for its input, for 15 s"
+        words = "no progress in a training step for 15 s"
         assert f"training failed: {words} (--stall-timeout)" in tasks.output("worker/0")
         assert "Current thread" in tasks.output("worker/0")
         assert tasks.processes["master/0"].poll() is None, tasks.all_output()
@@ -111,5 +111,5 @@ def test_a_master_without_input_ends_and_workers_do_not(data, tmp_path, monkeypa
         tasks.start("master/0", more=[PATIENT])
         monkeypatch.delenv("HANG")
         assert tasks.exit_code("master/0", 150) == 1
-        assert "a training step, which waits for its input," in tasks.output("master/0")
+        assert "no progress in a training step for 8 s" in tasks.output("master/0")
         assert tasks.processes["worker/0"].poll() is None, tasks.all_output()

@@ -1,4 +1,4 @@
-"""TensorBoard's event files and metrics.jsonl, with each step once, whatever was killed.
+"""TensorBoard's event files, with each step once, whatever was killed.
 
 A run that continues from a checkpoint repeats the steps after it, and a killed process may have
 left events of these steps. An event SessionLog.START with a step takes them back: TensorBoard's
@@ -7,18 +7,13 @@ left events of these steps. An event SessionLog.START with a step takes them bac
 
 import io
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
-from cifar10.output.history import History
 from cifar10.output.report import confusion_matrix_png, png_of
-from cifar10.run.hooks.progress import StepClock
-from cifar10.run.job import Job
-from cifar10.schema import TRAIN
-from cifar10.step.training_step import StepReport
 
 SAMPLES = "augmented_samples"  # the tag of training images
 _RGB = 3  # in tf.Summary.Image
@@ -73,65 +68,3 @@ def _sheet(images: Any) -> Any:
     _, height, width, _ = padded.shape
     rows = padded.reshape(-1, _COLUMNS, height, width, 3).swapaxes(1, 2)
     return rows.reshape(-1, _COLUMNS * width, 3)[:-_GAP, :-_GAP]
-
-
-class MetricRows:
-    """Writes a row of step 1, of each multiple of --summary-steps, and of the last step.
-
-    Loss and accuracy are means over the steps since the row before. So a run that was killed and
-    continued has rows of the same steps as one that was not. If another trainer takes such a step,
-    the next step of this process has the row instead.
-
-    Args:
-      history: the history, whose metrics.jsonl gets the rows.
-      clock: the clock that measures the time of the steps.
-      job: the job that is trained.
-    """
-
-    def __init__(self, history: History, clock: StepClock, job: Job) -> None:
-        self._history, self._clock, self._job = history, clock, job
-        self._every = job.config.steps_between_rows(job.total_steps)
-        self._folder = job.config.log_folder(TRAIN)
-        self._starts = 0
-        self.begin(0)
-
-    def begin(self, step: int) -> None:
-        """Begins the means anew, in a session that begins at a checkpoint of `step`."""
-        self._written = step
-        self._reports: list[StepReport] = []  # of the steps since the row before
-        self._speed_from: Optional[tuple[float, int]] = None  # (seconds, images seen) at a step
-
-    def add(self, report: StepReport) -> None:
-        """Writes a row if it is due."""
-        self._reports.append(report)
-        if self._clock.starts != self._starts and self._job.own_examples:
-            self._speed_from = None  # Other replicas continued during the pause.
-        self._starts = self._clock.starts
-        if not self._written or report.step // self._every > self._written // self._every:
-            self._write()
-        if self._speed_from is None:  # The first step also builds kernels, so it is not measured.
-            self._speed_from = (self._clock.seconds, report.examples_seen)
-
-    def finish(self) -> None:
-        """Writes the row of the last step, and all rows to TensorBoard's file."""
-        if self._reports:
-            self._write()
-        writer(self._folder).flush()
-
-    def _write(self) -> None:
-        report, count = self._reports[-1], len(self._reports)
-        figures = {
-            "loss": sum(one.loss for one in self._reports) / count,
-            "accuracy": sum(one.accuracy for one in self._reports) / count,
-            "learning_rate": report.learning_rate,
-        }
-        if self._speed_from is not None:
-            since, seen = self._speed_from
-            seconds = max(self._clock.seconds - since, 1e-9)
-            figures["images_per_sec"] = (report.examples_seen - seen) / seconds
-        values = [tf.Summary.Value(tag=tag, simple_value=one) for tag, one in figures.items()]
-        writer(self._folder).add_summary(tf.Summary(value=values), report.step)
-        figures["epoch"] = report.examples_seen / self._job.num_examples
-        figures["seconds"] = self._clock.seconds
-        self._history.metrics.add(TRAIN, report.step, figures)
-        self.begin(report.step)

@@ -14,7 +14,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.step_probe import EvaluationHook
+from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.job import Job, evaluation_input, make_evaluation, start_job
 from cifar10.schema import EVAL
 from cifar10.step import model_fn

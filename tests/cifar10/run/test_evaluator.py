@@ -24,7 +24,7 @@ from cifar10.output import model_settings, run_file
 from cifar10.output.digits import rounded
 from cifar10.output.history import History, validations
 from cifar10.run import evaluator
-from cifar10.run.hooks import step_probe, validation
+from cifar10.run.hooks import validation
 from cifar10.run.job import evaluation_input, make_job
 from cifar10.schema import CLASS_NAMES, VALIDATION
 from cifar10.step.model_fn import model_fn
@@ -316,13 +316,13 @@ def test_a_damaged_checkpoint_is_an_error(training):
 def test_a_signal_breaks_a_validation_off(training, monkeypatch):
     training.begin()
     training.save(1)
-    look = step_probe.EvaluationHook.before_run
+    look = validation.EvaluationHook.before_run
 
     def signalled(hook: Any, run_context: Any) -> None:
         training.stop._note(signal.SIGTERM)
         look(hook, run_context)
 
-    monkeypatch.setattr(step_probe.EvaluationHook, "before_run", signalled)
+    monkeypatch.setattr(validation.EvaluationHook, "before_run", signalled)
     with pytest.raises(Stopped):
         training.evaluate()
     assert not (training.output / "metrics_evaluator.jsonl").exists()

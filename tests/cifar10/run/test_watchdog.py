@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import pytest
 
@@ -21,8 +21,7 @@ from cifar10.host.activity import (
     Activity,
 )
 from cifar10.run import watchdog
-from cifar10.run.hooks.step_probe import NoAnswer, StepProbe
-from cifar10.run.watchdog import Hang, Progress, Stall, Watchdog
+from cifar10.run.watchdog import Hang, Progress, StepProbe, Watchdog
 
 LIMIT = 0.2
 WAIT_SECS = 30.0
@@ -104,27 +103,22 @@ def test_a_watchdog_that_has_ended_its_checks_begins_again(ends) -> None:
         assert ends.happened.wait(WAIT_SECS)
 
 
-class State(StepProbe):
-    """A step in a given state."""
+class Step(StepProbe):
+    """A step in which these replicas have pushed their gradients."""
 
-    def __init__(self, waits: bool, arrived: Optional[list[bool]], answers: bool = True) -> None:
+    def __init__(self, arrived: Optional[list[bool]]) -> None:
         super().__init__(Activity())
-        self._waits, self._arrived, self._answers = waits, arrived, answers
+        self._arrived = arrived
 
-    def waits_for_input(self) -> bool:
-        if not self._answers:
-            raise NoAnswer("reading the state of the step took longer than 5 s")
-        return self._waits
-
-    def standing(self) -> Optional[list[bool]]:
+    def arrived(self) -> Optional[list[bool]]:
         return self._arrived
 
 
 class Waiting(Progress):
     """A process that waits for another one."""
 
-    def look(self) -> Stall:
-        return Stall(STEP, "the gradients of worker/1")
+    def waits_for(self) -> str:
+        return "the gradients of worker/1"
 
 
 class Clock:
@@ -231,45 +225,39 @@ def test_a_log_that_takes_no_more_keeps_no_process_from_its_end(ends, monkeypatc
 def test_a_worker_that_waits_for_its_master_does_not_end(clock, capsys) -> None:
     noted = Activity()
     noted.begin(STEP)
-    probe = State(False, [True, True])
+    probe = Step([True, True])
     clock.run(Progress(noted, 10.0, probe, ["master/0", "worker/0"], 1), 1000)
     words = "a training step has waited for master/0 to end the step for 10 s (--stall-timeout)"
     assert capsys.readouterr().err == f"{words}\n"
 
 
-TRAINERS = ["master/0", "worker/0", "worker/1"]
-
-
 @pytest.mark.parametrize(
-    ("state", "replica", "stall"),
+    ("arrived", "replica", "others"),
     [
-        (State(True, None), 0, Stall("a training step, which waits for its input,")),
-        (State(True, [True, False, True]), 1, Stall("a training step, which waits for its input,")),
-        (State(False, None), 0, Stall("a training step")),
-        (State(False, [False, True, True]), 0, Stall("a training step")),
-        (State(False, [True, False, True]), 1, Stall("a training step")),
-        (
-            State(False, [True, False, True]),
-            0,
-            Stall("a training step", "the gradients of worker/0"),
-        ),
-        (
-            State(False, [True, False, True]),
-            2,
-            Stall("a training step", "master/0 to end the step", False),
-        ),
-        (State(False, [True, True, True]), 0, Stall("a training step")),
-        (
-            State(False, None, answers=False),
-            0,
-            Stall("a training step, whose variables cannot be read,"),
-        ),
+        (None, 0, ""),
+        ([False, True, True], 0, ""),
+        ([True, False, True], 1, ""),
+        ([True, False, True], 0, "the gradients of worker/0"),
+        ([True, False, True], 2, "master/0 to end the step"),
+        ([True, True, True], 0, ""),
     ],
 )
-def test_who_is_waited_for_is_read_from_the_step(state, replica, stall: Any) -> None:
-    noted = Activity()
+def test_who_is_waited_for_is_read_from_the_step(arrived, replica, others) -> None:
+    noted, trainers = Activity(), ["master/0", "worker/0", "worker/1"]
     noted.begin(STEP)
-    assert Progress(noted, 10.0, state, TRAINERS, replica).look() == stall
+    assert Progress(noted, 10.0, Step(arrived), trainers, replica).waits_for() == others
+
+
+def test_a_session_that_does_not_answer_names_nobody(monkeypatch) -> None:
+    class Session:
+        def run(self, fetches: object) -> None:
+            time.sleep(0.2)
+            raise RuntimeError("Attempted to use a closed Session.")
+
+    monkeypatch.setattr(watchdog, "_ASK_SECS", 0.01)
+    probe = StepProbe(Activity())
+    probe.begin(Session(), "standing")
+    assert probe.arrived() is None
 
 
 HANGS = """

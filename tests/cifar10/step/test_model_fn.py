@@ -8,9 +8,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.step import model_fn
+from cifar10.step import model_fn, standardise
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import standardiser
 from tests.cifar10.steps import make_plan
 
 PARAMS = ModelParams(TrainConfig(model="mlp", hidden_units=8), make_plan(2), 1000, 100)
@@ -74,8 +73,7 @@ def test_evaluation_is_exact_for_any_batch_size(batch_size):
 def test_images_are_standardised_by_the_channels_of_the_training_split():
     with tf.Graph().as_default(), tf.Session() as session:
         mean, deviation = tf.constant([10.0, 20.0, 30.0]), tf.constant([1.0, 2.0, 4.0])
-        standardise = standardiser(mean, deviation)
-        found = session.run(standardise(tf.constant(IMAGES)))
+        found = session.run(standardise.by(mean, deviation)(tf.constant(IMAGES)))
     expected = [(IMAGES[..., 0] - 10.0), (IMAGES[..., 1] - 20.0) / 2, (IMAGES[..., 2] - 30.0) / 4]
     np.testing.assert_array_equal(found, np.stack(expected, axis=-1))
 

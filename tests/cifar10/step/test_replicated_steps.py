@@ -1,6 +1,5 @@
 """The order of things in a synchronous replica's step; that it trains right: tests/reference."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams, Replication
-from cifar10.step.sync_replicas import SharedState
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import make_plan
@@ -44,9 +42,8 @@ def reads(op: Any, variable: str) -> bool:
 def test_a_worker_pushes_one_gradient_and_leaves_the_update_to_the_chief(chief, worker):
     types = [[op.type for op in ops] for ops in (chief, worker)]
     assert [found.count("ResourceApplyMomentum") for found in types] == [1, 0]
-    # Of the weights and of the statistics; one more counts the batch, and the chief wakes the
-    # worker.
-    assert [found.count(PUSH) for found in types] == [2 + 1 + 1, 2 + 1]
+    # Of the weights and of the statistics; the chief wakes the worker, too.
+    assert [found.count(PUSH) for found in types] == [2 + 1, 2]
 
 
 def test_nothing_changes_before_the_last_gradient_of_a_round_has_arrived(chief):
@@ -62,19 +59,10 @@ def test_the_round_is_read_before_the_weights(request, who):
     # So that no gradient claims a later round than its weights are of.
     ops = request.getfixturevalue(who)
     (read,) = (op for op in ops if reads(op, "packed/weights_0"))
-    (round_read,) = (op for op in steps.ops_before(read) if reads(op, "sync_round"))
+    (round_read,) = (op for op in steps.ops_before(read) if reads(op, "round"))
     # A push takes the accumulator, the round and the gradient; to wake others names no round.
     rounds = {op.inputs[1].op for op in ops if op.type == PUSH}
     assert {one.inputs[0].op for one in rounds if one.type == "Identity"} == {round_read}
-
-
-def test_a_worker_that_waits_looks_whether_training_is_over(worker):
-    (loop,) = {
-        op.name.partition("/")[0]: op
-        for op in worker
-        if op.type in ("While", "StatelessWhile", "Exit")
-    }.values()
-    assert any(reads(op, "training_over") for op in steps.ops_before(loop))
 
 
 @pytest.mark.parametrize(
@@ -95,26 +83,3 @@ def test_a_step_stands_for_the_images_that_its_update_has_seen(
     assert replication.staleness == staleness
     assert replication.batch_size(12) == batch_size
     assert replication.examples_per_step(12) == examples_per_step
-
-
-# What is read of a variable whose gradients are averaged.
-AVERAGED = [SimpleNamespace(shape=(2,), device="/cpu:0")]
-
-
-@pytest.mark.parametrize(
-    ("replication", "over", "rendezvous"),
-    [
-        (place(0, None, 1), False, False),
-        (place(0, None), True, False),
-        (place(0, 2), True, True),
-    ],
-    ids=["alone", "asynchronous", "synchronous"],
-)
-def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
-    with tf.Graph().as_default():
-        shared = SharedState(replication, AVERAGED)
-        assert (shared.over is not None, shared.rendezvous is not None) == (over, rendezvous)
-        assert len(shared.missing()) == over + rendezvous
-        assert len(shared.initializers()) == over + rendezvous
-        assert len(shared.chief_hooks()) == rendezvous
-        assert (shared.end_all() is not None) == over

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops.layers import Layers, NormStatistics
 from cifar10.step import towers
-from cifar10.step.lockstep import Lockstep
+from cifar10.step.towers import Lockstep
 
 
 def test_parts_of_a_batch_keep_their_order_and_differ_by_one_image_at_most():

@@ -12,7 +12,7 @@ from cifar10.ops.variables import EARLY
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams, Replication
-from cifar10.step.training_step import StepReport
+from cifar10.step.training_step import StepReport, StepTensors
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import BATCH, make_batches, make_plan
@@ -90,7 +90,7 @@ def test_loss_and_accuracy_are_means_over_the_towers():
         batch = (tf.constant(pixels), tf.constant([0] * 4 + [1] * 8, tf.int64))
         step = build_step(constant, plan, batch, **ONE_STEP)
         session.run(tf.global_variables_initializer())
-        _, loss, accuracy = session.run([*training_step.report_tensors(), step.train_op])[:3]
+        (_, loss, accuracy), _ = session.run([StepTensors.find().report, step.train_op])
     assert loss == pytest.approx(2 / 3 * np.log(10))
     assert accuracy == pytest.approx(1 / 3)
     assert (loss.shape, accuracy.shape) == ((), ())
@@ -102,8 +102,8 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     with steps.training(config, make_plan(1)) as run:
         seen = next(v for v in tf.global_variables() if v.op.name == "examples_seen")
         seen.load(82_000 - BATCH, run.session)  # 1,000 images an epoch: one step before epoch 82
-        fetches = training_step.report_tensors()
-        reports = [StepReport.of(run.step(batch, fetches)) for batch in make_batches(2)]
+        fetches = StepTensors.find().report
+        reports = [StepReport.of(*run.step(batch, fetches)) for batch in make_batches(2)]
     assert [one[:4] for one in reports] == [
         (1, 82_000, pytest.approx(0.1), False),
         (2, 82_012, pytest.approx(0.01), False),
@@ -123,14 +123,12 @@ def test_every_trainer_of_a_cluster_sees_its_end():
         tf.train.create_global_step()
         batch = tuple(map(tf.constant, ONE_BATCH))
         step = build_step(mean_colours, make_plan(1), batch, place=place(1, None))
-        flag = step.state.shared.over
-        session.run([tf.global_variables_initializer(), flag.initializer])
-        for value in (0, 1):
-            flag.load(value, session)
-            report = training_step.report_tensors()
-            over, found, _ = session.run([f"{training_step.OVER}:0", report, step.train_op])
-            assert over.dtype == bool
-            assert over == StepReport.of(found).over == value
+        shared, tensors = step.state.shared, StepTensors.find()
+        session.run([tf.global_variables_initializer(), shared.begin()])
+        for is_over in (False, True):
+            over, report, _ = session.run([tensors.over, tensors.report, step.train_op])
+            assert over == StepReport.of(*report).over == is_over
+            session.run(shared.end_all())
 
 
 def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():

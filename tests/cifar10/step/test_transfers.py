@@ -9,10 +9,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.step import training_step
 from cifar10.step.devices import plan_devices
-from cifar10.step.model_fn import build_step
+from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams, Replication
+from cifar10.step.training_step import StepTensors
 from testbeds.ports import free_ports
 from tests.cifar10.steps import ops_before
 
@@ -47,7 +47,7 @@ def build(params: ModelParams) -> Any:
     tf.train.create_global_step()
     with tf.device(MASTER):
         images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)
-    return build_step(images, labels, params).train_op
+    return model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params).train_op
 
 
 def transfers(num_ps: int, **settings: Any) -> tuple[Counter[str], int]:
@@ -60,7 +60,8 @@ def transfers(num_ps: int, **settings: Any) -> tuple[Counter[str], int]:
         metadata = tf.RunMetadata()
         options = tf.RunOptions(output_partition_graphs=True)
         # With the report, since hooks fetch it in every step.
-        session.run([train_op, f"{training_step.REPORT}:0"], options=options, run_metadata=metadata)
+        report, *_ = StepTensors.find().report
+        session.run([train_op, report], options=options, run_metadata=metadata)
         return sent(metadata.partition_graphs, graph)
 
 

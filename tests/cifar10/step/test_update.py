@@ -12,7 +12,8 @@ from cifar10.ops.layers import Layers
 from cifar10.step import gradients, training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams, Replication
-from cifar10.step.training_step import StepReport
+from cifar10.step.saving import flat_saveable
+from cifar10.step.training_step import StepReport, StepTensors
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 
@@ -69,9 +70,9 @@ class Step:
         params = ModelParams(config, plan, num_examples, 9, *steps.AS_THEY_ARE, replication=place)
         built = training_step.build(model, tf.constant(PIXELS), tf.constant(LABELS), params)
         self.state, self._train_op = built.state, built.train_op
-        self._saved = [spec for one in built.state.saveables() for spec in one.specs]
+        self._saved = [spec for one in built.state.saved() for spec in flat_saveable(*one).specs]
         self.names = [spec.name for spec in self._saved]
-        session.run([tf.global_variables_initializer(), *built.state.shared.initializers()])
+        session.run(tf.global_variables_initializer())
         self.pieces = tf.trainable_variables()
         values = np.concatenate([WEIGHTS, np.zeros(built.state.layout.weights.size - WEIGHTS.size)])
         for piece in self.pieces:
@@ -80,8 +81,8 @@ class Step:
 
     def take(self) -> tuple[Any, ...]:
         """Takes the step; returns its report without loss and accuracy."""
-        fetched = self.session.run([f"{training_step.REPORT}:0", self._train_op])
-        return StepReport.of((fetched[0], 0.0, 0.0))[:4]
+        report, _ = self.session.run([StepTensors.find().report, self._train_op])
+        return StepReport.of(*report)[:4]
 
     @property
     def weights(self) -> np.ndarray:

@@ -20,7 +20,8 @@ def private_names(cls: type) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls", "super()")
     }
-    return {name for name in names | set(vars(cls)) if _PRIVATE.fullmatch(name)}
+    found = {name for name in names | set(vars(cls)) if _PRIVATE.fullmatch(name)}
+    return found - {"_abc_impl"}  # Python's, of every class with abstract methods
 
 
 def taken(cls: type) -> set[str]:
@@ -49,5 +50,5 @@ def our_subclasses() -> list[type]:
 
 def test_no_subclass_uses_a_private_name_of_tensorflows():
     names = {one.__qualname__: taken(one) for one in our_subclasses()}
-    assert {"WholeVector", "SaverHook", "FlatSaveable", "ValidationRecorder"} <= set(names)
+    assert {"WholeVector", "ChiefHook"} <= set(names)
     assert {name: private for name, private in names.items() if private} == {}

@@ -4,8 +4,6 @@ import time
 import types
 from typing import Optional
 
-import pytest
-
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History
 from cifar10.run.hooks.progress import Progress, StepClock
@@ -21,17 +19,15 @@ class Run:
         log_steps: Optional[int] = 2,
         live: bool = False,
         total_steps: int = 100,
-        max_minutes: Optional[float] = None,
     ) -> None:
         self.shown, self.clock, self.history = Shown(live), SteppedClock(), History(None)
         job = types.SimpleNamespace(
             total_steps=total_steps,
             num_examples=50,
             own_examples=own_examples,
-            config=TrainConfig(log_steps=log_steps, max_minutes=max_minutes),
-            params=types.SimpleNamespace(examples_per_step=10),
+            config=TrainConfig(log_steps=log_steps),
         )
-        self.progress = Progress(self.shown, self.history, job, True)  # type: ignore[arg-type]
+        self.progress = Progress(self.shown, self.history, job)  # type: ignore[arg-type]
         self.progress.clock = self.clock
 
     def train(self, steps: int, steps_of_others: int = 0) -> int:
@@ -136,23 +132,3 @@ def test_without_log_steps_a_row_comes_by_the_length_of_the_run():
     run = Run(log_steps=None)
     run.train(7)
     assert [row["step"] for row in run.history.train] == [3, 5, 7]
-
-
-def test_after_ten_seconds_of_steps_a_long_run_says_how_long_it_takes():
-    short, run = Run(total_steps=80_000), Run(total_steps=80_000)
-    short.train(20)
-    assert short.shown.messages == []
-    run.train(60)
-    assert run.shown.messages == [
-        "the remaining 79,979 steps take about 11h06m at 20 images/s, validations not included; "
-        "Ctrl-C saves, and the same command continues"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("total_steps", "max_minutes"), [(1_200, None), (80_000, 5.0)], ids=["short", "time limit"]
-)
-def test_a_run_of_minutes_and_one_with_a_time_limit_do_not(total_steps, max_minutes):
-    run = Run(total_steps=total_steps, max_minutes=max_minutes)
-    run.train(60)
-    assert run.shown.messages == []

@@ -15,8 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History, Metrics
 from cifar10.run.hooks import summaries
-from cifar10.run.hooks.summaries import MetricRows
-from tests.cifar10.hooked import SteppedClock, report
+from cifar10.run.hooks.progress import MetricRows, Progress
+from tests.cifar10.hooked import Shown, SteppedClock, report
 
 
 @pytest.fixture(autouse=True)
@@ -26,25 +26,19 @@ def _own_writers():
     tf.summary.FileWriterCache.clear()
 
 
-def rows(folder: pathlib.Path) -> list[int]:
-    """The steps that TensorBoard shows of `curve`."""
-    summaries.writer(str(folder)).flush()
-    found = EventAccumulator(str(folder)).Reload()
-    return [event.step for event in found.Scalars("curve")] if found.Tags()["scalars"] else []
-
-
-def write(folder: pathlib.Path, *steps: int) -> None:
-    value = tf.Summary.Value(tag="curve", simple_value=1.0)
-    for step in steps:
-        summaries.writer(str(folder)).add_summary(tf.Summary(value=[value]), step)
-
-
 def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):
-    write(tmp_path, 1, 2, 3, 4)
-    summaries.take_back(str(tmp_path), 3)
-    assert rows(tmp_path) == [1, 2]
-    write(tmp_path, 3)
-    assert rows(tmp_path) == [1, 2, 3]
+    writer, folder = summaries.writer(str(tmp_path)), str(tmp_path)
+
+    def write(*steps: int) -> list[int]:
+        value = tf.Summary.Value(tag="curve", simple_value=1.0)
+        for step in steps:
+            writer.add_summary(tf.Summary(value=[value]), step)
+        writer.flush()
+        return [event.step for event in EventAccumulator(folder).Reload().Scalars("curve")]
+
+    assert write(1, 2, 3, 4) == [1, 2, 3, 4]
+    summaries.take_back(folder, 3)
+    assert write(3) == [1, 2, 3]
 
 
 def sheets(folder: pathlib.Path) -> list[tuple[int, np.ndarray]]:
@@ -93,7 +87,9 @@ def train(
     )
     folder.mkdir(exist_ok=True)
     history = History(None, metrics=Metrics(str(folder / "metrics.jsonl")))
-    made = MetricRows(history, clock, job)  # type: ignore[arg-type]
+    progress = Progress(Shown(), history, job)  # type: ignore[arg-type]
+    progress.clock = clock
+    made = MetricRows(progress, job)  # type: ignore[arg-type]
     made.begin(first)
     for number in range(1, steps + 1):
         clock.run()

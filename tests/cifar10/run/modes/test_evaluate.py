@@ -11,9 +11,9 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings
 from cifar10.run.job import make_job
+from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.run.modes import evaluate as mode
 from cifar10.run.modes.evaluate import evaluate_split
-from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 from tests.cifar10.saved import save_untrained
 
 

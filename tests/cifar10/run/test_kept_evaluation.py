@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.tf_internals.kept_evaluation import KeptEvaluation
+from cifar10.run.kept_evaluation import KeptEvaluation
 
 TAGS = ["accuracy", "loss", "losses"]
 COUNT = 7  # images of a split, in batches of 3
@@ -87,9 +87,7 @@ class Evaluated:
         self, step: int, seed: int = 1, name: str = "validation", hooks: Any = ()
     ) -> dict[str, Any]:
         checkpoint = self.checkpoint(step)
-        return self.kept.evaluate(
-            batches(seed), hooks=list(hooks), checkpoint_path=checkpoint, name=name
-        )
+        return self.kept.evaluate(batches(seed), hooks, checkpoint, name)
 
 
 @pytest.fixture
@@ -160,12 +158,11 @@ def test_a_damaged_checkpoint_between_two_good_ones_is_an_error_of_its_own(evalu
 class Stop(tf.train.SessionRunHook):
     """Raises an exception before the second batch."""
 
-    def __init__(self) -> None:
-        self._batches = 0
+    batches = 0
 
     def before_run(self, run_context: Any) -> None:
-        self._batches += 1
-        if self._batches == 2:
+        self.batches += 1
+        if self.batches == 2:
             raise KeyboardInterrupt
 
 
@@ -176,55 +173,19 @@ def test_an_evaluation_that_a_hook_has_stopped_leaves_no_figures_behind(evaluate
     assert evaluated.evaluate(2) == evaluated.fresh(2)
 
 
-class Count(tf.train.SessionRunHook):
-    """Notes the calls of a hook, and finds the graph."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
+class Graph(tf.train.SessionRunHook):
+    """Finds the graph."""
 
     def begin(self) -> None:
-        self.calls.append("begin")
-        self.graph = tf.get_default_graph()
-        self._accuracy = self.graph.get_tensor_by_name("accuracy/value:0")
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self.calls.append("session")
-
-    def before_run(self, run_context: Any) -> Any:
-        return tf.train.SessionRunArgs(self._accuracy)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.calls.append("batch")
-
-    def end(self, session: Any) -> None:
-        self.calls.append("end")
+        self.graph = weakref.ref(tf.get_default_graph())
 
 
 def test_a_closed_one_keeps_no_graph_and_can_be_used_again(evaluated):
-    hook = Count()
+    hook = Graph()
     evaluated.evaluate(1, hooks=[hook])
-    graph = weakref.ref(hook.graph)
-    del hook
     gc.collect()
-    assert graph() is not None
+    assert hook.graph() is not None
     evaluated.kept.close()
     gc.collect()
-    assert graph() is None
+    assert hook.graph() is None
     assert evaluated.evaluate(2) == evaluated.fresh(2)
-
-
-def test_train_and_evaluate_of_another_estimator_evaluates_in_the_kept_graph(evaluated):
-    built: list[str] = []
-    config = tf.estimator.RunConfig(str(evaluated.folder), save_checkpoints_steps=1)
-    trainer = tf.estimator.Estimator(model(built), config=config)
-    evaluated.kept.replace_in(trainer)
-    figures, _ = tf.estimator.train_and_evaluate(
-        trainer,
-        tf.estimator.TrainSpec(lambda: batches(0)().repeat(), max_steps=6),
-        tf.estimator.EvalSpec(
-            batches(1), steps=None, name="validation", start_delay_secs=0, throttle_secs=0
-        ),
-    )
-    assert built == ["train"]
-    assert evaluated.built == ["eval"]
-    assert dict(figures) == evaluated.stock(6)

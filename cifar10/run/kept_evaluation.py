@@ -1,11 +1,8 @@
 """Evaluations of one Estimator that keep their graph and session from one to the next.
 
-Touches: `evaluate` of a tf.estimator.Estimator, which is replaced on the object.
-
-Why: each call of Estimator's own `evaluate` builds the graph, makes a session and lets TensorFlow
+Each call of Estimator's own `evaluate` builds the graph, makes a session and lets TensorFlow
 optimise the graph, all of them the same as before. Estimator has no argument to keep them, nor one
-for the folder of an evaluation's events, after which TensorBoard names a run. It refuses subclasses
-that override a method.
+for the folder of an evaluation's events, after which TensorBoard names a run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,33 +41,29 @@ class _Kept(tf.train.SessionCreator):
             self._iterator = tf.data.Iterator.from_structure(
                 tf.data.get_output_types(kind), tf.data.get_output_shapes(kind)
             )
-            spec = estimator.model_fn(
-                *self._iterator.get_next(), tf.estimator.ModeKeys.EVAL, config
-            )
+            batch = self._iterator.get_next()
+            spec = estimator.model_fn(*batch, tf.estimator.ModeKeys.EVAL, config)
             metrics = {**spec.eval_metric_ops, "loss": tf.metrics.mean(spec.loss)}
             self._update = tf.group(*(update for _, update in metrics.values()))
             self._figures = {name: value for name, (value, _) in metrics.items()}
             self._figures[tf.GraphKeys.GLOBAL_STEP] = step
             self._saver = tf.train.Saver(sharded=True)
             self._reset = tf.local_variables_initializer()
-            self.session = _Session(config.evaluation_master, config=config.session_config)
+            self.session = _Session(config=config.session_config)
 
     def run(
-        self,
-        name: str,
-        data: InputFn,
-        checkpoint: str,
-        hooks: Sequence[tf.train.SessionRunHook],
+        self, name: str, data: InputFn, checkpoint: str, hooks: Sequence[tf.train.SessionRunHook]
     ) -> dict[str, Any]:
         """Runs over a whole data set once; returns the metrics and the global step by name."""
-        if name not in self._begins:
-            with tf.device("/cpu:0"):
-                self._begins[name] = self._iterator.make_initializer(data())
-        self._begin, self._checkpoint = self._begins[name], checkpoint
-        final = tf.train.FinalOpsHook(self._figures)
-        with tf.train.MonitoredSession(self, [*hooks, final]) as session:
-            while not session.should_stop():
-                session.run(self._update)
+        with self.graph.as_default():
+            if name not in self._begins:
+                with tf.device("/cpu:0"):
+                    self._begins[name] = self._iterator.make_initializer(data())
+            self._begin, self._checkpoint = self._begins[name], checkpoint
+            final = tf.train.FinalOpsHook(self._figures)
+            with tf.train.MonitoredSession(self, [*hooks, final]) as session:
+                while not session.should_stop():
+                    session.run(self._update)
         figures: dict[str, Any] = final.final_ops_values
         return figures
 
@@ -103,36 +96,35 @@ class KeptEvaluation:
     def evaluate(
         self,
         input_fn: InputFn,
+        hooks: Sequence[tf.train.SessionRunHook],
+        checkpoint_path: str,
+        name: str,
         steps: None = None,
-        hooks: Optional[Sequence[tf.train.SessionRunHook]] = None,
-        checkpoint_path: Optional[str] = None,
-        name: str = "eval",
     ) -> dict[str, Any]:
-        """Evaluates a checkpoint, as `tf.estimator.Estimator.evaluate` does.
+        """Evaluates a checkpoint on a whole data set, as `tf.estimator.Estimator.evaluate` does.
 
         Args:
           input_fn: function that makes the data set. The first one of each name is used for all
             evaluations of that name.
-          steps: None; an evaluation always covers the whole data set.
           hooks: hooks of this evaluation.
-          checkpoint_path: the checkpoint; it must be given.
+          checkpoint_path: the checkpoint.
           name: name of the evaluation, for the folder of its events.
-
-        Raises:
-          ValueError: `steps` is given, or there is no such checkpoint.
+          steps: None, as an evaluation always covers the whole data set.
         """
-        if steps is not None or checkpoint_path is None:
-            raise ValueError("a kept evaluation needs a checkpoint and covers the whole data set")
         try:
             if self._kept is None:
                 self._kept = _Kept(self._estimator, input_fn)
-            with self._kept.graph.as_default():
-                figures = self._kept.run(name, input_fn, checkpoint_path, hooks or [])
-                self._log(self._folder_of(name), figures)
+            figures = self._kept.run(name, input_fn, checkpoint_path, hooks)
         except BaseException:
             self.close()
             raise
+        self._log(self._folder_of(name), figures)
         return figures
+
+    def replace_in(self, trainer: tf.estimator.Estimator) -> tf.estimator.Estimator:
+        """Makes another Estimator of the same model evaluate here; returns that Estimator."""
+        trainer.evaluate = self.evaluate
+        return trainer
 
     def _log(self, folder: str, figures: Mapping[str, Any]) -> None:
         """Writes the events of all figures that are single numbers."""
@@ -140,14 +132,10 @@ class KeptEvaluation:
         for name, value in sorted(figures.items()):
             if name != tf.GraphKeys.GLOBAL_STEP and not value.shape:
                 summary.value.add(tag=name, simple_value=float(value))
-        writer = tf.summary.FileWriterCache.get(folder)
+        with tf.Graph().as_default():  # FileWriter is not available in eager execution.
+            writer = tf.summary.FileWriterCache.get(folder)
         writer.add_summary(summary, step)
         writer.flush()
-
-    def replace_in(self, trainer: tf.estimator.Estimator) -> tf.estimator.Estimator:
-        """Makes another Estimator of the same model evaluate here; returns that Estimator."""
-        trainer.evaluate = self.evaluate
-        return trainer
 
     def close(self) -> None:
         """Frees the memory of the graph and its session; the next evaluation makes them anew."""
