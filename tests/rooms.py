@@ -192,7 +192,7 @@ LIGHT = (
     "cifar10.output.digits",
     "cifar10.output.progress",
     "cifar10.output.progress_text",
-    "cifar10.output.report.page",
+    "cifar10.output.report",
     "cifar10.run.seeds",
     "cifar10.tf_internals",
 )
