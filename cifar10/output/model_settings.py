@@ -27,7 +27,6 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
     Raises:
       ConfigError: the folder has checkpoints of another model or of other classes.
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     place = config.output_place
     run = run_file.read(place)
@@ -66,7 +65,6 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
     Raises:
       ConfigError: a label stands for another class.
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     place, run = _of_checkpoint(config)
     if run.settings:
@@ -98,7 +96,6 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     Raises:
       ConfigError: a flag contradicts them.
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     place, run = _of_checkpoint(config)
     if not run.settings:
@@ -119,7 +116,6 @@ def resize_of(config: TrainConfig) -> str:
 
     Raises:
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     return _of_checkpoint(config)[1].resize or STRETCH
 
