@@ -191,7 +191,6 @@ LIGHT = (
     "cifar10.optim.muon",
     "cifar10.output.digits",
     "cifar10.output.progress",
-    "cifar10.output.progress_text",
     "cifar10.output.report",
     "cifar10.run.seeds",
     "cifar10.tf_internals",

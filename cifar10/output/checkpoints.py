@@ -64,12 +64,6 @@ def write_names(output_dir: str, names: Sequence[str]) -> None:
     write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
 
 
-def has_any(output_dir: str) -> bool:
-    """Returns whether the folder has files of a checkpoint, sound or not."""
-    patterns = ("model.ckpt-*", f"{BEST_DIR}/model.ckpt-*")
-    return any(tf.io.gfile.glob(tf.io.gfile.join(output_dir, one)) for one in patterns)
-
-
 def read_counter(checkpoint: Optional[str], name: str) -> int:
     """Reads an integer variable, such as `global_step`; returns 0 if `checkpoint` is None.
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from cifar10.output.progress_text import format_duration
+from cifar10.output.progress import format_duration
 
 _HERE = Path(__file__).parent
 _Z_95 = 1.959964  # the 97.5 % point of the normal distribution
