@@ -3,8 +3,7 @@
 UserError            a mistake of the user (exit code 2)
 ├── ConfigError      a wrong value of a flag, or settings that contradict each other
 ├── DataError        the records are missing or damaged
-├── DamagedError     a file of a run, or a checkpoint, is damaged
-└── UnreadableError  a file of a run cannot be read; nobody knows whether it is sound
+└── DamagedError     a file of a run, or a checkpoint, is damaged
 TrainingError        training failed (exit code 1)
 Stopped              not a mistake: a signal ended the run (exit code 128 + signal number)
 TrainingOver         not a mistake: a worker joined after training had ended (exit code 0)
@@ -35,13 +34,6 @@ class DamagedError(UserError):
     def __init__(self, path: str, why: str, way_out: str = "move it away or mend it") -> None:
         self.finding = f"{path} is damaged ({why})"
         super().__init__(f"{self.finding}; {way_out}")
-
-
-class UnreadableError(UserError):
-    """A file of a run cannot be read as things are, for example for want of permission.
-
-    It may be sound, so it must stay as it is.
-    """
 
 
 class TrainingError(Exception):

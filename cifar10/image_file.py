@@ -13,7 +13,7 @@ from typing import Optional
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, Image
+from PIL import Image, ImageOps
 
 from cifar10.schema import CROP, HEIGHT, PAD, WIDTH
 
@@ -27,15 +27,6 @@ MAX_SIDE = 65_535
 # Modes with at most 8 bits per channel, which convert to RGB without loss of range.
 _MODES = ("RGB", "RGBA", "L", "LA", "P", "PA", "1", "CMYK", "YCbCr")
 _GREY_16 = "I;16"
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class ImageFileError(ValueError):
@@ -87,8 +78,7 @@ def decode(data: bytes, resize: Optional[str] = None) -> Decoded:
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
                 _check_size(image.size, resize)
                 image.load()
-                rgb, turn = _rgb(image), _turn(image)
-                upright = rgb if turn is None else rgb.transpose(turn)
+                upright = _upright(_rgb(image))
                 return Decoded(np.asarray(_fit(upright, resize)), upright.size)
     except (ImageFileError, MemoryError):
         raise
@@ -129,16 +119,15 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _turn(image: Image.Image) -> Optional[Image.Transpose]:
-    """Returns how a loaded image must be turned to be upright; None: not at all.
+def _upright(image: Image.Image) -> Image.Image:
+    """Turns an image as its EXIF data says.
 
     EXIF data that cannot be read says nothing: many programs damage it, and leave the image whole.
     """
     try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
+        return ImageOps.exif_transpose(image)
     except Exception:  # Many types again.
-        return None
-    return _TURNS.get(orientation) if isinstance(orientation, int) else None
+        return image
 
 
 def _fit(image: Image.Image, resize: Optional[str]) -> Image.Image:

@@ -8,6 +8,8 @@ since --help needs only the names.
 import math
 from typing import Any, Callable, NamedTuple
 
+from cifar10.registry import Entry, Registry
+
 # The tutorial's stages: the epochs at which stages 1 to 3 begin, and the factors of stages 0 to 3.
 STAGE_EPOCHS = (82.0, 123.0, 300.0)
 STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
@@ -32,13 +34,17 @@ class Progress(NamedTuple):
 Schedule = Callable[[Progress], Any]
 
 
-class _Entry(NamedTuple):
-    function: Schedule
+class _Named(Entry):
+    """A schedule with its name, and its description for --help."""
+
     text: str
 
+    def __init__(self, function: Schedule, text: str) -> None:
+        self.function, self.name, self.text = function, function.__name__, text
 
-_REGISTRY: dict[str, _Entry] = {}
-NAMES = _REGISTRY.keys()  # A live view: it includes schedules that are registered later.
+
+_REGISTRY: Registry[_Named] = Registry("schedule")
+NAMES, unregister = _REGISTRY.names, _REGISTRY.unregister
 
 
 def schedule(text: str) -> Callable[[Schedule], Schedule]:
@@ -52,24 +58,14 @@ def schedule(text: str) -> Callable[[Schedule], Schedule]:
       ValueError: there already is a schedule of that name.
     """
     if not isinstance(text, str) or not text:
-        name = getattr(text, "__name__", None)
-        raise TypeError(
-            f'the schedule {name or "below it"} has no description; write @schedule("...") above it'
-        )
+        name = getattr(text, "__name__", "below it")
+        raise TypeError(f'the schedule {name} has no description; write @schedule("...") above it')
 
     def register(function: Schedule) -> Schedule:
-        name = function.__name__
-        if name in _REGISTRY:
-            raise ValueError(f"there is a schedule {name} already; choose another name")
-        _REGISTRY[name] = _Entry(function, text)
+        _REGISTRY.register(_Named(function, text))
         return function
 
     return register
-
-
-def unregister(name: str) -> None:
-    """Removes a schedule from the registry."""
-    del _REGISTRY[name]
 
 
 def factor(name: str, progress: Progress) -> Any:
@@ -83,9 +79,7 @@ def factor(name: str, progress: Progress) -> Any:
       LookupError: no schedule has this name.
       TypeError: its function does not return a factor.
     """
-    if name not in _REGISTRY:
-        raise LookupError(f"a schedule must be one of {', '.join(NAMES)}, got {name!r}")
-    value = _REGISTRY[name].function(progress)
+    value = _REGISTRY.find(name).function(progress)
     if value is None:
         raise TypeError(f"the schedule {name} returns no factor; return a float32 scalar")
     return value
@@ -93,7 +87,7 @@ def factor(name: str, progress: Progress) -> Any:
 
 def described() -> str:
     """Returns the names and descriptions of all schedules in one line, for --help."""
-    return "; ".join(f"{name}: {entry.text}" for name, entry in _REGISTRY.items())
+    return "; ".join(f"{name}: {_REGISTRY.find(name).text}" for name in NAMES)
 
 
 @schedule("x1, x.1, x.01, x.002 from epochs 82, 123 and 300, whenever the run ends")

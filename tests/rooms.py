@@ -49,7 +49,7 @@ _CIFAR10 = _rooms(
     ("errors", "errors of users, failures, signals", "", STDLIB),
     ("settings", "what a setting is: a field with a flag and a range", "errors", STDLIB),
     ("registry", "what a flag can name, with settings of its own", "", STDLIB),
-    ("schedules", "progress of training → a factor of the rate", "", LATE),
+    ("schedules", "progress of training → a factor of the rate", "registry", LATE),
     ("tf_internals", "private TensorFlow and Estimator API", "", ANYTHING),
     (
         "models",
@@ -191,8 +191,7 @@ LIGHT = (
     "cifar10.optim.muon",
     "cifar10.output.digits",
     "cifar10.output.progress",
-    "cifar10.output.progress_text",
-    "cifar10.output.report.page",
+    "cifar10.output.report",
     "cifar10.tf_internals",
 )
 

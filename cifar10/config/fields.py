@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Optional
 
 from cifar10 import models, optim, schedules, schema
+from cifar10.config.settings_file import recipe_names
 from cifar10.registry import own_settings
 from cifar10.settings import setting
 
@@ -62,9 +63,8 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
 
     mode: str = _job("what to do", "train_and_evaluate", choices=MODES, common=True)
     recipe: Optional[str] = _job(
-        "settings that belong together, by name or in a file; flags and --config beat them, "
-        "--print-recipe shows them",
-        metavar="NAME|FILE",
+        "settings that belong together; flags and --config beat them, --print-recipe shows them",
+        choices=recipe_names(),
         common=True,
     )
     images: tuple[str, ...] = _job(

@@ -37,31 +37,31 @@ def parse(argv: Sequence[str], config_type: type[TrainConfig] = TrainConfig) -> 
     # All words after `--` are files; argparse would take some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
     parser = make_parser({"config": _CONFIG, **known})
-    found, unknown = parser.parse_known_intermixed_args(
-        _spelt(argv[:end], known), argparse.Namespace(given=[], images=())
-    )
+    found, unknown = parser.parse_known_intermixed_args(_spelt(argv[:end], known))
     if unknown:
         _refuse_unknown(unknown, parser)
-    given = _read(found.given, {"config": _CONFIG, **known})
-    source, file = given.pop("config", None), None
+    texts = vars(found)
+    images = (*(texts.pop("images", None) or ()), *argv[end + 1 :])
+    given = _read(texts, {"config": _CONFIG, **known})
+    source, is_result = given.pop("config", None), False
     values = dict(given)
     if source is not None:
-        file = settings_file.read(source, "--config", known)
-        if file.is_result and "recipe" in given:
+        file, is_result = settings_file.read(source, "--config", known)
+        if is_result and "recipe" in given:
             raise ConfigError(
-                f"--recipe {given['recipe']} does not go with {file.name}, the result of a run, "
-                "which has every setting; leave one of them out"
+                f"--recipe {given['recipe']} does not go with {source}, the result of a run, which "
+                "has every setting; leave one of them out"
             )
-        left = _left(file.settings, given, known, file.is_result)
+        left = _left(file, given, known, is_result)
         values.update(left)
-        if file.is_result:
+        if is_result:
             left = {name: value for name, value in left.items() if value != known[name].default}
         given.update(left)
-    if values.get("recipe") is not None and not (file and file.is_result):
-        recipe = settings_file.find_recipe(values["recipe"], "--recipe", known)
-        values = {**_left(recipe.settings, given, known), **values, "recipe": recipe.name}
-    values["images"] = (*found.images, *argv[end + 1 :])
-    return config_type(**values, given=given)
+    if values.get("recipe") is not None and not is_result:
+        path = str(settings_file.recipe_file(values["recipe"]))
+        recipe, _ = settings_file.read(path, "--recipe", known)
+        values = {**_left(recipe, given, known), **values}
+    return config_type(**{**values, "images": images}, given=given)
 
 
 def _spelt(argv: Sequence[str], known: _Known) -> list[str]:
@@ -82,19 +82,23 @@ def _spelt(argv: Sequence[str], known: _Known) -> list[str]:
     return result
 
 
-def _read(words: Sequence[tuple[str, str, str]], known: _Known) -> dict[str, Any]:
+def _read(texts: Mapping[str, Sequence[str]], known: _Known) -> dict[str, Any]:
     """Returns the values of the flags by setting.
 
     Raises:
-      ConfigError: a value is wrong, or a setting has two under any names.
+      ConfigError: a value is wrong, or a setting has two.
     """
-    found: dict[str, tuple[str, Any]] = {}
-    for name, flag, text in words:
-        value = known[name].read(text, flag)
-        one, before = found.setdefault(name, (flag, value))
-        if before != value:
-            raise ConfigError(f"{one} {before} and {flag} {value} contradict each other; give one")
-    return {name: value for name, (_, value) in found.items()}
+    found: dict[str, Any] = {}
+    for name, words in texts.items():
+        first, *others = (known[name].read(text, known[name].flag) for text in words)
+        for other in others:
+            if other != first:
+                flag = known[name].flag
+                raise ConfigError(
+                    f"{flag} {first} and {flag} {other} contradict each other; give one"
+                )
+        found[name] = first
+    return found
 
 
 def _left(settings: _Values, given: _Values, known: _Known, is_whole: bool = False) -> _Values:

@@ -5,35 +5,28 @@ from typing import Callable
 
 from cifar10.settings import nearest
 
-# The flags of other programs -> ours. What is missing here, the nearest flag answers.
+# Their flags -> ours, or what to do instead. What is missing here, the nearest flag answers.
 _MEANT = {
-    "b batch batch-size bs": "train-batch-size",
+    "b batch batch-size": "train-batch-size",
     "iterations max-steps num-batches num-steps steps": "train-steps",
     "base-lr init-lr lr": "learning-rate",
     "wd": "weight-decay",
-    "data-path dataset dataset-dir": "data-dir",
-    "checkpoint-dir model-dir out save-dir train-dir": "output-dir",
+    "data-path dataset": "data-dir",
+    "checkpoint-dir model-dir save-dir train-dir": "output-dir",
     "display-every log-interval print-freq": "log-steps",
     "arch": "model",
     "depth": "num-layers",
-    "nesterov": "optimizer nesterov",
     "amp bf16 mixed-precision": "precision bf16",
     "fp16 use-fp16": "precision fp16",
     "augment distortions": "use-distortion-for-training",
     "eval evaluate test": "mode evaluate",
     "pretrained": "init-checkpoint",
     "cpu no-cuda": "num-gpus 0",
-    "task-type": "job-name",
-    "sync-replicas": "sync",
     "variable-update": "replication",
     "local-parameter-device": "variable-strategy",
-}
-_NEEDLESS = {
-    "load restore resume start-epoch": "the same command continues from the last checkpoint",
+    "load restore resume": "the same command continues from the last checkpoint",
     "j workers": "reading needs no workers; TF_CONFIG or --worker-hosts list the tasks that train",
     "chief-hosts master-hosts": "the chief is the first of --worker-hosts",
-    "dist-url local-rank rank world-size": "TF_CONFIG names the cluster, or --ps-hosts and "
-    "--worker-hosts with --job-name and --task-index",
     "device gpu": "CUDA_VISIBLE_DEVICES chooses GPUs, and --num-gpus says how many",
     "download use-synthetic-data": "`python -m data_prep` makes the records",
 }
@@ -47,8 +40,8 @@ def hint(word: str, known: Collection[str], spell: Callable[[str], str]) -> str:
       known: the names of all settings, spelt in the same way.
       spell: function that spells such a name as the user does.
     """
-    for words, text in _NEEDLESS.items():
+    for words, meant in _MEANT.items():
         if word in words.split():
-            return f"; {text}"
-    meant = [name for words, name in _MEANT.items() if word in words.split()]
-    return f"; did you mean {spell(meant[0])}?" if meant else nearest(word, known, spell)
+            is_flag = meant.split()[0] in known
+            return f"; did you mean {spell(meant)}?" if is_flag else f"; {meant}"
+    return nearest(word, known, spell)

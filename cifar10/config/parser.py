@@ -2,9 +2,8 @@
 
 import argparse
 import functools
-import shlex
 from collections.abc import Mapping
-from typing import Any, Callable, NoReturn, Optional
+from typing import Any, Callable, NoReturn
 
 from cifar10 import models, optim
 from cifar10.config import settings_file
@@ -37,13 +36,6 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message} (see --help)")
 
 
-class _Give(argparse.Action):
-    """Notes (setting, flag as written, text) in the order of the command line."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        namespace.given.append((self.dest, option_string, values))
-
-
 class _Print(argparse.Action):
     """Prints a text, then exits as --help does.
 
@@ -64,7 +56,7 @@ class _Print(argparse.Action):
 
 
 def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argparse.ArgumentParser:
-    """Returns the parser, which reads every flag into the list `given` of its namespace.
+    """Returns the parser, which appends the text of a flag to the list of its setting.
 
     Args:
       settings: what the flags set, by name.
@@ -86,10 +78,10 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
     parser.add_argument(
         "--print-recipe",
         action=_Print,
-        text=functools.partial(_recipes, settings),
-        nargs="?",
-        metavar="NAME|FILE",
-        help="print the settings of a recipe (default: of all recipes), and end",
+        text=lambda name: settings_file.recipe_file(name).read_text(encoding="utf-8"),
+        nargs=None,
+        choices=settings_file.recipe_names(),
+        help="print the file of a recipe, and end",
     )
     names = dict.fromkeys((*GROUPS, *(one.group for one in settings.values())))
     groups = {name: parser.add_argument_group(name) for name in names}
@@ -102,7 +94,7 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
         action = groups[one.group].add_argument(
             one.flag,
             *("--" + alias for alias in one.aliases),
-            action=_Give,
+            action="append",
             dest=name,
             nargs="?" if one.kind is bool else None,
             metavar=f"{{{','.join(one.choices)}}}"
@@ -110,9 +102,8 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
             else one.metavar or _TYPES[one.kind],
             help=text,
         )
-        words = settings_file.recipe_names() if name == "recipe" else one.choices
-        if words:
-            action.words = tuple(words)  # type: ignore[attr-defined] # for completion
+        if one.choices:
+            action.words = tuple(one.choices)  # type: ignore[attr-defined] # for completion
     return parser
 
 
@@ -122,15 +113,3 @@ def _help(setting: Setting) -> str:
         return setting.help
     shown = str(setting.default)
     return f"{setting.help} (default: {shown.lower() if setting.kind is bool else shown})"
-
-
-def _recipes(settings: Mapping[str, Setting], name: Optional[str]) -> str:
-    """Returns the settings of a recipe, or of each, as flags below its summary."""
-    texts = []
-    for one in [name] if name else settings_file.recipe_names():
-        recipe = settings_file.find_recipe(one, "--print-recipe", settings)
-        flags = [
-            f"  {settings[key].flag} {shlex.quote(text)}" for key, text in recipe.texts.items()
-        ]
-        texts.append("\n".join([f"{recipe.name}: {recipe.summary}", *flags]))
-    return "\n\n".join(texts)

@@ -24,57 +24,26 @@ def count_cores(
 ) -> int:
     """Returns the number of CPU cores that this process may use, at least 1.
 
-    The CPU affinity and the CPU quota of the container limit it. If several processes train on
-    this host, a limit may be for this process alone or for all of them together. A limit for this
-    process alone counts in full; a common limit is divided by the number of trainers:
-
-    - The affinity is for this process alone if its parent may run on more cores: then `taskset` or
-      the launcher has pinned this process. Otherwise it is that of the whole job or of the system,
-      for example by `isolcpus`.
-    - The cpuset and the quota of a container are for this process alone if it is the container's
-      first process. Otherwise the process that started it may start other trainers there, too.
+    The CPU affinity and the CPU quota of the container limit it. If several processes train on this
+    host, they share a limit, unless it is for this process alone: the affinity if whoever started
+    it says so, and the cpuset and the quota of a container of which it is the first process.
 
     Args:
       cgroup_dir: path at which the container's cgroup is mounted.
       trainers: number of processes that train on this host, including this one.
-      own_affinity: whether the affinity is for this process alone; None: decide as above.
+      own_affinity: whether the affinity is for this process alone; None: nobody has said so.
     """
-    cores, quota = len(_affinity(0)), _cgroup_quota(cgroup_dir)
-    granted = math.inf if quota is None else math.ceil(quota)
-    if trainers > 1:
-        cores = cores if _is_pinned(own_affinity) else cores // trainers
-        granted = granted if _is_first_of_container() else granted / trainers
-    return max(1, int(min(cores, granted)))
-
-
-def _affinity(pid: int) -> set[int]:
-    """Returns the cores on which a process may run; all cores if the system does not report them.
-
-    Args:
-      pid: id of the process; 0: this process.
-    """
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(pid)
-    return set(range(os.cpu_count() or 1))
-
-
-def _is_first_of_container() -> bool:
-    return os.getpid() == 1
-
-
-def _is_pinned(known: Optional[bool]) -> bool:
-    """Returns whether the CPU affinity is for this process alone; `known` if it is not None."""
-    if known is not None:
-        return known
-    own = _affinity(0)
-    if _is_first_of_container():
-        return len(own) < (os.cpu_count() or 1)
-    # A parent outside the container has the process id 0, for example after `docker exec`.
-    parent = os.getppid() or 1
-    try:
-        return own < _affinity(parent)
-    except OSError:  # The parent has ended, or its affinity may not be read.
-        return False
+    all_cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else all_cores
+    quota, has_container = _cgroup_quota(cgroup_dir), os.getpid() == 1
+    if own_affinity is None:
+        own_affinity = has_container and cores < all_cores
+    if not own_affinity:
+        cores //= trainers
+    if quota is not None:
+        granted = math.ceil(quota) if trainers == 1 or has_container else quota / trainers
+        cores = min(cores, int(granted))
+    return max(1, cores)
 
 
 def _cgroup_quota(folder: str) -> Optional[float]:

@@ -11,23 +11,15 @@ import math
 import os
 import pwd
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import ConfigError, DamagedError, UnreadableError
+from cifar10.errors import ConfigError, DamagedError
 from cifar10_program.paths import real as real
 
-# What stays until the user changes it; other errors of a file system may pass by themselves.
-_REFUSALS = (
-    tf.errors.PermissionDeniedError,
-    tf.errors.UnauthenticatedError,
-    tf.errors.FailedPreconditionError,  # It is a folder, or a part of its path is a file.
-)
 PART = r".+\.[0-9a-f]{8}\.part"  # the names of files that are being written
-_STALE, _STALE_ATTEMPTS = os.strerror(errno.ESTALE), 5
 
 
 def require_writable(folder: str, name: str, way_out: str = "") -> None:
@@ -42,11 +34,9 @@ def require_writable(folder: str, name: str, way_out: str = "") -> None:
       ConfigError: the folder cannot be made or written to.
     """
     try:
-        if "://" not in folder:
-            _refuse_dangling_link(folder, name)
         tf.io.gfile.makedirs(folder)
         probe = _write_beside(tf.io.gfile.join(folder, ".write-probe"), b"")
-        with contextlib.suppress(FileNotFoundError, tf.errors.NotFoundError):
+        with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(probe)  # Unless another process has done so.
     except (OSError, tf.errors.OpError) as error:
         reason = error.strerror if isinstance(error, OSError) else error.message
@@ -62,29 +52,11 @@ def whose(path: str) -> str:
     Args:
       path: path of a file or folder; if it does not exist, the nearest folder that does counts.
     """
-    places = () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents)
-    for place in places:
-        with contextlib.suppress(OSError):
-            if place.exists():
-                owner, own = place.stat().st_uid, os.geteuid()
-                return f"; {place} belongs to {_user(owner)}, and this process is {_user(own)}"
+    for place in () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents):
+        with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name.
+            own = pwd.getpwuid(os.geteuid()).pw_name
+            return f"; {place} belongs to {place.owner()}, and this process is {own}"
     return ""
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
-
-
-def _refuse_dangling_link(folder: str, name: str) -> None:
-    for place in (Path(folder), *Path(folder).parents):
-        if place.is_symlink() and not place.exists():
-            raise ConfigError(
-                f"{name} {folder} cannot be used: {place} is a link to {os.readlink(place)}, which "
-                "does not exist; make that folder, or name another one"
-            )
 
 
 def write_text(path: str, text: str) -> None:
@@ -94,21 +66,17 @@ def write_text(path: str, text: str) -> None:
     escapes.
     """
     data = text.encode("utf-8", "backslashreplace")
-    try:
-        _replace(path, data)
-    except (FileNotFoundError, tf.errors.NotFoundError):
-        # A process that starts removes unfinished files, and may have taken this one for left.
-        _replace(path, data)
-
-
-def _replace(path: str, data: bytes) -> None:
-    part = _write_beside(path, data)
-    try:
-        tf.io.gfile.rename(part, path, overwrite=True)
-    except BaseException:
-        with contextlib.suppress(OSError, tf.errors.OpError):
-            tf.io.gfile.remove(part)
-        raise
+    for attempts_left in (1, 0):
+        part = _write_beside(path, data)
+        try:
+            tf.io.gfile.rename(part, path, overwrite=True)
+            break
+        except BaseException as error:
+            with contextlib.suppress(OSError, tf.errors.OpError):
+                tf.io.gfile.remove(part)
+            # A process that starts removes unfinished files, and may have taken this one for left.
+            if not attempts_left or not isinstance(error, tf.errors.NotFoundError):
+                raise
     sync(os.path.dirname(path) or ".")
 
 
@@ -177,47 +145,12 @@ def read_json(path: str) -> Any:
     """Reads a JSON file.
 
     Raises:
-      UnreadableError: the file cannot be read.
       DamagedError: the content is not JSON.
     """
     try:
-        with readable(path):
-            return json.loads(_read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise DamagedError(path, str(error)) from error
-
-
-@contextlib.contextmanager
-def readable(path: str) -> Iterator[None]:
-    """Raises UnreadableError if the file system refuses to read `path`.
-
-    That a file is missing stays TensorFlow's NotFoundError.
-    """
-    try:
-        yield
-    except _REFUSALS as error:
-        raise _unreadable(path, error) from error
-
-
-def require_readable(pattern: str) -> None:
-    """Opens each file that matches a pattern.
-
-    A file that another process has removed meanwhile is not unreadable, and an error of a disk or a
-    network is left to who uses the file.
-
-    Raises:
-      UnreadableError: the file system refuses to read one of them, or to list their folder.
-    """
-    paths: list[str] = []
-    with contextlib.suppress(tf.errors.OpError), readable(pattern):
-        paths = tf.io.gfile.glob(pattern)
-    for path in paths:
-        with (
-            contextlib.suppress(tf.errors.OpError),
-            readable(path),
-            tf.io.gfile.GFile(path, "rb") as file,
-        ):
-            file.read(1)
+        return json.loads(_read_text(path))
+    except (ValueError, RecursionError, tf.errors.FailedPreconditionError) as error:
+        raise DamagedError(path, str(error)) from error  # The last one: it is a folder.
 
 
 def exists(path: str) -> bool:
@@ -226,37 +159,24 @@ def exists(path: str) -> bool:
     `tf.io.gfile.exists` returns False, too, if this user may not look into the folder.
 
     Raises:
-      UnreadableError: this user may not look into the folder.
+      tf.errors.PermissionDeniedError: this user may not look into the folder.
     """
     try:
         tf.io.gfile.stat(path)
-    except (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError) as error:
-        raise _unreadable(path, error) from error
-    except tf.errors.NotFoundError:
+    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):
         return False
-    except tf.errors.OpError:
-        return bool(tf.io.gfile.exists(path))
     return True
 
 
-def _unreadable(path: str, error: Any) -> UnreadableError:
-    reason = error.message.rpartition("; ")[2]
-    way_out = "let this user read it and enter its folder"
-    if isinstance(error, tf.errors.FailedPreconditionError):
-        way_out = "move it away"
-    return UnreadableError(f"{path} cannot be read: {reason}; {way_out}, or name another folder")
-
-
-def _read_text(path: str) -> str:
+def _read_text(path: str, attempts: int = 5) -> str:
     """Reads a file; again if NFS calls it stale, since another machine has just replaced it."""
-    for attempts_left in reversed(range(_STALE_ATTEMPTS)):
-        try:
-            with tf.io.gfile.GFile(path) as file:
-                return str(file.read())
-        except tf.errors.OpError as error:
-            if not attempts_left or _STALE not in str(error):
-                raise
-    raise AssertionError("unreachable")
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            return str(file.read())
+    except tf.errors.OpError as error:
+        if attempts == 1 or os.strerror(errno.ESTALE) not in str(error):
+            raise
+        return _read_text(path, attempts - 1)
 
 
 def _finite(value: Any) -> Any:

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import TrainingError, UserError
 from cifar10.host.console import say
-from cifar10.host.files import real, whose, write_text
+from cifar10.host.files import real, write_text
 
 TRAINING, EVALUATOR = "training", "evaluator"
 _POLL_SECS = 0.2
@@ -66,10 +66,7 @@ def hold(
 
     with contextlib.ExitStack() as stack:
         for folder, flag in flags.items():
-            file = _wait_for(folder, flag, role, check)
-            if file is not None:
-                stack.callback(os.close, file)
-            stack.enter_context(_named(folder, role, file, own))
+            stack.enter_context(_held(folder, flag, role, own, check))
         yield check_owner
 
 
@@ -79,25 +76,43 @@ def is_held(folder: str, role: str) -> bool:
     if "://" in folder:
         return _name_in(path) != ""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, *_NO_LOCKS):
             raise
         return True
-    finally:
-        os.close(file)
     return False
 
 
+@contextlib.contextmanager
+def _held(folder: str, flag: str, role: str, own: str, check: Callable[[], None]) -> Iterator[None]:
+    """Holds a folder that the user chose by `flag`, with this process's name in its lock file."""
+    path = _path(folder, role)
+    file = None if "://" in folder else _wait_for(folder, flag, role, check)
+    if file is not None:
+        os.ftruncate(file, 0)
+        os.write(file, own.encode())
+    else:
+        before = _name_in(path)
+        if before:
+            say(f"note: {folder} was used by {before}; if that still runs, its next save ends it")
+        write_text(path, own)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(tf.errors.OpError):  # It must not hide why the work ended.
+            if _name_in(path) == own:
+                tf.io.gfile.remove(path)
+        if file is not None:
+            os.close(file)
+
+
 def _wait_for(folder: str, flag: str, role: str, check: Callable[[], None]) -> Optional[int]:
-    """Returns the locked file of a folder that the user chose by `flag`; None without locks."""
+    """Returns the locked file of a folder; None if its file system has no locks."""
     path, began = _path(folder, role), time.monotonic()
-    if "://" in folder:
-        return None
     try:
         while (file := _try_to_lock(path)) is None:
             check()
@@ -111,12 +126,6 @@ def _wait_for(folder: str, flag: str, role: str, check: Callable[[], None]) -> O
             time.sleep(_POLL_SECS)
         return file
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise UserError(f"{path} is a link, which is not followed; remove it") from error
-        if isinstance(error, PermissionError):
-            raise UserError(
-                f"{path} may not be opened{whose(path)}; if no {role} uses {folder}, remove it"
-            ) from error
         if error.errno not in _NO_LOCKS:
             raise
         return None
@@ -138,26 +147,6 @@ def _try_to_lock(path: str) -> Optional[int]:
             if error.errno not in _LATER:
                 raise
     return None
-
-
-@contextlib.contextmanager
-def _named(folder: str, role: str, file: Optional[int], own: str) -> Iterator[None]:
-    """Has this process's name in the lock file."""
-    path = _path(folder, role)
-    if file is not None:
-        os.ftruncate(file, 0)
-        os.write(file, own.encode())
-    else:
-        before = _name_in(path)
-        if before:
-            say(f"note: {folder} was used by {before}; if that still runs, its next save ends it")
-        write_text(path, own)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(tf.errors.OpError):  # It must not hide why the work ended.
-            if _name_in(path) == own:
-                tf.io.gfile.remove(path)
 
 
 def _path(folder: str, role: str) -> str:

@@ -1,6 +1,5 @@
 """Ends this process, whatever its threads do at the moment. Standard library only."""
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -12,7 +11,7 @@ from cifar10.host.console import one_line
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def end_process(line: str, code: int) -> None:
+def end_process(line: str, code: int) -> NoReturn:
     """Prints the last line on standard error and ends the process, whatever the main thread does.
 
     The process ends even if the line cannot be printed, for example into a file on a full disk:
@@ -21,9 +20,8 @@ def end_process(line: str, code: int) -> None:
     try:
         # Names and addresses in it may be from another program.
         print(one_line(line), file=sys.stderr, flush=True)
-        sys.stdout.flush()
     finally:
-        os._exit(code)
+        leave(code)
 
 
 def end_with(parent: int) -> None:
@@ -50,7 +48,7 @@ def leave(code: int) -> NoReturn:
     Args:
       code: the exit code.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # Nobody reads it any more, or it is closed.
-            stream.flush()
-    os._exit(code)
+    try:
+        sys.stdout.flush()
+    finally:  # Though nobody reads it any more, or it is closed.
+        os._exit(code)

@@ -85,17 +85,13 @@ class StopRequest:
             self._since = time.monotonic()
             self._signum = signum
             if self._most_secs is not None:
-                timer = threading.Timer(self._most_secs, self._end)
+                last = (str(Stopped(signum)), 128 + signum)
+                timer = threading.Timer(self._most_secs, end_process, last)
                 timer.daemon = True
                 timer.start()
         elif self.secs > _SAME_SECS:
             # End immediately: the next run can continue even if a save is interrupted here.
             os._exit(128 + signum)
-
-    def _end(self) -> None:
-        assert self._signum is not None
-        stopped = Stopped(self._signum)
-        end_process(str(stopped), 128 + stopped.signum)
 
 
 class Stay:

@@ -1,4 +1,4 @@
-"""Checkpoints: the latest one, and the best one by validation accuracy."""
+"""Checkpoints: the latest one, the best one by validation accuracy, and whether one is sound."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ BEST_DIR = "best"
 _BEST_NAME = "best.json"
 _Found = TypeVar("_Found")
 _Read = TypeVar("_Read")
-STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
+STATE = "checkpoint"  # TensorFlow's file with the names of the checkpoints.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,36 +39,22 @@ class _BestNote(TypedDict):
 
 
 def latest(output_dir: str) -> Optional[str]:
-    """Returns the latest checkpoint; None if there is none, or if the file of its name is damaged.
+    """Returns the latest checkpoint; None if TensorFlow's file names none, or one elsewhere.
 
-    Raises:
-      UnreadableError: that file cannot be read.
-    """
-    if name_elsewhere(output_dir):
-        return None
-    try:
-        found = tf.train.latest_checkpoint(output_dir)
-    except ValueError:  # Its file is empty or not UTF-8; TensorFlow catches other damage.
-        return None
-    if found is None:
-        files.require_readable(tf.io.gfile.join(output_dir, STATE))
-    return found
-
-
-def name_elsewhere(output_dir: str) -> Optional[str]:
-    """Returns a checkpoint that the file of the names has and that is in another folder, if any.
-
-    TensorFlow would continue from such a checkpoint, and remove it when it has newer ones.
+    TensorFlow would continue from one in another folder, and remove it when it has newer ones.
     """
     try:
         state = tf.train.get_checkpoint_state(output_dir)
-    except ValueError:
+    except ValueError:  # It is not UTF-8.
         return None
-    names = (state.model_checkpoint_path, *state.all_model_checkpoint_paths) if state else ()
+    if state is None or not state.model_checkpoint_path:
+        return None
     own = files.real(output_dir)
-    return next(
-        (one for one in names if "\0" in one or files.real(posixpath.dirname(one)) != own), None
-    )
+    for name in (state.model_checkpoint_path, *state.all_model_checkpoint_paths):
+        if "\0" in name or files.real(posixpath.dirname(name)) != own:
+            return None
+    found = str(state.model_checkpoint_path)
+    return found if exists(found) else None
 
 
 def write_names(output_dir: str, names: Sequence[str]) -> None:
@@ -78,31 +64,19 @@ def write_names(output_dir: str, names: Sequence[str]) -> None:
     write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
 
 
-def has_any(output_dir: str) -> bool:
-    """Returns whether the folder has files of a checkpoint, sound or not."""
-    patterns = ("model.ckpt-*", f"{BEST_DIR}/model.ckpt-*")
-    return any(tf.io.gfile.glob(tf.io.gfile.join(output_dir, one)) for one in patterns)
-
-
 def read_counter(checkpoint: Optional[str], name: str) -> int:
     """Reads an integer variable, such as `global_step`; returns 0 if `checkpoint` is None.
 
     Raises:
       DamagedError: the checkpoint is damaged.
-      UnreadableError: a file of it cannot be read.
     """
     if checkpoint is None:
         return 0
     try:
         return int(tf.train.NewCheckpointReader(checkpoint).get_tensor(name))
     except (tf.errors.OpError, ValueError, IndexError) as error:
-        files.require_readable(f"{checkpoint}.*")
-        reason = str(error).splitlines()[0]
-        way_out = (
-            "name another one by --checkpoint, or start training again, which goes back to a sound "
-            "one"
-        )
-        raise DamagedError(checkpoint, reason, way_out) from error
+        way_out = "name another by --checkpoint, or train again, which goes back to a sound one"
+        raise DamagedError(checkpoint, str(error).splitlines()[0], way_out) from error
 
 
 def latest_step(output_dir: str) -> int:
@@ -112,9 +86,8 @@ def latest_step(output_dir: str) -> int:
 
     Raises:
       DamagedError: the checkpoint is damaged.
-      UnreadableError: a file of it cannot be read.
     """
-    return _of_latest(output_dir, lambda checkpoint: read_counter(checkpoint, "global_step"))
+    return _of_newest(lambda: latest(output_dir), lambda one: read_counter(one, "global_step"))
 
 
 def read_done(checkpoint: Optional[str]) -> Done:
@@ -122,18 +95,13 @@ def read_done(checkpoint: Optional[str]) -> Done:
 
     Raises:
       DamagedError: the checkpoint is damaged.
-      UnreadableError: a file of it cannot be read.
     """
     return Done(*(read_counter(checkpoint, name) for name in ("global_step", "examples_seen")))
 
 
 def latest_done(output_dir: str) -> Done:
     """Returns how far training had come at the latest checkpoint; see `latest_step`."""
-    return _of_latest(output_dir, read_done)
-
-
-def _of_latest(output_dir: str, read: Callable[[Optional[str]], _Read]) -> _Read:
-    return _of_newest(lambda: latest(output_dir), read)
+    return _of_newest(lambda: latest(output_dir), read_done)
 
 
 def _of_newest(search: Callable[[], _Found], use: Callable[[_Found], _Read]) -> _Read:
@@ -162,7 +130,6 @@ def best(output_dir: str) -> Optional[Best]:
     """Returns the best checkpoint so far; None if there is none.
 
     Raises:
-      UnreadableError: best.json cannot be read, or this user may not see whether it is there.
       DamagedError: best.json is damaged.
     """
     path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
@@ -224,9 +191,6 @@ def exists(checkpoint: str) -> bool:
     """Returns whether the checkpoint exists.
 
     Its index is the file that is written last and removed first.
-
-    Raises:
-      UnreadableError: this user may not look into its folder.
     """
     # tf.train.checkpoint_exists accepts any file as a checkpoint, for example model.ckpt-10.index.
     return files.exists(f"{checkpoint}.index")
@@ -249,7 +213,7 @@ def find(output_dir: str, given: Optional[str] = None) -> str:
     That is the one of --checkpoint, if given, or else the best, or else the latest one.
 
     Raises:
-      UserError: there is no such checkpoint, or it may not be read.
+      UserError: there is no such checkpoint.
     """
     if given is not None:
         if not exists(given):
@@ -261,9 +225,6 @@ def find(output_dir: str, given: Optional[str] = None) -> str:
     kept = best(output_dir)
     found = kept.path if kept else latest(output_dir)
     if found is None:
-        elsewhere = name_elsewhere(output_dir)
-        if elsewhere:
-            raise DamagedError(tf.io.gfile.join(output_dir, STATE), f"it names {elsewhere!r}")
         raise UserError(
             f"no checkpoint in {output_dir}; train first, or name another folder by --output-dir"
         )
@@ -279,12 +240,15 @@ def fault_of(checkpoint: str) -> Optional[str]:
       checkpoint: the checkpoint's prefix, the path without the endings of its files.
 
     Raises:
-      UnreadableError: a file of the checkpoint cannot be read.
+      tf.errors.PermissionDeniedError: a file of it may not be read; it may be sound.
     """
     for ending, name in ((".index", "index"), (".data-*", "data")):
-        if not tf.io.gfile.glob(checkpoint + ending):
+        paths = tf.io.gfile.glob(checkpoint + ending)
+        if not paths:
             return f"its {name} file is gone"
-        files.require_readable(checkpoint + ending)
+        for path in paths:
+            with tf.io.gfile.GFile(path, "rb") as file:
+                file.read(1)
     try:
         reader = tf.train.NewCheckpointReader(checkpoint)
         for name in reader.get_variable_to_shape_map():

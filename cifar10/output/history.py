@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional, TypedDict
 import tensorflow.compat.v1 as tf
 
 from cifar10.host import files
-from cifar10.host.files import as_json, readable, sync, write_text
+from cifar10.host.files import as_json, sync, write_text
 from cifar10.output import recovery, run_file
 from cifar10.output.digits import rounded_figures
 from cifar10.schema import VALIDATION
@@ -40,7 +40,6 @@ class Metrics:
     def __init__(self, path: Optional[str] = None, rows: Iterable[dict[str, Any]] = ()) -> None:
         self._path = path
         self._rows = {(row["split"], row["step"]): row for row in rows}
-        self._is_behind = False  # whether the file lacks rows that are here
 
     @classmethod
     def load(
@@ -55,9 +54,6 @@ class Metrics:
           checkpoint: the checkpoint from which training continues; None: a new run begins.
           last_step: its step.
           say: function that prints a line.
-
-        Raises:
-          UnreadableError: the file cannot be read.
         """
         if checkpoint is None:
             recovery.set_older_aside([path], say)
@@ -88,8 +84,8 @@ class Metrics:
         is_known = self._rows.pop((split, step), None) is not None
         self._rows[split, step] = row
         if "://" in self._path:
-            self._is_behind = True  # Object stores cannot append: `flush` writes the file anew.
-        elif is_known or not tf.io.gfile.exists(self._path):
+            return  # Object stores cannot append: `flush` writes the file anew.
+        if is_known or not tf.io.gfile.exists(self._path):
             self._write_all()
         else:
             with tf.io.gfile.GFile(self._path, "a") as file:
@@ -106,7 +102,7 @@ class Metrics:
         """Waits until all rows are on disk, in a new file if somebody has moved it away."""
         if self._path is None or not self._rows:
             return
-        if self._is_behind or not tf.io.gfile.exists(self._path):
+        if "://" in self._path or not tf.io.gfile.exists(self._path):
             self._write_all()
         else:
             sync(self._path)
@@ -114,7 +110,6 @@ class Metrics:
     def _write_all(self) -> None:
         assert self._path is not None
         write_text(self._path, "".join(as_json(row) + "\n" for row in self._rows.values()))
-        self._is_behind = False
 
 
 def read_rows(path: str) -> tuple[Rows, Optional[int]]:
@@ -122,11 +117,8 @@ def read_rows(path: str) -> tuple[Rows, Optional[int]]:
 
     Returns:
       The rows, and the number of the first other line that is no row, from 1; None if all are.
-
-    Raises:
-      UnreadableError: the file cannot be read.
     """
-    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
+    with tf.io.gfile.GFile(path, "rb") as file:
         lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
     found: Rows = []
     damaged = None
@@ -164,7 +156,6 @@ class History:
 
         Raises:
           DamagedError: run.json is damaged.
-          UnreadableError: a file cannot be read.
         """
         history = cls(output_dir)
         if last_step:
@@ -202,7 +193,6 @@ def validations(output_dir: str, last_step: int) -> Rows:
 
     Raises:
       DamagedError: run.json is damaged.
-      UnreadableError: a file cannot be read.
     """
     path = tf.io.gfile.join(output_dir, EVALUATOR_FILE_NAME)
     rows: list[Any] = read_rows(path)[0] if files.exists(path) else []

@@ -7,10 +7,12 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import tensorflow.compat.v1 as tf
+
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.output import checkpoints, run_file
+from cifar10.output import run_file
 from cifar10.output.run_file import SETTINGS, Run
 from cifar10.schema import CLASS_NAMES, STRETCH
 from cifar10.settings import flag_name
@@ -27,11 +29,10 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
     Raises:
       ConfigError: the folder has checkpoints of another model or of other classes.
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     place = config.output_place
     run = run_file.read(place)
-    if not run.settings or not checkpoints.has_any(place):
+    if not run.settings or not tf.io.gfile.glob(tf.io.gfile.join(place, "model.ckpt-*")):
         return
     _check_classes(place, run.class_names, class_names)
     # Files from versions without lookahead do not have this setting.
@@ -66,7 +67,6 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
     Raises:
       ConfigError: a label stands for another class.
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     place, run = _of_checkpoint(config)
     if run.settings:
@@ -75,19 +75,17 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
 
 def _check_classes(place: str, before: Sequence[str], now: Sequence[str]) -> None:
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
-    if len(before) != len(now):
-        raise ConfigError(
-            f"{place} holds a model of {len(before)} classes, these records have {len(now)}; name "
-            "the records that it was trained on, or another --output-dir"
-        )
-    changed = [(old, new) for old, new in zip(before, now) if old != new]
-    if changed:
-        label = list(before).index(changed[0][0])
-        raise ConfigError(
-            f"{place} holds a model for which label {label} is {changed[0][0]!r}; in these records "
-            f"it is {changed[0][1]!r}; name the records that it was trained on, or another "
-            "--output-dir"
-        )
+    if list(before) == list(now):
+        return
+    what = f"of {len(before)} classes, these records have {len(now)}"
+    for label, (old, new) in enumerate(zip(before, now)):
+        if old != new:
+            what = f"for which label {label} is {old!r}; in these records it is {new!r}"
+            break
+    raise ConfigError(
+        f"{place} holds a model {what}; name the records that it was trained on, or another "
+        "--output-dir"
+    )
 
 
 def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
@@ -98,7 +96,6 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     Raises:
       ConfigError: a flag contradicts them.
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     place, run = _of_checkpoint(config)
     if not run.settings:
@@ -119,7 +116,6 @@ def resize_of(config: TrainConfig) -> str:
 
     Raises:
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     return _of_checkpoint(config)[1].resize or STRETCH
 

@@ -12,7 +12,7 @@ from typing import Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError, UserError
-from cifar10.host.files import PART, readable
+from cifar10.host.files import PART
 from cifar10.output import checkpoints
 from cifar10.output.checkpoints import BEST_DIR, fault_of
 
@@ -35,20 +35,16 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
 
     Raises:
       UserError: the folder has checkpoints, but none is sound.
-      UnreadableError: a file of a checkpoint cannot be read.
+      tf.errors.PermissionDeniedError: a file of a checkpoint may not be read.
     """
-    elsewhere = checkpoints.name_elsewhere(output_dir)
-    if elsewhere:
-        path = tf.io.gfile.join(output_dir, checkpoints.STATE)
-        moved = set_aside(path, "damaged")
-        say(f"{path} is damaged (it names {elsewhere!r}); it is now {moved}")
     latest = checkpoints.latest(output_dir)
-    fault = latest and fault_of(latest)
-    if latest and not fault:
+    if latest and not fault_of(latest):
         return latest
     steps = _steps(output_dir)
-    if not steps:
-        return None  # A best/ alone is of an older run, whose checkpoints were removed.
+    if not steps:  # A best/ alone is of an older run, whose checkpoints were removed.
+        # TensorFlow would follow a name in its file to another folder.
+        set_older_aside([tf.io.gfile.join(output_dir, checkpoints.STATE)], say)
+        return None
     paths = [str(tf.io.gfile.join(output_dir, f"model.ckpt-{step}")) for step in steps]
     faults = {path: fault_of(path) for path in paths}
     sound = [path for path in paths if not faults[path]]
@@ -80,9 +76,6 @@ def settle_best(
       start_step: step from which training continues.
       validates: whether checkpoints are validated, here or by an evaluator.
       say: function that prints a line.
-
-    Raises:
-      UnreadableError: best.json cannot be read.
     """
     folder = tf.io.gfile.join(output_dir, BEST_DIR)
     why = "older"
@@ -146,15 +139,9 @@ def remove_unfinished(output_dir: str, log_dir: str) -> None:
     Args:
       output_dir: path of the output folder; its best/ is the third.
       log_dir: path of the log folder; it may be the same folder.
-
-    Raises:
-      UnreadableError: this user may not list one of the folders.
     """
     for folder in (output_dir, tf.io.gfile.join(output_dir, BEST_DIR), log_dir):
-        with readable(folder):
-            names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        for name in names:
-            if not _UNFINISHED.fullmatch(name):
-                continue
+        names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        for name in filter(_UNFINISHED.fullmatch, names):
             with contextlib.suppress(tf.errors.NotFoundError):  # An evaluator has renamed it.
                 tf.io.gfile.remove(tf.io.gfile.join(folder, name))

@@ -99,6 +99,7 @@ class Run:
 
 
 _KINDS = typing.get_type_hints(Run)
+_written: dict[str, Run] = {}  # output folder -> what this process wrote last
 
 
 def read(output_dir: str) -> Run:
@@ -106,7 +107,6 @@ def read(output_dir: str) -> Run:
 
     Raises:
       DamagedError: a file has not what training writes.
-      UnreadableError: a file cannot be read.
     """
     path = str(tf.io.gfile.join(output_dir, NAME))
     with contextlib.suppress(tf.errors.NotFoundError):  # A new run may rename it meanwhile.
@@ -115,22 +115,25 @@ def read(output_dir: str) -> Run:
     found: dict[str, Any] = {}
     for name, entry in EARLIER.items():
         path = str(tf.io.gfile.join(output_dir, name))
-        if not files.exists(path):
-            continue
-        content = {entry: read_json(path)} if entry else read_json(path)
-        needed = ("settings", "class_names") if name == "model.json" else ()
-        found.update(_checked(path, content, needed))
+        if files.exists(path):
+            content = {entry: read_json(path)} if entry else read_json(path)
+            needed = ("settings", "class_names") if name == "model.json" else ()
+            found.update(_checked(path, content, needed))
     return Run(**found)
 
 
 def update(output_dir: str, **entries: Any) -> None:
     """Writes run.json with new values of some entries, and the others as they are."""
-    write(output_dir, dataclasses.replace(read(output_dir), **entries))
+    run = read(output_dir)
+    if run == Run():  # Somebody may have removed the file.
+        run = _written.get(output_dir, run)
+    write(output_dir, dataclasses.replace(run, **entries))
 
 
 def write(output_dir: str, run: Run) -> None:
     """Writes run.json."""
     write_json(str(tf.io.gfile.join(output_dir, NAME)), vars(run))
+    _written[output_dir] = run
 
 
 def write_training(
@@ -208,16 +211,16 @@ def _checked(path: str, content: Any, needed: Iterable[str]) -> dict[str, Any]:
 
 def _fault_of(settings: Mapping[str, Any]) -> Optional[str]:
     """Returns why these are no settings of a network, since they are applied; None if they are."""
-    kinds = typing.get_type_hints(TrainConfig)
+    known, kinds = definitions.settings_of(TrainConfig), typing.get_type_hints(TrainConfig)
     shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
-    known = {*SETTINGS, *itertools.chain(*shapes)}
+    names = {*SETTINGS, *itertools.chain(*shapes)}
     for name, value in settings.items():
-        if name not in known:
+        if name not in names:
             return f"{name!r} is no setting of a network"
         if not is_a(value, kinds[name]):
             return f"{name} has another type"
         try:
-            definitions.settings_of(TrainConfig)[name].check(value, name)
+            known[name].check(value, name)
         except ConfigError as error:
             return one_line(str(error))
     return None

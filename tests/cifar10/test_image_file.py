@@ -14,6 +14,9 @@ from cifar10.image_file import ImageFileError, ImageSizeError, decode
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
 
+# Where the top left corner, as it is stored, is in the upright image, by EXIF's orientation.
+CORNERS = [(2, 2), (2, 29), (29, 29), (29, 2), (2, 2), (2, 29), (29, 29), (29, 2)]
+
 
 def encode(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     file = io.BytesIO()
@@ -58,20 +61,14 @@ def test_an_image_of_another_size_is_refused_unless_it_is_resized() -> None:
     assert (decoded.size, decoded.was_resized) == ((64, 40), True)
 
 
-def test_crop_takes_the_middle_square() -> None:
+def test_crop_takes_the_middle_square_pad_adds_black_bars_and_stretch_shows_all() -> None:
     image = Image.new("RGB", (96, 32), "white")
     image.paste(Image.fromarray(PIXELS), (32, 0))
     np.testing.assert_array_equal(decode(encode(image), "crop").pixels, PIXELS)
-
-
-def test_pad_keeps_the_proportions_and_adds_black_bars() -> None:
     pixels = decode(encode(Image.new("RGB", (128, 64), "white")), "pad").pixels
     assert (pixels[8:24] == 255).all()
     assert (pixels[:8] == 0).all()
     assert (pixels[24:] == 0).all()
-
-
-def test_stretch_shows_the_whole_image() -> None:
     pixels = decode(encode(halves(320, 64)), "stretch").pixels
     assert (pixels[:, :15] == [255, 0, 0]).all()
     assert (pixels[:, 17:] == [0, 0, 255]).all()
@@ -86,20 +83,13 @@ def test_any_size_and_proportions_can_be_resized(size: tuple[int, int], resize: 
 @pytest.mark.parametrize(
     ("kind", "orientation", "corner"),
     [
-        ("JPEG", 1, "top left"),
-        ("JPEG", 2, "top right"),
-        ("JPEG", 3, "bottom right"),
-        ("JPEG", 4, "bottom left"),
-        ("JPEG", 5, "top left"),
-        ("JPEG", 6, "top right"),
-        ("JPEG", 7, "bottom right"),
-        ("JPEG", 8, "bottom left"),
-        ("PNG", 6, "top right"),
-        ("WEBP", 6, "top right"),
+        *(("JPEG", 1 + number, corner) for number, corner in enumerate(CORNERS)),
+        ("PNG", 6, (2, 29)),
+        ("WEBP", 6, (2, 29)),
     ],
 )
 def test_a_photograph_is_turned_as_its_exif_data_says(
-    kind: str, orientation: int, corner: str
+    kind: str, orientation: int, corner: tuple[int, int]
 ) -> None:
     image = Image.new("RGB", (64, 32), "black")
     image.paste("white", (0, 0, 16, 8))  # the top left corner as it is stored
@@ -107,13 +97,8 @@ def test_a_photograph_is_turned_as_its_exif_data_says(
     exif[0x0112] = orientation
     decoded = decode(encode(image, kind, exif=exif), "stretch")
     assert decoded.size == ((64, 32) if orientation < 5 else (32, 64))
-    bright = {
-        "top left": decoded.pixels[2, 2],
-        "top right": decoded.pixels[2, 29],
-        "bottom left": decoded.pixels[29, 2],
-        "bottom right": decoded.pixels[29, 29],
-    }
-    assert [name for name, pixel in bright.items() if pixel.min() > 200] == [corner]
+    bright = [place for place in sorted(set(CORNERS)) if decoded.pixels[place].min() > 200]
+    assert bright == [corner]
 
 
 @pytest.mark.parametrize(
@@ -142,11 +127,9 @@ def test_a_file_that_is_cut_or_empty_is_refused(kind: str) -> None:
     data = encode(Image.fromarray(PIXELS), kind)
     for part in (b"", data[:6], data[:20], data[: len(data) // 2]):
         assert refusal(part).startswith("not a sound PNG, JPEG, WEBP, GIF or BMP image: ")
-
-
-def test_other_formats_are_refused() -> None:
-    data = encode(Image.fromarray(PIXELS), "TIFF")
-    assert refusal(data).startswith("not a sound PNG, JPEG, WEBP, GIF or BMP image")
+    assert refusal(encode(Image.fromarray(PIXELS), "TIFF")).startswith(
+        "not a sound PNG, JPEG, WEBP"
+    )
 
 
 def header(kind: str, width: int, height: int) -> bytes:

@@ -35,7 +35,7 @@ def test_a_schedule_is_found_by_the_name_of_its_function(steep: None) -> None:
 
 
 def test_a_name_stands_for_one_schedule() -> None:
-    with pytest.raises(ValueError, match="there is a schedule linear already"):
+    with pytest.raises(ValueError, match="schedule linear exists already"):
         schedule("another")(schedules.linear)
 
 

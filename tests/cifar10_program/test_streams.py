@@ -118,11 +118,3 @@ def test_what_an_encoding_lacks_is_shown_as_an_escape(encoding: str, shown: str)
     code = f"{OPEN_STREAMS}; print('a\\xe4')"
     done = run([sys.executable, "-c", code], PYTHONIOENCODING=encoding)
     assert (done.returncode, done.stdout) == (0, shown)
-
-
-def test_training_prints_names_that_the_encoding_lacks(tmp_path: Path) -> None:
-    recipe = tmp_path / "für.yaml"
-    recipe.write_text("num_layers: 8\n")
-    done = run([*TRAIN, "--print-recipe", str(recipe)], PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "f\\xfcr.yaml" in done.stdout

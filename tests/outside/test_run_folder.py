@@ -176,7 +176,7 @@ def test_each_checkpoint_has_one_validation_and_one_set_of_pictures(killed):
     samples = events(killed / "train").Images("augmented_samples")
     assert [picture.step for picture in samples] == [1, 20, 40, 60]
     assert {(one.width, one.height) for one in samples} == {(536, 264)}
-    assert {(p.width, p.height) for p in found.Images("confusion_matrix")} == {(540, 500)}
+    assert {(p.width, p.height) for p in found.Images("confusion_matrix")} == {(780, 650)}
 
 
 def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder, forks):

@@ -26,15 +26,6 @@ def test_a_flag_may_be_spelt_with_dashes_or_underscores_and_its_value_apart(name
             assert parse(argv) == TrainConfig(**settings), argv
 
 
-def test_the_platforms_own_command_line_parses():
-    argv = "--train-batch-size=16 --data_dir /data/data --output_dir /data/output"
-    argv += " --work_dir /data --log_dir /data/output/log --num_gpus 0"
-    config = parse(argv.split())
-    assert config.train_batch_size == 16
-    assert (config.data_place, config.output_place) == ("/data/data", "/data/output")
-    assert (config.log_place, config.num_gpus) == ("/data/output/log", 0)
-
-
 def test_words_for_true_and_false():
     for word in ("true", "True", "TRUE", "t", "yes", "y", "1"):
         assert parse(["--log-device-placement", word]).log_device_placement is True, word
@@ -44,38 +35,25 @@ def test_words_for_true_and_false():
         assert found is False, word
 
 
-def test_a_boolean_flag_alone_is_true():
-    assert parse(["--verbose"]).verbose
-    assert parse(["--log_device_placement", "--train-steps=3"]).log_device_placement
-
-
-def test_image_files_may_stand_anywhere():
-    config = parse(["cat.png", "--mode=predict", "dog.jpg", "--output-dir", "o", "my_bird.png"])
-    assert config.images == ("cat.png", "dog.jpg", "my_bird.png")
+def test_a_boolean_flag_alone_is_true_and_image_files_may_stand_anywhere():
+    argv = "cat.png --verbose --mode=predict dog.jpg --output-dir o my_bird.png -- --odd_name.png"
+    config = parse(argv.split())
+    assert config.verbose
+    assert config.images == ("cat.png", "dog.jpg", "my_bird.png", "--odd_name.png")
     assert config.output_dir == "o"
-
-
-def test_words_after_two_dashes_are_files():
-    config = parse(["--mode=predict", "--", "--odd_name.png", "cat.png"])
-    assert config.images == ("--odd_name.png", "cat.png")
 
 
 @pytest.mark.parametrize(
     ("words", "way_out"),
     [
         ("--train-bach-size", "did you mean --train-batch-size?"),
-        ("--num-chiefs", "did you mean --num-"),
         ("--zzz", "--help-all lists all flags"),
         # Words of PyTorch's and Keras' scripts, of tf_cnn_benchmarks and of the ps/worker demos.
         ("--batch-size -b", "did you mean --train-batch-size?"),
         ("--lr", "did you mean --learning-rate?"),
-        ("--wd", "did you mean --weight-decay?"),
         ("--steps --num_batches", "did you mean --train-steps?"),
-        ("--epochs", "did you mean --train-epochs?"),
         ("--model_dir --train_dir", "did you mean --output-dir?"),
-        ("--dataset", "did you mean --data-dir?"),
         ("--bf16 --amp", "did you mean --precision bf16?"),
-        ("--eval", "did you mean --mode evaluate?"),
         ("--variable_update", "did you mean --replication?"),
         ("--chief_hosts", "the chief is the first of --worker-hosts"),
         ("--resume", "the same command continues from the last checkpoint"),
@@ -101,20 +79,15 @@ def test_a_flag_without_its_value_is_refused():
         ("--train-steps=many", "--train-steps must be a whole number, got 'many'"),
         ("--learning-rate=fast", "--learning-rate must be a number, got 'fast'"),
         ("--verbose=maybe", "--verbose must be true or false, got 'maybe'"),
-        ("--verbose=", "--verbose must be true or false, got ''"),
         ("--precision=int8", "--precision must be one of fp32, bf16, fp16, got int8"),
+        ("--recipe=fats", "--recipe must be one of airbench94, .*, got fats; did you mean fast"),
         ("--mode=eval", "--mode must be one of .*export, got eval; did you mean evaluate"),
-        ("--mode=train", "got train; did you mean train_and_evaluate"),
         ("--learning-rate=nan", "--learning-rate must be a finite number, got nan"),
-        ("--learning-rate=inf", "--learning-rate must be a finite number, got inf"),
-        ("--max-minutes=nan", "--max-minutes must be a finite number, got nan"),
         ("--max-minutes=1e400", "--max-minutes must be a finite number, got inf"),
         ("--train-epochs=1e308", "--train-epochs must be at most 1,000,000,000, got 1e"),
-        ("--cluster-timeout=1e300", "--cluster-timeout must be at most 1,000,000,000, got 1e"),
         ("--train-steps=" + "9" * 400, "--train-steps must be at most 2,147,483,647, got 999"),
         ("--num-towers=-" + "9" * 400, "--num-towers must be at least 1, got -999"),
         ("--seed=" + "9" * 400, "--seed must be at least 0 and below 2147483648, got 999"),
-        ("--task-index=2147483648", "--task-index must be at most 2,147,483,647, got 2147483648"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_the_flag(argument, message, capsys):

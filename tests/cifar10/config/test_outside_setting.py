@@ -47,13 +47,12 @@ def test_help_shows_it_in_its_group(config_type, capsys):
     assert re.search(r"^  --purpose TEXT +what the run is for$", job, re.MULTILINE)
 
 
-@pytest.mark.parametrize("flag", ["--config", "--recipe"])
-def test_a_file_gives_it_where_it_applies(config_type, tmp_path, flag):
+def test_a_file_gives_it_where_it_applies(config_type, tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("purpose: b\n")
-    assert parse([flag, str(path)], config_type).purpose == "b"
-    assert parse([flag, str(path), "--purpose=c"], config_type).purpose == "c"
-    assert parse([flag, str(path), "--mode=export"], config_type).purpose is None
+    assert parse(["--config", str(path)], config_type).purpose == "b"
+    assert parse(["--config", str(path), "--purpose=c"], config_type).purpose == "c"
+    assert parse(["--config", str(path), "--mode=export"], config_type).purpose is None
     with pytest.raises(ConfigError) as refusal:
         parse(["--purpose=c", "--mode=export"], config_type)
     assert str(refusal.value) == (
@@ -62,7 +61,7 @@ def test_a_file_gives_it_where_it_applies(config_type, tmp_path, flag):
     )
     path.write_text("seed: 1\npurpose: ''\n")
     with pytest.raises(ConfigError, match="a.yaml:2: purpose must be a line of at most 80 char"):
-        parse([flag, str(path)], config_type)
+        parse(["--config", str(path)], config_type)
 
 
 def test_a_run_has_it_in_its_result(code: str, tmp_path: Path, forks: Forks) -> None:

@@ -5,10 +5,7 @@ import dataclasses
 import pytest
 
 from cifar10.config.flags import parse
-from cifar10.config.settings_file import find_recipe, recipe_names
-from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError
-from cifar10.settings import settings_of
+from cifar10.config.settings_file import recipe_names
 
 RECIPES = ["airbench94", "best", "fast", "resnet20", "resnet44", "tutorial"]
 
@@ -18,27 +15,21 @@ def test_each_file_of_the_folder_is_a_recipe():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_is_a_configuration_that_names_it(name):
-    recipe = find_recipe(name, "--recipe", settings_of(TrainConfig))
-    assert len(recipe.settings) >= 11
-    assert parse([f"--recipe={name}"]) == TrainConfig(recipe=name, **recipe.settings)
+def test_a_recipe_is_a_configuration_that_names_it_and_is_printed_as_a_file(name, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(["--print-recipe", name])
+    assert ended.value.code == 0
+    path = tmp_path / "mine.yaml"
+    path.write_text(capsys.readouterr().out)
+    found = parse([f"--recipe={name}"])
+    assert (found.recipe, found.given) == (name, {"recipe"})
+    assert dataclasses.replace(found, recipe=None) == parse(["--config", str(path)])
 
 
 @pytest.mark.parametrize("words", [["--mode=predict", "cat.png"], ["--mode=export"]])
 def test_modes_that_do_not_evaluate_take_a_recipe_without_its_augmentation(words):
     assert not parse(["--recipe=fast", *words]).test_time_augmentation
     assert parse(["--recipe=fast", "--mode=evaluate"]).test_time_augmentation
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_printed_recipe_is_flags_that_give_the_same_settings(name, capsys):
-    with pytest.raises(SystemExit) as ended:
-        parse(["--print-recipe", name])
-    assert ended.value.code == 0
-    title, *flags = capsys.readouterr().out.splitlines()
-    assert title.startswith(f"{name}: ")
-    found = parse([word for line in flags for word in line.split()])
-    assert found == dataclasses.replace(parse([f"--recipe={name}"]), recipe=None)
 
 
 def test_airbench94_is_the_published_one():
@@ -99,41 +90,3 @@ def test_a_flag_beats_the_recipe_wherever_it_stands():
 def test_a_flag_takes_settings_with_it_that_it_makes_pointless(recipe, flag, left_out):
     config = parse([f"--recipe={recipe}", flag])
     assert {name: getattr(config, name) for name in left_out} == left_out
-
-
-@pytest.mark.parametrize("flag", ["--recipe", "--print-recipe"])
-def test_an_unknown_recipe_is_refused_with_the_names_of_all(flag):
-    with pytest.raises(ConfigError) as refusal:
-        parse([flag, "fats"])
-    assert str(refusal.value) == (
-        f"{flag} must be one of airbench94, best, fast, resnet20, resnet44, tutorial, or a file "
-        "that ends in .yaml, .yml or .json, got 'fats'; did you mean fast?"
-    )
-
-
-def _write(folder, text, name="mine.yaml"):
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return str(path)
-
-
-def test_a_file_is_a_recipe_which_flags_beat(tmp_path):
-    path = _write(tmp_path, "num-layers: 20\ntrain_epochs: 2\nweight_decay: 5e-4\n")
-    config = parse(["--recipe", path, "--num-layers=8"])
-    assert config == TrainConfig(recipe=path, num_layers=8, train_epochs=2.0, weight_decay=5e-4)
-    assert config.given == {"recipe", "num_layers"}
-    assert parse(["--recipe", path, "--train-steps=5"]).train_epochs is None
-
-
-def test_a_recipe_in_a_file_names_no_other_recipe(tmp_path):
-    path = _write(tmp_path, "recipe: fast\n")
-    with pytest.raises(ConfigError) as refusal:
-        parse(["--recipe", path])
-    assert str(refusal.value) == f"{path}:1: a recipe names no other recipe; leave it out"
-
-
-def test_a_result_is_no_recipe(tmp_path):
-    path = _write(tmp_path, '{"configuration": {"seed": 1}}', "result.json")
-    with pytest.raises(ConfigError) as refusal:
-        parse(["--recipe", path])
-    assert str(refusal.value) == f"{path} is the result of a run, no recipe; give it to --config"

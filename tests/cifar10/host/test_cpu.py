@@ -1,15 +1,11 @@
 """What the system says of the CPU."""
 
 import os
-import shutil
-import subprocess
-import sys
 from typing import Any, Optional
 
 import pytest
 
 from cifar10.host import cpu
-from testbeds.processes import ROOT
 
 INFO = """processor\t: 0
 model name\t: A CPU @ 3 GHz
@@ -61,104 +57,41 @@ def test_cores_are_no_more_than_the_containers_quota(tmp_path, files, cores):
     assert cpu.count_cores(str(tmp_path)) == cores
 
 
-# Where several processes train on a host.
-
-
-class Host:
-    """Stands in for a machine with more cores than this one may have."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, cgroup_dir: Any) -> None:
-        self._patch, self._cgroup_dir = monkeypatch, cgroup_dir
-
-    def cores(
-        self,
-        trainers: int,
-        own: int,
-        parent: int,
-        machine: int = 16,
-        quota: Optional[float] = None,
-        first: bool = False,
-        said: Optional[bool] = None,
-    ) -> int:
-        """What a trainer takes, if it and its parent may run on the first so many cores."""
-        masks = {0: set(range(own)), 7: set(range(parent))}
-        self._patch.setattr(os, "sched_getaffinity", masks.__getitem__, raising=False)
-        self._patch.setattr(os, "cpu_count", lambda: machine)
-        self._patch.setattr(os, "getppid", lambda: 7)
-        self._patch.setattr(os, "getpid", lambda: 1 if first else 8)
-        granted = "max" if quota is None else str(int(quota * 100_000))
-        (self._cgroup_dir / "cpu.max").write_text(f"{granted} 100000\n")
-        return cpu.count_cores(str(self._cgroup_dir), trainers, said)
-
-
-@pytest.fixture
-def host(monkeypatch, tmp_path):
-    return Host(monkeypatch, tmp_path)
-
-
-def test_trainers_share_out_a_whole_machine(host):
-    assert host.cores(trainers=4, own=16, parent=16) == 4
-    assert host.cores(trainers=3, own=16, parent=16) == 5
-    assert host.cores(trainers=32, own=16, parent=16) == 1
-
-
-def test_an_affinity_that_a_trainer_has_alone_is_all_its_own(host):
-    assert host.cores(trainers=4, own=4, parent=16) == 4
-
-
-@pytest.mark.parametrize(("own", "parent"), [(4, 16), (4, 4), (16, 16)])
-def test_whoever_started_a_trainer_may_say_whose_its_affinity_is(host, own, parent):
-    assert host.cores(trainers=2, own=own, parent=parent, said=True) == own
-    assert host.cores(trainers=2, own=own, parent=parent, said=False) == own // 2
-
-
-def test_trainers_in_one_container_share_out_its_quota(host):
-    assert host.cores(trainers=2, own=16, parent=16, quota=4) == 2
-    assert host.cores(trainers=3, own=16, parent=16, quota=1.5) == 1
-    assert host.cores(trainers=1, own=16, parent=16, quota=1.5) == 2
-    # Also where the launcher, in the container too, has pinned them.
-    assert host.cores(trainers=4, own=4, parent=16, quota=4) == 1
-    assert host.cores(trainers=4, own=4, parent=4, quota=4, said=True) == 1
-
-
-def test_a_trainer_with_a_container_of_its_own_has_its_cpuset_and_quota_alone(host):
-    assert host.cores(trainers=2, own=4, parent=4, first=True) == 4
-    assert host.cores(trainers=2, own=4, parent=4, first=True, quota=3) == 3
-    # Without either there is the whole machine, as there is for the other containers.
-    assert host.cores(trainers=2, own=16, parent=16, first=True) == 8
-    assert host.cores(trainers=2, own=16, parent=16, first=True, quota=6) == 6
-
-
-LOOK = "from cifar10.host import cpu; print(cpu._is_pinned(None), cpu._is_first_of_container())"
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
-    reason="needs Linux and two cores",
-)
 @pytest.mark.parametrize(
-    ("command", "seen"),
+    ("trainers", "affinity", "quota", "given", "cores"),
     [
-        ('"{python}" -c "$LOOK"; true', "False False"),
-        ('taskset -c {core} "{python}" -c "$LOOK"; true', "True False"),
-        # A pid namespace of its own, as a container has it.
-        ('taskset -c {core} unshare --pid --fork "{python}" -c "$LOOK"', "True True"),
+        # Trainers share a machine of 16 cores, or what the whole job may use of it.
+        (4, 16, None, {}, 4),
+        (3, 16, None, {}, 5),
+        (32, 16, None, {}, 1),
+        (2, 4, None, {}, 2),
+        # Whoever started a trainer may say that its affinity is its own.
+        (4, 4, None, {"own": True}, 4),
+        (2, 4, None, {"own": False}, 2),
+        # They share the quota of one container, also if they are pinned in it.
+        (2, 16, 4, {}, 2),
+        (3, 16, 1.5, {}, 1),
+        (1, 16, 1.5, {}, 2),
+        (4, 4, 4, {"own": True}, 1),
+        # A container of its own has its cpuset and its quota alone, or else shares the machine.
+        (2, 4, None, {"first": True}, 4),
+        (2, 4, 3, {"first": True}, 3),
+        (2, 16, None, {"first": True}, 8),
+        (2, 16, 6, {"first": True}, 6),
     ],
-    ids=["free", "pinned", "a container"],
 )
-def test_real_processes_know_whether_they_are_pinned_alone(command, seen):
-    if "unshare" in command and (
-        shutil.which("unshare") is None
-        or subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode
-    ):
-        pytest.skip("needs the right to make a pid namespace")
-    words = command.format(python=sys.executable, core=min(os.sched_getaffinity(0)))
-    done = subprocess.run(
-        ["sh", "-c", words],
-        cwd=ROOT,
-        env={**os.environ, "LOOK": LOOK},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == seen, done.stderr
+def test_trainers_of_a_host_share_its_cores(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    trainers: int,
+    affinity: int,
+    quota: Optional[float],
+    given: dict[str, bool],
+    cores: int,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(os, "getpid", lambda: 1 if given.get("first") else 8)
+    granted = "max" if quota is None else str(int(quota * 100_000))
+    (tmp_path / "cpu.max").write_text(f"{granted} 100000\n")
+    assert cpu.count_cores(str(tmp_path), trainers, given.get("own")) == cores

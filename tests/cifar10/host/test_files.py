@@ -7,15 +7,8 @@ import os
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import ConfigError, UnreadableError
-from cifar10.host.files import (
-    exists,
-    read_json,
-    require_readable,
-    require_writable,
-    write_json,
-    write_text,
-)
+from cifar10.errors import ConfigError
+from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
 from tests.failing_disk import every_rename_is_synced, failures_of, fill
 from tests.unprivileged import open_folder, unprivileged
 
@@ -35,29 +28,13 @@ def test_a_name_that_is_not_utf_8_is_written_as_an_escape(tmp_path):
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == "Größe of b\\udce4ume"
 
 
-def test_what_may_not_be_read_is_neither_missing_nor_damaged():
+def test_what_may_not_be_seen_is_not_missing():
     with open_folder() as folder:
-        closed, path = folder / "closed", folder / "a.json"
+        closed = folder / "closed"
         closed.mkdir()
-        path.write_text("{}")
-        path.chmod(0)
         closed.chmod(0)
-        end = (
-            "cannot be read: Permission denied; let this user read it and enter its folder, or "
-            "name another folder"
-        )
-        with unprivileged():
-            assert exists(str(path))
-            for refused in (
-                lambda: read_json(str(path)),
-                lambda: require_readable(f"{folder}/*.json"),
-            ):
-                with pytest.raises(UnreadableError) as refusal:
-                    refused()
-                assert str(refusal.value) == f"{path} {end}"
-            with pytest.raises(UnreadableError) as refusal:
-                exists(f"{closed}/a.json")
-            assert str(refusal.value) == f"{closed}/a.json {end}"
+        with unprivileged(), pytest.raises(tf.errors.PermissionDeniedError):
+            exists(f"{closed}/a.json")
 
 
 @pytest.mark.parametrize("scheme", ["", "file://", "ram://"])
@@ -72,12 +49,6 @@ def test_what_is_there_exists(tmp_path, scheme):
     assert not exists(f"{folder}/file/below")
 
 
-def test_a_missing_file_is_missing(tmp_path):
-    with pytest.raises(tf.errors.NotFoundError):
-        read_json(f"{tmp_path}/none.json")
-    require_readable(f"{tmp_path}/none.*")
-
-
 @pytest.mark.parametrize("scheme", ["", "ram://"])
 def test_a_folder_that_can_be_written_is_made_and_left_empty(tmp_path, scheme):
     folder = f"{scheme}{tmp_path}/a/b"
@@ -86,15 +57,14 @@ def test_a_folder_that_can_be_written_is_made_and_left_empty(tmp_path, scheme):
     assert tf.io.gfile.listdir(folder) == []
 
 
-@pytest.mark.parametrize(("way_out", "end"), [("", ""), ("take another", "; take another")])
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path, way_out, end):
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (f"{tmp_path}/file", f"{tmp_path}/file/below"):
         with pytest.raises(ConfigError) as refusal:
-            require_writable(folder, "the folder", way_out)
+            require_writable(folder, "the folder", "take another")
         assert str(refusal.value).startswith(f"the folder {folder} cannot be written to: ")
         assert f"a directory; {tmp_path}/file belongs to " in str(refusal.value)
-        assert str(refusal.value).endswith(end)
+        assert str(refusal.value).endswith("; take another")
 
 
 def test_a_folder_of_another_user_is_refused_with_its_owner():
@@ -104,18 +74,6 @@ def test_a_folder_of_another_user_is_refused_with_its_owner():
         f"the folder {folder} cannot be written to: Permission denied; {folder} belongs to root, "
         "and this process is nobody"
     )
-
-
-def test_a_link_that_leads_nowhere_is_called_one(tmp_path):
-    link = tmp_path / "output"
-    link.symlink_to("gone")
-    for folder in (link, link / "below"):
-        with pytest.raises(ConfigError) as refusal:
-            require_writable(str(folder), "--output-dir")
-        assert str(refusal.value) == (
-            f"--output-dir {folder} cannot be used: {link} is a link to gone, which does not "
-            "exist; make that folder, or name another one"
-        )
 
 
 def test_no_link_is_followed_in_writing(tmp_path, monkeypatch):
@@ -153,13 +111,6 @@ def test_what_is_no_finite_number_becomes_null(tmp_path):
     }
 
 
-def test_a_file_is_on_disk_before_it_has_its_name(tmp_path):
-    path = str(tmp_path / "result.json")
-    with every_rename_is_synced() as renamed:
-        write_json(path, {"accuracy": 0.5})
-    assert renamed == [path]
-
-
 def test_whatever_fails_the_file_is_the_old_or_the_new_one(tmp_path):
     path = str(tmp_path / "result.json")
     write_json(path, "old")
@@ -169,6 +120,9 @@ def test_whatever_fails_the_file_is_the_old_or_the_new_one(tmp_path):
         assert read_json(path) in ("old", "new")
         write_json(path, "old")
     assert failed >= 3  # sync, rename, sync the folder
+    with every_rename_is_synced() as renamed:
+        write_json(path, "new")
+    assert renamed == [path]
     assert read_json(path) == "new"
 
 

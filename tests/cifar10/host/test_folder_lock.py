@@ -56,14 +56,6 @@ def test_a_folder_of_another_run_is_refused(
     assert not list(folders.glob("*/.*.lock*"))
 
 
-@pytest.mark.parametrize("log", ["a", "./a/", "link"])
-def test_a_folder_that_is_both_is_held_once(folders: Path, log: str) -> None:
-    (folders / "link").symlink_to("a")
-    with hold("a", log, TRAINING, nothing) as check_owner:
-        check_owner()
-        assert [path.name for path in (folders / "a").iterdir()] == [".training.lock"]
-
-
 def test_an_evaluator_and_a_training_share_their_folders(folders: Path) -> None:
     with hold("a", "logs", TRAINING, nothing):
         assert not is_held("a", EVALUATOR)
@@ -74,18 +66,22 @@ def test_an_evaluator_and_a_training_share_their_folders(folders: Path) -> None:
         assert not is_held("a", EVALUATOR)
 
 
-def test_a_lock_that_is_a_link_is_refused(folders: Path) -> None:
+def test_a_lock_that_is_a_link_is_not_followed(folders: Path) -> None:
     (folders / "precious").write_text("all")
     (folders / "logs/.training.lock").symlink_to(folders / "precious")
-    with pytest.raises(UserError) as refusal, hold("a", "logs", TRAINING, nothing):
+    with (
+        pytest.raises(OSError, match="'logs/.training.lock'"),
+        hold("a", "logs", TRAINING, nothing),
+    ):
         pass
-    assert str(refusal.value) == "logs/.training.lock is a link, which is not followed; remove it"
     assert (folders / "precious").read_text() == "all"
 
 
 @pytest.mark.parametrize("folder", ["a", "logs"])
 def test_a_folder_that_was_taken_over_ends_the_run(folders: Path, folder: str) -> None:
-    with hold("a", "logs", TRAINING, nothing) as check_owner:
+    (folders / "link").symlink_to("a")
+    log = "logs" if folder == "logs" else "link"  # Both are one folder, which is held once.
+    with hold("a", log, TRAINING, nothing) as check_owner:
         check_owner()
         (folders / folder / ".training.lock").unlink()
         with pytest.raises(TrainingError, match=f"^another process has taken {folder} over, or "):
@@ -124,19 +120,16 @@ def test_a_file_system_without_locks_is_as_an_object_store(
     assert not list(folders.glob("*/.*.lock*"))
 
 
-@pytest.mark.parametrize(
-    ("module", "call"), [(os, "open"), (fcntl, "flock"), (os, "fstat"), (os, "stat")]
-)
-def test_a_file_that_a_host_of_nfs_has_removed_is_opened_again(folders, monkeypatch, module, call):
-    does, stale = getattr(module, call), [OSError(errno.ESTALE, os.strerror(errno.ESTALE))]
+def test_a_file_that_a_host_of_nfs_has_removed_is_opened_again(folders, monkeypatch):
+    flock, stale = fcntl.flock, [OSError(errno.ESTALE, os.strerror(errno.ESTALE))]
 
-    def once_stale(*arguments, **settings):
+    def once_stale(*arguments):
         if stale:
             raise stale.pop()
-        return does(*arguments, **settings)
+        return flock(*arguments)
 
     monkeypatch.setattr(folder_lock, "_ENDING_SECS", 3.0)
-    monkeypatch.setattr(module, call, once_stale)
+    monkeypatch.setattr(fcntl, "flock", once_stale)
     with hold("a", "a", TRAINING, nothing) as check_owner:
         assert not stale
         check_owner()
@@ -173,17 +166,11 @@ def holder(folders: Path) -> Iterator[int]:
 
 
 def test_the_holder_is_named(holder):
+    waits: list[int] = []
     words = f"^a is used by another training: process {holder} on .+, which started 20"
-    with pytest.raises(UserError, match=words), hold("a", "a", TRAINING, nothing):
+    with pytest.raises(UserError, match=words), hold("a", "a", TRAINING, lambda: waits.append(1)):
         pass
-
-
-def test_a_signal_ends_the_wait(holder):
-    def check() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), hold("a", "a", TRAINING, check):
-        pass
+    assert waits
 
 
 def test_the_lock_of_a_killed_process_is_free_at_once(folders, holder):
