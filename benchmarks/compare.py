@@ -1,7 +1,7 @@
 """Compares training speed with other ways to train the same network: medians, spread and ratios.
 
     python -m benchmarks compare --data-dir data --torch-python other/bin/python --out compared.json
-    python -m benchmarks compare --data-dir data --precisions bf16 -- --kernels pairs
+    python -m benchmarks compare --data-dir data --precisions bf16
 
 In each round, every network and precision is trained in every way, one right after the other, so
 that other load on the machine slows all of them alike; ratios are taken within a round. This

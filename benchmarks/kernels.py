@@ -5,7 +5,7 @@
 
 prints the machine and a Markdown table. Without `--`, it times single convolutions: those of a
 ResNet's stages and five of fastnet's, with 64 images and one thread, in fp32 and, where the CPU has
-it, bf16, without and with products of pairs (`--kernels pairs`). Their figure is CPU time, which
+it, bf16, without and with products of pairs. Their figure is CPU time, which
 includes allocating the outputs. With `--`, it times the steps of a training with the flags that
 follow, a process each turn. Both ways take turns, so that other load affects both.
 """
@@ -117,8 +117,7 @@ def _cpu_secs(session: Any, op: Any) -> float:
 
 def _compare_steps(config: TrainConfig, rounds: int) -> dict[str, Any]:
     """Returns the row of whole steps."""
-    ours = "pairs" if config.kernels == "pairs" else "own"
-    ways = {"tensorflow": ["--kernels=tensorflow"], "own": [f"--kernels={ours}"]}
+    ways = {"tensorflow": ["--kernels=tensorflow"], "own": [f"--kernels={config.kernels}"]}
     rates = runs.rates_by_flags(config, ways, rounds, _TURN_SECS)
     secs = {way: [config.train_batch_size / one for one in found] for way, found in rates.items()}
     title = f"{config.model_title}, {config.train_batch_size} images, {config.precision}"

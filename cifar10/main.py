@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from cifar10.cluster import resolve
-from cifar10.cluster.address_check import check_own_address
-from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster
+from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_own_address
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
@@ -70,7 +69,7 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
     cluster = resolve.resolve(config, os.environ)
     if cluster is not None:
         check_own_address(cluster, config.check_address)
-    for note in resolve.notes(config, cluster, os.environ):
+    for note in resolve.notes(config, cluster):
         say(note)
     # Estimator would read TF_CONFIG, too, and it rejects some forms that platforms write.
     os.environ.pop(resolve.TF_CONFIG, None)

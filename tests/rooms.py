@@ -174,7 +174,6 @@ SHARED = {"data_prep": ("cifar10.schema", "cifar10.image_file")}
 
 # Modules that must not import TensorFlow, in rooms that may.
 LIGHT = (
-    "cifar10.cluster.address_check",
     "cifar10.cluster.peers",
     "cifar10.cluster.resolve",
     "cifar10.cluster.spec",

@@ -44,13 +44,9 @@ class Acquaintance:
         self._cluster, self._asked, self._serving = cluster, asked, serving
         self._said: set[str] = set()
         self._silent_since: dict[Task, float] = {}
-        self._met: set[Task] = set()
 
     def meet(self, task: Task) -> bool:
         """Asks a task who it is.
-
-        If a task of another job answers where one of this job was before, it may end by itself, and
-        the right one may come back. So it counts as no answer, unless it would be used at once.
 
         Returns:
           Whether the task has answered and may be used.
@@ -65,14 +61,13 @@ class Acquaintance:
                 found = self._of_this_job(task, board.identity())
                 unlike = found and self._unlike(task, found)
                 if found and not unlike:
-                    return self._learn(task, found, board)
+                    if task == self._cluster.master:  # From it, others learn the run.
+                        own = self.identity
+                        self.identity = dataclasses.replace(own, run=found.run, place=found.place)
+                    return task not in self._serving or self._serves_this_run(task, board)
         except NoAnswer:
             self._silent_since.pop(task, None)
             return False
-        except ConfigError:
-            if task in self._met and task not in self._serving:
-                return False
-            raise
         if unlike and not self._cluster.is_master:
             time.sleep(_ASKED_SECS)
             raise ConfigError(unlike)
@@ -112,15 +107,6 @@ class Acquaintance:
                     "trainers with the same program, settings and records"
                 )
         return None
-
-    def _learn(self, task: Task, found: Identity, board: Board) -> bool:
-        """Learns the run from the master; returns whether the task may be used."""
-        if task == self._cluster.master:
-            self.identity = dataclasses.replace(self.identity, run=found.run, place=found.place)
-        may_be_used = task not in self._serving or self._serves_this_run(task, board)
-        if may_be_used:
-            self._met.add(task)
-        return may_be_used
 
     def _serves_this_run(self, task: Task, board: Board) -> bool:
         """Returns whether a serving task may be used; raises ConfigError if another run has it."""

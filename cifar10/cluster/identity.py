@@ -12,14 +12,13 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Optional
 
 from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs
 
 TOKEN = "CIFAR10_JOB_TOKEN"
 Terms = Mapping[str, str]  # what trainers must agree on, by name
 _SHOWN_CHARS = 8  # of a digest, in messages
-_MAX_CHARS = 8192  # of each text of an identity; a path has at most 4,096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,15 +61,11 @@ class Identity:
           ValueError: the text is something else.
         """
         try:
-            found = json.loads(text)
-            role, token, run, place = (
-                _text(found[one]) for one in ("role", "token", "run", "place")
-            )
-            jobs = {_text(job): tuple(map(_text, one)) for job, one in found["jobs"].items()}
-            terms = {_text(name): _text(value) for name, value in found["terms"].items()}
-        except (AttributeError, KeyError, RecursionError, TypeError) as error:
+            found = cls(**json.loads(text))
+            jobs = {job: tuple(addresses) for job, addresses in found.jobs.items()}
+            return dataclasses.replace(found, jobs=jobs)
+        except (AttributeError, RecursionError, TypeError) as error:
             raise ValueError(f"malformed: {str(error)[:100]}") from None
-        return cls(role, token, jobs, run, place, terms)
 
 
 def difference(cluster: Cluster, other: Identity) -> Optional[str]:
@@ -111,9 +106,3 @@ def digest(secret: str) -> str:
 
 def _shown(token: Optional[str]) -> str:
     return f"the job token {token[:_SHOWN_CHARS]}... (SHA-256)" if token else "no job token"
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _MAX_CHARS:
-        raise TypeError(f"{str(value)[:100]!r} is no text of at most {_MAX_CHARS:,} characters")
-    return value

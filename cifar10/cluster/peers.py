@@ -29,7 +29,6 @@ _SAY_AFTER_SECS = 5.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + b"\4" + b"\0" + b"\0\0\0\0"
 # A frame's header: 3 bytes of payload length, type, flags, and 4 bytes of stream.
 _HEADER_BYTES, _SETTINGS_OF_CONNECTION = 9, b"\4\0\0\0\0\0"
-_SETTING_BYTES, _MOST_PAYLOAD_BYTES = 6, 16_384
 # Seconds after which the kernel gives up a connection to a machine that acknowledges no packet.
 _LOST_SECS = 5.0
 _RESET = struct.pack("ii", 1, 0)
@@ -69,7 +68,7 @@ class Probe:
                 if not received:
                     raise ConnectionError("the task has closed the connection")
                 self._received += received
-            self.is_here = _is_greeting(self._received)
+            self.is_here = self._received[3:] == _SETTINGS_OF_CONNECTION
         except (OSError, UnicodeError):  # UnicodeError: a part of the host's name is empty.
             self.is_here = False
         self.close()
@@ -90,13 +89,6 @@ class Probe:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self._socket.sendall(_PREFACE)
         return self._socket
-
-
-def _is_greeting(header: bytes) -> bool:
-    """Returns whether a frame's header is that of the SETTINGS with which a server begins."""
-    length = int.from_bytes(header[:3], "big")
-    fits = length % _SETTING_BYTES == 0 and length <= _MOST_PAYLOAD_BYTES
-    return fits and header[3:] == _SETTINGS_OF_CONNECTION
 
 
 def answers(address: str) -> bool:

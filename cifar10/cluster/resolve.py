@@ -3,22 +3,18 @@
 It also checks that the settings fit the cluster.
 """
 
-import contextlib
 import dataclasses
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Optional
 
 from cifar10 import optim
 from cifar10.cluster import identity, tf_config
-from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster
-from cifar10.cluster.tf_config import normalise, show
+from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs
+from cifar10.cluster.tf_config import FLAGS, TF_CONFIG, normalise, show, source_named
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
 from cifar10_program.paths import real
-
-TF_CONFIG, FLAGS = "TF_CONFIG", "the flags"
 
 
 def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster]:
@@ -36,22 +32,19 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
       ConfigError: TF_CONFIG or the flags are wrong, they contradict each other, or a setting does
         not fit the cluster.
     """
-    cluster, by_flags = _from_tf_config(environ), _from_flags(config)
+    with source_named(TF_CONFIG):
+        cluster = normalise(*tf_config.read(environ.get(TF_CONFIG, ""))[:3], TF_CONFIG)
+    with source_named(FLAGS):
+        by_flags = normalise(*_tasks_of_flags(config), FLAGS)
     if cluster and by_flags:
         _check_same(cluster, by_flags)
     cluster = cluster or by_flags
     if cluster is None:
-        for name in ("replication", "ps_transfer"):
-            if config.is_set(name):
-                raise ConfigError(
-                    f"{flag_name(name)} is for several workers; this process trains alone: leave "
-                    "it out, or give TF_CONFIG or --worker-hosts"
-                )
         return None
     token = environ.get(identity.TOKEN, "").strip()
     if token:
         cluster = dataclasses.replace(cluster, token=identity.digest(token))
-    with _source_named(cluster.source):
+    with source_named(cluster.source):
         if config.mode == "train_and_evaluate":
             _check_settings(config, cluster)
             return cluster
@@ -63,22 +56,14 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
     return None
 
 
-@contextlib.contextmanager
-def _source_named(source: str) -> Iterator[None]:
-    """Appends the origin of the wrong value to the message of a ConfigError."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{error} (from {source})") from None
-
-
 def with_model_dir(config: TrainConfig, environ: Mapping[str, str]) -> TrainConfig:
     """Returns the settings with the output folder that TF_CONFIG names, as Estimator does.
 
     Raises:
       ConfigError: TF_CONFIG is wrong, or the settings name another folder.
     """
-    model_dir = _read(environ).model_dir
+    with source_named(TF_CONFIG):
+        model_dir = tf_config.read(environ.get(TF_CONFIG, "")).model_dir
     if model_dir is None:
         return config
     named = config.with_settings(output_dir=model_dir)
@@ -90,26 +75,8 @@ def with_model_dir(config: TrainConfig, environ: Mapping[str, str]) -> TrainConf
     return named
 
 
-def _read(environ: Mapping[str, str]) -> tf_config.TFConfig:
-    with _source_named(TF_CONFIG):
-        return tf_config.read(environ.get(TF_CONFIG, ""))
-
-
-def _from_tf_config(environ: Mapping[str, str]) -> Optional[Cluster]:
-    jobs, task_type, task_index, *_ = _read(environ)
-    with _source_named(TF_CONFIG):
-        if jobs:
-            return normalise(jobs, task_type, task_index, TF_CONFIG)
-        if task_type in (None, MASTER, CHIEF, WORKER) and task_index in (None, 0):
-            return None
-        task = {"type": task_type, "index": task_index}
-        raise ConfigError(
-            f"the task is {json.dumps(task)}, but there is no cluster; list its addresses in "
-            "cluster, or leave the task out to train alone"
-        )
-
-
-def _from_flags(config: TrainConfig) -> Optional[Cluster]:
+def _tasks_of_flags(config: TrainConfig) -> tuple[Jobs, Optional[str], Optional[int]]:
+    """Returns addresses by job, and this task's type and index, as the flags give them."""
     lists = {PS: config.ps_hosts, WORKER: config.worker_hosts}
     jobs = {
         job: tuple(address.strip() for address in hosts.split(","))
@@ -117,25 +84,10 @@ def _from_flags(config: TrainConfig) -> Optional[Cluster]:
         if hosts and hosts.strip()
     }
     task_type, task_index = config.job_name, config.task_index
-    if not jobs:
-        for name in ("job_name", "task_index"):
-            if getattr(config, name) is not None:
-                raise ConfigError(
-                    f"{flag_name(name)} {getattr(config, name)} needs a cluster; give "
-                    "--worker-hosts and --ps-hosts, too, or leave it out"
-                )
-        return None
     if task_type in (MASTER, CHIEF, EVALUATOR) and task_index is None:
         task_index = 0  # These jobs have a single task.
-    if task_type in (MASTER, CHIEF) and task_index == 0:
-        task_type = WORKER
-    if task_type is None or task_index is None:
-        raise ConfigError(
-            "--ps-hosts and --worker-hosts need --job-name and --task-index; say which task of "
-            "them this process is, e.g. --job-name worker --task-index 0"
-        )
-    with _source_named(FLAGS):
-        return normalise(jobs, task_type, task_index, FLAGS)
+    is_master = task_type in (MASTER, CHIEF) and task_index == 0
+    return jobs, WORKER if is_master else task_type, task_index
 
 
 def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
@@ -148,15 +100,14 @@ def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
         )
 
 
-def notes(config: TrainConfig, cluster: Optional[Cluster], environ: Mapping[str, str]) -> list[str]:
-    """Returns a line for each setting, and one for keys of TF_CONFIG, that changes nothing here.
+def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
+    """Returns a line for each setting of several workers that changes nothing here.
 
-    Scripts give these flags to every job, whatever its size, and platforms add keys of their own.
+    Scripts give these flags to every job, whatever its size.
 
     Args:
       config: the settings.
       cluster: the cluster and this process's task in it; None: this process works alone.
-      environ: environment variables, of which TF_CONFIG is read.
     """
     if config.mode != "train_and_evaluate" or (cluster and not cluster.is_trainer):
         return []
@@ -164,16 +115,11 @@ def notes(config: TrainConfig, cluster: Optional[Cluster], environ: Mapping[str,
     if cluster and count > 1:
         trainers = show(cluster.platform_jobs, (PS, EVALUATOR))
         who = f"the cluster has {count} tasks that train ({trainers})"
-    useless = []
-    if count == 1 and config.is_set("sync"):
-        useless.append(f"--sync{'' if config.sync else '=false'}")
-    if count == 1 and config.replicas_to_aggregate is not None:
-        useless.append(f"--replicas-to-aggregate {config.replicas_to_aggregate}")
+    names = ("sync", "replication", "ps_transfer", "replicas_to_aggregate") if count == 1 else ()
+    useless = [flag_name(name) for name in names if config.is_set(name)]
     if config.num_workers not in (None, count):
         useless.append(f"--num-workers {config.num_workers}")
-    found = [f"note: {one} changes nothing: {who}" for one in useless]
-    unread = ", ".join(map(json.dumps, _read(environ).unread))
-    return found + ([f"note: nobody reads {unread} of TF_CONFIG"] if unread else [])
+    return [f"note: {one} changes nothing: {who}" for one in useless]
 
 
 def _check_settings(config: TrainConfig, cluster: Cluster) -> None:

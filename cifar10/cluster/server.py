@@ -9,16 +9,14 @@ need no other task, and it does not matter which task the server is, and of whic
 """
 
 import contextlib
-import resource
 from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.address_check import check_port
 from cifar10.cluster.identity import Identity
 from cifar10.cluster.peers import answers
-from cifar10.cluster.spec import Cluster, Task
+from cifar10.cluster.spec import Cluster, Task, check_port
 from cifar10.errors import ConfigError
 
 _ANSWER_SECS = 5.0  # for each request to another task's server
@@ -44,7 +42,6 @@ def start(cluster: Cluster, session_config: Any, identity: Optional[Identity] = 
     Raises:
       ConfigError: the server cannot listen at the task's address.
     """
-    _raise_descriptor_limit()
     spec = tf.train.ClusterSpec({job: list(tasks) for job, tasks in cluster.jobs.items()})
     try:
         target = tf.distribute.Server(
@@ -175,14 +172,3 @@ def tell_end(serving: Iterable[Task], trainer: Identity) -> None:
         # It may have ended, or another program may have its port.
         with contextlib.suppress(NoAnswer, ConfigError), board_of(task) as board:
             board.tell_end(trainer)
-
-
-def _raise_descriptor_limit() -> None:
-    """Raises this process's limit of open descriptors as far as the system permits.
-
-    Each other task takes some for its connections, and the usual limit of 1,024 is meant for
-    programs that use select().
-    """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS refuses some values below the limit.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

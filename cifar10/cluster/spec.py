@@ -1,13 +1,16 @@
-"""The tasks of a cluster, their addresses, and this process's task. Standard library only.
+"""The tasks of a cluster, their addresses, and this process's own. Standard library only.
 
 All platforms' clusters have the same form here: exactly one master, which trains as the workers do
 and also saves checkpoints. `cifar10.cluster.resolve` makes it from TF_CONFIG or the flags. For
 people, each task keeps the name that its platform gives it, its label.
 """
 
+import contextlib
 import dataclasses
-import ipaddress
+import errno
 import re
+import socket
+import time
 from collections.abc import Mapping
 from typing import Optional
 
@@ -16,6 +19,9 @@ from cifar10.errors import ConfigError
 MASTER, WORKER, PS, EVALUATOR = "master", "worker", "ps", "evaluator"
 CHIEF = "chief"  # Another name of the master.
 Jobs = Mapping[str, tuple[str, ...]]  # job -> address of each of its tasks
+# On Kubernetes, a process may start shortly before its own host name resolves.
+RESOLVE_SECS = 10.0
+_ADDRESS = re.compile(r"([\w.-]{1,253}|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,27 +187,71 @@ def split_address(address: str, name: str = "an address") -> tuple[str, int]:
     Raises:
       ConfigError: the address has another form.
     """
-    wrong = f"{name} must be host:port, got {address!r}"
-    if "/" in address:
-        raise ConfigError(f"{wrong}, a URL; leave its scheme and path out, e.g. ip0:2222")
-    if address.count(":") > 1 and not address.startswith("["):
-        raise ConfigError(f"{wrong}; put an IPv6 host in brackets, e.g. [::1]:2222")
-    match = re.fullmatch(r"(\[.*\]|[^:]*)(?::(.*))?", address, re.DOTALL)
-    host, port = match.groups() if match else ("", None)
-    if not _is_host(host):
-        raise ConfigError(f"{wrong}, which has no valid host; name one, e.g. ip0:2222")
-    if not port:
-        raise ConfigError(f"{wrong}, which has no port; add one, e.g. {host}:2222")
-    if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
-        raise ConfigError(f"{wrong}; the port must be a number from 1 to 65535, e.g. {host}:2222")
-    return host.strip("[]").lower(), int(port)
+    found = _ADDRESS.fullmatch(address)
+    if not found or not 1 <= int(found[2]) <= 65535:
+        raise ConfigError(
+            f"{name} must be host:port, got {address!r}; write it like ip0:2222 or [::1]:2222, "
+            "with a port from 1 to 65535"
+        )
+    return found[1].strip("[]").lower(), int(found[2])
 
 
-def _is_host(host: str) -> bool:
-    if not host.startswith("["):
-        return re.fullmatch(r"[\w.-]{1,253}", host) is not None
+def check_own_address(
+    cluster: Cluster, check_host: bool, resolve_secs: float = RESOLVE_SECS
+) -> None:
+    """Checks that this task can listen at its own address, if it needs a server.
+
+    TensorFlow's server listens on all interfaces, whatever host its address names. Without this
+    check, a wrong host would go unnoticed, and the other tasks would wait for this one.
+
+    Args:
+      cluster: the cluster and this process's task in it.
+      check_host: whether to check that the host is this machine; the port is always checked.
+      resolve_secs: seconds during which to retry if the host does not resolve.
+
+    Raises:
+      ConfigError: the host does not resolve or is another machine, or the port cannot be had.
+    """
+    if cluster.is_single_process or cluster.task_type == EVALUATOR:
+        return
+    host, _ = split_address(cluster.own.address)
+    wrong = _why_not_here(host, resolve_secs) if check_host else None
+    if wrong:
+        raise ConfigError(
+            f"{cluster.label} is at {cluster.own.address}, but {host} {wrong}; start the task "
+            "there, or correct the address; behind forwarded ports give --check-address=false "
+            f"(from {cluster.source})"
+        )
+    check_port(cluster)
+
+
+def check_port(cluster: Cluster) -> None:
+    """Checks that this task's server can have its port; ConfigError if not."""
     try:
-        ipaddress.IPv6Address(host[1:-1])
-    except ValueError:
-        return False
-    return True
+        socket.create_server(("", split_address(cluster.own.address)[1])).close()
+    except OSError as error:
+        reason = {
+            errno.EADDRINUSE: "the port is taken; end the process that has it, or choose another",
+            errno.EACCES: "ports below 1024 need root; choose one above",
+        }.get(error.errno or 0, f"{error.strerror}; choose another port")
+        where = f"{cluster.label} cannot listen at {cluster.own.address}"
+        raise ConfigError(f"{where}: {reason} (from {cluster.source})") from error
+
+
+def _why_not_here(host: str, resolve_secs: float) -> Optional[str]:
+    """Says why a host is not this machine; None if it is."""
+    deadline = time.monotonic() + resolve_secs
+    while True:
+        try:
+            found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+            break
+        except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a part of it is empty.
+            if time.monotonic() >= deadline:
+                return f"does not resolve on this machine ({error})"
+        time.sleep(0.5)
+    for family, _, _, _, place in found:
+        # Only an address of this machine can be bound, here at a port that the system chooses.
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.bind(place)
+            return None
+    return "is no address of this machine"

@@ -4,16 +4,17 @@ Platforms list a chief, a master, or neither, in which case worker 0 takes its p
 TFJob). Some list the evaluator (Kubeflow), others do not (Estimator).
 """
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
 from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs, split_address
 from cifar10.errors import ConfigError
 
+TF_CONFIG, FLAGS = "TF_CONFIG", "the flags"  # where a cluster comes from
 _EXAMPLE = '{"cluster": {"master": ["ip0:2222"]}, "task": {"type": "master", "index": 0}}'
-# The keys that this program reads, or Estimator.
-_KEYS = "cluster task model_dir environment rpc_layer service session_master eval_session_master"
 _JOBS = (MASTER, CHIEF, WORKER, PS, EVALUATOR)
 
 
@@ -25,14 +26,12 @@ class TFConfig(NamedTuple):
       task_type: the task's type; None if it is missing.
       task_index: the task's index; None if it is missing.
       model_dir: the output folder; None if it is missing.
-      unread: keys that nobody reads.
     """
 
     jobs: Jobs
     task_type: Optional[str]
     task_index: Optional[int]
     model_dir: Optional[str]
-    unread: list[str]
 
 
 def read(text: str) -> TFConfig:
@@ -52,20 +51,17 @@ def read(text: str) -> TFConfig:
     _require_object(task, "task must be an object")
     given = {job: tasks for job, tasks in cluster.items() if tasks not in (None, [], {})}
     jobs = {job: _addresses(job, tasks) for job, tasks in given.items()}
-    unread = [key for key in spec if key not in _KEYS.split()]
-    for key in unread:
-        if "cluster" in key.lower() and isinstance(spec[key], dict if jobs else (dict, list)):
-            is_tfjobs = key == "sparseCluster"
-            way_out = "take enableDynamicWorker out of the TFJob" if is_tfjobs else "rename it"
+    for key in spec:
+        if key != "cluster" and "cluster" in key.lower() and isinstance(spec[key], dict):
             raise ConfigError(
-                f"the cluster must have the key cluster, got {json.dumps(key)}; {way_out}"
+                f"the cluster must have the key cluster, got {json.dumps(key)}; rename it (for "
+                "sparseCluster, take enableDynamicWorker out of the TFJob)"
             )
     return TFConfig(
         jobs,
         _text(task.get("type"), "the task's type"),
-        None if task.get("index") is None else _index(task["index"], "the task's index"),
+        None if task.get("index") is None else _index(task["index"]),
         _text(spec.get("model_dir"), "model_dir"),
-        unread,
     )
 
 
@@ -81,15 +77,6 @@ def _text(value: Any, name: str) -> Optional[str]:
 
 
 def _addresses(job: str, tasks: Any) -> tuple[str, ...]:
-    """Returns the addresses of a job: a list, or an object by index, as ClusterSpec allows."""
-    if isinstance(tasks, dict):
-        by_index = {_index(key, f"an index of {job}"): value for key, value in tasks.items()}
-        if sorted(by_index) != list(range(len(tasks))):
-            raise ConfigError(
-                f"{job} must have an address for each index from 0, without gaps, got "
-                f"{json.dumps(tasks)}"
-            )
-        tasks = [by_index[index] for index in range(len(tasks))]
     if not isinstance(tasks, list) or not all(isinstance(address, str) for address in tasks):
         raise ConfigError(
             f'{job} must be a list of addresses, e.g. ["ip0:2222"], got {json.dumps(tasks)}'
@@ -97,31 +84,49 @@ def _addresses(job: str, tasks: Any) -> tuple[str, ...]:
     return tuple(tasks)
 
 
-def _index(value: Any, name: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
+def _index(value: Any) -> int:
+    # Some platforms write it as text.
+    if type(value) in (int, str) and re.fullmatch("[0-9]{1,9}", str(value)):
         return int(value)
-    raise ConfigError(f"{name} must be a whole number from 0, got {json.dumps(value)}")
+    raise ConfigError(f"the task's index must be a whole number from 0, got {json.dumps(value)}")
+
+
+@contextlib.contextmanager
+def source_named(source: str) -> Iterator[None]:
+    """Appends the origin of the wrong value to the message of a ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{error} (from {source})") from None
 
 
 def normalise(
     jobs: Jobs, task_type: Optional[str], task_index: Optional[int], source: str
-) -> Cluster:
+) -> Optional[Cluster]:
     """Names the chief, or else worker 0, the master, and takes the evaluator out of the jobs.
 
     Without a chief or a master, worker 0 becomes the master and worker k becomes worker k-1. Their
     labels for people remain those of the platform.
 
     Args:
-      jobs: addresses by job; no job is empty.
+      jobs: addresses by job; no job is empty. Without any, this process trains alone.
       task_type: this task's job as the platform names it; None if it is missing.
       task_index: this task's index in that job; None if it is missing.
-      source: origin of these values, for messages: "TF_CONFIG" or "the flags".
+      source: origin of these values, TF_CONFIG or FLAGS.
 
     Raises:
       ConfigError: the cluster cannot train, or the task is not part of it.
     """
+    if not jobs:
+        # Platforms that start a single task name it, but list no cluster.
+        names_trainer = task_type in (None, MASTER, CHIEF, WORKER) and task_index in (None, 0)
+        if (names_trainer and source == TF_CONFIG) or (task_type, task_index) == (None, None):
+            return None
+        raise ConfigError(
+            f"this task is {task_type}/{task_index}, but there is no cluster; list its addresses "
+            "(in cluster, or by --worker-hosts and --ps-hosts), or leave the task out to train "
+            "alone"
+        )
     for job in jobs:
         if job not in _JOBS:
             raise ConfigError(f"a job must be one of {', '.join(_JOBS)}, got {job!r}; rename it")
@@ -152,11 +157,8 @@ def _check_addresses(jobs: Jobs) -> None:
     seen: dict[tuple[str, int], str] = {}
     for job, addresses in jobs.items():
         for index, address in enumerate(addresses):
-            host, port = split_address(address, f"{job}/{index}")
-            # A server listens at all addresses of its machine.
-            place = re.sub(r"^(127(\.[0-9]+){3}|::1|localhost)$", "this machine", host), port
             task = f"{job}/{index} ({address})"
-            other = seen.setdefault(place, task)
+            other = seen.setdefault(split_address(address, f"{job}/{index}"), task)
             if other != task:
                 raise ConfigError(f"{other} and {task} share a port; give each one of its own")
 
@@ -182,10 +184,9 @@ def _check_jobs(jobs: Jobs) -> None:
 def _find_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) -> tuple[str, int]:
     """Returns the task's type, with `master` in place of `chief`, and its index."""
     if task_type is None or task_index is None:
-        missing = "index" if task_type else "type" if task_index is not None else "type and index"
         raise ConfigError(
-            f"there is a cluster, but the task has no {missing}; say which one this is, e.g. "
-            '"task": {"type": "worker", "index": 0}'
+            "there is a cluster, but the task has no type or no index; say which one this is, e.g. "
+            '"task": {"type": "worker", "index": 0}, or --job-name worker --task-index 0'
         )
     if task_type in (MASTER, CHIEF):  # The task may use the one name, and the cluster the other.
         task_type = next((one for one in (MASTER, CHIEF) if one in jobs), task_type)

@@ -268,11 +268,11 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     )
     kernels: str = _device(
         "convolutions and activations of training and evaluation on a CPU; auto: our own where "
-        "they are compiled and fit, else TensorFlow's; own: our own, or an error; pairs: likewise, "
-        "but training multiplies pairs of bfloat16s, which rounds more (only in bf16, where auto "
-        "does so if the CPU can, unless it has AMX); tensorflow: TensorFlow's",
+        "they are compiled and fit, else TensorFlow's, and in bf16 with pairs of bfloat16s, which "
+        "round more, if the CPU has AVX512-BF16 without AMX; own: our own without pairs, or an "
+        "error; tensorflow: TensorFlow's",
         "auto",
-        choices=("auto", "own", "pairs", "tensorflow"),
+        choices=("auto", "own", "tensorflow"),
         needs=_EVALUATES,
     )
     data_format: Optional[str] = _device(

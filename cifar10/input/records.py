@@ -10,7 +10,7 @@ import re
 import shlex
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
@@ -27,9 +27,8 @@ CIFAR10_DEVIATION = (62.99, 62.09, 66.70)
 
 _HEADER = struct.Struct("<QI")  # length of the record, CRC of the length
 _FOOTER_BYTES = 4  # CRC of the record
-# Other forms of CIFAR-10, of which data_prep makes records, and files in such a folder.
+# Other forms of CIFAR-10, of which data_prep makes records.
 _SOURCE = re.compile(r"cifar-10-(python|binary)\.tar\.gz|cifar-10-batches-(py|bin)")
-_PART_OF_SOURCE = re.compile(r"data_batch_1(\.bin)?|trainLabels\.csv")
 # What reading a JSON document raises where it is not as expected.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 _MOST_NAMES = 5  # of a folder's files in a message
@@ -99,26 +98,21 @@ class RecordSet:
     def require(self, split: str) -> None:
         """Raises DataError if `split` has no records."""
         if not self.counts.get(split):
-            raise DataError(f"{self.data_dir} has no {split} records; {way_out(self.data_dir)}")
+            held = way_out(self.data_dir, _names(self.data_dir))
+            raise DataError(f"{self.data_dir} has no {split} records; {held}")
 
 
-def way_out(data_dir: str) -> str:
+def way_out(data_dir: str, names: Sequence[str] = ()) -> str:
     """Returns the end of a message about missing records: what is there instead, and a command."""
-    is_folder = tf.io.gfile.isdir(data_dir)
-    names = [name for name in _names(data_dir) if name[0] != "."] if is_folder else []
+    names = [name for name in names if name[0] != "."]
     sources = [tf.io.gfile.join(data_dir, name) for name in names if _SOURCE.fullmatch(name)]
-    out = data_dir
-    if any(map(_PART_OF_SOURCE.fullmatch, names)):
-        sources = [data_dir]
-    elif not is_folder and _SOURCE.fullmatch(posixpath.basename(data_dir)):
-        sources, out = [data_dir], posixpath.dirname(data_dir) or "."
-    source = shlex.quote(sources[0]) if sources else "SOURCE"
-    command = f"`python -m data_prep --source {source} --out {shlex.quote(out)}` makes them"
+    source, out = shlex.quote(sources[0]) if sources else "SOURCE", shlex.quote(data_dir)
+    command = f"`python -m data_prep --source {source} --out {out}` makes them"
     if sources:
-        return command if out == data_dir else f"{command}; then give --data-dir {shlex.quote(out)}"
-    known = "SOURCE is cifar-10-python.tar.gz, an image folder, or synthetic"
+        return command
     held = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     holds = f"it holds {held}; training reads {schema.RECORD_NAMES}; " if names else ""
+    known = "SOURCE is cifar-10-python.tar.gz, an image folder, or synthetic"
     return f"{holds}{command}, where {known}"
 
 
@@ -159,7 +153,7 @@ def open_records(data_dir: str) -> RecordSet:
         counts = {split: sum(map(count_records, paths)) for split, paths in files.items()}
         manifest = _stand_in(counts)
     if not files:
-        raise DataError(f"no records in {data_dir}; {way_out(data_dir)}")
+        raise DataError(f"no records in {data_dir}; {way_out(data_dir, names)}")
     if min(manifest["channel_deviation"]) <= 0:
         raise DataError(
             f"the training images in {data_dir} have the same value everywhere in a channel, R, G "

@@ -12,8 +12,8 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops import initializers, normalisation
-from cifar10.ops.convolution import OWN_KERNELS, ConvAlgorithms, choose, convolve
+from cifar10.ops import normalisation, variables
+from cifar10.ops.convolution import OWN_KERNELS, TENSORFLOW, choose, convolve
 from cifar10.ops.variables import (
     BIAS,
     EARLY,
@@ -56,8 +56,8 @@ class Layers:
       norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
       norm_decay: the decay of the moving statistics.
       norm_epsilon: the number that is added to the variance.
-      algorithms: the algorithms that may compute convolutions; if our own kernels are among them,
-        activations use these kernels, too.
+      kernels: the algorithm of convolutions that it supports, see `cifar10.ops.convolution`; unless
+        it is TENSORFLOW, activations use our own kernels, too.
       num_classes: the number of classes, which is that of the logits.
       early: whether the weights that train only in the first epochs still train, a bool scalar
         tensor; None: they do.
@@ -75,7 +75,7 @@ class Layers:
     norm: str = "tower"
     norm_decay: float = 0.997
     norm_epsilon: float = 1e-5
-    algorithms: ConvAlgorithms = ConvAlgorithms()
+    kernels: str = TENSORFLOW
     num_classes: int = NUM_CLASSES
     early: Optional[tf.Tensor] = None
     cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
@@ -83,6 +83,11 @@ class Layers:
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
     convolutions: dict[str, str] = dataclasses.field(default_factory=dict)
     convolved: dict[Any, tuple[tf.Tensor, tf.Tensor]] = dataclasses.field(default_factory=dict)
+
+    # Initialisers, for models, whose modules load no TensorFlow.
+    he = staticmethod(variables.he)
+    partial_identity = staticmethod(variables.PartialIdentity)
+    uniform = staticmethod(variables.uniform)
 
     def for_tower(
         self,
@@ -179,7 +184,7 @@ class Layers:
                 "data_format": self._layout,
             }
             early = self.early if after_early else None
-            algorithm = choose(x, weights, settings, self.algorithms)
+            algorithm = choose(x, weights, settings, self.kernels)
             self.convolutions[tf.get_variable_scope().name] = algorithm
             y = convolve(algorithm, x, weights, settings, early)
             if algorithm == OWN_KERNELS:
@@ -214,7 +219,7 @@ class Layers:
 
     def gelu(self, x: tf.Tensor) -> tf.Tensor:
         """Applies GELU in its tanh form (arXiv:1606.08415)."""
-        return normalisation.gelu(x, self.algorithms.own)
+        return normalisation.gelu(x, self.kernels != TENSORFLOW)
 
     def dense(
         self, x: tf.Tensor, units: int, *, initializer: Any = None, bias: bool = True
@@ -292,28 +297,15 @@ class Layers:
             images, kernel = self.convolved[x.ref()]
             epsilon = self.norm_epsilon
             return normalisation.conv_norm_relu(images, kernel, *numbers, shortcut, epsilon)
-        own = self.algorithms.own and self.training and self.norm == "tower"
+        own = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
         if not (own and self.data_format == "channels_last" and normalisation.fits(x)):
             y = self.batch_norm(x, first_scale=first_scale)
             return self.relu(y if shortcut is None else y + shortcut)
         with tf.variable_scope(None, "batch_norm"):
             gamma, beta, *_ = self._norm_weights(x, True, first_scale)
-            found = normalisation.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
-        count = self._values_per_channel(x)
-        self.statistics.append(NormStatistics(found.mean, found.variance, count))
-        return found.y
-
-    def he(self, scale: float = 1.0) -> Any:
-        """Returns He's initialiser of a kernel before a ReLU, times `scale`."""
-        return initializers.he(scale)
-
-    def partial_identity(self) -> Any:
-        """Returns an initialiser whose first filters copy one input each; others are uniform."""
-        return initializers.PartialIdentity()
-
-    def uniform(self) -> Any:
-        """Returns the initialiser that is uniform between plus and minus 1 / sqrt(fan-in)."""
-        return initializers.uniform()
+            y, *seen = normalisation.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
+        self.statistics.append(NormStatistics(*seen, self._values_per_channel(x)))
+        return y
 
     def _norm_weights(self, x: tf.Tensor, scale: bool, first_scale: float) -> _NormWeights:
         shape = [x.shape[self._channel_axis]]

@@ -4,26 +4,12 @@ TensorFlow reads and writes all numbers once more for each sum, ReLU and convers
 the ten or so ops that GELU takes.
 """
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops.kernels import library
-
-
-class Normalised(NamedTuple):
-    """What `norm_relu` returns.
-
-    Attributes:
-      y: of the shape and type of the input.
-      mean: each channel's mean, float32 [channels].
-      variance: each channel's population variance, float32 [channels].
-    """
-
-    y: tf.Tensor
-    mean: tf.Tensor
-    variance: tf.Tensor
 
 
 def fits(x: tf.Tensor) -> bool:
@@ -70,7 +56,7 @@ def norm_relu(
     beta: tf.Tensor,
     shortcut: Optional[tf.Tensor],
     epsilon: float,
-) -> Normalised:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Computes ReLU(batch normalisation of `x`, with the batch's statistics, + `shortcut`).
 
     Args:
@@ -81,10 +67,12 @@ def norm_relu(
       epsilon: the number that is added to the variance.
 
     Returns:
-      The output, and the statistics, through which no gradient flows.
+      The output, like `x`, and each channel's mean and population variance, float32 [channels],
+      through which no gradient flows.
     """
     shortcuts = [] if shortcut is None else [shortcut]
-    return Normalised(*library.load().cifar10_norm_relu(x, gamma, beta, shortcuts, epsilon=epsilon))
+    y, mean, variance = library.load().cifar10_norm_relu(x, gamma, beta, shortcuts, epsilon=epsilon)
+    return y, mean, variance
 
 
 @tf.RegisterGradient("Cifar10NormRelu")

@@ -84,11 +84,6 @@ class DevicePlan:
         """The number of towers that share a batch."""
         return len(self.tower_devices)
 
-    @property
-    def on_gpus(self) -> bool:
-        """Whether the towers are on GPUs."""
-        return any("gpu" in device.lower() for device in self.tower_devices)
-
 
 def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> DevicePlan:
     """Chooses devices for `config` on this machine; `use_devices` applies the choice.
@@ -259,8 +254,6 @@ def _choose_kernels(
     library.limit()  # A mistake is one also where they are not asked for.
     if config.kernels == "tensorflow":
         return False, False, None
-    trains = config.mode == "train_and_evaluate"  # No evaluation multiplies pairs.
-    needs_pairs = config.kernels == "pairs" and trains
     reason: Optional[str]
     has_mode = config.mode in MODES_WITH_KERNELS
     if not has_mode:
@@ -269,20 +262,15 @@ def _choose_kernels(
         reason = "they are for CPUs"
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
-    elif needs_pairs and config.precision != "bf16":
-        reason = f"it is for --precision bf16, and this is {config.precision}"
-    elif needs_pairs and "avx512_bf16" not in cpu_flags():
-        reason = "this CPU has no avx512_bf16"
     else:
         reason = library.why_not(cpu_flags())
-    if reason is None and needs_pairs and not library.multiplies_pairs():
-        reason = f"{library.LIMIT} or ONEDNN_MAX_CPU_ISA does not let them use avx512_bf16"
     computable = models.find(config.model).convolves and data_format == "channels_last"
     suits = has_mode and not gpus and computable
     if config.kernels == "auto":
         own = suits and reason is None
-        may = own and trains and config.precision == "bf16"
-        pairs = may and library.multiplies_pairs() and not library.multiplies_matrices()
+        # No evaluation multiplies pairs, and matrices (AMX) round less.
+        may = own and config.mode == "train_and_evaluate" and config.precision == "bf16"
+        pairs = may and library.instructions() == library.PAIRS
         return own, pairs, reason if suits else None
     if reason is None and not suits:
         reason = f"{config.model_title} in {data_format} has no convolution that they compute"
@@ -290,7 +278,7 @@ def _choose_kernels(
         raise ConfigError(
             f"--kernels {config.kernels} cannot be had: {reason}; --kernels auto does without"
         )
-    return True, needs_pairs, None
+    return True, False, None
 
 
 def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:

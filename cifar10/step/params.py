@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
-from cifar10.ops.convolution import ConvAlgorithms
+from cifar10.ops.convolution import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 from cifar10.ops.layers import Layers
 from cifar10.schema import NUM_CLASSES
 from cifar10.step.devices import DevicePlan
@@ -141,11 +141,7 @@ class ModelParams:
     def layers(self, *, training: bool) -> Layers:
         """Makes layers with these settings; `Layers.for_tower` copies them for each tower."""
         config, plan = self.config, self.plan
-        algorithms = ConvAlgorithms(own=plan.own_kernels)
-        if training and not plan.on_gpus:
-            algorithms = dataclasses.replace(
-                algorithms, pairs=plan.pairs, by_images=plan.compute_dtype == tf.bfloat16
-            )
+        kernels = OWN_PAIRS if training and plan.pairs else OWN_KERNELS
         return Layers(
             training=training,
             num_classes=self.num_classes,
@@ -154,5 +150,5 @@ class ModelParams:
             norm=config.batch_norm,
             norm_decay=config.batch_norm_decay,
             norm_epsilon=config.batch_norm_epsilon,
-            algorithms=algorithms,
+            kernels=kernels if plan.own_kernels else TENSORFLOW,
         )

@@ -39,8 +39,7 @@ def machine(gpus: int) -> Iterator[None]:
         for owner, name, value in (
             (devices, "count_cores", lambda **sharing: 8),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
-            (library, "multiplies_pairs", lambda: True),
-            (library, "multiplies_matrices", lambda: False),
+            (library, "instructions", lambda: library.PAIRS),
             (tf2.config, "list_physical_devices", lambda kind: names),
             (tf2.config.experimental, "get_device_details", lambda gpu: details),
         ):
@@ -98,7 +97,7 @@ def agreed_on(config: TrainConfig) -> Any:
     if not cluster.is_trainer:
         return cluster
     place = cluster_session.replication(config, cluster, devices.plan_devices(config), None)
-    return cluster, notes(config, cluster, {}), dataclasses.asdict(place)
+    return cluster, notes(config, cluster), dataclasses.asdict(place)
 
 
 class Row(NamedTuple):

@@ -60,7 +60,7 @@ def test_every_command_of_the_tutorials_readme_is_accepted(task_type, words, fou
     config = with_model_dir(parse(words.split()), environ)
     cluster = resolve(config, environ)
     assert (cluster and cluster.label) == (task_type and f"{task_type}/0")
-    assert notes(config, cluster, environ) == found
+    assert notes(config, cluster) == found
 
 
 def test_every_flag_of_the_tutorial_trains_a_process_alone_with_a_note(

@@ -102,7 +102,7 @@ class Case:
         if self.precision == "bf16" and not flags & {"avx512_bf16", "amx_bf16"}:
             return "--precision bf16 needs a CPU with avx512_bf16 or amx_bf16"
         if self.kernels == "own pairs" and "avx512_bf16" not in flags:
-            return "--kernels pairs needs a CPU with avx512_bf16"
+            return "pairs of bfloat16s need a CPU with avx512_bf16"
         return None
 
     @property

@@ -12,7 +12,6 @@ is compiled.
 
 import argparse
 import contextlib
-import errno
 import os
 import pathlib
 import shlex
@@ -82,17 +81,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 def _compile() -> int:
     """Compiles the library if that is possible and returns the exit code of `main`."""
     impossible = library.why_impossible(cpu_flags())
-    if impossible:
-        _complain(impossible)
-        return 2
     compiler = _compiler()
-    if compiler is None:
+    if compiler is None or impossible:
         chosen = os.environ.get("CXX")
         missing = f"CXX is {chosen}, which is not" if chosen else "there is no C++ compiler"
-        _complain(
-            f"{missing} on PATH. On Debian: apt-get install g++. Elsewhere, name one: "
-            "CXX=/path/to/g++"
-        )
+        way_out = "on PATH. On Debian: apt-get install g++. Elsewhere, name one: CXX=/path/to/g++"
+        _complain(impossible or f"{missing} {way_out}")
         return 2
     print("Compiling convolutions for CPUs: about 20 seconds, once.", flush=True)
     try:
@@ -101,15 +95,9 @@ def _compile() -> int:
         _complain(f"{shlex.join(compiler)} failed.\n{error}")
         return 1
     except OSError as error:
-        _complain(f"{error}; {_way_out(error, library.path().parent)}")
+        _complain(f"{error}; when that is mended, run {library.BUILD_COMMAND} again")
         return 1
     return 0
-
-
-def _way_out(error: OSError, folder: pathlib.Path) -> str:
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"whoever may write to {folder} can compile them"
-    return f"when that is mended, run {library.BUILD_COMMAND} again"
 
 
 def _complain(reason: str) -> None:
@@ -121,20 +109,12 @@ def _compiler() -> Optional[list[str]]:
     """Returns the words that a compiler's command begins with; None: there is no compiler."""
     chosen = os.environ.get("CXX")
     # As for make, CXX may have several words, such as `ccache g++`.
-    commands = [[chosen], _words(chosen)] if chosen else [[name] for name in _COMPILERS]
+    commands = [chosen.split()] if chosen else [[name] for name in _COMPILERS]
     for name, *arguments in filter(None, commands):
         path = shutil.which(name)
         if path:
             return [path, *arguments]
     return None
-
-
-def _words(command: str) -> list[str]:
-    """Splits a command as a shell does; none if a quotation mark is missing."""
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return []
 
 
 def _build(compiler: Sequence[str], path: pathlib.Path) -> None:

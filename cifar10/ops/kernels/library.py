@@ -22,7 +22,8 @@ BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
 # The variable with the most instructions that the library may use, and its values: from `avx2` on,
 # each has those before it.
 LIMIT = "CIFAR10_KERNELS_ISA"
-LIMITS = ("none", "avx2", "avx512", "avx512_bf16", "amx")
+PAIRS, MATRICES = "avx512_bf16", "amx"
+LIMITS = ("none", "avx2", "avx512", PAIRS, MATRICES)
 
 # The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.
 _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
@@ -156,26 +157,11 @@ def load() -> Any:
         raise OSError("its path is not UTF-8") from error
 
 
-def multiplies_pairs() -> bool:
-    """Returns whether products of pairs of bfloat16s are used where they are asked for.
-
-    Raises:
-      OSError: there is no library at `path`, or it cannot be loaded.
-    """
-    return instructions() in ("avx512_bf16", "amx")
-
-
-def multiplies_matrices() -> bool:
-    """Returns whether products of bfloat16s are those of matrices, unless pairs are asked for.
-
-    Raises:
-      OSError: there is no library at `path`, or it cannot be loaded.
-    """
-    return instructions() == "amx"
-
-
 def instructions() -> str:
     """Returns the most instructions that the library uses in this process, one of LIMITS.
+
+    From PAIRS on, products of pairs of bfloat16s are used where an op asks for them; with MATRICES,
+    other products of bfloat16s are those of matrices.
 
     Raises:
       OSError: there is no library at `path`, or it cannot be loaded.

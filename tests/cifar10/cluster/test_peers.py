@@ -7,15 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from pathlib import Path
 
-import grpc
 import pytest
 
 from cifar10.cluster.peers import Peers, Probe
 from cifar10.cluster.spec import Task
-from cifar10.errors import ConfigError, Stopped, TrainingError
+from cifar10.errors import ConfigError, TrainingError
 from testbeds.ports import free_ports
 from testbeds.process_list import stop_process
 from tests.cifar10.answering import WAIT_SECS, answering, refuse, wait_until
@@ -45,6 +43,11 @@ def sockets(pid: int) -> int:
     return sum(name.startswith("socket:") for name in names)
 
 
+def has_only(pid: int, most: int) -> None:
+    """Waits until the server has closed the connections of those who asked."""
+    wait_until(lambda: sockets(pid) <= most)
+
+
 def test_a_tensorflow_server_answers_and_keeps_no_connection(task):
     address, pid = task
     before, probe = sockets(pid), Probe(address)
@@ -52,10 +55,7 @@ def test_a_tensorflow_server_answers_and_keeps_no_connection(task):
     for _ in range(200):
         assert probe.answers(WAIT_SECS)
     assert probe.is_here
-    until = time.monotonic() + WAIT_SECS
-    while sockets(pid) > before:
-        assert time.monotonic() < until, "the server has not closed the connections"
-        time.sleep(0.01)
+    has_only(pid, before)
 
 
 def test_a_stopped_process_is_here_but_does_not_answer_until_it_continues(task):
@@ -72,54 +72,28 @@ def test_a_stopped_process_is_here_but_does_not_answer_until_it_continues(task):
         os.kill(pid, signal.SIGCONT)
     assert probe.answers(WAIT_SECS)
     assert probe.answers(WAIT_SECS)
-    until = time.monotonic() + WAIT_SECS
-    while sockets(pid) > before:
-        assert time.monotonic() < until, "the server has not closed the connections"
-        time.sleep(0.01)
+    has_only(pid, before)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-def test_a_grpc_server_answers_and_none_does_after_its_end(host):
-    server = grpc.server(futures.ThreadPoolExecutor(1))
-    try:
-        port = server.add_insecure_port(f"{host}:0")
-    except RuntimeError as error:
-        pytest.skip(f"{host}: {error}")
-    server.start()
-    probe = Probe(f"{host}:{port}")
-    assert probe.answers(WAIT_SECS)
-    server.stop(0).wait(WAIT_SECS)
-    assert not probe.answers(WAIT_SECS)
-    assert not probe.is_here
-
-
-def test_nobody_and_an_unknown_name_do_not_answer():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        probe = Probe(f"127.0.0.1:{nobody.getsockname()[1]}")
-        assert not probe.answers(WAIT_SECS)
-        assert not probe.is_here
-    assert not Probe("nowhere.invalid:2222").answers(WAIT_SECS)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""],
-    ids=["a web server", "nothing, and it hangs up"],
-)
-def test_a_server_of_another_kind_does_not_answer(said):
+@pytest.mark.parametrize("said", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_nobody_and_a_server_of_another_kind_do_not_answer(said):
     with socket.create_server(("127.0.0.1", 0)) as server:
+        probe = Probe(f"127.0.0.1:{server.getsockname()[1]}")
 
         def speak() -> None:
             with server.accept()[0] as connection:
                 connection.sendall(said)
 
         speaker = threading.Thread(target=speak)
-        speaker.start()
-        probe = Probe(f"127.0.0.1:{server.getsockname()[1]}")
+        if said is None:
+            server.close()
+        else:
+            speaker.start()
         assert not probe.answers(WAIT_SECS)
         assert not probe.is_here
-        speaker.join()
+        if said is not None:
+            speaker.join()
+    assert not Probe("nowhere.invalid:2222").answers(WAIT_SECS)
 
 
 def task_at(address: str, index: int = 0) -> Task:
@@ -171,18 +145,6 @@ def test_a_task_that_goes_away_is_missed_and_one_that_comes_back_is_not() -> Non
         wait_until(lambda: peers.is_here(task))
         assert peers.missing([task]) is None
         peers.stop()
-
-
-def test_a_signal_ends_the_waiting(nobody) -> None:
-    asked = threading.Event()
-
-    def check() -> None:
-        if asked.is_set():
-            raise Stopped(15)
-        asked.set()
-
-    with asking(nobody) as peers, pytest.raises(Stopped):
-        peers.wait_for([nobody], check)
 
 
 def test_who_is_silent_is_said_once_and_that_it_answers_again(monkeypatch) -> None:

@@ -1,8 +1,12 @@
-"""Cluster: what a task knows of itself and of the others, and how addresses are written."""
+"""Cluster: what a task knows of itself and of others; addresses, and its own with real sockets."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
 
 import pytest
 
-from cifar10.cluster.spec import Cluster, Task, split_address
+from cifar10.cluster.spec import Cluster, Task, check_own_address, split_address
 from cifar10.errors import ConfigError
 
 JOBS = {
@@ -10,6 +14,7 @@ JOBS = {
     "worker": ("ip1:2222", "ip0:2224", "ip1:2224"),
     "ps": ("ip0:2223", "ip1:2223"),
 }
+ELSEWHERE = "192.0.2.1"  # TEST-NET-1 (RFC 5737): no machine has it.
 
 
 def task(task_type: str, task_index: int = 0, **jobs: tuple[str, ...]) -> Cluster:
@@ -21,29 +26,17 @@ def test_a_task_has_a_name_and_an_address():
     assert worker == Task("worker", 1, "worker/1", "ip0:2224")
     assert str(worker) == "worker/1 (ip0:2224)"
     assert worker.cpu == "/job:worker/task:1/device:CPU:0"
-    assert task("ps", 1).own.address == "ip1:2223"
 
 
 def test_trainers_are_the_master_then_the_workers():
     roles = [one.role for one in task("ps").trainers]
     assert roles == ["master/0", "worker/0", "worker/1", "worker/2"]
-    assert task("ps").num_trainers == 4
-    assert [one.address for one in task("ps").of("ps")] == ["ip0:2223", "ip1:2223"]
-
-
-def test_a_cluster_is_alone_with_one_trainer_and_no_ps():
-    assert task("master", master=("a:1",)).is_alone
-    assert not task("master", master=("a:1",), ps=("a:2",)).is_alone
-    assert not task("master", master=("a:1",), worker=("a:2",)).is_alone
 
 
 def test_trainers_on_one_host_share_it_and_ps_do_not_count():
-    assert task("master").host_share == (0, 2)
-    assert task("worker", 0).host_share == (0, 2)
-    assert task("worker", 1).host_share == (1, 2)
-    assert task("worker", 2).host_share == (1, 2)
-    assert task("ps", 1).host_share == (0, 1)
-    assert task("evaluator").host_share == (0, 1)
+    shares = [task("worker", index).host_share for index in range(3)]
+    assert [task("master").host_share, *shares] == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    assert task("ps", 1).host_share == task("evaluator").host_share == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -51,29 +44,79 @@ def test_trainers_on_one_host_share_it_and_ps_do_not_count():
     [
         ("ip0:2222", ("ip0", 2222)),
         ("[::1]:2222", ("::1", 2222)),
-        ("compose_worker_1:2222", ("compose_worker_1", 2222)),
+        ("Compose_worker_1:2222", ("compose_worker_1", 2222)),
+        *((one, None) for one in ("ip0", "[::1]", ":2222", "[ip0]:2222", "ip0:0", "ip0:65536")),
+        *((one, None) for one in ("ip0:ssh", "::1:2222", "grpc://ip0:2222", "ip0:1\n")),
     ],
 )
 def test_an_address_is_host_and_port(address, parts):
-    assert split_address(address) == parts
+    if parts:
+        assert split_address(address) == parts
+        return
+    with pytest.raises(ConfigError) as refusal:
+        split_address(address, "worker/1")
+    assert str(refusal.value) == (
+        f"worker/1 must be host:port, got {address!r}; write it like ip0:2222 or [::1]:2222, with "
+        "a port from 1 to 65535"
+    )
+
+
+def ps_at(address: str) -> Cluster:
+    return task("ps", master=("ip0:2222",), ps=(address,))
+
+
+def refusal(address: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        check_own_address(ps_at(address), check_host=True, resolve_secs=0.0)
+    message = str(refused.value)
+    assert "\n" not in message
+    assert message.endswith(" (from TF_CONFIG)")
+    return message
+
+
+@contextlib.contextmanager
+def listening(host: str) -> Iterator[int]:
+    """Yields the port of a server on that host, which listens as gRPC's do."""
+    with socket.create_server((host, 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def free_port() -> int:
+    with listening("127.0.0.1") as port:
+        return port
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_free_port_of_this_machine_is_fine(host, free_port):
+    check_own_address(ps_at(f"{host}:{free_port}"), check_host=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_a_port_that_another_process_has_on_any_interface_is_taken(host):
+    with listening(host) as port:
+        assert refusal(f"127.0.0.1:{port}") == (
+            f"ps/0 cannot listen at 127.0.0.1:{port}: the port is taken; end the process that has "
+            "it, or choose another (from TF_CONFIG)"
+        )
 
 
 @pytest.mark.parametrize(
-    ("address", "way_out"),
+    ("host", "why"),
     [
-        ("ip0", "which has no port; add one, e.g. ip0:2222"),
-        ("[::1]", "which has no port; add one, e.g. [::1]:2222"),
-        (":2222", "which has no valid host; name one, e.g. ip0:2222"),
-        ("[ip0]:2222", "which has no valid host"),
-        ("ip0:0", "the port must be a number from 1 to 65535"),
-        ("ip0:65536", "the port must be a number from 1 to 65535"),
-        ("ip0:ssh", "the port must be a number from 1 to 65535"),
-        ("::1:2222", "put an IPv6 host in brackets, e.g. [::1]:2222"),
-        ("grpc://ip0:2222", "a URL; leave its scheme and path out, e.g. ip0:2222"),
+        (ELSEWHERE, "is no address of this machine; start the task there, or correct the address"),
+        ("nowhere.invalid", "does not resolve on this machine ("),
+        ("a..b", "does not resolve on this machine ("),
     ],
 )
-def test_anything_else_is_refused_with_its_task_and_the_way_out(address, way_out):
-    with pytest.raises(ConfigError) as refusal:
-        split_address(address, "worker/1")
-    assert str(refusal.value).startswith(f"worker/1 must be host:port, got {address!r}")
-    assert way_out in str(refusal.value)
+def test_another_machine_is_refused_unless_ports_are_forwarded(host, why, free_port):
+    address = f"{host}:{free_port}"
+    refused = refusal(address)
+    assert refused.startswith(f"ps/0 is at {address}, but {host} {why}")
+    assert "behind forwarded ports give --check-address=false" in refused
+    check_own_address(ps_at(address), check_host=False)
+
+
+def test_a_task_without_a_server_needs_no_address_of_its_own():
+    check_own_address(task("evaluator", master=(f"{ELSEWHERE}:1",)), check_host=True)
+    check_own_address(task("master", master=(f"{ELSEWHERE}:1",)), check_host=True)

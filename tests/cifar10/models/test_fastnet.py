@@ -9,9 +9,8 @@ import tensorflow.compat.v1 as tf
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.models.fastnet import PROJECTION, fastnet, whitening_projection
-from cifar10.ops.initializers import PartialIdentity
 from cifar10.ops.layers import Layers
-from cifar10.ops.variables import KERNEL, Recorder
+from cifar10.ops.variables import KERNEL, PartialIdentity, Recorder
 
 
 def build(layers: Layers, count: int = 2) -> Any:
@@ -75,26 +74,12 @@ def test_every_3x3_convolution_begins_with_passing_its_inputs_on():
     with tf.Graph().as_default():
         build(Layers(True, source=recorder))
     first = {spec.name: spec.initializer for spec in recorder.specs if spec.kind == KERNEL}
+    assert {spec.name: spec.shape for spec in recorder.specs if spec.kind == "fixed"} == {
+        PROJECTION: (2, 2, 3, 24)
+    }
     head = first.pop("model/head/dense/kernel").get_config()
     assert [type(one) for one in first.values()] == 6 * [PartialIdentity]
     assert (head["scale"], head["mode"], head["distribution"]) == (1 / 3, "fan_in", "uniform")
-
-
-def test_two_seeds_make_two_kernels_and_one_seed_makes_one():
-    with tf.Graph().as_default(), tf.Session() as session:
-        made = [PartialIdentity(seed)((3, 3, 4, 8)) for seed in (1, 1, 2)]
-        one, same, other = session.run(made)
-    np.testing.assert_array_equal(one, same)
-    assert np.abs(one - other).max() > 0.01
-    assert PartialIdentity.from_config(PartialIdentity(5).get_config()).get_config() == {"seed": 5}
-
-
-def test_a_model_asks_for_the_projection_under_the_name_that_the_data_gives_it():
-    recorder = Recorder()
-    with tf.Graph().as_default():
-        build(Layers(training=True, source=recorder))
-    (fixed,) = [spec for spec in recorder.specs if spec.kind == "fixed"]
-    assert (fixed.name, fixed.shape) == (PROJECTION, (2, 2, 3, 24))
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +116,6 @@ def test_outputs_are_uncorrelated_and_have_variance_1(images, size):
     assert np.abs(covariance - np.diag(np.diag(covariance))).max() > 0.5
 
 
-def test_what_does_not_vary_is_not_blown_up():
-    kernel = whitening_projection(np.ones((3, 32, 32, 3), np.float32), 2)
-    assert np.abs(kernel).max() <= 1 / np.sqrt(5e-4)
-
-
 def test_fastnets_projection_is_made_from_5000_images(images):
     asked = []
 
@@ -147,8 +127,3 @@ def test_fastnets_projection_is_made_from_5000_images(images):
     assert asked == [5000]
     assert list(values) == [PROJECTION]
     np.testing.assert_array_equal(values[PROJECTION], whitening_projection(images, 2))
-
-
-def test_other_models_need_nothing_of_the_data():
-    for name in ("resnet", "resnet_v2", "mlp"):
-        assert models.find(name).first_values(pytest.fail) == {}

@@ -8,7 +8,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
-from cifar10.models.resnet import ResNetSettings
 from cifar10.ops.layers import Layers
 
 
@@ -53,22 +52,6 @@ def test_a_model_has_6n_plus_2_layers_ten_logits_and_so_many_parameters(
         assert operations.count("Conv2D") == convolutions
         assert operations.count("MatMul") == (1 if convolutions else 2)
         assert count_parameters() == parameters
-
-
-def test_both_layouts_give_the_same_logits(onednn):
-    # Batches of two sizes: within one process, oneDNN's average-pooling takes the primitive that it
-    # made for one layout for the other one too, if the shapes are the same.
-    images = np.random.default_rng(0).normal(size=(13, 32, 32, 3)).astype(np.float32)
-    logits = {}
-    with tf.Graph().as_default(), tf.Session() as session:
-        for data_format, count in (("channels_last", 11), ("channels_first", 13)):
-            layers = Layers(training=False, data_format=data_format)
-            logits[data_format] = build_graph(
-                tf.constant(images[:count]), layers, model="resnet", num_layers=8
-            )
-        session.run(tf.global_variables_initializer())
-        last, first = session.run([logits["channels_last"], logits["channels_first"]])
-    np.testing.assert_allclose(last, first[:11], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +102,6 @@ def test_what_a_block_of_a_resnet_v2_adds_is_scaled_in_its_last_kernel():
             factor = 0.25 if name.endswith("/conv_1/kernel") else 1.0
             he = (2.0 / np.prod(value.shape[:3])) ** 0.5
             np.testing.assert_allclose(value.std(), factor * he, rtol=0.1, err_msg=name)
-
-
-@pytest.mark.parametrize(("num_layers", "blocks"), [(8, 1), (14, 2), (20, 3), (44, 7), (110, 18)])
-def test_what_blocks_add_begins_smaller_the_more_there_are(num_layers: int, blocks: int) -> None:
-    assert ResNetSettings(num_layers=num_layers).block_scale == pytest.approx(1 / blocks**0.5)
 
 
 @pytest.mark.parametrize("name", ["resnet", "resnet_v2", "fastnet"])

@@ -220,8 +220,7 @@ PAIRS = f"{NEEDED} avx512_bf16"
 def compiled(machine, monkeypatch):
     """A machine with our compiled convolutions, which may multiply pairs and not matrices."""
     machine.has(flags=PAIRS)
-    for name, value in (("multiplies_pairs", True), ("multiplies_matrices", False)):
-        monkeypatch.setattr(devices.library, name, lambda value=value: value)
+    monkeypatch.setattr(devices.library, "instructions", lambda: devices.library.PAIRS)
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     return machine
 
@@ -233,9 +232,8 @@ def compiled(machine, monkeypatch):
         ({"model": "fastnet"}, True, False),
         ({"kernels": "own"}, True, False),
         ({"precision": "bf16"}, True, True),
-        ({"precision": "bf16", "kernels": "pairs"}, True, True),
         ({"precision": "bf16", "kernels": "own"}, True, False),
-        ({"precision": "bf16", "kernels": "pairs", "mode": "evaluate"}, True, False),
+        ({"precision": "bf16", "mode": "evaluate"}, True, False),
         ({"precision": "bf16", "kernels": "tensorflow"}, False, False),
         ({"mode": "export"}, False, False),
         ({"model": "mlp"}, False, False),
@@ -256,8 +254,6 @@ def test_a_plan_takes_our_convolutions_where_they_can_be_had(compiled, settings,
         ("own", {"data_format": "channels_first"}, {}, "ResNet-44 v1 in channels_first has no "),
         ("own", {"replication": "in-graph"}, {}, "an in-graph master does not know what is com"),
         ("own", {}, {"gpus": 1}, "they are for CPUs"),
-        ("pairs", {}, {}, "it is for --precision bf16, and this is fp32; --kernels auto does with"),
-        ("pairs", {"precision": "bf16"}, {"flags": f"{NEEDED} amx_bf16"}, "this CPU has no avx512"),
     ],
     ids=str,
 )
@@ -281,10 +277,9 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
 
 
 def test_a_plan_prefers_matrices_which_round_less_to_pairs(compiled, monkeypatch):
-    monkeypatch.setattr(devices.library, "multiplies_matrices", lambda: True)
+    monkeypatch.setattr(devices.library, "instructions", lambda: devices.library.MATRICES)
     compiled.has(flags=f"{PAIRS} amx_bf16")
     assert not plan(precision="bf16").pairs
-    assert plan(kernels="pairs", precision="bf16").pairs
 
 
 @pytest.mark.parametrize(
