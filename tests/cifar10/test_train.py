@@ -55,7 +55,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     Figures and pictures are other modules', and take longer than all else.
     """
     done: list[tuple[str, Any]] = []
-    record = ValidationRecorder.record
+    record = ValidationRecorder.export
 
     def validated(self: Any, *args: Any, **settings: Any) -> None:
         record(self, *args, **settings)
@@ -67,7 +67,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
 
     monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     monkeypatch.setattr("cifar10.run.hooks.summaries.add_confusion_matrix", lambda *figures: None)
-    monkeypatch.setattr(ValidationRecorder, "record", validated)
+    monkeypatch.setattr(ValidationRecorder, "export", validated)
     monkeypatch.setattr(Job, "tell_end", ended)
     monkeypatch.setattr(
         results, "finish", lambda job, stop, history, status, secs: done.append(("figures", status))

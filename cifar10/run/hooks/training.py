@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import posixpath
 import threading
 import time
 from typing import Any, Callable, Optional
@@ -177,7 +178,7 @@ class ChiefHook(TrainingHook):
         self._metrics = MetricRows(progress, job)
         self._window: tuple[float, float] = job.config.profile_window or _NO_WINDOW
         steps = checkpoint_steps(job.config.checkpoint_steps, job.params)
-        self.saver = _Saver(self._place, steps, _Saving(self), goals)
+        self.saver = _SaverHook(self._place, self._folder, steps, _Saving(self), goals)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Takes back what was measured after the checkpoint; those steps are taken again.
@@ -299,20 +300,30 @@ class ChiefHook(TrainingHook):
             self._profiled_from, self._window = 0, _NO_WINDOW
 
 
-class _Saver(tf.train.CheckpointSaverHook):
+class _SaverHook(tf.train.CheckpointSaverHook):
     """Saves as Estimator's own hook does, but the last checkpoint at the end of the session.
 
     So its validation comes after the last use of the parameter servers, and no task waits for it.
 
     Args:
       folder: the folder for the checkpoints.
+      log_folder: the folder for TensorBoard's graph and marks of checkpoints.
       save_steps: the number of steps between two checkpoints.
       listener: is told of each checkpoint, before Estimator's listener validates it.
       goals: says whether that validation ends training.
     """
 
-    def __init__(self, folder: str, save_steps: int, listener: "_Saving", goals: Goals) -> None:
-        super().__init__(folder, save_steps=save_steps, listeners=[listener], save_graph_def=False)
+    def __init__(
+        self, folder: str, log_folder: str, save_steps: int, listener: "_Saving", goals: Goals
+    ) -> None:
+        saver: Any = _SaverInFolder(folder)
+        super().__init__(
+            log_folder,
+            save_steps=save_steps,
+            saver=saver,
+            listeners=[listener],
+            save_graph_def=False,
+        )
         self._goals = goals
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -321,6 +332,27 @@ class _Saver(tf.train.CheckpointSaverHook):
             super().after_run(run_context, run_values)
             if self._goals.are_reached():
                 run_context.request_stop()
+
+
+class _SaverInFolder:
+    """The graph's tf.train.Saver, for a hook that has another folder for TensorBoard's files."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    @property
+    def saver_def(self) -> Any:
+        """What TensorFlow writes of the saver beside the graph."""
+        return self._graphs_own().saver_def
+
+    def save(self, session: Any, path: str, global_step: int, write_meta_graph: bool) -> None:
+        """Writes a checkpoint of the name that `path` has, into the folder."""
+        place = tf.io.gfile.join(self._folder, posixpath.basename(path))
+        self._graphs_own().save(session, place, global_step, write_meta_graph=write_meta_graph)
+
+    def _graphs_own(self) -> tf.train.Saver:
+        (saver,) = tf.get_collection(tf.GraphKeys.SAVERS)
+        return saver
 
 
 class _Saving(tf.train.CheckpointSaverListener):
