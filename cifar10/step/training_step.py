@@ -167,7 +167,7 @@ def record(model: Network, layers: Layers) -> list[Spec]:
     """
     recorder = Recorder()
     with tf.Graph().as_default(), towers.model_scope():
-        model(layers.for_tower(recorder, lambda tensor: tensor), tf.zeros([1, 32, 32, 3]))
+        model(layers.for_tower(recorder), tf.zeros([1, 32, 32, 3]))
     return recorder.specs
 
 

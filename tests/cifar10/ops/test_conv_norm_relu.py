@@ -163,11 +163,10 @@ def test_other_sizes_are_refused(of, shape, message):
     ("settings", "may"),
     [
         ({"training": False}, True),
-        ({"training": False, "norm": "sync"}, True),
         ({"training": False, "norm": "off"}, False),
         ({"training": True}, False),
     ],
-    ids=["evaluation", "of shared statistics", "without them", "training"],
+    ids=["evaluation", "without them", "training"],
 )
 def test_layers_compute_the_same_with_and_without_it(settings, may, with_shortcut):
     images, *_, shortcut = random_inputs((6, 8, 8, 16), 32, with_shortcut, tf.float32)

@@ -137,10 +137,9 @@ def test_every_nan_of_a_channels_numbers_is_one_in_what_follows(dtype, name):
     ("settings", "may"),
     [
         ({}, True),
-        ({"norm": "sync", "cross_tower_mean": tf.identity}, False),
         ({"norm": "off"}, False),
     ],
-    ids=["of a tower", "shared", "off"],
+    ids=["of a tower", "off"],
 )
 def test_layers_compute_the_same_with_and_without_it(settings, may, own):
     random = np.random.default_rng(5)
