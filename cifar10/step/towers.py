@@ -47,7 +47,7 @@ def build_towers(
     with tf.device(machine_of(devices[0])):  # The input is there; each tower fetches its part.
         image_parts = split_batch(images, len(devices))
         label_parts = split_batch(labels, len(devices))
-    parts = []
+    parts: list[Tower] = []
     for source, device, *part in zip(sources, devices, image_parts, label_parts):
         own = layers.for_tower(source, early)
         with tf.device(device), tf.name_scope(f"tower_{len(parts)}"), model_scope():

@@ -228,8 +228,8 @@ class ChiefHook(TrainingHook):
             if self.job.validates:
                 checkpoint = checkpoints.latest(self._place)
                 self._recorder.validate_if_missing(checkpoint, self.stop)
-            if self._goals.are_reached():
-                run_context.request_stop()
+                if self._goals.are_reached():
+                    run_context.request_stop()
 
     def is_ending(self) -> bool:
         """Returns whether a signal, the deadline or a goal ends training."""
