@@ -35,7 +35,7 @@ def _models_that(attribute: str) -> Any:
 
 _TRAINS, _EVALUATES = {"mode": MODES[:1]}, {"mode": MODES_WITH_KERNELS}
 _FOLLOWS_SCALE = {"optimizer": partial(optim.REGISTRY.names_where, "follows_scale")}
-_NORMALISED = {"model": _models_that("normalises"), "batch_norm": ("tower", "sync")}
+_NORMALISED = {"model": _models_that("normalises"), "batch_norm": ("tower",)}
 _NORMALISED_KERNELS = {**_NORMALISED, "model": _models_that("normalises_convolutions")}
 _DISTORTED = {"use_distortion_for_training": True}
 _SHARE: dict[str, Any] = {"at_least": 0, "below": 1}
@@ -128,10 +128,9 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
 
     model: str = _model("model family", "resnet", choices=models.NAMES, common=True)
     batch_norm: str = _model(
-        "statistics of one tower's images, of all of a process's towers (sync), or no "
-        "normalisation",
+        "statistics of one tower's images, or no normalisation",
         "tower",
-        choices=("tower", "sync", "off"),
+        choices=("tower", "off"),
         needs={"model": _models_that("normalises")},
     )
     batch_norm_decay: float = _model(

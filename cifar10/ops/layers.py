@@ -8,7 +8,7 @@ from.
 import dataclasses
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -53,7 +53,7 @@ class Layers:
       training: whether to use batch statistics (True) or moving statistics (False).
       data_format: `channels_last` or `channels_first`.
       compute_dtype: the type of activations; variables and statistics stay float32.
-      norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
+      norm: `tower` or `off`, see `TrainConfig.batch_norm`.
       norm_decay: the decay of the moving statistics.
       norm_epsilon: the number that is added to the variance.
       kernels: the algorithm of convolutions that it supports, see `cifar10.ops.convolution`; unless
@@ -61,7 +61,6 @@ class Layers:
       num_classes: the number of classes, which is that of the logits.
       early: whether the weights that train only in the first epochs still train, a bool scalar
         tensor; None: they do.
-      cross_tower_mean: a function that averages a tensor over the towers (for `sync`).
       source: where the variables come from.
       statistics: one entry per batch-norm layer, in training.
       convolutions: the name of each convolution's algorithm, by the convolution's scope.
@@ -78,7 +77,6 @@ class Layers:
     kernels: str = TENSORFLOW
     num_classes: int = NUM_CLASSES
     early: Optional[tf.Tensor] = None
-    cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
     convolutions: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -92,14 +90,12 @@ class Layers:
     def for_tower(
         self,
         source: VariableSource,
-        cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
         early: Optional[tf.Tensor] = None,
     ) -> "Layers":
         """Makes the layers of one tower: the same settings, but its own variables and records."""
         return dataclasses.replace(
             self,
             source=source,
-            cross_tower_mean=cross_tower_mean,
             early=early,
             statistics=[],
             convolutions={},
@@ -276,10 +272,7 @@ class Layers:
                 return self._scale(x, weights.gamma, weights.beta)
             if not self.training:
                 return self._normalise(x, weights)
-            if self.norm == "sync":
-                y, mean, variance = self._synchronised(x, weights.gamma, weights.beta)
-            else:
-                y, mean, variance = self._fused(x, weights.gamma, weights.beta)
+            y, mean, variance = self._fused(x, weights.gamma, weights.beta)
             self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
             return y
 
@@ -329,18 +322,6 @@ class Layers:
         )
         # The op returns the sample variance; the towers' are combined as population variances.
         return y, mean, variance * ((count - 1.0) / count)
-
-    def _synchronised(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
-        if self.cross_tower_mean is None:
-            raise ValueError("norm='sync' needs cross_tower_mean")
-        axes = [axis for axis in range(4) if axis != self._channel_axis]
-        values = tf.cast(x, tf.float32)
-        mean = self.cross_tower_mean(tf.reduce_mean(values, axes))
-        deviation = values - self._along_channels(mean)
-        variance = self.cross_tower_mean(tf.reduce_mean(tf.square(deviation), axes))
-        factor = gamma * tf.rsqrt(variance + self.norm_epsilon)
-        y = deviation * self._along_channels(factor) + self._along_channels(beta)
-        return tf.cast(y, x.dtype), mean, variance
 
     def _normalise(self, x: tf.Tensor, weights: _NormWeights) -> tf.Tensor:
         return tf.nn.fused_batch_norm(

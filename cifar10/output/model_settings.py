@@ -20,7 +20,7 @@ from cifar10.settings import flag_name
 # Those that decide how the network was trained, or what it computes, but not its variables.
 _NOT_OF_NETWORK = ("optimizer", "lookahead_steps", "batch_norm_epsilon")
 # Values with the same variables: training may change from one to the other.
-_SAME = {"nesterov": "momentum", "sync": "tower"}
+_SAME = {"nesterov": "momentum"}
 
 
 def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:

@@ -42,13 +42,11 @@ def are_set(config: TrainConfig) -> bool:
 
 def check(config: TrainConfig, records: RecordSet) -> None:
     """Raises ConfigError if a goal is set, but nothing can be validated."""
-    flag = (
-        "--stop-at-accuracy" if config.early_stopping_epochs is None else "--early-stopping-epochs"
-    )
     if are_set(config) and not records.has_validation:
         raise ConfigError(
-            f"{flag} needs validations, but {records.data_dir} has no validation "
-            "records; make them without --validation-size 0, or leave the flag out"
+            "--early-stopping-epochs and --stop-at-accuracy need validations, but "
+            f"{records.data_dir} has no validation records; make them without --validation-size 0, "
+            "or leave the flag out"
         )
 
 

@@ -135,9 +135,8 @@ class StepProbe:
         answer: list[Any] = []
 
         def run() -> None:
-            with contextlib.suppress(
-                tf.errors.OpError, RuntimeError
-            ):  # RuntimeError: it is closed.
+            # RuntimeError: the session is closed.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 answer.append(self._session.run(self._standing).tolist())
 
         if self._standing is not None:  # In a thread, since nothing can interrupt a session.

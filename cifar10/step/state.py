@@ -54,6 +54,7 @@ class TrainingState:
         gradients are not lost; None in other precisions.
       lookahead: the averages of weights and statistics; None without lookahead.
       shared: what the replicas of a cluster share besides the weights; None: it trains alone.
+      meeting: where synchronous replicas meet, which is the same; None: no update waits for others.
     """
 
     def __init__(self, layout: Layout, params: ModelParams) -> None:
@@ -68,6 +69,7 @@ class TrainingState:
         # Synchronous replicas average the gradient of each piece of the weights, and the moments
         # that update the moving statistics.
         self.shared = Rendezvous(place, pieces) if place.num_replicas > 1 else None
+        self.meeting = self.shared if place.replicas_to_aggregate else None
         self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
         with tf.device(self.device):
             self.rate = learning_rate(

@@ -46,14 +46,13 @@ class Rendezvous:
 
     Attributes:
       replication: the argument `replication`.
-      averages: whether this process is a synchronous replica.
       current: the round that the values of this step are for, an int64 scalar.
     """
 
     def __init__(self, replication: Replication, averaged: Sequence[tf.Variable]) -> None:
-        self.replication, self.averages = replication, bool(replication.replicas_to_aggregate)
-        self._averaged = tuple(averaged) if self.averages else ()
-        replicas = range(replication.num_replicas if self.averages else 0)
+        self.replication, is_synchronous = replication, bool(replication.replicas_to_aggregate)
+        self._averaged = tuple(averaged) if is_synchronous else ()
+        replicas = range(replication.num_replicas if is_synchronous else 0)
         self._device = replication.variable_devices[0]
         with tf.device(self._device):
             self._round = shared_counter("round")

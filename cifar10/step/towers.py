@@ -1,6 +1,5 @@
 """Towers: split a batch, run the model on each part, copy the weights, combine statistics."""
 
-import threading
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -9,85 +8,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.models.base import Network
 from cifar10.ops.layers import Layers
 from cifar10.ops.variables import VariableSource
-
-
-class Lockstep:
-    """Runs `build(index)` for each tower in turn, switching at every `cross_tower_mean`.
-
-    Graph-building code builds a tower from its first layer to its last. Where a layer needs the
-    mean of a tensor over all towers, all towers must have been built up to that layer. So each is
-    built in its own thread. Exactly one thread runs at a time, in a fixed order, so that the graph
-    is the same in every run. (`MirroredStrategy` works in the same way.)
-
-    Args:
-      num_towers: the number of towers to build.
-    """
-
-    def __init__(self, num_towers: int) -> None:
-        self._num_towers = num_towers
-        self._turns = [threading.Semaphore(0) for _ in range(num_towers)]
-        self._deposits: list[tf.Tensor] = []
-        self._merged: Optional[tf.Tensor] = None
-        self._error: Optional[BaseException] = None
-        self._current = threading.local()
-
-    def run(self, build: Callable[[int], Any]) -> list[Any]:
-        """Returns [build(0), build(1), ...]; raises the first exception of a `build`."""
-        graph = tf.get_default_graph()
-        # From now on each thread has its own name, device and control-dependency scopes.
-        graph.switch_to_thread_local()
-        scope = tf.get_variable_scope()
-        results: list[Any] = [None] * self._num_towers
-
-        def work(index: int) -> None:
-            self._turns[index].acquire()
-            self._current.index = index
-            try:
-                if self._error is None:
-                    with graph.as_default(), tf.variable_scope(scope, auxiliary_name_scope=False):
-                        results[index] = build(index)
-            except BaseException as error:  # Handed to the caller below.
-                self._error = self._error or error
-            finally:
-                self._next(index)
-
-        threads = [
-            threading.Thread(target=work, args=(index,), daemon=True)
-            for index in range(self._num_towers)
-        ]
-        for thread in threads:
-            thread.start()
-        self._turns[0].release()
-        for thread in threads:
-            thread.join()
-        if self._error is not None:
-            raise self._error
-        return results
-
-    def cross_tower_mean(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the mean over all towers of the tensors passed to the corresponding calls.
-
-        The n-th calls of the towers correspond to each other.
-
-        Args:
-          tensor: this tower's tensor, of the same shape in all towers; the mean has that shape too.
-
-        Raises:
-          RuntimeError: the construction of another tower failed.
-        """
-        index = self._current.index
-        self._deposits.append(tensor)
-        if len(self._deposits) == self._num_towers:
-            self._merged = tf.add_n(self._deposits) / self._num_towers
-            self._deposits = []
-        self._next(index)
-        self._turns[index].acquire()
-        if self._error is not None:
-            raise RuntimeError("another tower failed while it was built")
-        return self._merged
-
-    def _next(self, index: int) -> None:
-        self._turns[(index + 1) % self._num_towers].release()
 
 
 class Tower(NamedTuple):
@@ -127,15 +47,13 @@ def build_towers(
     with tf.device(machine_of(devices[0])):  # The input is there; each tower fetches its part.
         image_parts = split_batch(images, len(devices))
         label_parts = split_batch(labels, len(devices))
-    lockstep = Lockstep(len(devices))
-
-    def build(index: int) -> Tower:
-        own = layers.for_tower(sources[index], lockstep.cross_tower_mean, early)
-        with tf.device(devices[index]), tf.name_scope(f"tower_{index}"), model_scope():
-            logits = model(own, standardise(image_parts[index]))
-        return Tower(own, logits, label_parts[index])
-
-    return lockstep.run(build)
+    parts: list[Tower] = []
+    for source, device, *part in zip(sources, devices, image_parts, label_parts):
+        own = layers.for_tower(source, early)
+        with tf.device(device), tf.name_scope(f"tower_{len(parts)}"), model_scope():
+            logits = model(own, standardise(part[0]))
+        parts.append(Tower(own, logits, part[1]))
+    return parts
 
 
 def model_scope() -> Any:

@@ -124,8 +124,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
     #    carry a later round than that of its weights, so the round is read first.
-    meets = state.shared is not None and state.shared.averages
-    with tf.control_dependencies([state.shared.current] if meets else []):
+    with tf.control_dependencies([state.meeting.current] if state.meeting else []):
         pieces = state.weights.read(place.transfer_dtype)
     copies = towers.copies_of_weights(pieces, place.tower_devices)
 
@@ -173,7 +172,7 @@ def record(model: Network, layers: Layers) -> list[Spec]:
     """
     recorder = Recorder()
     with tf.Graph().as_default(), towers.model_scope():
-        model(layers.for_tower(recorder, lambda tensor: tensor), tf.zeros([1, 32, 32, 3]))
+        model(layers.for_tower(recorder), tf.zeros([1, 32, 32, 3]))
     return recorder.specs
 
 
@@ -228,14 +227,14 @@ def apply_update(
       moments: one tensor, float32 [2 * channels], or none: see `gradients.average_moments`.
       parts: this process's towers.
     """
-    shared, params = state.shared, state.params
+    meeting, params = state.meeting, state.params
     arrived: list[tf.Operation] = []
-    if shared and shared.averages:
+    if meeting:
         # The chief goes on with the mean over the replicas; the others wait for its update.
-        pushed = shared.push([*gradients, *moments])
+        pushed = meeting.push([*gradients, *moments])
         if not params.place.is_chief:
-            return shared.wait(pushed)
-        values = shared.mean(pushed)
+            return meeting.wait(pushed)
+        values = meeting.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
         # A worker that starts again during a round must find no variable changed before others.
         with tf.device(state.device):
@@ -255,9 +254,9 @@ def apply_update(
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)
-        if shared and shared.averages:
+        if meeting:
             with tf.control_dependencies([done]):
-                done = shared.close_round()
+                done = meeting.close_round()
     return done
 
 
@@ -346,7 +345,7 @@ def _step_tensors(
         samples=images[:_SAMPLES_SHOWN],
         are_finite=tf.reduce_all(finite),
         over=shared.is_over() if shared else tf.constant(False),
-        standing=shared.standing() if shared and shared.averages else None,
+        standing=state.meeting.standing() if state.meeting else None,
         early_end=[early_end] if early_end else [],
         end_all=[shared.end_all()] if shared and state.params.place.is_chief else [],
     )

@@ -230,8 +230,7 @@ class _Trainer:
     ) -> None:
         """Trains one step per batch as the chief, which sets the first values."""
         creator = tf.train.ChiefSessionCreator(self._spec.scaffold, target)
-        hooks = list(self._spec.training_chief_hooks)
-        with self._graph.as_default(), tf.train.MonitoredSession(creator, hooks) as session:
+        with self._graph.as_default(), tf.train.MonitoredSession(creator) as session:
             # A Saver does not accept a monitored session, so get the session inside it.
             raw = session.run_step_fn(lambda step_context: step_context.session)
             run = steps.Training(self._spec, self._images, self._labels, raw)

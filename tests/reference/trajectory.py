@@ -57,7 +57,6 @@ class Graph:
             normalises_by = "batch" if training else "moving"
             if settings.batch_norm == "off":
                 normalises_by = "nothing"
-            groups = 1 if settings.batch_norm == "sync" else groups
             made = Pass(self._fed, normalises_by, groups, settings.batch_norm_epsilon)
             self.logits = logits_of(settings.model, made, self._images)
             self.loss = loss_of(self.logits, self._labels, settings.label_smoothing)

@@ -310,7 +310,7 @@ class _SaverHook(tf.train.CheckpointSaverHook):
       log_folder: the folder for TensorBoard's graph and marks of checkpoints.
       save_steps: the number of steps between two checkpoints.
       listener: is told of each checkpoint, before Estimator's listener validates it.
-      goals: says whether that validation ends training.
+      goals: says whether a validation of this process ends training.
     """
 
     def __init__(
@@ -330,7 +330,7 @@ class _SaverHook(tf.train.CheckpointSaverHook):
         """Saves and validates a checkpoint that is due, unless training is to end."""
         if not run_context.stop_requested:
             super().after_run(run_context, run_values)
-            if self._goals.are_reached():
+            if not self._goals.has_evaluator and self._goals.are_reached():
                 run_context.request_stop()
 
 

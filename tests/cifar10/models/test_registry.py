@@ -97,7 +97,7 @@ def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:
         (["--num-layers=8"], "--num-layers is for --model resnet or resnet_v2, got --model linear"),
         (["--hidden-units=8"], "--hidden-units is for --model mlp, got --model linear"),
         (
-            ["--batch-norm=sync"],
+            ["--batch-norm=off"],
             "--batch-norm is for --model resnet or resnet_v2 or fastnet or fastnet_large, got",
         ),
         (

@@ -19,11 +19,6 @@ def run(build: Any, layers: Layers) -> np.ndarray:
         return session.run(output)
 
 
-def test_shared_statistics_need_a_merge_function():
-    with pytest.raises(ValueError, match="norm='sync' needs cross_tower_mean"):
-        run(lambda layers, x: layers.batch_norm(x), Layers(training=True, norm="sync"))
-
-
 def network(layers: Layers, x: Any) -> Any:
     x = layers.batch_norm(layers.conv(layers.cast_images(x), 6, 3, 2))
     x = layers.pad_channels(layers.average_pool(x, 2), 9)
@@ -70,13 +65,8 @@ def test_each_variable_is_known_by_its_name_shape_and_kind():
     ]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"norm": "tower"}, {"norm": "sync", "cross_tower_mean": lambda tensor: tensor}],
-    ids=["of a tower", "shared"],
-)
-def test_epsilon_is_added_to_the_variance_in_training(settings: Any):
-    layers = Layers(training=True, norm_epsilon=0.25, **settings)
+def test_epsilon_is_added_to_the_variance_in_training():
+    layers = Layers(training=True, norm_epsilon=0.25)
     output = run(lambda layers, x: layers.batch_norm(x), layers)
     centred = IMAGES - IMAGES.mean((0, 1, 2))
     expected = centred / np.sqrt(IMAGES.var((0, 1, 2)) + 0.25)
@@ -84,22 +74,16 @@ def test_epsilon_is_added_to_the_variance_in_training(settings: Any):
 
 
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-def test_scale_and_offset_are_a_channels_whether_it_is_normalised_or_not(data_format: str):
+def test_scale_and_offset_are_a_channels_without_normalisation(data_format: str):
     gamma, beta = np.array([1, 2, 3, 4], np.float32), np.array([0, -1, 5, 1], np.float32)
-    shared = {"norm": "sync", "cross_tower_mean": lambda tensor: tensor}
-    found = []
     with tf.Graph().as_default(), tf.Session() as session:
-        for settings in (shared, {"norm": "off"}):
-            layers = Layers(True, data_format, **settings)
-            output = layers.batch_norm(layers.cast_images(tf.constant(IMAGES)))
-            first = data_format == "channels_first"
-            found.append(tf.transpose(output, [0, 2, 3, 1]) if first else output)
+        layers = Layers(True, data_format, norm="off")
+        output = layers.batch_norm(layers.cast_images(tf.constant(IMAGES)))
+        first = data_format == "channels_first"
         session.run(tf.global_variables_initializer())
         for variable in tf.trainable_variables():
             variable.load(gamma if variable.op.name.endswith("gamma") else beta, session)
-        normalised, scaled = session.run(found)
-    centred = (IMAGES - IMAGES.mean((0, 1, 2))) / np.sqrt(IMAGES.var((0, 1, 2)) + 1e-5)
-    np.testing.assert_allclose(normalised, centred * gamma + beta, rtol=1e-4, atol=1e-4)
+        scaled = session.run(tf.transpose(output, [0, 2, 3, 1]) if first else output)
     np.testing.assert_allclose(scaled, IMAGES * gamma + beta, rtol=1e-5, atol=1e-5)
 
 
@@ -181,18 +165,3 @@ def test_no_gradient_goes_to_what_trains_early_once_that_is_over(early, settings
         (gradient,) = tf.gradients(y, x)
         session.run(tf.global_variables_initializer())
         assert np.any(session.run(gradient)) == passes
-
-
-def test_shared_statistics_of_narrow_images_are_summed_up_in_float32() -> None:
-    layers = Layers(
-        True, compute_dtype=tf.bfloat16, norm="sync", cross_tower_mean=lambda tensor: tensor
-    )
-    with tf.Graph().as_default(), tf.Session() as session:
-        narrow = tf.cast(tf.constant(IMAGES), tf.bfloat16)
-        y = layers.batch_norm(narrow)
-        assert y.dtype == tf.bfloat16
-        session.run(tf.global_variables_initializer())
-        (seen,) = layers.statistics
-        values, mean, variance = session.run([tf.cast(narrow, tf.float32), *seen[:2]])
-    np.testing.assert_allclose(mean, values.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(variance, values.var((0, 1, 2)), rtol=1e-4)

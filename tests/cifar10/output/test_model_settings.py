@@ -83,9 +83,7 @@ def test_training_does_not_continue_another_model(trained, settings, message):
     assert model_settings.apply(config(trained, mode="evaluate"))[0].layers == 8
 
 
-@pytest.mark.parametrize(
-    "settings", [{"optimizer": "momentum"}, {"batch_norm": "sync"}, {"learning_rate": 0.01}]
-)
+@pytest.mark.parametrize("settings", [{"optimizer": "momentum"}, {"learning_rate": 0.01}])
 def test_training_continues_with_settings_that_leave_the_variables_as_they_are(trained, settings):
     model_settings.check_same(
         config(trained, num_layers=8, **{"optimizer": "nesterov", **settings}), NAMES

@@ -68,7 +68,7 @@ def test_a_goal_needs_validations(tutorial_data, tmp_path):
     for settings in ({"early_stopping_epochs": 1.0}, {"stop_at_accuracy": 0.5}):
         config = TrainConfig(**settings)
         goals.check(config, open_records(str(tutorial_data)))
-        with pytest.raises(ConfigError, match="needs validations, but .* has no validation rec"):
+        with pytest.raises(ConfigError, match="need validations, but .* has no validation rec"):
             goals.check(config, records)
 
 

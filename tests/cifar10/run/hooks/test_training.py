@@ -264,7 +264,7 @@ def test_a_time_limit_ends_the_training_of_all_after_the_step_at_hand(
 
 
 class EvaluatorsGoals:
-    """Goals that an evaluator's validations reach at the given look; each step has two."""
+    """Goals that an evaluator's validations reach at the given look."""
 
     has_evaluator, ending = True, False
 
@@ -278,7 +278,7 @@ class EvaluatorsGoals:
 
 @pytest.mark.parametrize(
     ("looks", "has_signal", "saved_at"),
-    [([False] * 4 + [True], False, 103), ([False], True, 1), ([True], True, 101)],
+    [([False, False, True], False, 103), ([False], True, 1), ([True], True, 101)],
     ids=["goal", "signal before it", "signal at once"],
 )
 def test_a_goal_that_an_evaluator_sees_ends_training_after_the_step_at_hand(
