@@ -25,6 +25,7 @@ from cifar10.run.hooks.profile import check_window
 from cifar10.run.job import Job, last_step, make_job, start_job
 from cifar10.run.results import RESULT_NAME
 from cifar10.schema import TRAIN, VALIDATION
+from cifar10.step.model_fn import variable_shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +61,8 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
     last = last_step(config, cluster, records, done)
     check_window(config.profile_window, last)
     if config.init_checkpoint is not None and checkpoint is None:
-        weights = init_checkpoint.read(
-            config, config.place(config.init_checkpoint), len(records.class_names)
-        )
+        shapes = variable_shapes(config, len(records.class_names))
+        weights = init_checkpoint.read(config.place(config.init_checkpoint), shapes)
     elif config.init_checkpoint is not None:
         say(
             f"note: --init-checkpoint {config.init_checkpoint} is not read: this run continues "

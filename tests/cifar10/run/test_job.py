@@ -76,16 +76,6 @@ def test_epochs_are_counted_in_images_when_steps_before_had_others(
     assert params.total_examples == done.examples_seen + 10 * (40 - done.step)
 
 
-def test_a_process_alone_validates_and_an_evaluator_takes_it_over(tutorial_data, tmp_path):
-    job = make(tutorial_data)
-    assert job.validates
-    assert not dataclasses.replace(job, has_evaluator=True).validates
-    for split in ("train", "eval"):
-        content = (tutorial_data / f"{split}.tfrecords").read_bytes()
-        (tmp_path / f"{split}.tfrecords").write_bytes(content)
-    assert not make(tmp_path).validates
-
-
 def test_a_file_in_place_of_the_output_folder_is_refused(tmp_path):
     path = tmp_path / "output"
     path.write_text("a file")
