@@ -188,7 +188,7 @@ def make_trainer(job: Job) -> Any:
     settings = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,
-        "save_checkpoints_steps": checkpoint_steps(config.checkpoint_steps, params),
+        "save_checkpoints_steps": checkpoint_steps(config, params),
         "keep_checkpoint_max": config.keep_checkpoints,
         # Our own hooks write summaries and speed, to --log-dir.
         "save_summary_steps": 0,
@@ -204,14 +204,14 @@ def make_trainer(job: Job) -> Any:
     return job.evaluation.replace_in(estimator)
 
 
-def checkpoint_steps(given: Optional[int], params: ModelParams) -> int:
+def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
     """Returns the steps between checkpoints: --checkpoint-steps, by default about an epoch.
 
     The default divides the run into about equal parts, one per epoch, but MOST_CHECKPOINTS at most:
     epochs of few images take less time than a checkpoint and its validation.
     """
-    if given is not None:
-        return given
+    if config.checkpoint_steps is not None:
+        return config.checkpoint_steps
     epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))
     return math.ceil(params.total_steps / min(epochs, MOST_CHECKPOINTS))
 

@@ -43,7 +43,7 @@ def test_a_checkpoint_is_saved_about_every_epoch_and_at_the_end(
     config = TrainConfig(train_batch_size=100, **settings)
     params = ModelParams(config, make_plan(1), 45_000, total_steps, replication=replication)
     assert config.total_steps(45_000, params.examples_per_step) == total_steps
-    assert checkpoint_steps(config.checkpoint_steps, params) == steps
+    assert checkpoint_steps(config, params) == steps
 
 
 def make(tutorial_data: Any, **settings: Any) -> Job:
