@@ -31,7 +31,7 @@ from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History, validations
 from cifar10.output.progress import ProgressLine
-from cifar10.run import cluster_session, goals, results, resume
+from cifar10.run import goals, results, resume
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.training import ChiefHook, WorkerHook
@@ -104,7 +104,8 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
     try:
         check()
         done = resume.seen_by_worker(config.output_place)
-        session = cluster_session.join(config, cluster, records, check)
+        session = ClusterSession(config, cluster, records)
+        session.join(check)
         with contextlib.closing(make_job(config, records, done, session)) as job:
             steps, ending = _train_with_chief(job, session, stop)
     except TrainingOver as over:  # Before this worker had joined.

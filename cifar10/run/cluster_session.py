@@ -132,51 +132,23 @@ def _towers_of(
     return tuple(gpus[number % len(gpus)] for number in range(count))
 
 
-def join(
-    config: TrainConfig,
-    cluster: Cluster,
-    records: RecordSet,
-    check: Callable[[], None],
-    trains: bool = True,
-) -> "ClusterSession":
-    """Chooses this trainer's devices, starts its server, and waits for the tasks that it needs.
+class ClusterSession:
+    """A trainer of a cluster: chooses its devices, and starts its server.
 
     Args:
       config: the settings.
       cluster: the addresses of all tasks, and which task this process is.
       records: the records of the data set.
-      check: a function that is called repeatedly; it raises an exception to end the waiting.
-      trains: whether there is anything left to train; otherwise no other task is needed.
-
-    Raises:
-      ConfigError: the machine does not fit the settings, or a task belongs to another job.
-      TrainingError: a task that is needed does not answer in time.
-    """
-    plan = plan_devices(config, cluster.host_share)
-    use_devices(plan.session_config, plan.gpus)
-    session = ClusterSession(config, cluster, plan, terms(config, records), trains)
-    session.join(check)
-    return session
-
-
-class ClusterSession:
-    """A trainer of a cluster whose server runs.
-
-    Args:
-      config: the settings.
-      cluster: the addresses of all tasks, and which task this process is.
-      plan: this machine's devices.
-      terms: what this trainer must agree on with the others.
       trains: whether there is anything left to train; otherwise no other task is needed.
 
     Attributes:
       cluster: the argument `cluster`.
-      plan: the argument `plan`.
+      plan: this machine's devices.
       watchdog: ends this process without the tasks that it needs.
       place: this trainer's place among the others, once `join` has returned.
 
     Raises:
-      ConfigError: the server's port is not available.
+      ConfigError: the machine does not fit the settings, or the server's port is not available.
     """
 
     place: Replication
@@ -185,11 +157,12 @@ class ClusterSession:
         self,
         config: TrainConfig,
         cluster: Cluster,
-        plan: DevicePlan,
-        terms: dict[str, str],
+        records: RecordSet,
         trains: bool = True,
     ) -> None:
-        self._config, self.cluster, self.plan, self._trains = config, cluster, plan, trains
+        self._config, self.cluster, self._trains = config, cluster, trains
+        self.plan = plan_devices(config, cluster.host_share)
+        use_devices(self.plan.session_config, self.plan.gpus)
         self.watchdog = Watchdog()
         self._watched = contextlib.ExitStack()
         self._in_graph = config.replication == "in-graph"
@@ -201,8 +174,8 @@ class ClusterSession:
         self._always = [one for one in others if one in (*cluster.of(PS), cluster.master)]
         self._serving = [*cluster.of(PS), *(self._workers if self._in_graph else [])]
         asked = others if cluster.is_master else self._always
-        own = Identity.of(cluster, *_run(config.output_place, cluster), terms)
-        self._target = server.start(cluster, plan.session_config, own)
+        own = Identity.of(cluster, *_run(config.output_place, cluster), terms(config, records))
+        self._target = server.start(cluster, self.plan.session_config, own)
         self._acquaintance = Acquaintance(cluster, asked, self._serving, own)
         self._peers = Peers(others, config.cluster_timeout, self._acquaintance.meet)
         self._closed, self._is_told = threading.Event(), False

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.output import checkpoints
-from cifar10.step.model_fn import variable_shapes
 
 _MODEL = "model/"  # how the names of a model's variables begin
 
@@ -46,13 +44,12 @@ class Start(NamedTuple):
         return {**entries, "not_loaded": self.not_loaded}
 
 
-def read(config: TrainConfig, place: str, num_classes: int) -> Start:
+def read(place: str, here: Mapping[str, tuple[int, ...]]) -> Start:
     """Reads the weights that --init-checkpoint names.
 
     Args:
-      config: the settings.
       place: the path of a checkpoint, or of a folder, whose best or else latest one is taken.
-      num_classes: the number of classes of the records.
+      here: the shapes of this model's weights and statistics by name, in the order of its layers.
 
     Raises:
       ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
@@ -75,7 +72,6 @@ def read(config: TrainConfig, place: str, num_classes: int) -> Start:
         )
     reader = tf.train.NewCheckpointReader(path)
     there = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    here = variable_shapes(config, num_classes)
     # Not what an optimizer adds for a variable, whose name begins with the variable's.
     known = [one for one in there if one.startswith(_MODEL) and one.rpartition("/")[0] not in there]
     last = list(here)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin

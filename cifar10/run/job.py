@@ -15,17 +15,15 @@ from cifar10.host.files import require_writable
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
-from cifar10.output.checkpoints import BEST_DIR
 from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
 from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.run.watchdog import Progress, StepProbe, Watchdog
-from cifar10.schema import EVAL, TRAIN, VALIDATION
+from cifar10.schema import TRAIN
 from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10.step.state import examples_seen
 
-EXPORT_DIR = "export"
 MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
 
 
@@ -118,19 +116,17 @@ def make_job(
       ConfigError: the machine does not fit the settings.
     """
     plan = session.plan if session else plan_devices(config)
-    num_examples = records.counts.get(TRAIN, 1)
     params = ModelParams(
         config,
         plan,
-        num_examples,
+        records.counts.get(TRAIN, 1),
+        last_step(config, session.cluster if session else None, records, done),
         channel_mean=records.channel_mean,
         channel_deviation=records.channel_deviation,
         replication=session.place if session else None,
         num_classes=len(records.class_names),
         done=done,
     )
-    total_steps = config.total_steps(num_examples, params.examples_per_step, done)
-    params = dataclasses.replace(params, total_steps=total_steps)
     watchdog = session.watchdog if session else Watchdog()
     return Job(config, records, params, make_evaluation(params), watchdog, session)
 
@@ -204,14 +200,14 @@ def make_trainer(job: Job) -> Any:
     return job.evaluation.replace_in(estimator)
 
 
-def checkpoint_steps(given: Optional[int], params: ModelParams) -> int:
+def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
     """Returns the steps between checkpoints: --checkpoint-steps, by default about an epoch.
 
     The default divides the run into about equal parts, one per epoch, but MOST_CHECKPOINTS at most:
     epochs of few images take less time than a checkpoint and its validation.
     """
-    if given is not None:
-        return given
+    if config.checkpoint_steps is not None:
+        return config.checkpoint_steps
     epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))
     return math.ceil(params.total_steps / min(epochs, MOST_CHECKPOINTS))
 
@@ -241,17 +237,13 @@ def evaluation_input(job: Job, split: str) -> Any:
 
 
 def open_output(config: TrainConfig) -> None:
-    """Makes the output and log folders, and tries to write to each that a run needs.
+    """Makes the output and log folders, and tries to write to them.
 
     Raises:
       ConfigError: one cannot be made or written to.
     """
     require_writable(config.output_place, "--output-dir")
     require_writable(config.log_place, "--log-dir")
-    inner = [tf.io.gfile.join(config.output_place, name) for name in (BEST_DIR, EXPORT_DIR)]
-    for folder in (*inner, *map(config.log_folder, (TRAIN, VALIDATION, EVAL))):
-        if tf.io.gfile.exists(folder):
-            require_writable(folder, "the folder")
 
 
 def describe_training(job: Job, start_step: int) -> None:

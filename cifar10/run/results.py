@@ -104,20 +104,21 @@ def describe_finished(
       UnreadableError: result.json cannot be read.
     """
     report, path = (str(tf.io.gfile.join(output_dir, one)) for one in (REPORT_NAME, RESULT_NAME))
+    if not files.exists(path):
+        return None
     try:
-        figures = read_json(path)["figures"] if files.exists(path) else {"global_step": None}
-        if figures["global_step"] != step:
-            return None
-        accuracy = float(figures["eval_accuracy"])
+        figures = read_json(path)["figures"]
+        found, accuracy = figures["global_step"], float(figures["eval_accuracy"])
     except (DamagedError, KeyError, TypeError, ValueError):  # It is written again.
         return None
-    way_on = "raise --train-steps or --train-epochs"
-    if ended_early:
-        # The status in the file may be of other settings.
-        way_on = f"raise {ended_early.status.rpartition(' ')[2]} or leave it out"
+    if found != step:
+        return None
+    # The status in the file may be of other settings.
+    goal = f"{ended_early.status.rpartition(' ')[2]} or leave it out" if ended_early else None
     return (
         f"already trained to step {step:,}: eval accuracy {accuracy:.4f}, report: {report}, "
-        f"result: {path}\nto train on, {way_on}; to start anew, name another --output-dir"
+        f"result: {path}\nto train on, raise {goal or '--train-steps or --train-epochs'}; to start "
+        "anew, name another --output-dir"
     )
 
 

@@ -19,11 +19,13 @@ from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, model_settings, recovery, run_file
 from cifar10.output.history import EVALUATOR_FILE_NAME, METRICS_FILE_NAME, History, Metrics
 from cifar10.output.run_file import Run
-from cifar10.run import cluster_session, goals, init_checkpoint
+from cifar10.run import goals, init_checkpoint
+from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.hooks.training import check_window
 from cifar10.run.job import Job, last_step, make_job, start_job
 from cifar10.run.results import RESULT_NAME
 from cifar10.schema import TRAIN, VALIDATION
+from cifar10.step.model_fn import variable_shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +61,8 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
     last = last_step(config, cluster, records, done)
     check_window(config.profile_window, last)
     if config.init_checkpoint is not None and checkpoint is None:
-        weights = init_checkpoint.read(
-            config, config.place(config.init_checkpoint), len(records.class_names)
-        )
+        shapes = variable_shapes(config, len(records.class_names))
+        weights = init_checkpoint.read(config.place(config.init_checkpoint), shapes)
     elif config.init_checkpoint is not None:
         say(
             f"note: --init-checkpoint {config.init_checkpoint} is not read: this run continues "
@@ -81,7 +82,8 @@ def joined(
 ) -> Iterator[Job]:
     """Yields the chief's job, in a cluster once the tasks that it needs have answered."""
     if cluster:
-        session = cluster_session.join(config, cluster, records, stop.check, not start.is_over)
+        session = ClusterSession(config, cluster, records, not start.is_over)
+        session.join(stop.check)
         session.heed_signals(stop)
         job = make_job(config, records, start.done, session)
     else:

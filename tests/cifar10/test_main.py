@@ -210,6 +210,19 @@ def test_a_run_that_is_refused_leaves_the_files_of_an_older_one_as_they_are(trai
         assert sorted(output.rglob("*")) == before
 
 
+def test_a_damaged_checkpoint_costs_no_more_than_the_steps_since_the_last_sound_one(
+    trained, folder, forks
+):
+    output = folder / "damaged"
+    shutil.copytree(folder / "output", output)
+    (output / "model.ckpt-23.index").write_bytes(np.random.default_rng(0).bytes(200))
+    again = forks.run(*SMALL, f"--output-dir={output}", cwd=folder)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "model.ckpt-23 is damaged (" in again.stdout
+    assert "continuing at step 12 to step 23" in again.stdout
+    assert_same(weights(folder / "output"), weights(output))
+
+
 @pytest.mark.parametrize(
     ("tf_config", "arguments", "message"),
     [

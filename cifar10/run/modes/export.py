@@ -14,11 +14,12 @@ from cifar10.host.console import say
 from cifar10.host.files import require_writable, sync, sync_tree
 from cifar10.input.decode import decode_batch
 from cifar10.output import checkpoints, model_settings
-from cifar10.run.job import EXPORT_DIR, load_model
+from cifar10.run.job import load_model
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 
+EXPORT_DIR = "export"
 IMAGES_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded"
 
 
@@ -62,7 +63,11 @@ def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> 
     part = str(tf.io.gfile.join(parent, f".part-{uuid.uuid4().hex}"))
     try:
         _write(params, class_names, checkpoint, part)
-        folder = _give_number(part, parent)
+        # TensorFlow Serving uses the highest number: the newest one, even if the clock went back.
+        names = [entry.rstrip("/") for entry in tf.io.gfile.listdir(parent)]  # GCS adds slashes.
+        after = [int(name) + 1 for name in names if name.isdecimal()]
+        folder = str(tf.io.gfile.join(parent, str(max([int(time.time()), *after]))))
+        tf.io.gfile.rename(part, folder)
     finally:
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.rmtree(part)
@@ -82,26 +87,6 @@ def _write(params: ModelParams, class_names: Sequence[str], checkpoint: str, par
         )
         builder.save()
     sync_tree(part)
-
-
-def _give_number(part: str, parent: str) -> str:
-    """Renames a finished export to a number, the time; returns its new path.
-
-    TensorFlow Serving uses the highest number: that of the newest, even if the clock went back.
-    """
-    while True:
-        # GCS ends the name of a folder with a slash.
-        names = [entry.rstrip("/") for entry in tf.io.gfile.listdir(parent)]
-        after = [int(name) + 1 for name in names if name.isdecimal()]
-        folder = str(tf.io.gfile.join(parent, str(max([int(time.time()), *after]))))
-        try:
-            tf.io.gfile.rename(part, folder)
-        except tf.errors.OpError:
-            if not tf.io.gfile.exists(folder):
-                raise
-            # Another process has just taken this number.
-        else:
-            return folder
 
 
 def _build(params: ModelParams, class_names: Sequence[str]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
 from cifar10.output.digits import rounded
-from cifar10.output.history import History, validations
+from cifar10.output.history import History
 from cifar10.run import evaluator
 from cifar10.run.hooks import validation
 from cifar10.run.job import evaluation_input, make_job
@@ -237,25 +237,6 @@ def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(trainin
     assert training.validated == [2]
 
 
-def test_an_evaluator_goes_on_with_the_curve_of_a_master_that_validated_before(training):
-    row = {"step": 1, "epoch": 0.1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
-    History(str(training.output), validation=[row]).save()
-    training.save(1)
-    training.follow(training.begin, lambda: None, lambda: training.save(2), lambda: None)
-    training.follow(lambda: training.end(2))
-    training.evaluate()
-    assert training.validated == [2]
-    assert [row["step"] for row in validations(str(training.output), 2)] == [1, 2]
-
-
-def test_an_evaluator_of_a_finished_run_ends_at_once(training):
-    training.begin()
-    training.save(1)
-    training.end(1)
-    for _ in range(2):
-        training.evaluate(train_steps=1)
-
-
 def test_validations_have_the_seconds_of_training_that_the_master_has_measured(training):
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 10.0}
     rows = [{**row, "step": step, "seconds": 2.5 * step} for step in (1, 2)]
@@ -313,21 +294,6 @@ def test_a_damaged_checkpoint_is_an_error(training):
     assert not training.is_held
 
 
-def test_a_signal_breaks_a_validation_off(training, monkeypatch):
-    training.begin()
-    training.save(1)
-    look = validation.EvaluationHook.before_run
-
-    def signalled(hook: Any, run_context: Any) -> None:
-        training.stop._note(signal.SIGTERM)
-        look(hook, run_context)
-
-    monkeypatch.setattr(validation.EvaluationHook, "before_run", signalled)
-    with pytest.raises(Stopped):
-        training.evaluate()
-    assert not (training.output / "metrics_evaluator.jsonl").exists()
-
-
 def test_an_evaluator_gives_up_where_nobody_trains(training):
     training.begin()
     training.save(1)
@@ -349,9 +315,11 @@ def test_an_evaluator_waits_while_a_process_trains_however_long_a_checkpoint_tak
     assert training.clock == []
 
 
-def test_an_evaluator_that_is_started_after_the_end_of_a_run_with_steps_left_ends(training):
+def test_an_evaluator_that_is_started_after_the_end_ends(training):
     training.begin()
     training.save(1)
     training.end(1)
-    training.evaluate(cluster_timeout=0.3)
+    training.evaluate(train_steps=1)
+    assert not (training.output / "metrics_evaluator.jsonl").exists()
+    training.evaluate(cluster_timeout=0.3)  # There are steps left, but nobody trains.
     assert training.validated == [1]

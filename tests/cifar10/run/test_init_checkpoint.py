@@ -12,6 +12,7 @@ from cifar10.errors import ConfigError
 from cifar10.output import checkpoints
 from cifar10.run import init_checkpoint
 from cifar10.step.devices import plan_devices
+from cifar10.step.model_fn import variable_shapes
 from tests.cifar10 import steps
 
 MLP = {"model": "mlp", "hidden_units": 4}
@@ -38,7 +39,8 @@ def save(folder: pathlib.Path, step: int = 7, **changes: Any) -> str:
 
 
 def read(place: Any, **settings: Any) -> init_checkpoint.Start:
-    return init_checkpoint.read(TrainConfig(**{**MLP, **settings}), str(place), 10)
+    config = TrainConfig(**{**MLP, **settings})
+    return init_checkpoint.read(str(place), variable_shapes(config, 10))
 
 
 def refusal(place: Any, **settings: Any) -> str:
@@ -132,7 +134,7 @@ def test_training_starts_from_all_weights_statistics_and_averages(tmp_path):
     with steps.training(config, plan, seed=5) as first:
         before = first.saved()
         path = first.save(tmp_path)
-    start = init_checkpoint.read(TrainConfig(**settings, train_batch_size=2), str(path), 10)
+    start = init_checkpoint.read(str(path), variable_shapes(config, 10))
     values = {name: np.asarray(value) + 1 for name, value in start.values.items()}
     assert any(name.endswith("/moving_variance") for name in values)
     with steps.training(config, plan, seed=6, values=values) as second:

@@ -142,20 +142,6 @@ def test_whatever_fails_an_export_is_whole_or_not_there(write, tmp_path):
     assert list(parent.glob(".part*")) == []
 
 
-def test_a_number_that_another_export_has_just_taken_is_left_to_it(write, tmp_path, monkeypatch):
-    rename = tf.io.gfile.rename
-
-    def overtaken(source, target):
-        monkeypatch.setattr(tf.io.gfile, "rename", rename)
-        (pathlib.Path(target) / "variables").mkdir(parents=True)
-        rename(source, target)
-
-    monkeypatch.setattr(tf.io.gfile, "rename", overtaken)
-    found = write()
-    first, second = sorted((tmp_path / "output/export").iterdir())
-    assert (int(second.name), str(second)) == (int(first.name) + 1, found)
-
-
 def test_an_export_that_cannot_be_written_does_not_begin(tmp_path, monkeypatch):
     config = TrainConfig(mode="export", model="mlp", output_dir=str(tmp_path / "output"))
     checkpoint = save_untrained(config)
