@@ -84,13 +84,6 @@ def test_a_damaged_file_of_an_earlier_version_is_named(folder, name):
 @pytest.mark.parametrize(
     ("entries", "why"),
     [
-        ({"settings": {**SETTINGS, "seed": 2}}, "'seed' is no setting of a network"),
-        ({"settings": {**SETTINGS, "output_dir": "/"}}, "'output_dir' is no setting of a network"),
-        ({"settings": {**SETTINGS, "num_layers": "8"}}, "num_layers has another type"),
-        (
-            {"settings": {**SETTINGS, "lookahead_steps": -1}},
-            "lookahead_steps must be at least 0, got -1",
-        ),
         ({"settings": None}, "its settings is not what training writes"),
         ({"class_names": []}, "it has no class names"),
         ({"class_names": [1] * 10}, "its class_names is not what training writes"),
