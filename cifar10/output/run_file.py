@@ -192,6 +192,8 @@ def _checked(path: str, content: Any, needed: Iterable[str]) -> dict[str, Any]:
     for name, value in found.items():
         if not is_a(value, _KINDS[name]):
             raise DamagedError(path, f"its {name} is not what training writes")
+    if (found.get("settings") or {}).get("batch_norm") == "sync":  # It had the same variables.
+        found["settings"] = {**found["settings"], "batch_norm": "tower"}
     if not found.get("class_names", CLASS_NAMES):
         raise DamagedError(path, "it has no class names")
     if found.get("resize") not in (None, *RESIZES):
