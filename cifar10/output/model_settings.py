@@ -3,20 +3,25 @@
 So evaluation, prediction and export need no flags of the model.
 """
 
+import itertools
 import posixpath
+import typing
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError
+from cifar10.errors import ConfigError, DamagedError
+from cifar10.host.console import one_line
 from cifar10.output import run_file
-from cifar10.output.run_file import SETTINGS, Run
+from cifar10.output.run_file import Run, is_a
 from cifar10.schema import CLASS_NAMES, STRETCH
-from cifar10.settings import flag_name
+from cifar10.settings import flag_name, settings_of
 
+# The settings that decide which variables the checkpoints hold, beside those of the model's shape.
+_SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
 # Those that decide how the network was trained, or what it computes, but not its variables.
 _NOT_OF_NETWORK = ("optimizer", "lookahead_steps", "batch_norm_epsilon")
 # Values with the same variables: training may change from one to the other.
@@ -101,6 +106,9 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     if not run.settings:
         return config, CLASS_NAMES
     for name, value in run.settings.items():
+        fault = _fault_of(name, value)
+        if fault:
+            raise DamagedError(posixpath.join(place, run_file.NAME), fault)
         if config.is_set(name) and getattr(config, name) != value:
             raise ConfigError(
                 f"{place} holds a model with {flag_name(name)}={value}, got "
@@ -137,8 +145,22 @@ def other_flags(config: TrainConfig, checkpoint: str) -> str:
 
 def _settings_of(config: TrainConfig) -> dict[str, Any]:
     """Returns the settings that decide which variables the checkpoints hold."""
-    settings = {name: getattr(config, name) for name in SETTINGS}
+    settings = {name: getattr(config, name) for name in _SETTINGS}
     return {**settings, **models.find(config.model).shape(config)}
+
+
+def _fault_of(name: str, value: Any) -> Optional[str]:
+    """Returns why this is no setting of a network, since it is applied; None if it is one."""
+    shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
+    if name not in {*_SETTINGS, *itertools.chain(*shapes)}:
+        return f"{name!r} is no setting of a network"
+    if not is_a(value, typing.get_type_hints(TrainConfig)[name]):
+        return f"{name} has another type"
+    try:
+        settings_of(TrainConfig)[name].check(value, name)
+    except ConfigError as error:
+        return one_line(str(error))
+    return None
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -7,22 +7,17 @@ them, and a run that goes on writes run.json instead.
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import secrets
 import socket
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Optional, TypedDict
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
-from cifar10 import settings as definitions
-from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, DamagedError
+from cifar10.errors import DamagedError
 from cifar10.host import files
-from cifar10.host.console import one_line
 from cifar10.host.files import read_json, write_json
 from cifar10.schema import CLASS_NAMES, RESIZES
 
@@ -34,8 +29,6 @@ EARLIER = {
     "training.json": "training",
     "history.json": "history",
 }
-# The settings that decide which variables the checkpoints hold, beside those of the model's shape.
-SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
 
 
 class Training(TypedDict):
@@ -199,28 +192,10 @@ def _checked(path: str, content: Any, needed: Iterable[str]) -> dict[str, Any]:
     for name, value in found.items():
         if not is_a(value, _KINDS[name]):
             raise DamagedError(path, f"its {name} is not what training writes")
+    if (found.get("settings") or {}).get("batch_norm") == "sync":  # It had the same variables.
+        found["settings"] = {**found["settings"], "batch_norm": "tower"}
     if not found.get("class_names", CLASS_NAMES):
         raise DamagedError(path, "it has no class names")
     if found.get("resize") not in (None, *RESIZES):
         raise DamagedError(path, "its resize is unknown")
-    fault = _fault_of(found.get("settings", {}))
-    if fault:
-        raise DamagedError(path, fault)
     return found
-
-
-def _fault_of(settings: Mapping[str, Any]) -> Optional[str]:
-    """Returns why these are no settings of a network, since they are applied; None if they are."""
-    known, kinds = definitions.settings_of(TrainConfig), typing.get_type_hints(TrainConfig)
-    shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
-    names = {*SETTINGS, *itertools.chain(*shapes)}
-    for name, value in settings.items():
-        if name not in names:
-            return f"{name!r} is no setting of a network"
-        if not is_a(value, kinds[name]):
-            return f"{name} has another type"
-        try:
-            known[name].check(value, name)
-        except ConfigError as error:
-            return one_line(str(error))
-    return None

@@ -108,31 +108,23 @@ def test_in_an_object_store_the_newest_name_counts(
             check_first()
 
 
-def test_a_file_system_without_locks_is_as_an_object_store(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ESTALE])
+def test_without_locks_the_name_counts_and_a_stale_file_of_nfs_is_opened_again(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def flock(*_: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    real, failures = fcntl.flock, [number]
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with hold("a", "logs", TRAINING, nothing) as check_owner:
-        check_owner()
-    assert not list(folders.glob("*/.*.lock*"))
-
-
-def test_a_file_that_a_host_of_nfs_has_removed_is_opened_again(folders, monkeypatch):
-    flock, stale = fcntl.flock, [OSError(errno.ESTALE, os.strerror(errno.ESTALE))]
-
-    def once_stale(*arguments):
-        if stale:
-            raise stale.pop()
-        return flock(*arguments)
+    def flock(*arguments: int) -> None:
+        if failures:
+            raise OSError(failures.pop(), "")
+        real(*arguments)
 
     monkeypatch.setattr(folder_lock, "_ENDING_SECS", 3.0)
-    monkeypatch.setattr(fcntl, "flock", once_stale)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with hold("a", "a", TRAINING, nothing) as check_owner:
-        assert not stale
         check_owner()
+    assert not failures
+    assert not list(folders.glob("*/.*.lock*"))
 
 
 # Processes that compete.

@@ -1,5 +1,6 @@
 """An output folder knows its model: training continues it or refuses, the other modes take it."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -8,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError
+from cifar10.errors import ConfigError, DamagedError
 from cifar10.output import model_settings
 from cifar10.schema import CLASS_NAMES
 
@@ -62,6 +63,24 @@ def test_a_model_that_is_no_longer_trained_so_is_still_evaluated(trained):
     assert (applied.model, applied.optimizer) == ("resnet_v2", "muon")
     with pytest.raises(ConfigError, match="^--optimizer muon is for --model resnet or "):
         config(trained, model="resnet_v2", optimizer="muon")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("output_dir", "/", "'output_dir' is no setting of a network"),
+        ("num_layers", "8", "num_layers has another type"),
+        ("lookahead_steps", -1, "lookahead_steps must be at least 0, got -1"),
+        ("model", "vgg", "model must be one of resnet, .*, got vgg"),
+    ],
+)
+def test_what_is_no_setting_of_a_network_is_not_applied(trained, name, value, why):
+    path = trained / "run.json"
+    content = json.loads(path.read_text())
+    content["settings"][name] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedError, match=rf"/run.json is damaged \({why}\); move it away"):
+        model_settings.apply(config(trained, mode="evaluate"))
 
 
 @pytest.mark.parametrize(

@@ -51,28 +51,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_continued_run_keeps_its_rows(folder):
-    history = History.load(str(folder), last_step=30)
-    assert [row["step"] for row in history.train] == [10, 20, 30]
-    assert [row["step"] for row in history.validation] == [10, 30]
-    assert history.seconds == 4.0
-
-
-def test_rows_after_the_checkpoint_were_lost_with_their_steps(folder):
-    history = History.load(str(folder), last_step=20)
-    assert [row["step"] for row in history.train] == [10, 20]
-    assert history.validation == [validation_row(10, 0.3)]
-    assert history.seconds == 2.5
-
-
-def test_a_history_without_a_path_is_kept_nowhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    history = History(None)
-    history.train.append(train_row(10, 1.5))
-    history.save()
-    assert list(tmp_path.iterdir()) == []
-    assert history.as_dict() == {"train": [train_row(10, 1.5)], "validation": []}
-    assert history.seconds == 1.5
+@pytest.mark.parametrize(
+    ("step", "train", "validation", "secs"),
+    [(30, [10, 20, 30], [10, 30], 4.0), (20, [10, 20], [10], 2.5), (0, [], [], 0.0)],
+)
+def test_a_continued_run_keeps_the_rows_up_to_its_checkpoint(folder, step, train, validation, secs):
+    history = History.load(str(folder), last_step=step)
+    assert [row["step"] for row in history.train] == train
+    assert [row["step"] for row in history.validation] == validation
+    assert history.seconds == secs
 
 
 def test_the_validations_of_both_processes_make_one_curve(folder):
@@ -130,14 +117,11 @@ def test_a_run_that_continues_drops_half_a_line_and_rows_of_steps_that_are_train
     assert said == []
 
 
-def test_an_evaluation_that_is_repeated_takes_the_place_of_its_first_row(path):
-    write(path, 10, 20).add("train", 10, {"loss": 1.0})
+def test_a_row_that_is_repeated_takes_the_place_of_the_first_or_is_forgotten(path):
+    metrics = write(path, 10, 20)
+    metrics.add("train", 10, {"loss": 1.0})
     assert rows(path) == [("train", 20), ("train", 10)]
-
-
-def test_a_session_that_starts_again_forgets_what_it_repeats(path):
-    history = History(None, metrics=write(path, 10, 20, 30))
-    history.forget_after(10)
+    History(None, metrics=metrics).forget_after(10)
     assert rows(path) == [("train", 10)]
 
 
