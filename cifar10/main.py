@@ -16,6 +16,7 @@ from typing import Callable, Optional
 
 from cifar10.cluster import resolve
 from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_own_address
+from cifar10.cluster.tf_config import TF_CONFIG
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
@@ -107,7 +108,7 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
     for note in resolve.notes(config, cluster):
         say(note)
     # Estimator would read TF_CONFIG, too, and it rejects some forms that platforms write.
-    os.environ.pop(resolve.TF_CONFIG, None)
+    os.environ.pop(TF_CONFIG, None)
     return cluster
 
 

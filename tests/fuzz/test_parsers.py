@@ -153,7 +153,7 @@ def _archives() -> list[bytes]:
     found = []
     for mode in ("w:", "w:gz", "w:xz"):
         file = io.BytesIO()
-        with tarfile.open(fileobj=file, mode=mode) as archive:  # type: ignore[call-overload]
+        with tarfile.open(fileobj=file, mode=mode) as archive:
             for name, content in files.items():
                 info = tarfile.TarInfo(name)
                 info.size = len(content)
