@@ -32,7 +32,7 @@ help:
 	@echo 'make check        format, lint, types'
 	@echo 'make test         the tests: four minutes on two cores (Zen 3); ARGS="-k name" picks some'
 	@echo 'make test-cpus    what depends on the CPU, with fewer instructions and without oneDNN: minutes'
-	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
+	@echo 'make test-fast    those of the launcher, data_prep and settings, without TensorFlow: minutes'
 	@echo 'make test-system  those with containers, a browser or long runs; needs Debian and root'
 	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
 	@echo 'make soak         one job with many kills, its memory and descriptors; MINUTES=30 SEED=1'
@@ -120,11 +120,23 @@ test: .venv/.installed-dev kernels
 	$(PY) -m pytest -m 'not system' --ignore tests/system --ignore tests/outside \
 	  --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
+# What depends on the CPU, with each limit of instructions that this CPU has.
+CPU_TESTS := tests/cifar10/ops/test_kernels.py tests/cifar10/ops/test_normalisation.py \
+  tests/cifar10/ops/test_layers.py tests/cifar10/step/test_devices.py \
+  tests/reference/test_training_step.py
+LIMITS := from cifar10.ops.kernels import library as l; \
+  print(*l.LIMITS[:l.LIMITS.index(l.instructions()) + 1])
+
 test-cpus: .venv/.installed-dev kernels
-	$(PY) -m tests.cpus --numprocesses 2 --dist loadfile $(ARGS)
+	limits="$$($(PY) -c '$(LIMITS)')"; for limit in $$limits; do for onednn in 1 0; do \
+	  echo "CIFAR10_KERNELS_ISA=$$limit TF_ENABLE_ONEDNN_OPTS=$$onednn"; \
+	  CIFAR10_KERNELS_ISA=$$limit TF_ENABLE_ONEDNN_OPTS=$$onednn $(PY) -m pytest -q \
+	    -m 'not system' --numprocesses 2 --dist loadfile $(CPU_TESTS) $(ARGS); \
+	done; done
 
 test-fast: .venv/.installed-dev
-	$(PY) -m pytest --fast -m 'not system' --numprocesses 2 --dist loadfile $(ARGS)
+	$(PY) -m pytest -m 'not slow and not system' --numprocesses 2 --dist loadfile \
+	  tests/launch tests/data_prep tests/cifar10/config $(ARGS)
 
 # The files that have the mark; to import the others takes each process ten seconds longer.
 SYSTEM_TESTS = $(shell grep -rlF mark.system --include 'test_*.py' tests)
@@ -162,7 +174,9 @@ lock: .venv/.installed-dev
 	$(call lock,requirements-gpu,$(X86_64),-c requirements.lock)
 
 audit: .venv/.installed-dev
-	$(PY) -m tests.audit $(ARGS)
+	$(PY) -m pip_audit --disable-pip --require-hashes $(ARGS) \
+	  $(foreach lock,$(wildcard *.lock),--requirement $(lock)) \
+	  $(addprefix --ignore-vuln ,$(shell sed -n 's/^\([A-Z][^ ]*\) ..*/\1/p' .ci/accepted-advisories.txt))
 
 clean:
 	rm -rf .venv demo cifar10/ops/kernels/built .mypy_cache .pytest_cache .ruff_cache

@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Callable, Optional
 
-from cifar10.cluster import resolve, tf_config
+from cifar10.cluster import resolve
 from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_own_address
+from cifar10.cluster.tf_config import TF_CONFIG
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
@@ -72,7 +73,7 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
     for note in resolve.notes(config, cluster):
         say(note)
     # Estimator would read TF_CONFIG, too, and it rejects some forms that platforms write.
-    os.environ.pop(tf_config.TF_CONFIG, None)
+    os.environ.pop(TF_CONFIG, None)
     return cluster
 
 

@@ -14,7 +14,6 @@ from xdist.scheduler import LoadFileScheduling
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import build, library
 from tests.cifar10.forks import Forks
-from tests.fast import FastTests
 
 # Programs heed no signal that they ignore from their start. The background of a script, or nohup,
 # would otherwise be that of all programs that the tests start.
@@ -40,15 +39,6 @@ class _BySharing(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         return "image" if Path(file).stem in _SHARING_AN_IMAGE else file
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="leave out what takes long: tests/fast.py")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--fast"):
-        config.pluginmanager.register(FastTests())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -114,12 +104,3 @@ def forks() -> Iterator[Forks]:
     found = Forks()
     yield found
     found.close()
-
-
-@pytest.fixture
-def readme_command(request: pytest.FixtureRequest) -> str:
-    """The command of the test's mark, e.g. `make demo` of @pytest.mark.readme("make demo")."""
-    marker = request.node.get_closest_marker("readme")
-    assert marker is not None, "readme_command is for tests marked with a command of README.md"
-    command: str = marker.args[0]
-    return command

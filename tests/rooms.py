@@ -1,7 +1,7 @@
 """The rooms of each package, and which of them may import which.
 
 A room is a folder or a module directly inside a package. `tests/test_imports.py` enforces this
-table, docs/architecture.md shows it, and `tests/rooms_picture.py` draws it.
+table, and docs/architecture.md shows it.
 """
 
 from dataclasses import dataclass
@@ -172,28 +172,6 @@ COMMON = "cifar10_program"
 # the other packages import only their own.
 SHARED = {"data_prep": ("cifar10.schema", "cifar10.image_file")}
 
-# Modules that must not import TensorFlow, in rooms that may.
-LIGHT = (
-    "cifar10.cluster.peers",
-    "cifar10.cluster.resolve",
-    "cifar10.cluster.spec",
-    "cifar10.cluster.tf_config",
-    "cifar10.host.console",
-    "cifar10.host.cpu",
-    "cifar10.host.process_end",
-    "cifar10.host.signals",
-    "cifar10.ops.kernels.build",
-    "cifar10.optim",
-    "cifar10.optim.adam",
-    "cifar10.optim.base",
-    "cifar10.optim.momentum",
-    "cifar10.optim.muon",
-    "cifar10.output.digits",
-    "cifar10.output.progress",
-    "cifar10.output.report",
-    "cifar10.tf_internals",
-)
-
 
 def room_of(module: str) -> Room:
     """Returns the room of a module.
@@ -205,22 +183,3 @@ def room_of(module: str) -> Room:
         if module == room.name or module.startswith(f"{room.name}."):
             return room
     raise LookupError(f"{module} is in no room; add it to tests/rooms.py and docs/architecture.md")
-
-
-def floors(package: str) -> dict[str, int]:
-    """Returns the floor of each room of a package, 0 for the lowest.
-
-    A room is on the highest floor that is below all rooms that may import it. A room that no other
-    may import is on the lowest floor that is above all rooms that it may import.
-    """
-    ours = [room for room in ROOMS if room.package == package]
-    depths: dict[str, int] = {}
-    for room in reversed(ours):
-        depths[room.name] = 1 + max(
-            (depths[above.name] for above in ours if room.name in above.ours), default=-1
-        )
-    heights = {name: max(depths.values()) - depth for name, depth in depths.items()}
-    tops = [room for room in ours if not any(room.name in above.ours for above in ours)]
-    for room in tops:
-        heights[room.name] = 1 + max((heights[below] for below in room.ours), default=-1)
-    return heights

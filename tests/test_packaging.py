@@ -96,12 +96,6 @@ def test_a_command_says_its_version_and_helps_by_its_own_name(
     assert not re.search(r"cifar10_main\.py|python -m (data_prep|launch)\b", text)
 
 
-@pytest.mark.parametrize("program", ["cifar10_main.py", "-m cifar10", "-m data_prep", "-m launch"])
-def test_the_programs_of_a_checkout_say_the_version_too(root: Path, program: str) -> None:
-    done = shell.run(f"{sys.executable} {program} --version", root)
-    assert done.stdout == "cifar10-estimator-pipeline 0.1.0\n"
-
-
 _COMPLETED = """\
 source <({command} --print-completion bash)
 COMP_WORDS=({words}) COMP_CWORD={last} COMP_LINE="{words}" COMP_POINT=99
@@ -129,12 +123,6 @@ def test_bash_completes_the_words_of_a_command(
     assert set(done.stdout.split()) == expected
 
 
-@pytest.mark.parametrize("shell_name", ["zsh", "fish"])
-def test_other_shells_get_a_script_too(installed: Path, tmp_path: Path, shell_name: str) -> None:
-    done = _run(f"cifar10-train --print-completion {shell_name}", installed, tmp_path)
-    assert "train-batch-size" in done.stdout
-
-
 def test_an_installed_program_trains_in_any_folder_and_writes_its_report(
     installed: Path, folder: Path
 ) -> None:
@@ -152,19 +140,6 @@ def test_an_installed_launcher_runs_a_cluster_here(installed: Path, folder: Path
     assert done.stdout.endswith("master/0 is done\n")
     result = json.loads((folder / "cluster" / "result.json").read_text(encoding="utf-8"))
     assert result["command"][:3] == ["python", "-m", "cifar10"]
-    again = "--config cluster/result.json --output-dir again"
-    done = _run(f"cifar10-launch up --on local --lines --ps 1 -- {again}", installed, folder)
-    repeated = json.loads((folder / "again" / "result.json").read_text(encoding="utf-8"))
-    assert repeated["configuration"] == {**result["configuration"], "output_dir": "again"}
-
-
-def test_an_installed_launcher_starts_the_same_package_on_other_hosts(
-    installed: Path, folder: Path
-) -> None:
-    text = _run("cifar10-launch plan --hosts ip0 --json -- --seed=2", installed, folder).stdout
-    (master, _) = json.loads(text)["tasks"]
-    assert master["argv"] == [str(installed / "python"), "-m", "cifar10", "--seed=2"]
-    assert master["workdir"] == str(folder)
 
 
 def test_the_kernels_are_found_by_an_installed_program(installed: Path, tmp_path: Path) -> None:
@@ -172,16 +147,3 @@ def test_the_kernels_are_found_by_an_installed_program(installed: Path, tmp_path
     place = Path(_run(f"python -c '{code}'", installed, tmp_path).stdout.strip())
     assert place.is_relative_to(installed.parent)
     assert (place / "conv_op.cc").exists()
-
-
-def test_an_installed_launcher_checks_the_installed_package(installed: Path, folder: Path) -> None:
-    done = _run("cifar10-launch check --on local", installed, folder)
-    titles, row, *_ = (re.split("  +", line.strip()) for line in done.stdout.splitlines())
-    assert dict(zip(titles, row))["code"] == "0.1.0"
-    assert done.stdout.endswith("everything is in place\n")
-    bare = f"cifar10-launch check --on local --python {sys.executable}"  # has the packages alone
-    done = _run(bare, installed, folder, exit_code=1)
-    assert (
-        f"problem: localhost: {sys.executable} has no cifar10-estimator-pipeline; install the same "
-        "version there"
-    ) in done.stdout

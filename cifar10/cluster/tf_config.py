@@ -122,8 +122,9 @@ def normalise(
         names_trainer = task_type in (None, MASTER, CHIEF, WORKER) and task_index in (None, 0)
         if (names_trainer and source == TF_CONFIG) or (task_type, task_index) == (None, None):
             return None
+        task = "/".join(str(one) for one in (task_type, task_index) if one is not None)
         raise ConfigError(
-            f"this task is {task_type}/{task_index}, but there is no cluster; list its addresses "
+            f"this task is {task}, but there is no cluster; list its addresses "
             "(in cluster, or by --worker-hosts and --ps-hosts), or leave the task out to train "
             "alone"
         )

@@ -38,13 +38,6 @@ class NormStatistics(NamedTuple):
     count: tf.Tensor  # scalar: values per channel
 
 
-class _NormWeights(NamedTuple):
-    gamma: tf.Tensor
-    beta: tf.Tensor
-    moving_mean: Any = None
-    moving_variance: Any = None
-
-
 @dataclasses.dataclass
 class Layers:
     """The layers of one tower.
@@ -267,12 +260,12 @@ class Layers:
           first_scale: the initial value of the scale.
         """
         with tf.variable_scope(None, "batch_norm"):
-            weights = self._norm_weights(x, scale, first_scale)
+            gamma, beta, *statistics = self._norm_weights(x, scale, first_scale)
             if self.norm == "off":
-                return self._scale(x, weights.gamma, weights.beta)
+                return self._scale(x, gamma, beta)
             if not self.training:
-                return self._normalise(x, weights)
-            y, mean, variance = self._fused(x, weights.gamma, weights.beta)
+                return self._normalise(x, gamma, beta, *statistics)
+            y, mean, variance = self._fused(x, gamma, beta)
             self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
             return y
 
@@ -296,21 +289,23 @@ class Layers:
             return self.relu(y if shortcut is None else y + shortcut)
         with tf.variable_scope(None, "batch_norm"):
             gamma, beta, *_ = self._norm_weights(x, True, first_scale)
-            y, *seen = normalisation.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
-        self.statistics.append(NormStatistics(*seen, self._values_per_channel(x)))
+            of_batch = normalisation.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
+        y, mean, variance = of_batch
+        self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
         return y
 
-    def _norm_weights(self, x: tf.Tensor, scale: bool, first_scale: float) -> _NormWeights:
+    def _norm_weights(self, x: tf.Tensor, scale: bool, first_scale: float) -> list[Any]:
+        """Returns scale, offset and, unless there is none, mean and variance of each channel."""
         shape = [x.shape[self._channel_axis]]
         ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
         first = tf.constant_initializer(first_scale)
         gamma = self.variable("gamma", shape, first, NORM) if scale else tf.ones(shape)
         beta = self.variable("beta", shape, zeros, OFFSET)
         if self.norm == "off":
-            return _NormWeights(gamma, beta)
+            return [gamma, beta]
         moving_mean = self.variable("moving_mean", shape, zeros, MEAN)
         moving_variance = self.variable("moving_variance", shape, ones, VARIANCE)
-        return _NormWeights(gamma, beta, moving_mean, moving_variance)
+        return [gamma, beta, moving_mean, moving_variance]
 
     def _values_per_channel(self, x: tf.Tensor) -> tf.Tensor:
         return tf.size(x) // x.shape[self._channel_axis]
@@ -323,13 +318,13 @@ class Layers:
         # The op returns the sample variance; the towers' are combined as population variances.
         return y, mean, variance * ((count - 1.0) / count)
 
-    def _normalise(self, x: tf.Tensor, weights: _NormWeights) -> tf.Tensor:
+    def _normalise(self, x: tf.Tensor, gamma: Any, beta: Any, mean: Any, variance: Any) -> Any:
         return tf.nn.fused_batch_norm(
             x,
-            weights.gamma,
-            weights.beta,
-            mean=weights.moving_mean,
-            variance=weights.moving_variance,
+            gamma,
+            beta,
+            mean=mean,
+            variance=variance,
             epsilon=self.norm_epsilon,
             data_format=self._layout,
             is_training=False,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.advise import Way, _outputs, best_of, table_of, ways_on_hosts
+from benchmarks.advise import Way, _outputs, best_of, ways_on_hosts
 from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 
@@ -23,20 +23,6 @@ def test_of_ways_as_fast_the_freshest_and_simplest_is_the_best(
     rates: dict[Way, float], best: Way
 ) -> None:
     assert best_of({way: [rate] for way, rate in rates.items()}, 128) == best
-
-
-def test_two_hosts_are_tried_in_every_way() -> None:
-    ways = ways_on_hosts(HOSTS)
-    assert [way.label for way in ways] == [
-        "one process on a, by itself",
-        "2 trainers and 1 ps on a, asynchronous",
-        "2 trainers and 1 ps on a, synchronous",
-        "2 trainers on 2 hosts, 1 ps beside them, asynchronous",
-        "2 trainers on 2 hosts, 1 ps beside them, synchronous",
-        "2 trainers on 2 hosts, 2 ps beside them, asynchronous",
-        "2 trainers on 2 hosts, 2 ps beside them, synchronous",
-        "ps on a, 1 trainer on the other hosts, by itself",
-    ]
 
 
 def test_the_winners_command_can_be_run_as_it_stands(tmp_path: Path) -> None:
@@ -63,8 +49,3 @@ def test_the_lines_of_each_trainer_are_told_apart(tmp_path: Path) -> None:
     assert _outputs(log, 2) == ["z", ""]
     log.write_text("step 1\n")
     assert _outputs(log, 1) == ["step 1\n"]
-
-
-def test_the_fastest_way_is_first_in_the_table() -> None:
-    first, *_ = table_of({ALONE: [100.0, 90.0, 110.0], TWO: [200.0]}, 128).splitlines()[2:]
-    assert first == "| two | asynchronous | 200 | 200, 200 | 1 | 128 |"

@@ -9,11 +9,8 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.arguments import BenchmarkError
 from benchmarks.converge import (
-    CASES,
     COMMITTED,
     Curve,
-    Point,
-    check_comparable,
     compare,
     measure,
     read_curve,
@@ -21,10 +18,7 @@ from benchmarks.converge import (
     verdict,
     words_of_case,
 )
-from cifar10.config.settings_file import recipe_names
 from tests.cifar10.program import make_records
-
-DATA = {"source": "synthetic", "fingerprint": "f1", "records": {"train": 9000}}
 
 
 def seed_curve(
@@ -48,18 +42,6 @@ def spread(**more: float) -> Curve:
 
 def differing(new: Curve) -> list[str]:
     return [point.what for point in compare(new, spread()) if point.share > 1]
-
-
-def first_accuracy(new: Curve, committed: Curve) -> Point:
-    points = compare(new, committed)
-    return next(point for point in points if point.what.startswith("training accuracy"))
-
-
-def test_every_recipe_is_a_case() -> None:
-    assert set(recipe_names()) <= set(CASES)
-    words = words_of_case("resnet8", ["--weight_decay=0"])
-    assert "--weight_decay=0" in words
-    assert "--weight-decay=2e-4" not in words
 
 
 def test_a_row_is_the_mean_over_its_steps_and_the_first_step_is_in_none() -> None:
@@ -97,46 +79,12 @@ def test_means_may_differ_by_three_standard_errors() -> None:
     ]
 
 
-def test_curves_without_spread_may_differ_by_the_floor() -> None:
-    flat = curve(*[seed_curve(0.5)] * 3)
-    allowed = {point.what.partition(" of")[0]: point.allowed for point in compare(flat, flat)}
-    assert allowed["training accuracy"] == 0.01
-    assert allowed["training loss"] == pytest.approx(0.02)
-    assert allowed["validation accuracy after step 81"] == 0.02
-    assert allowed["validation loss after step 81"] == pytest.approx(0.05)
-
-
-def test_seeds_that_are_close_by_chance_allow_what_is_usual() -> None:
-    alike = spread()
-    for one in alike["seeds"].values():
-        one["accuracy"][:2] = [0.1, 0.1]
-    # The root mean square of 0, .01, .01 and .01.
-    allowed = first_accuracy(alike, alike).allowed
-    assert allowed == pytest.approx(3 * 0.01 * 0.75**0.5 * (2 / 3) ** 0.5)
-
-
 def test_another_learning_rate_and_another_validation_are_seen() -> None:
     assert differing(spread(validation=0.7)) == ["validation accuracy after step 81"]
     agrees, text = verdict("resnet8", spread(rate=0.101), spread())
     assert not agrees
     assert "differs at 1 of 11 points" in text
     assert "learning rate of step 11: 0.101, committed 0.1, allowed difference 1e-05" in text
-
-
-def test_curves_of_other_batches_or_epochs_are_not_compared(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = words_of_case("resnet8", [])
-    committed = {"case": "resnet8", "batch_size": 64, "steps": [11, 201], "data": DATA}
-    check_comparable("resnet8", committed, words, DATA)
-    with pytest.raises(BenchmarkError, match="number of training images must .*9000, got 90; "):
-        check_comparable("resnet8", committed, words, {**DATA, "records": {"train": 90}})
-    other = words_of_case("resnet8", ["--train-batch-size=32"])
-    with pytest.raises(BenchmarkError, match="batch size must be .*64, got 32; "):
-        check_comparable("resnet8", committed, other, DATA)
-    assert capsys.readouterr().out == ""
-    check_comparable("resnet8", committed, words, {**DATA, "fingerprint": "f2"})
-    assert "is of other images" in capsys.readouterr().out
 
 
 @pytest.mark.system

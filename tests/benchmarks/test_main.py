@@ -1,11 +1,17 @@
+"""Benchmarks: their command lines, and figures from the lines that a training prints."""
+
+import itertools
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks import tables
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.arguments import words_of
-from cifar10.config import flags
+from benchmarks.arguments import BenchmarkError
+from benchmarks.compare import last_rate, spreads_of
+from benchmarks.runs import Line, progress_lines, steady
 
 pytestmark = pytest.mark.slow  # Some benchmarks load TensorFlow.
 
@@ -37,10 +43,58 @@ def test_a_mistake_is_one_clear_line(
     assert re.search(message, line)
 
 
-def test_the_words_of_a_configuration_give_it_again(tmp_path: Path) -> None:
-    config = flags.parse(["--num-layers=8", "--learning-rate=0.05", "--train-steps=9"])
-    assert flags.parse(words_of(config)) == config
-    assert words_of(config, {"train_steps"}) == ["--num-layers=8", "--learning-rate=0.05"]
-    file = tmp_path / "mine.yaml"
-    file.write_text("num_layers: 20\noptimizer: muon\n", encoding="utf-8")
-    assert words_of(flags.parse([f"--recipe={file}"])) == ["--num-layers=20", "--optimizer=muon"]
+def test_ratios_are_taken_round_by_round_with_the_fastest_peer() -> None:
+    rates = {"ours": [120.0, 60.0, 121.0], "keras": [100.0, 40.0, 90.0], "torch": [1.0, 1.0, 110.0]}
+    found = spreads_of(rates)
+    assert found["keras"] == [90.0, 40.0, 100.0]
+    assert found["ratio"] == pytest.approx([1.2, 1.1, 1.5])
+
+
+def test_a_peers_rate_is_in_its_last_line_and_a_failure_in_its_last_error() -> None:
+    printing = "print('warming up'); print('{\"images_per_sec\": 12.5}')"
+    assert last_rate([sys.executable, "-c", printing]) == 12.5
+    with pytest.raises(BenchmarkError, match="failed: out of memory$"):
+        last_rate([sys.executable, "-c", "import sys; sys.exit('oh\\nout of memory')"])
+
+
+def line(step: int, rate: str = "9") -> str:
+    """Returns a progress line as cifar10_main.py prints it."""
+    return (
+        f"epoch 0.1/9  step {step:,}/2,000  loss 2.3  accuracy 0.1  lr 0.1  {rate} images/s "
+        "(5 here)  1s left\n"
+    )
+
+
+def test_progress_lines_have_a_step_and_the_rate_of_the_whole_job() -> None:
+    text = f"training to step 2,000\n{line(1_999, '1,024')}saved: here\n{line(2_000, '9.5')}epoch 0"
+    assert progress_lines(text) == [Line(1_999, 1024.0), Line(2_000, 9.5)]
+
+
+def test_the_steady_part_begins_once_every_trainer_has_warmed_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda secs: None)
+    monkeypatch.setattr("time.monotonic", itertools.count().__next__)
+    master, worker, begun = [""], [""], []
+    steps = itertools.count(1)
+
+    def outputs() -> list[str]:
+        step = next(steps)
+        master[0] += line(step)
+        worker[0] += line(step) * (step in (5, 8))
+        return [master[0], worker[0]]
+
+    found = steady(outputs, lambda: True, 2.0, 3, lambda: begun.append(len(master[0])))
+    assert [one.step for one in found] == [8, 9, 10, 11, 12]
+    assert len(begun) == 1
+
+
+def test_the_documents_tables_are_those_of_the_results(root: Path) -> None:
+    assert [path.name for path in tables.renewed(root)] == [], "run python -m benchmarks tables"
+
+
+def test_every_result_is_shown_by_a_document(root: Path) -> None:
+    shown = {name for path in tables.documents(root) for name in tables.names(path.read_text())}
+    kept = {path.stem for path in (root / "benchmarks" / "results").glob("*.json")}
+    assert kept == shown
+    assert len(kept) >= 10

@@ -234,7 +234,11 @@ def test_a_damaged_checkpoint_costs_no_more_than_the_steps_since_the_last_sound_
             [],
             "ps/0 is at 192.0.2.1:2223, but 192.0.2.1 is no address of this machine",
         ),
-        ("", ["--job-name=worker"], "--job-name worker needs a cluster; give --worker-hosts"),
+        (
+            "",
+            ["--job-name=worker"],
+            "this task is worker, but there is no cluster; list its addresses",
+        ),
     ],
 )
 def test_a_mistake_in_a_cluster_is_one_line_and_exit_code_2(

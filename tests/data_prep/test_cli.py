@@ -1,15 +1,16 @@
+"""The commands: what they print, and what they do not accept."""
+
 import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from data_prep import cli
 from data_prep.folder import publish
-from data_prep.tfrecord import write
+from data_prep.tfrecord import read, write
 from tests.unprivileged import open_folder, unprivileged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,28 +22,6 @@ def _code(*words: str) -> int:
         return cli.main(words)
     except SystemExit as error:
         return int(error.code or 0)
-
-
-def test_help_tells_the_whole_story(capsys):
-    assert _code("--help") == 0
-    text = capsys.readouterr().out
-    for word in ("download", "verify", "show", "synthetic", "--validation-size", "--force", "143"):
-        assert word in text
-    for command in ("convert", "download", "verify", "show"):
-        assert _code(command, "--help") == 0
-
-
-def test_a_run_ends_with_counts_balance_time_and_what_comes_next(python_source, tmp_path, capsys):
-    out = tmp_path / "it's my data"
-    assert _code("convert", "--source", str(python_source), "--out", str(out)) == 0
-    output = capsys.readouterr().out
-    assert re.search(r"airplane +9 +1 +2\n", output)
-    assert re.search(r"all +90 +10 +20\n", output)
-    assert "not byte for byte the published archive" in output
-    assert re.search(r"Written and verified in \d+\.\d s", output)
-    last = output.splitlines()[-1]
-    assert last.startswith("Next: python cifar10_main.py --data-dir ")
-    assert shlex.split(last)[-3:] == ["--data-dir", str(out), "--train-batch-size=128"]
 
 
 def test_the_synthetic_set_is_never_passed_off_as_cifar10(tmp_path, capsys):
@@ -89,31 +68,12 @@ def test_a_bad_flag_or_source_is_one_line_and_exit_2(words, reason, tmp_path, ca
     assert error.count("\n") == 1
 
 
-def test_the_home_is_filled_in_for_every_path(python_source, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "source").symlink_to(python_source)
-    assert _code("--source=~/source", "--out=~/records") == 0
-    assert _code("verify", "~/records") == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["records", "source"]
-
-
 def test_a_name_with_control_characters_cannot_write_on_the_terminal(tree, tmp_path, capsys):
     (tree / "train" / "cat" / "a\n\x1b[31mred.png").write_bytes(b"noise")
     assert _code("--source", str(tree), "--out", str(tmp_path / "out")) == 2
     error = capsys.readouterr().err
     assert "\x1b" not in error
     assert error.count("\n") == 1
-
-
-def test_names_that_are_no_text_are_printed(python_source, tmp_path, capsysbinary):
-    source, out = (f"{tmp_path}/{name}-\udcff" for name in ("in", "out"))
-    os.symlink(python_source, source)
-    assert _code("--source", source, "--out", out) == 0
-    assert _code("verify", out) == 0
-    assert b"out- : 120 records are undamaged" in capsysbinary.readouterr().out
-    assert _code("verify", f"{tmp_path}/none-\udcff") == 2
-    assert capsysbinary.readouterr().err.startswith(b"error: ")
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(python_source, tmp_path, monkeypatch, capsys):
@@ -145,39 +105,7 @@ def test_records_that_are_up_to_date_may_lie_in_a_folder_that_is_not_writable(ha
         assert _code("verify", str(folder)) == 0
 
 
-@pytest.mark.parametrize("out", ["/proc/nowhere", "/dev/null", "/dev/null/x", "LINK", "LINK/x"])
-@pytest.mark.parametrize("command", [SMALL, ["download"]])
-def test_a_place_that_cannot_be_a_folder_is_one_line(command, out, tmp_path, capsys):
-    link = tmp_path / "link"
-    link.symlink_to("gone")
-    assert _code(*command, "--out", out.replace("LINK", str(link))) == 1
-    reason = (
-        "No such file or directory" if out[1] == "p" else "is no folder; --out must be a folder"
-    )
-    name = out.replace("LINK/x", "LINK").replace("LINK", str(link))
-    assert capsys.readouterr().err == f"error: {name}: {reason}\n"
-
-
 # Runs `python -m data_prep`, with Ctrl-C where numpy's C code loads datetime.
-_INTERRUPTED = """
-import os, runpy, signal, sys
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "datetime":
-            sys.meta_path.remove(self)
-            os.kill(os.getpid(), signal.SIGINT)
-
-sys.meta_path.insert(0, Finder())
-runpy.run_module("data_prep", run_name="__main__", alter_sys=True)
-"""
-
-
-def test_ctrl_c_while_numpy_is_loaded_is_one_line_and_its_code(built):
-    words = [sys.executable, "-c", _INTERRUPTED, "verify", str(built)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "error: interrupted; run the same command again to go on\n"
 
 
 def test_a_lack_of_memory_is_said_and_no_file_is_blamed(tree, tmp_path, monkeypatch, capsys):
@@ -189,3 +117,46 @@ def test_a_lack_of_memory_is_said_and_no_file_is_blamed(tree, tmp_path, monkeypa
     assert capsys.readouterr().err == (
         "error: out of memory: building CIFAR-10's records takes about 500 MB\n"
     )
+
+
+def test_the_sheet_holds_the_records_own_pixels_where_a_link_leads(built, tmp_path):
+    path = tmp_path / "grid.png"
+    path.symlink_to("new.png")
+    assert cli.main(["show", str(built), "--out", str(path), "--split", "eval"]) == 0
+    assert path.is_symlink()
+    with Image.open(tmp_path / "new.png") as sheet:
+        pixels = np.asarray(sheet)
+    # Two eval images of class 0: the first tile is one of them, each pixel doubled.
+    tile = pixels[76 : 76 + 64 : 2, 160 : 160 + 64 : 2].transpose(2, 0, 1).tobytes()
+    examples = read.scan(built / "eval.tfrecords", [])
+    airplanes = [image for image, label in examples if label == 0]
+    assert len(airplanes) == 2
+    assert tile in airplanes
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "reason"),
+    [
+        (["--count", "101"], 2, "--count must be 1 to 100, got 101"),
+        (["--out", "/nowhere/grid.png"], 2, "/nowhere/grid.png: there is no folder /nowhere; make"),
+        (["--out", "."], 2, "error: .: --out must be a file that is called NAME.png"),
+        (["--out", "train.tfrecords"], 2, "--out must be a file that is called NAME.png"),
+        (["--out", "link.png"], 2, "link.png: --out must be a file that is called NAME.png"),
+    ],
+)
+def test_what_cannot_be_drawn_says_why(flags, code, reason, built, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.png").symlink_to("manifest.json")
+    assert cli.main(["show", str(built), *flags]) == code
+    assert reason in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["link.png"]
+
+
+def test_show_names_a_damaged_record(built, tmp_path, capsys):
+    content = bytearray((built / "eval.tfrecords").read_bytes())
+    content[2 * 3126 + 100] ^= 1
+    (tmp_path / "eval.tfrecords").write_bytes(content)
+    assert cli.main(["show", str(tmp_path), "--split", "eval"]) == 1
+    assert "eval.tfrecords: record 2 (byte 6252): the CRC" in capsys.readouterr().err
+    assert cli.main(["show", str(tmp_path), "--split", "train"]) == 2
+    assert "holds no train records" in capsys.readouterr().err

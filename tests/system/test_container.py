@@ -53,7 +53,6 @@ def _walk(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.exists()]
 
 
-@pytest.mark.readme("docker build -t cifar10 .")
 def test_the_image_holds_the_code_and_no_more(docker: Docker, image: str) -> None:
     code = "import os; print(sorted(os.listdir('/data')), os.listdir('/data/data'))"
     assert docker("run", "--rm", image, "-c", code).strip() == (
@@ -124,18 +123,20 @@ def test_records_and_results_live_in_named_volumes(docker: Docker, image: str) -
     assert json.loads(shown)
 
 
-@pytest.mark.readme("mkdir -p output")
-@pytest.mark.readme(
+# README's command.
+_RUN = (
     'docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/data:/data/data" '
     '-v "$PWD/output:/data/output" cifar10 /data/cifar10_main.py --train-batch-size=16'
 )
+
+
 def test_the_output_belongs_to_the_user_who_runs_it(
-    docker: Docker, records: Path, output: Path, readme_command: str
+    docker: Docker, records: Path, output: Path
 ) -> None:
     here = output.parent
     (here / "data").symlink_to(records)
     # The tests run as root, and files of root would prove nothing.
-    command = readme_command.replace("$(id -u):$(id -g)", f"{SOMEONE}:{SOMEONE}")
+    command = _RUN.replace("$(id -u):$(id -g)", f"{SOMEONE}:{SOMEONE}")
     shell.run(f"mkdir -p output && {command} {SMALL}", here, env=docker.env)
     assert (output / "report.html").exists()
     assert {path.stat().st_uid for path in _walk(output)} == {SOMEONE}

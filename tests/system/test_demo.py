@@ -28,7 +28,6 @@ def shown(clone: Path) -> str:
         return "\n".join(terminal.all_lines)
 
 
-@pytest.mark.readme("make demo")
 def test_demo_ends_with_its_accuracy_and_what_to_do_next(clone: Path, shown: str) -> None:
     lines = "\n".join(shown.splitlines()[-22:])
     assert re.search(r"eval accuracy 0\.\d{4} on 2,000 images, completed", lines), lines

@@ -49,10 +49,6 @@ _FOR_MATRICES = (
 _FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall", "-Wno-maybe-uninitialized")
 
 
-class _BuildError(Exception):
-    """The compiler failed; the message is its output."""
-
-
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Builds the library and returns the exit code.
 
@@ -91,8 +87,9 @@ def _compile() -> int:
     print("Compiling convolutions for CPUs: about 20 seconds, once.", flush=True)
     try:
         _build(compiler, library.path())
-    except _BuildError as error:
-        _complain(f"{shlex.join(compiler)} failed.\n{error}")
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip() or f"exit code {error.returncode}"
+        _complain(f"{shlex.join(compiler)} failed.\n{said}")
         return 1
     except OSError as error:
         _complain(f"{error}; when that is mended, run {library.BUILD_COMMAND} again")
@@ -163,9 +160,7 @@ def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:
 
 
 def _run(command: Sequence[object]) -> None:
-    done = subprocess.run(list(map(str, command)), stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise _BuildError(done.stderr.strip() or f"exit code {done.returncode}")
+    subprocess.run(list(map(str, command)), check=True, stderr=subprocess.PIPE, text=True)
 
 
 if __name__ == "__main__":

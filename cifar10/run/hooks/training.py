@@ -177,7 +177,7 @@ class ChiefHook(TrainingHook):
         self._place, self._folder = job.config.output_place, job.config.log_folder(TRAIN)
         self._metrics = MetricRows(progress, job)
         self._window: tuple[float, float] = job.config.profile_window or _NO_WINDOW
-        steps = checkpoint_steps(job.config.checkpoint_steps, job.params)
+        steps = checkpoint_steps(job.config, job.params)
         self.saver = _SaverHook(self._place, self._folder, steps, _Saving(self), goals)
 
     def after_create_session(self, session: Any, coord: Any) -> None:

@@ -209,7 +209,7 @@ def test_the_flags_make_worker_0_the_master(job_name, task_index, label, address
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"job_name": "ps"}, "this task is ps/None, but there is no cluster; "),
+        ({"job_name": "ps"}, "this task is ps, but there is no cluster; "),
         ({"job_name": "worker", "task_index": 0}, "this task is worker/0, but there is no cluster"),
         ({**BY_FLAGS, "task_index": 0}, "there is a cluster, but the task has no type or no index"),
         (

@@ -141,11 +141,10 @@ def compute_conv_norm_relu(dtype: Any, inputs: Any, threads: int = 2) -> Any:
     """The op's output."""
 
     def build(images: Any, weights: Any, *others: Any) -> list[Any]:
-        *numbers, shortcut = others
-        images, weights, shortcut = (
-            None if one is None else tf.cast(one, dtype) for one in (images, weights, shortcut)
-        )
-        y = conv_norm_relu(images, weights, *numbers, shortcut, EPSILON)
+        given = [images, weights, *others]
+        for index in (0, 1, 6):
+            given[index] = None if given[index] is None else tf.cast(given[index], dtype)
+        y = conv_norm_relu(*[*given, EPSILON])
         assert (y.dtype, y.shape) == (dtype, [*images.shape[:3], weights.shape[3]])
         return [tf.cast(y, tf.float32)]
 
@@ -182,10 +181,10 @@ def test_a_shortcut_that_others_need_stays_as_it_is(side, most):
     inputs = convolution((2, side, side, 16), 16, True, tf.float32)
 
     def build(*given: Any) -> list[Any]:
-        *others, shortcut = given
         # Nothing else needs the first product, so that the output may take its place.
-        free, needed = shortcut * 2.0, shortcut * 3.0
-        return [*(conv_norm_relu(*others, one, EPSILON) for one in (free, needed)), needed]
+        free, needed = given[6] * 2.0, given[6] * 3.0
+        found = [conv_norm_relu(*[*given[:6], one, EPSILON]) for one in (free, needed)]
+        return [*found, needed]
 
     found = run(build, inputs)
     np.testing.assert_array_equal(found[2], np.float32(inputs[6]) * np.float32(3))

@@ -61,20 +61,6 @@ def test_a_tree_with_its_own_validation_images_keeps_them(tree, tmp_path, capsys
     assert [splits[split]["records"] for split in schema.SPLITS] == [40, 10, 50]
 
 
-def test_a_class_without_images_is_named(tree, tmp_path, capsys):
-    shutil.rmtree(tree / "test" / "cat")
-    assert _convert(tree, tmp_path / "out") == 2
-    assert "the eval images hold none of class cat" in capsys.readouterr().err
-
-
-def test_the_manifest_of_a_version_without_resizing_is_up_to_date(python_source, out, capsys):
-    manifest = _manifest(out)
-    del manifest["options"]["resize"]
-    (out / "manifest.json").write_text(json.dumps(manifest))
-    assert _convert(python_source, out) == 0
-    assert "up to date" in capsys.readouterr().out
-
-
 def test_the_manifest_has_the_keys_that_training_reads(built):
     manifest = _manifest(built)
     keys = "format_version source class_names seed options splits channel_mean channel_deviation"
@@ -98,28 +84,11 @@ def test_python_and_binary_archives_give_the_same_records(built, tmp_path):
         assert (tmp_path / "out" / name).read_bytes() == (built / name).read_bytes()
 
 
-def test_no_validation_size_leaves_all_images_to_training(python_source, tmp_path):
-    assert _convert(python_source, tmp_path, "--validation_size", "0") == 0
-    splits = _manifest(tmp_path)["splits"]
-    assert splits["train"]["records"] == 100
-    assert splits["validation"] == {"records": 0, "files": []}
-    assert verify.verify(tmp_path).damages == []
-
-
 def test_a_second_run_does_nothing(python_source, built, capsys):
     before = _snapshot(built)
     assert _convert(python_source, built) == 0
     assert _snapshot(built) == before
     assert "up to date" in capsys.readouterr().out
-
-
-def test_force_rebuilds_the_same_bytes(python_source, built, out):
-    publish.start_staging(out)  # A kill leaves it.
-    before = _snapshot(out)
-    assert _convert(python_source, out, "--force") == 0
-    assert not set(_snapshot(out).values()) & set(before.values())
-    assert (out / "train.tfrecords").read_bytes() == (built / "train.tfrecords").read_bytes()
-    assert not (out / publish.STAGING_NAME).exists()
 
 
 @pytest.mark.parametrize(
@@ -144,20 +113,6 @@ def test_a_second_run_notices_what_is_amiss_and_rebuilds(damage, python_source, 
     assert verify.verify(out).damages == []
 
 
-@pytest.mark.parametrize("name", ["train.tfrecords", "manifest.json", schema.INCOMPLETE_NAME])
-def test_a_folder_in_place_of_a_file_leaves_the_other_files_as_they_were(
-    name, python_source, out, capsys
-):
-    (out / name).unlink(missing_ok=True)
-    (out / name).mkdir()
-    before = _snapshot(out)
-    assert _convert(python_source, out, "--force") == 1
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"error: {out / name}: is a folder, where a file of this name")
-    assert "Reading" not in printed.out  # Nothing was built in vain.
-    assert _snapshot(out) == before
-
-
 def test_other_shards_replace_the_old_ones_and_leave_foreign_files(python_source, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for shards in (3, 2, 1, 3):
@@ -168,13 +123,6 @@ def test_other_shards_replace_the_old_ones_and_leave_foreign_files(python_source
     assert [f["records"] for f in _manifest(tmp_path)["splits"]["train"]["files"]] == [30, 30, 30]
 
 
-def test_the_names_of_the_most_shards_are_those_of_records():
-    most = schema.MAX_SHARDS
-    name = schema.file_name(schema.TRAIN, most - 1, most)
-    assert name == "train-99998-of-99999.tfrecords"
-    assert schema.parse_file_name(name) == (schema.TRAIN, most - 1, most)
-
-
 def test_records_that_another_program_made_are_kept_unless_forced(
     python_source, built, tmp_path, capsys
 ):
@@ -183,26 +131,6 @@ def test_records_that_another_program_made_are_kept_unless_forced(
     assert "holds train.tfrecords without a manifest" in capsys.readouterr().err
     assert (tmp_path / "train.tfrecords").stat().st_size == 62_520
     assert _convert(python_source, tmp_path, "--force") == 0
-
-
-@pytest.mark.parametrize("name", [publish.LOCK_NAME, publish.STAGING_NAME, schema.INCOMPLETE_NAME])
-def test_links_in_place_of_files_of_a_build_are_not_written_through(
-    name, python_source, built, tmp_path
-):
-    out, mine = tmp_path / "out", shutil.copytree(built, tmp_path / "mine")
-    out.mkdir()
-    is_folder = name == publish.STAGING_NAME
-    (out / name).symlink_to(mine if is_folder else mine / "manifest.json")
-    assert _convert(python_source, out, "--seed", "1") == is_folder
-    assert verify.verify(mine).damages == []
-
-
-def test_a_bad_source_leaves_the_old_records_as_they_were(out, tmp_path):
-    source = made.python_folder(tmp_path / "bad")
-    (source / "test_batch").write_bytes(b"garbage")
-    assert _convert(source, out) == 2
-    assert verify.verify(out).damages == []
-    assert not (out / publish.STAGING_NAME).exists()
 
 
 class _Killed(BaseException):
@@ -292,4 +220,24 @@ def test_a_signal_ends_a_run_with_its_code_one_line_and_no_leftovers(number, cod
     assert process.returncode == code
     assert error.startswith("error: ")
     assert error.count("\n") == 1
+    assert not (out / publish.STAGING_NAME).exists()
+
+
+@pytest.mark.parametrize("name", [publish.LOCK_NAME, publish.STAGING_NAME, schema.INCOMPLETE_NAME])
+def test_links_in_place_of_files_of_a_build_are_not_written_through(
+    name, python_source, built, tmp_path
+):
+    out, mine = tmp_path / "out", shutil.copytree(built, tmp_path / "mine")
+    out.mkdir()
+    is_folder = name == publish.STAGING_NAME
+    (out / name).symlink_to(mine if is_folder else mine / "manifest.json")
+    assert _convert(python_source, out, "--seed", "1") == is_folder
+    assert verify.verify(mine).damages == []
+
+
+def test_a_bad_source_leaves_the_old_records_as_they_were(out, tmp_path):
+    source = made.python_folder(tmp_path / "bad")
+    (source / "test_batch").write_bytes(b"garbage")
+    assert _convert(source, out) == 2
+    assert verify.verify(out).damages == []
     assert not (out / publish.STAGING_NAME).exists()

@@ -1,4 +1,6 @@
-import shutil
+"""Image folders, and Kaggle's."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,18 +34,6 @@ def test_what_systems_leave_in_a_tree_and_files_beside_it_are_no_images(tree):
     assert [len(part) for part in (dataset.train, dataset.eval)] == [50, 50]
 
 
-@pytest.mark.parametrize("name", ["validation", "valid", "val"])
-def test_the_validation_folder_of_a_tree_has_three_names(name, tree):
-    for row in range(4):  # of the five in each class
-        for file in (tree / "train").glob(f"*/{row:04}.png"):
-            (tree / name / file.parent.name).mkdir(parents=True, exist_ok=True)
-            file.rename(tree / name / file.parent.name / file.name)
-    dataset = made.load(tree)
-    assert dataset.validation is not None
-    assert (len(dataset.train), len(dataset.validation)) == (10, 40)
-    assert dataset.note == ""
-
-
 def test_images_outside_of_the_splits_are_counted(tree):
     for name in ("Train/cat/x.png", "docs/y.JPG", "preview.webp", "notes.txt", "zebra/z.gif"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,11 +41,6 @@ def test_images_outside_of_the_splits_are_counted(tree):
     assert made.load(tree).note == (
         "Left out, since they are in no folder of a split: 4 image files."
     )
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "LA"])
-def test_grey_palette_and_alpha_become_rgb(mode):
-    assert image_tree.decode_file(made.png(mode=mode), "x.png") == b"\0" * 3072
 
 
 def test_a_tree_may_mix_sizes_and_formats_if_they_are_resized(tree):
@@ -107,19 +92,6 @@ def test_a_file_that_is_no_image_of_ours_is_named(content, resize, reason, tree)
         made.load(tree, resize)
 
 
-def test_a_file_of_64_mebibytes_is_the_largest_that_is_read(tree):
-    with (tree / "train" / "cat" / "large.png").open("wb") as file:
-        file.truncate((64 << 20) + 1)
-    with pytest.raises(SourceError, match=r"cat/large\.png: oversized: 67108865 bytes"):
-        made.load(tree, "crop")
-
-
-def test_a_file_of_another_type_is_named(tree):
-    (tree / "train" / "cat" / "notes.txt").write_text("a cat")
-    with pytest.raises(SourceError, match=r"train/cat/notes\.txt: must be an image file \(\.png, "):
-        made.load(tree)
-
-
 def test_the_folders_are_the_classes_and_each_split_needs_all_of_them(tree):
     for split in ("train", "test"):
         (tree / split / "truck").rename(tree / split / "Zebra")
@@ -142,32 +114,6 @@ def test_an_image_that_is_in_no_class_folder_is_named(name, tree):
     assert detect.find(str(tree), seed=0).fingerprint != before  # So the next run fails, too.
 
 
-def test_images_directly_in_train_need_classes_or_kaggles_table(tmp_path):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "x.png").write_bytes(made.png())
-    with pytest.raises(SourceError, match="must be train/CLASS/FILE, or .* need trainLabels.csv"):
-        made.load(tmp_path)
-
-
-@pytest.mark.parametrize("copy", ["backup", "images/old"])
-def test_two_trees_are_not_merged(copy, tree):
-    source = tree.parent / "source"
-    source.mkdir()
-    tree.rename(source / "images")
-    for split in ("train", "test"):
-        shutil.copytree(source / "images" / split, source / copy / split)
-    with pytest.raises(SourceError, match="are two folders of the same split; give one of them"):
-        made.load(source)
-
-
-def test_the_splits_of_a_tree_may_lie_in_different_folders(tree):
-    for split in ("train", "test"):
-        (tree / f"{split}-images").mkdir()
-        (tree / split).rename(tree / f"{split}-images" / split)
-    dataset = made.load(tree)
-    assert (len(dataset.train), len(dataset.eval)) == (50, 50)
-
-
 def test_the_fingerprint_follows_the_content_not_the_times(tree):
     before = detect.find(str(tree), seed=0).fingerprint
     (tree / "train" / "cat" / "0000.png").touch()
@@ -175,3 +121,71 @@ def test_the_fingerprint_follows_the_content_not_the_times(tree):
     assert detect.find(str(tree), seed=0).fingerprint == before
     (tree / "train" / "cat" / "0000.png").write_bytes(made.png())
     assert detect.find(str(tree), seed=0).fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "reason"),
+    [
+        (
+            "images/train/cat/large.png",
+            (64 << 20) + 1,
+            r"cat/large\.png: oversized: 67108865 bytes",
+        ),
+        ("images/train/cat/notes.txt", 9, r"train/cat/notes\.txt: must be an image file \(\.png, "),
+        ("old/train/cat/0.png", 9, "are two folders of the same split; give one of them"),
+    ],
+)
+def test_what_does_not_belong_into_a_tree_is_named(name, size, reason, tree):
+    (tree.parent / name).parent.mkdir(parents=True, exist_ok=True)
+    with (tree.parent / name).open("wb") as file:
+        file.truncate(size)
+    with pytest.raises(SourceError, match=reason):
+        made.load(tree.parent)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return made.kaggle_folder(tmp_path / "kaggle")
+
+
+@pytest.mark.parametrize("mode", [None, "w", "w:gz", "zip"])
+def test_kaggles_layout_is_read_and_a_fifth_is_held_out(mode, folder):
+    dataset = made.load(made.packed(mode, folder))
+    assert dataset.kind == "kaggle"
+    for images, per_class in ((dataset.train, 8), (dataset.eval, 2)):
+        assert np.bincount(images.labels).tolist() == [per_class] * 10
+        # The red of an image is 20 times its label.
+        assert (images.pixels[:, 0] == 20 * images.labels).all()
+    numbers = [*dataset.train.pixels[:, 1024], *dataset.eval.pixels[:, 1024]]
+    assert sorted(numbers) == list(range(100))
+    assert dataset.note == (
+        "Kaggle's test images have no labels: 20 of its 100 training images are held out for eval."
+    )
+
+
+def test_no_seed_changes_the_images_for_evaluation(folder):
+    one, other = (detect.find(str(folder), seed).load().eval.pixels for seed in (0, 5))
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1,frog\n", r"trainLabels\.csv:102: image 1 has a label already"),
+        ("101,zebra\n", r"trainLabels\.csv:102: must be the number of an image and one of airpl"),
+        ("101\n", r"trainLabels\.csv:102: must be the number of an image and one of airplane"),
+        ("101,cat\n", r"trainLabels\.csv: train/101\.png is missing"),
+        ('"' + "x" * 200_000, r"trainLabels\.csv: field larger than field limit"),
+    ],
+)
+def test_a_table_that_does_not_fit_the_images_is_named(line, reason, folder):
+    with (folder / "trainLabels.csv").open("a") as file:
+        file.write(line)
+    with pytest.raises(SourceError, match=f"^{reason}"):
+        made.load(folder)
+
+
+def test_an_image_without_a_label_is_named(folder):
+    (folder / "train" / "x.png").write_bytes(made.png())
+    with pytest.raises(SourceError, match=r"^train/x\.png: trainLabels\.csv has no label for it"):
+        made.load(folder)

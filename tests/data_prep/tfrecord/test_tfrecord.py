@@ -41,17 +41,6 @@ def test_we_read_what_tensorflow_writes_in_any_order_of_features():
         assert read.parse_example(payload) == (b"\x07" * 3072, 9)
 
 
-@pytest.mark.slow
-def test_our_bytes_are_those_of_tensorflow():
-    import tensorflow as tf
-
-    message = tf.train.Example()
-    message.features.feature["image"].bytes_list.value.append(b"\x01" * 3072)
-    message.features.feature["label"].int64_list.value.append(4)
-    ours = write.encode_example(b"\x01" * 3072, 4)
-    assert ours == message.SerializeToString(deterministic=True)
-
-
 @pytest.mark.parametrize(
     ("labels", "found"), [(b"\x08\x05", 5), (b"\x0a\x01\x05", 5), (b"\x0a\x02\x05\x05", None)]
 )
