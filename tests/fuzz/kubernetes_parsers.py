@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from launch.backends.kubernetes import state
-from launch.backends.kubernetes.kubectl import UnreadableError
-from launch.backends.kubernetes.logs import LogPlace
+from launch.backends.kubernetes.logs import PodLog
+from launch.backends.kubernetes.state import Pod, UnreadableError
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
 
@@ -44,14 +44,14 @@ _WARNING = {
 
 def _poll(data: bytes, _: Path) -> None:
     text = data.decode(errors="replace")
-    state.read_warnings(text, ["x"])
-    state.read_poll(text, "TFJob", "x")
+    state.read_warnings(text)
+    state.read_poll(text)
 
 
 def _log(data: bytes, _: Path) -> None:
-    place = LogPlace()
+    log = PodLog(Pod("worker/0", "x-worker-0", "1", "node0", "running"))
     for _connection in range(2):
-        for line in place.new_lines(iter(data.splitlines(keepends=True))):
+        for line in log.new_lines(iter(data.splitlines(keepends=True))):
             assert isinstance(line, str)
 
 
