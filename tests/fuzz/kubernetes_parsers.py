@@ -24,16 +24,13 @@ _POD = {
         "containerStatuses": [
             {"name": "tensorflow", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
         ],
-        "initContainerStatuses": [
-            {"name": "check-folders", "state": {"terminated": {"exitCode": 0, "message": "x"}}}
-        ],
         "conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}],
     },
 }  # fmt: skip
 
 
 _JOB = {
-    "kind": "TFJob", "metadata": {"name": "x"}, "spec": {"runPolicy": {"suspend": False}},
+    "kind": "TFJob", "metadata": {"name": "x"},
     "status": {"conditions": [{"type": "Failed", "status": "True", "message": "x"}]},
 }  # fmt: skip
 _WARNING = {
@@ -43,9 +40,11 @@ _WARNING = {
 
 
 def _poll(data: bytes, _: Path) -> None:
-    text = data.decode(errors="replace")
-    state.read_warnings(text)
-    state.read_poll(text)
+    state.read_poll(data.decode(errors="replace"))
+
+
+def _events(data: bytes, _: Path) -> None:
+    state.read_warnings(data.decode(errors="replace"))
 
 
 def _log(data: bytes, _: Path) -> None:
@@ -59,8 +58,15 @@ PARSERS = [
     Parser("kubectl-log", lambda: [b"2026-01-31T09:00:00.1Z x\ny\n"], _log),
     Parser(
         "kubectl-poll",
-        lambda: [json.dumps({"kind": "List", "items": [_POD, _JOB, _WARNING]}).encode()],
+        lambda: [json.dumps({"kind": "List", "items": [_POD, _JOB]}).encode()],
         _poll,
+        (UnreadableError,),
+        mutate.of_json,
+    ),
+    Parser(
+        "kubectl-events",
+        lambda: [json.dumps({"kind": "List", "items": [_WARNING]}).encode()],
+        _events,
         (UnreadableError,),
         mutate.of_json,
     ),

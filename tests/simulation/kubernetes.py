@@ -2,7 +2,6 @@
 
 import json
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +13,6 @@ import pytest
 from launch.backends.kubernetes import run
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
-from launch.backends.kubernetes.state import read_poll
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.errors import HostError
@@ -79,6 +77,13 @@ class SimKubectl(Kubectl):
 
     def _do(self, words: tuple[str, ...], given: str) -> str:
         cluster = self._cluster
+        if words[:2] == ("get", "events"):
+            return '{"items": []}'
+        if words[0] == "get":  # the pods are listed first
+            pods = [pod.as_object() for pod in cluster.existing()]
+            self._wait(self._world.rng.choice((0.0, 0.02, 0.3)))
+            jobs = [cluster.tfjob()] if cluster.exists else []
+            return json.dumps({"kind": "List", "items": [*pods, *jobs]})
         if words[0] == "create":
             if json.loads(given)["kind"] == "TFJob":
                 cluster.create()
@@ -92,43 +97,6 @@ class SimKubectl(Kubectl):
             self.deleted = self._world.now if self.deleted is None else self.deleted
             return cluster.delete_job("launcher")
         return ""
-
-
-class SimPoller:
-    """Polls as `Runner` does: the pods are listed first, and the answer comes later."""
-
-    def __init__(self, sim: "KubernetesRun", target: Any) -> None:
-        self._sim, self._runner = sim, target.__self__
-
-    def start(self) -> None:
-        """Begins to poll."""
-        self._sim.world.later(0.0, self._ask)
-
-    def _ask(self) -> None:
-        world, kubectl = self._sim.world, self._sim.kubectl
-        if self._runner._closed.is_set():
-            return
-        if kubectl.is_down:
-            error = HostError("kubectl get: no answer")
-            world.later(kubectl.delay(), self._answer, self._runner._take_error, error)
-        else:
-            world.later(kubectl.delay(), self._list_pods, world.now)
-
-    def _list_pods(self, asked: float) -> None:
-        existing = sorted(self._sim.cluster.existing(), key=lambda pod: pod.name)
-        pods = [pod.as_object() for pod in existing]
-        secs = self._sim.world.rng.choice((0.0, 0.02, 0.3))
-        self._sim.world.later(secs, self._list_jobs, pods, asked)
-
-    def _list_jobs(self, pods: list[Any], asked: float) -> None:
-        items = [*pods, *([self._sim.cluster.tfjob()] if self._sim.cluster.exists else [])]
-        found = read_poll(json.dumps({"kind": "List", "items": items}))
-        secs = self._sim.kubectl.delay()
-        self._sim.world.later(secs, self._answer, self._runner._take_poll, found, asked)
-
-    def _answer(self, take: Any, *found: Any) -> None:
-        self._sim.arrive(partial(take, *found))
-        self._sim.world.later(self._runner._poll_secs, self._ask)
 
 
 class SimLogs:
@@ -234,10 +202,6 @@ class KubernetesRun(Checks):
         clock = SimpleNamespace(monotonic=lambda: self.world.now)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(run, "time", clock)
-            threads = SimpleNamespace(
-                Event=threading.Event, Thread=lambda target, daemon: SimPoller(self, target)
-            )
-            patch.setattr(run, "threading", threads)
             patch.setattr(run, "PodLogs", lambda *_: SimLogs(self.world))
             yield
 

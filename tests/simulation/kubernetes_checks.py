@@ -198,7 +198,8 @@ class Checks:
             kubectl.was_down,
         ]
         pods = cluster.pods.values()
-        is_disrupted = any(one.why == "disrupted" or one.ender == "platform" for one in pods)
+        others = ("platform", "somebody")
+        is_disrupted = any(one.why == "disrupted" or one.ender in others for one in pods)
         near += [cluster.lost_nodes, is_disrupted]
         if not failures or any(near):
             return

@@ -21,7 +21,6 @@ _STUCK_SECS = 60.0  # an image's registry may need a second try
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
 _MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
 _LONGEST_BACKOFF_SECS = 30.0
-_AGAIN_SECS = 5.0  # between two tries to restart a task
 _LATE = 124  # the exit code for a time limit
 
 
@@ -64,7 +63,8 @@ class Follower:
         self._past: set[str] = set()  # uids of pods whose end is known
         self._stuck: dict[str, float] = {}  # pod's uid -> when it was first seen stuck
         self._has_failed = False  # whether a poll has shown that the TFJob has failed
-        self._grace_until = 0.0  # until when tasks may end by themselves, after a success
+        self._grace_secs = limits.grace_secs  # for tasks to end by themselves, after a success
+        self._grace_until = 0.0
         self._deleted: Optional[float] = None  # when somebody first asked for the job's deletion
         self._has_ended = False  # whether a poll after that has shown that no pod runs
 
@@ -139,7 +139,7 @@ class Follower:
     def stop(self, reason: str, exit_code: int, now: float) -> None:
         """Records that the user stopped the job."""
         self._report(Outcome(exit_code, reason, cause=Cause.USER), now)
-        self._grace_until = now
+        self._grace_secs = self._grace_until = 0.0
 
     def due(self, now: float) -> list[str]:
         """Returns the names of the tasks whose Jobs are to be made anew now."""
@@ -151,10 +151,6 @@ class Follower:
     def restarted(self, task: str) -> None:
         """Records that a task's Job was made anew."""
         self.states[task].status, self.states[task].last = "starting", ""
-
-    def restarts_later(self, task: str, now: float) -> None:
-        """Records that a task's Job could not be made anew."""
-        self.states[task].due = now + _AGAIN_SECS
 
     def deletes(self, now: float) -> None:
         """Records that the job is being deleted; its pods have time to end."""
@@ -181,7 +177,7 @@ class Follower:
                     state.status = "ended"
         took = self._settling.report(outcome, now)
         if took and outcome.exit_code == 0:
-            self._grace_until = now + self._limits.grace_secs
+            self._grace_until = now + self._grace_secs
         return took
 
     def _saw_job(self, poll: Poll, now: float) -> None:

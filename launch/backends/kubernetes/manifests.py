@@ -115,19 +115,17 @@ def tfjob(job: Job, name: str) -> Manifest:
     _refuse_hosts(job)
     settings, restarts = settings_of(job.cluster), job.cluster.restarts
     first = {task.task_type: task for task in reversed(job.tasks)}
-    policy: Manifest = {
+    policy = {
         # An evaluator still evaluates after the chief has ended; then it and the ps end by
         # themselves. Without an evaluator, the operator may delete the pods that still run.
         "cleanPodPolicy": "None" if "evaluator" in first else "Running",
         "ttlSecondsAfterFinished": settings.ttl_secs,
-    }
-    if settings.deadline_secs is not None:
-        policy["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs)
-    if restarts:
+        "activeDeadlineSeconds": _deadline(settings),
         # Training operator 1.8 counts only restarts within a pod, and no pods that it makes anew:
         # the launcher counts those, and the deadline ends what nobody counts. With a limit of 0,
         # it would delete the failed pod with its log.
-        policy["backoffLimit"] = restarts
+        "backoffLimit": restarts or None,
+    }
     replicas = {
         role: {
             "replicas": job.cluster.count(kind),
@@ -146,7 +144,7 @@ def tfjob(job: Job, name: str) -> Manifest:
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
         "metadata": _metadata(job, name, name),
-        "spec": {"runPolicy": policy, "tfReplicaSpecs": replicas},
+        "spec": {"runPolicy": _given(policy), "tfReplicaSpecs": replicas},
     }
 
 
@@ -179,19 +177,18 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
     pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": _tf_config(job, task, name)})
     own = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
-    spec: Manifest = {
+    spec = {
         "completions": 1,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": settings.ttl_secs,
+        "activeDeadlineSeconds": _deadline(settings, _LATER_SECS),
         "template": {"metadata": {"labels": _pod_labels(name) | own}, "spec": pod},
     }
-    if settings.deadline_secs is not None:
-        spec["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs) + _LATER_SECS
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(job, name, job_name(name, task.name)),
-        "spec": spec,
+        "spec": _given(spec),
     }
 
 
@@ -221,7 +218,7 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
     if not is_ps:
         volumes += [_volume("data", settings.data), _volume("output", settings.output)]
-    pod: Manifest = {
+    pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
@@ -235,17 +232,13 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
         "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
         "containers": [_container(job, task, name)],
         "volumes": volumes,
-    }
-    if settings.deadline_secs is not None:
         # The operator looks at its own deadline only when a pod changes; the node looks by itself.
-        pod["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs)
-    if settings.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": one} for one in settings.image_pull_secrets]
-    if settings.node_selector:
-        pod["nodeSelector"] = dict(settings.node_selector)
-    if settings.tolerations:
-        pod["tolerations"] = [_toleration(taint) for taint in settings.tolerations]
-    return pod
+        "activeDeadlineSeconds": _deadline(settings),
+        "imagePullSecrets": [{"name": one} for one in settings.image_pull_secrets],
+        "nodeSelector": dict(settings.node_selector),
+        "tolerations": [_toleration(taint) for taint in settings.tolerations],
+    }
+    return _given(pod)
 
 
 def _container(job: Job, task: Task, name: str) -> Manifest:
@@ -259,7 +252,11 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     if not gpus:  # the image's `all` would show others' GPUs
         variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
     resources = _resources(settings, gpus, is_ps)
-    container: Manifest = {
+    hook, has_variables = (
+        _hook(task.task_type, cluster.limits),
+        cluster.environment or cluster.passed,
+    )
+    container = {
         "name": CONTAINER,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
@@ -275,13 +272,20 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *(() if is_ps else _MOUNTS)],
+        "envFrom": [{"secretRef": {"name": secret_name(name)}}] if has_variables else None,
+        "lifecycle": {"preStop": {"exec": {"command": hook}}} if hook else None,
     }
-    if cluster.environment or cluster.passed:
-        container["envFrom"] = [{"secretRef": {"name": secret_name(name)}}]
-    hook = _hook(task.task_type, cluster.limits)
-    if hook is not None:
-        container["lifecycle"] = {"preStop": {"exec": {"command": hook}}}
-    return container
+    return _given(container)
+
+
+def _given(found: Manifest) -> Manifest:
+    """Returns an object without the fields that are empty."""
+    return {key: value for key, value in found.items() if value not in (None, [], {})}
+
+
+def _deadline(settings: KubernetesSettings, later_secs: int = 0) -> Optional[int]:
+    secs = settings.deadline_secs
+    return None if secs is None else math.ceil(secs) + later_secs
 
 
 def _hook(task_type: str, limits: Limits) -> Optional[list[str]]:

@@ -7,7 +7,6 @@ again while the job lasts, because the job goes on in the cluster.
 import contextlib
 import queue
 import signal
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, choose_form, c
 from launch.backends.kubernetes.logs import PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.settings import settings_of
-from launch.backends.kubernetes.state import Pod, Poll
+from launch.backends.kubernetes.state import Pod
 from launch.cluster.tasks import Job, with_token
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
@@ -29,10 +28,9 @@ from launch.supervise.journal import run_ends
 from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, interrupted_by_a_stop, stop_signals
 
-_BACKLOG = 2000  # lines and polls; when the queue is full, those who write it wait
+_BACKLOG = 2000  # lines; when the queue is full, the threads that read logs wait
 _POLL_SECS = 2.0
 _SOON_SECS = 0.5  # between polls while a task or the job ends
-_LOOK_SECS = 0.1
 _WARNINGS_SECS = 5.0  # between two looks at why tasks wait
 _DELETE_SECS = 5.0  # between two tries to delete the job
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
@@ -122,11 +120,10 @@ class Runner:
         self._objects, self._create, self._jobs = objects, create, jobs
         self._follower, self._loop, self._mask = follower, loop, Mask(secrets)
         self._logs = PodLogs(objects.kubectl, self._put, self._take_line)
-        self._closed = threading.Event()
-        self._has_polled = self._is_deleted = False
+        self._is_closed = self._has_polled = self._is_deleted = False
+        self._polled, self._warnings_due = 0.0, time.monotonic() + _WARNINGS_SECS
         self._outage = ""  # the error of the last poll
         self._told: set[str] = set()  # what the user was told once
-        self._poll_secs = _SOON_SECS
         self._delete_due = 0.0
         self._logs_due = 0.0  # until when logs are read before the deletion
         self._stops = 0
@@ -138,11 +135,10 @@ class Runner:
         kubectl, noun = self._objects.kubectl, self._objects.form.noun.lower()
         where = f"in namespace {kubectl.namespace} of {kubectl.context}"
         self._loop.note(f"{noun} {self._objects.name} {where}")
-        threading.Thread(target=self._poll, daemon=True).start()
 
     def close(self) -> None:
-        """Ends the poll and all logs."""
-        self._closed.set()
+        """Ends all logs."""
+        self._is_closed = True
         self._logs.close()
 
     def remove(self, run_id: str) -> None:
@@ -156,7 +152,7 @@ class Runner:
                 self._loop.note(f"{error}; to end what is left: clean --run {run_id}")
 
     def handle(self, event: Event) -> None:
-        """Handles a poll, or a line of a log."""
+        """Handles a line of a log, or its end."""
         event()
 
     def stop(self, signum: int, count: int) -> None:
@@ -183,11 +179,10 @@ class Runner:
 
     def tick(self, now: float) -> None:
         """Decides what is due, and deletes the job when the follower says so."""
+        self._poll_if_due(now)
         self._loop.note(*self._follower.tick(now))
-        is_ending = self._follower.verdict is not None or self._logs.are_ending
-        self._poll_secs = _SOON_SECS if is_ending else _POLL_SECS
         for task in self._follower.due(now):
-            self._restart(task, now)
+            self._restart(task)
         if self._is_deleted or now < self._delete_due or not self._follower.wants_deletion(now):
             return
         self._logs_due = self._logs_due or now + _LOGS_SECS
@@ -197,16 +192,16 @@ class Runner:
 
     def has_lines_to_come(self) -> bool:
         """Returns whether the log of a pod that has ended has not been read to its end."""
+        if not self._logs.are_complete:  # only a poll opens one again, or shows that it is gone
+            self._poll_if_due(time.monotonic())
         return not self._logs.are_complete
 
-    def _restart(self, task: str, now: float) -> None:
+    def _restart(self, task: str) -> None:
         try:
             self._objects.make_anew(self._jobs[task])
+            self._follower.restarted(task)
         except HostError as error:
             self._tell_once(f"{error}; trying again to restart {task}")
-            self._follower.restarts_later(task, now)
-        else:
-            self._follower.restarted(task)
 
     def _delete(self, now: float) -> None:
         self._follower.deletes(now)  # it may reach the cluster though kubectl fails
@@ -222,47 +217,38 @@ class Runner:
             self._told.add(words)
             self._loop.note(words)
 
-    def _put(self, event: Event) -> None:
-        while not self._closed.is_set():
-            with contextlib.suppress(queue.Full):
-                self._loop.events.put(event, timeout=0.5)
-                return
+    def _poll_if_due(self, now: float) -> None:
+        is_ending = self._follower.verdict is not None or self._logs.are_ending
+        if now >= self._polled + (_SOON_SECS if is_ending else _POLL_SECS):
+            self._poll(now)
+            self._polled = time.monotonic()
 
-    def _poll(self) -> None:
-        """Asks for the state of the job again and again, in a thread."""
-        asked = time.monotonic()
-        warnings_due = asked + _WARNINGS_SECS
-        while not self._closed.wait(_LOOK_SECS):
-            if time.monotonic() < asked + self._poll_secs:  # which may change meanwhile
-                continue
-            asked = time.monotonic()
-            try:
-                self._put(partial(self._take_poll, self._objects.poll(), asked))
-            except HostError as error:
-                self._put(partial(self._take_error, error))
-            if asked >= warnings_due and self._follower.waiting:
-                warnings_due = asked + _WARNINGS_SECS
-                try:
-                    self._put(partial(self._take_warnings, self._objects.warnings()))
-                except HostError as error:
-                    words = f"{error}; the job goes on, without the warnings of the cluster"
-                    self._put(partial(self._tell_once, words))
-
-    def _take_poll(self, found: Poll, asked: float) -> None:
+    def _poll(self, asked: float) -> None:
+        """Asks for the state of the job, and why tasks wait; no line is handled meanwhile."""
+        try:
+            found = self._objects.poll()
+        except HostError as error:
+            if "(Forbidden)" in str(error) and not self._has_polled:
+                raise
+            if str(error) != self._outage and self._follower.verdict is None:
+                self._loop.note(f"{error}; the job goes on, trying again")
+            self._outage = str(error)
+            return
         self._has_polled, self._outage = True, ""
         self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
         self._loop.note(*self._follower.saw(found, asked, time.monotonic()))
+        if asked >= self._warnings_due and self._follower.waiting:
+            self._warnings_due = asked + _WARNINGS_SECS
+            try:
+                self._loop.note(*self._follower.warned(self._objects.warnings()))
+            except HostError as error:
+                self._tell_once(f"{error}; the job goes on, without the warnings of the cluster")
 
-    def _take_warnings(self, found: Mapping[str, str]) -> None:
-        self._loop.note(*self._follower.warned(found))
-
-    def _take_error(self, error: HostError) -> None:
-        words = str(error)
-        if "(Forbidden)" in words and not self._has_polled:
-            raise error
-        if words != self._outage and self._follower.verdict is None:
-            self._loop.note(f"{words}; the job goes on, trying again")
-        self._outage = words
+    def _put(self, event: Event) -> None:
+        while not self._is_closed:
+            with contextlib.suppress(queue.Full):
+                self._loop.events.put(event, timeout=0.5)
+                return
 
     def _take_line(self, pod: Pod, line: str) -> None:
         self._loop.take_lines(pod.task, pod.node, [self._mask.text(line)])

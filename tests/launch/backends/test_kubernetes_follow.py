@@ -2,7 +2,9 @@
 
 import io
 import json
+import math
 import queue
+import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from launch.backends.kubernetes import run as kubernetes_run
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
-from launch.backends.kubernetes.run import Runner
+from launch.backends.kubernetes.run import Left, Runner
 from launch.backends.kubernetes.state import (
     Pod,
     Poll,
@@ -222,8 +224,6 @@ def test_the_launcher_restarts_a_task_of_jobs_after_a_wait_that_grows() -> None:
     ]
     assert told.follower.due(0.9) == []
     assert told.follower.due(1.0) == ["worker/0"]
-    told.follower.restarts_later("worker/0", 1.0)  # the cluster did not answer
-    assert (told.follower.due(5.9), told.follower.due(6.0)) == ([], ["worker/0"])
     told.follower.restarted("worker/0")
     assert told.poll() == told.follower.due(9.0) == []  # the earlier pod may still be there
     told.now = 10.0
@@ -444,7 +444,13 @@ class Cluster(JobObjects):
         kubectl.command = lambda *words: ["true"]  # type: ignore[method-assign]
         super().__init__(kubectl, TFJOB, "job")
         self.error: Optional[HostError] = None
+        self.pods: dict[str, Pod] = {}
         self.num_asked = 0
+
+    def poll(self) -> Poll:
+        if self.error is not None:
+            raise self.error
+        return Poll(tuple(self.pods.values()))
 
     def delete(self) -> None:
         self.num_asked += 1
@@ -477,16 +483,16 @@ class Rig:
         loop, secret = cast("RunLoop[Any]", self.loop), "first line\nthe second line\nlast\n"
         create = partial(self.cluster.create, {}, [])
         self.runner = Runner(self.cluster, create, self.follower, loop, [secret], {})
-        self.pods: dict[str, Pod] = {}
         for task in ("master", "worker", "ps"):
-            self.pods[task] = read_pod(pod_status(RUNNING, (task, 0), task))
+            self.cluster.pods[task] = read_pod(pod_status(RUNNING, (task, 0), task))
         self.poll()
 
     def poll(self, task: str = "", status: Any = None) -> None:
         """Takes a poll, after the change of a task's pod."""
         if task:
-            self.pods[task] = read_pod(pod_status(status, (task, 0), task))
-        self.runner._take_poll(Poll(tuple(self.pods.values())), self.now)
+            self.cluster.pods[task] = read_pod(pod_status(status, (task, 0), task))
+        self.runner._polled = self.runner._warnings_due = math.inf  # no further one
+        self.runner._poll(self.now)
 
     def tick(self, secs: float = 0.0) -> None:
         self.now += secs
@@ -520,8 +526,8 @@ def test_a_job_is_deleted_after_the_log_of_the_task_that_failed_is_read(rig: Rig
 def test_a_job_is_deleted_though_a_log_cannot_be_read_and_tried_again_if_that_fails(
     rig: Rig,
 ) -> None:
-    rig.cluster.error = DOWN
     rig.poll("worker", terminated(3))
+    rig.cluster.error = DOWN
     for secs in (0.0, 4.9, 0.2, 1.0, 4.0):
         rig.tick(secs)
     assert rig.cluster.num_asked == 2
@@ -531,20 +537,29 @@ def test_a_job_is_deleted_though_a_log_cannot_be_read_and_tried_again_if_that_fa
 
 def test_an_outage_is_told_once_and_a_refusal_from_the_start_ends_the_run(rig: Rig) -> None:
     refused = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
-    for error in (DOWN, DOWN, refused):
-        rig.runner._take_error(error)
-    rig.poll()
-    rig.runner._take_error(DOWN)
+    for error in (DOWN, DOWN, refused, None, DOWN):
+        rig.cluster.error = error
+        rig.poll()
     goes_on = "the job goes on, trying again"
     assert rig.loop.notes == [f"{one}; {goes_on}" for one in (DOWN, refused, DOWN)]
-    rig.runner._has_polled = False
+    rig.runner._has_polled, rig.cluster.error = False, refused
     with pytest.raises(HostError, match="pods is forbidden: no"):
-        rig.runner._take_error(refused)
+        rig.poll()
+
+
+def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
+    with pytest.raises(Left):
+        rig.runner.stop(signal.SIGHUP, 1)
+    rig.runner.stop(signal.SIGINT, 2)
+    rig.runner.stop(signal.SIGHUP, 3)
+    assert rig.loop.notes[-1] == "SIGHUP: the job is ending already"
+    rig.tick()
+    assert rig.cluster.num_asked == 1
 
 
 def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
     for line in ("first line", "a second line", "the second line!", "last"):
-        rig.runner._take_line(rig.pods["worker"], line)
+        rig.runner._take_line(rig.cluster.pods["worker"], line)
     assert rig.loop.lines == ["***", "a second line", "***!", "last"]
 
 
