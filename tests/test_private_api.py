@@ -48,7 +48,7 @@ def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Attribute):
             names = [node.attr]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("attr"):
-            names = [one.value for one in node.args[1:2] if isinstance(one, ast.Constant)]
+            names = [str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

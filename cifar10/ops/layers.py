@@ -282,7 +282,9 @@ class Layers:
                 numbers = self._norm_weights(x, True, first_scale)
             images, kernel = self.convolved[x.ref()]
             epsilon = self.norm_epsilon
-            return normalisation.conv_norm_relu(images, kernel, *numbers, shortcut, epsilon)
+            return normalisation.conv_norm_relu(
+                images, kernel, *numbers, shortcut=shortcut, epsilon=epsilon
+            )
         own = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
         if not (own and self.data_format == "channels_last" and normalisation.fits(x)):
             y = self.batch_norm(x, first_scale=first_scale)

@@ -78,8 +78,6 @@ class Cluster:
       forbidden: (verb, plural) pairs that the user has no permission for.
       no_pods: error message if no pods can be created; else None.
       is_down: whether the API answers nothing; `outage` sets it.
-      folders: where a container finds something -> the folder here; the default is in `workdir`.
-      user: the user of init containers; None for this process's.
       posted: every object as it was given to `create`.
     """
 
@@ -90,14 +88,11 @@ class Cluster:
         self.forbidden: set[tuple[str, str]] = set()
         self.no_pods: Optional[str] = None
         self.is_down = False
-        self.folders: dict[str, Path] = {}
-        self.user: Optional[int] = None
         self.posted: list[Object] = []
         self.lock = threading.RLock()
         self.closing = False
         self.epoch = 0  # a log's connection ends when `end_logs` increments it
         self.processes: dict[str, _Container] = {}  # by the pod's uid
-        self._inits: dict[str, subprocess.Popen[bytes]] = {}  # by the pod's uid
         self._began: dict[str, float] = {}  # by the TFJob's uid
         self._deleted: dict[str, float] = {}  # by the pod's uid
         self._with_pods: set[str] = set()  # uids of Jobs that have made their pod
@@ -132,11 +127,6 @@ class Cluster:
         self._controllers.join()
         for container in self.processes.values():
             container.kill()
-        for init in self._inits.values():
-            init.kill()
-            init.wait()
-            if init.stdout is not None:
-                init.stdout.close()
         self._server.shutdown()
         self._server.server_close()
 
@@ -430,9 +420,6 @@ class Cluster:
 
     def _start(self, pod: Object) -> Object:
         container = pod["spec"]["containers"][0]
-        checked = self._init(pod)
-        if checked is not None:
-            return checked
         env = {one["name"]: one["value"] for one in container.get("env", [])}
         for source in container.get("envFrom", []):
             key = ("secrets", pod["metadata"]["namespace"], source["secretRef"]["name"])
@@ -444,37 +431,6 @@ class Cluster:
         env["LAUNCH_RUN_ID"] = pod["metadata"]["labels"][_JOB]  # the stand-in script's
         self.processes[pod["metadata"]["uid"]] = _Container(container, env, self.workdir)
         return _status("Running", running={"startedAt": _now()})
-
-    def _init(self, pod: Object) -> Optional[Object]:
-        """Runs the init container; returns the pod's status until it has succeeded, then None."""
-        uid = pod["metadata"]["uid"]
-        for spec in pod["spec"].get("initContainers", []):
-            init = self._inits.get(uid)
-            if init is None:
-                words = [self._here(one.replace("$$", "$")) for one in spec["args"]]
-                if self.user is not None:  # who may not be able to start this Python
-                    words[1] = f"import os, sys, tempfile; os.setuid({self.user})\n{words[1]}"
-                command, pipe = [sys.executable, "-S", *words], subprocess.PIPE
-                init = subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT)
-                self._inits[uid] = init
-            code = init.poll()
-            state: Object = {"running": {}}
-            if code is not None:
-                said = init.stdout.read().decode() if code and init.stdout is not None else ""
-                state = {"terminated": {"exitCode": code, "reason": "Error", "message": said}}
-            if code != 0:
-                status = _status(
-                    "Failed" if code else "Pending", waiting={"reason": "PodInitializing"}
-                )
-                return {**status, "initContainerStatuses": [{"name": spec["name"], "state": state}]}
-        return None
-
-    def _here(self, word: str) -> str:
-        """Returns where a path of a container is on this machine."""
-        for mount, folder in self.folders.items():
-            if word == mount or word.startswith(f"{mount}/"):
-                return f"{folder}{word[len(mount) :]}"
-        return str(self.workdir / word[len("/data/") :]) if word.startswith("/data/") else word
 
     def _with_local_addresses(self, text: str) -> str:
         config = json.loads(text)

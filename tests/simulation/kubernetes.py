@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import pytest
 
-from launch.backends.kubernetes import objects, run
+from launch.backends.kubernetes import run
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import Kubectl
-from launch.backends.kubernetes.state import read_poll
+from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.errors import HostError
@@ -62,7 +61,7 @@ class SimKubectl(Kubectl):
         rng = self._world.rng
         return rng.choice((0.2, _TIMEOUT_SECS) if self.is_down else (0.0, 0.05, 0.5))
 
-    def __call__(self, *words: str, given: Optional[str] = None, timeout_secs: float = 60.0) -> str:
+    def __call__(self, *words: str, given: str = "", timeout_secs: float = 60.0) -> str:
         """Answers one call, during which the launcher does nothing else."""
         is_down = self.is_down
         self._wait(self.delay())
@@ -76,10 +75,17 @@ class SimKubectl(Kubectl):
     def _wait(self, secs: float) -> None:
         self._world.run(self._world.now + secs, lambda: False)
 
-    def _do(self, words: tuple[str, ...], given: Optional[str]) -> str:
+    def _do(self, words: tuple[str, ...], given: str) -> str:
         cluster = self._cluster
+        if words[:2] == ("get", "events"):
+            return '{"items": []}'
+        if words[0] == "get":  # the pods are listed first
+            pods = [pod.as_object() for pod in cluster.existing()]
+            self._wait(self._world.rng.choice((0.0, 0.02, 0.3)))
+            jobs = [cluster.tfjob()] if cluster.exists else []
+            return json.dumps({"kind": "List", "items": [*pods, *jobs]})
         if words[0] == "create":
-            if json.loads(given or "{}").get("kind") == "TFJob":
+            if json.loads(given)["kind"] == "TFJob":
                 cluster.create()
             return "uid"
         if words[0] == "delete" and words[1] == "pods":
@@ -91,49 +97,6 @@ class SimKubectl(Kubectl):
             self.deleted = self._world.now if self.deleted is None else self.deleted
             return cluster.delete_job("launcher")
         return ""
-
-
-class SimPoller:
-    """Polls as `Poller` does: the pods are listed first, and the answer comes later."""
-
-    def __init__(self, sim: "KubernetesRun") -> None:
-        self.secs, self.waiting = 0.5, list[str]()
-        self._sim, self._take, self._warn = sim, print, print
-        self._is_closed = False
-
-    def start(self, take: Any, warn: Any) -> None:
-        """Begins to poll."""
-        self._take, self._warn = take, warn
-        self._sim.world.later(0.0, self._ask)
-
-    def close(self) -> None:
-        """Ends it."""
-        self._is_closed = True
-
-    def _ask(self) -> None:
-        sim = self._sim
-        if self._is_closed:
-            return
-        if sim.kubectl.is_down:
-            error = HostError("kubectl get: no answer")
-            sim.world.later(sim.kubectl.delay(), self._answer, error, sim.world.now)
-        else:
-            sim.world.later(sim.kubectl.delay(), self._list_pods, sim.world.now)
-
-    def _list_pods(self, asked: float) -> None:
-        existing = sorted(self._sim.cluster.existing(), key=lambda pod: pod.name)
-        pods = [pod.as_object() for pod in existing]
-        secs = self._sim.world.rng.choice((0.0, 0.02, 0.3))
-        self._sim.world.later(secs, self._list_jobs, pods, asked)
-
-    def _list_jobs(self, pods: list[Any], asked: float) -> None:
-        items = [*pods, *([self._sim.cluster.tfjob()] if self._sim.cluster.exists else [])]
-        found = read_poll(json.dumps({"kind": "List", "items": items}), "TFJob", "sim")
-        self._sim.world.later(self._sim.kubectl.delay(), self._answer, found, asked)
-
-    def _answer(self, found: Any, asked: float) -> None:
-        self._sim.arrive(partial(self._take, found, asked))
-        self._sim.world.later(self.secs, self._ask)
 
 
 class SimLogs:
@@ -160,11 +123,6 @@ class WatchedFollower(Follower):
     """The real follower; the run checks what it reports."""
 
     sim: "KubernetesRun"
-
-    @property
-    def has_seen_pods(self) -> bool:
-        """Whether a poll has shown a pod: before that, a suspended job may be held by a queue."""
-        return bool(self._newest)
 
     def _report(self, outcome: Outcome, now: float) -> bool:
         self.sim.world.say("report:", outcome.exit_code, outcome.reason, outcome.cause)
@@ -217,16 +175,17 @@ class KubernetesRun(Checks):
     def run(self) -> "KubernetesRun":
         """Runs until the follower has ended; returns this run, with what was wrong."""
         with self._as_kubernetes():
-            self.follower = WatchedFollower(self._tasks, self.limits, self.restarts, 0.0)
+            tasks, limits = self._tasks, self.limits
+            self.follower = WatchedFollower("sim", tasks, limits, self.restarts, 0.0)
             self.follower.sim = self
             manifest: Any = {"apiVersion": "v1", "kind": "TFJob", "metadata": {"name": "sim"}}
-            created = objects.Objects(self.kubectl, objects.TFJOB, manifest, [], self.note)
-            loop: Any = self
-            self._runner = run.Runner(self.kubectl, created, self.follower, loop, [], {})
+            created = JobObjects(self.kubectl, TFJOB, "sim")
+            create, loop = partial(created.create, manifest, []), cast(Any, self)
+            self._runner = run.Runner(created, create, self.follower, loop, [], {})
             try:
                 self._runner.start()
             except HostError:  # The API has stopped answering, so that there is no job to follow.
-                created.remove("run")
+                self._runner.remove("run")
                 return self
             self._tick()
             self.world.run(_LONGEST_SECS, lambda: self.is_over)
@@ -234,7 +193,7 @@ class KubernetesRun(Checks):
             self.check_end()
             self._runner.close()
             if not self.is_left:
-                created.remove("run")
+                self._runner.remove("run")
             self.check_that_nothing_is_left()
         return self
 
@@ -243,7 +202,6 @@ class KubernetesRun(Checks):
         clock = SimpleNamespace(monotonic=lambda: self.world.now)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(run, "time", clock)
-            patch.setattr(run, "Poller", lambda *_: SimPoller(self))
             patch.setattr(run, "PodLogs", lambda *_: SimLogs(self.world))
             yield
 

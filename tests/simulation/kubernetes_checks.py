@@ -3,7 +3,7 @@
 import signal
 from typing import TYPE_CHECKING, Any, Optional
 
-from launch.backends.kubernetes.pod_template import overdue_secs
+from launch.backends.kubernetes.manifests import overdue_secs
 from launch.cluster.model import Limits
 from launch.record.outcome import Cause, Outcome
 from tests.simulation import invariants
@@ -69,7 +69,7 @@ class Checks:
             Cause.DONE: cluster.done is not None,
             Cause.USER: any(signum != signal.SIGHUP for signum in self.signals),
             Cause.TIME_LIMIT: now > self.heard + idle if self.has_stepped else now > start,
-            Cause.PLATFORM: outcome.task is not None or cluster.is_suspended,
+            Cause.PLATFORM: outcome.task is not None,
             Cause.CANCELLED: "somebody" in cluster.enders,
         }
         if not is_true.get(outcome.cause, cluster.harmed is not None):  # type: ignore[arg-type]
@@ -150,8 +150,7 @@ class Checks:
     def _check_notice(self) -> None:
         """Checks that what ends the job is known soon, if the API server answers."""
         sealed, down_until = self.cluster.sealed, self.kubectl.down_until
-        is_held = self.cluster.was_suspended and not self.follower.has_seen_pods
-        if sealed is not None and self.end_began is not None and not is_held:
+        if sealed is not None and self.end_began is not None:
             began = max(sealed, min(down_until, self.end_began))
             if self.end_began > began + _NOTICE_SECS + self.paused_secs:
                 self.breach("what ends the job is known soon", f"{sealed}, {self.end_began}")
@@ -199,8 +198,9 @@ class Checks:
             kubectl.was_down,
         ]
         pods = cluster.pods.values()
-        is_disrupted = any(one.why == "disrupted" or one.ender == "platform" for one in pods)
-        near += [cluster.is_suspended, cluster.was_suspended, cluster.lost_nodes, is_disrupted]
+        others = ("platform", "somebody")
+        is_disrupted = any(one.why == "disrupted" or one.ender in others for one in pods)
+        near += [cluster.lost_nodes, is_disrupted]
         if not failures or any(near):
             return
         (at, pod), *later = failures
@@ -220,8 +220,6 @@ class Checks:
         is_first = done is not None and (cluster.harmed is None or done < cluster.harmed)
         was_stopped = self.stopped is not None or "somebody" in cluster.enders
         was_unknown = outcome.cause is Cause.TIME_LIMIT and self.kubectl.was_down is not None
-        # A poll lists pods first: it may show the suspension, but not yet the success before it.
-        was_unknown |= outcome.cause is Cause.PLATFORM and cluster.is_suspended
         if is_first and outcome.exit_code and not was_stopped and not was_unknown:
             self.breach("a success is no failure", str(outcome))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from launch.backends.kubernetes.pod_template import grace_secs, hold_secs
+from launch.backends.kubernetes.manifests import grace_secs, hold_secs
 from launch.cluster.model import Limits
 from tests.simulation.world import World
 
@@ -96,7 +96,6 @@ class SimPod:
 
 
 _LINE_SECS = 5.0
-_LONGEST_PULL_SECS = 100.0  # a pull that takes longer never works
 _RESUME_SECS = 3.0  # which a lead takes at least, from its start to its end
 
 
@@ -161,8 +160,7 @@ class Nodes:
         if secs:
             self.harm()
             self._world.say(pod.uid, "cannot pull its image for", secs)
-            is_hopeless = secs > _LONGEST_PULL_SECS and self._world.rng.random() < 0.3
-            pod.waits = "InvalidImageName" if is_hopeless else "ImagePullBackOff"
+            pod.waits = "ImagePullBackOff"
         self._world.later(secs + self._world.rng.choice((0.2, 1.0)), self._start, pod)
 
     def _start(self, pod: SimPod) -> None:
@@ -302,14 +300,12 @@ class Cluster(Nodes):
     def __init__(self, world: World, tasks: list[str], limits: Limits) -> None:
         super().__init__(world, limits)
         self.tasks = tasks
-        self.exists = self.is_cancelled = self.is_suspended = self.was_suspended = False
+        self.exists = self.is_cancelled = False
         self.sealed: Optional[float] = None
         self.enders: list[str] = []
         self.conditions: dict[str, str] = {}
         self.makes_anew = True
         self.operator_waits = 0.0
-        # How long a queue holds the job back.
-        self.held_secs = world.rng.choice((0.0, 0.0, 0.0, 0.2, 5.0))
         self._is_foreground = self._is_due = False
 
     def _seal(self) -> None:
@@ -331,11 +327,7 @@ class Cluster(Nodes):
             {"type": kind, "status": "True", "message": words}
             for kind, words in self.conditions.items()
         ]
-        is_held = self.held_secs > 0 or self.is_suspended
-        return {
-            "kind": "TFJob", "metadata": metadata, "spec": {"runPolicy": {"suspend": is_held}},
-            "status": {"conditions": conditions},
-        }  # fmt: skip
+        return {"kind": "TFJob", "metadata": metadata, "status": {"conditions": conditions}}
 
     def delete_job(self, ender: str, *, is_foreground: bool = False) -> str:
         """Deletes the TFJob; then its pods are deleted. Returns what kubectl prints."""
@@ -350,12 +342,6 @@ class Cluster(Nodes):
         else:
             self._remove_job()
         return 'tfjob.kubeflow.org "sim" deleted\n'
-
-    def suspend(self) -> None:
-        """Suspends the TFJob."""
-        self.harm()
-        self.is_suspended = True
-        self.wake_operator()
 
     def _end_foreground(self) -> None:
         if self.exists and self.existing():
@@ -384,12 +370,6 @@ class Cluster(Nodes):
             return
         if "Succeeded" in self.conditions or "Failed" in self.conditions:
             return
-        if self.held_secs:
-            self._hold(self.held_secs)
-            return
-        if self.is_suspended:
-            self._suspend()
-            return
         for task in self.tasks:
             self._look_at(task)
         if "Succeeded" in self.conditions or "Failed" in self.conditions:
@@ -399,27 +379,6 @@ class Cluster(Nodes):
                 for pod in self.existing():
                     if not pod.has_ended:
                         self.delete(pod, "operator")
-
-    def _hold(self, secs: float) -> None:
-        """Keeps the TFJob suspended from its start, as a queue does."""
-        if "Suspended" not in self.conditions:
-            self._world.say("the TFJob is held back for", secs)
-            self.conditions["Suspended"] = "TFJob sim is suspended."
-            self._world.later(secs, self._release)
-
-    def _release(self) -> None:
-        self.held_secs = 0.0
-        del self.conditions["Suspended"]
-        if self.exists:
-            self.wake_operator()
-
-    def _suspend(self) -> None:
-        if not self.was_suspended:
-            self.was_suspended = True
-            self.conditions["Suspended"] = "TFJob sim is suspended."
-            self._seal()
-            for pod in self.existing():
-                self.delete(pod, "somebody")
 
     def _look_at(self, task: str) -> None:
         pod = next((pod for pod in self.existing() if pod.task == task), None)

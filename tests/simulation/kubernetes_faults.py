@@ -9,7 +9,6 @@ from tests.simulation.kubernetes_cluster import SimPod
 if TYPE_CHECKING:
     from tests.simulation.kubernetes import KubernetesRun
 
-_FULL_VOLUME = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".'
 _DRAIN = ("EvictionByEvictionAPI", "Eviction API: evicting")
 _PREEMPTION = ("PreemptionByScheduler", "default-scheduler: preempting")
 
@@ -20,7 +19,7 @@ def draw_faults(run: "KubernetesRun") -> None:
     kinds: list[Callable[[KubernetesRun], None]] = [
         _task_fails, _task_fails, _task_is_killed, _task_is_killed, _node_is_drained,
         _pod_is_preempted, _pod_is_evicted, _node_is_lost, _pod_is_deleted, _pod_vanishes,
-        _job_is_deleted, _job_is_deleted, _job_is_suspended, _api_is_down, _api_is_down,
+        _job_is_deleted, _job_is_deleted, _api_is_down, _api_is_down,
         _operator_waits, _nobody_writes, _user_stops, _user_stops, _user_leaves,
         _launcher_pauses, _pod_vanishes_unseen, _ended_pods_are_removed,
     ]  # fmt: skip
@@ -76,16 +75,15 @@ def _pod_is_preempted(run: "KubernetesRun") -> None:
 
 
 def _pod_is_evicted(run: "KubernetesRun") -> None:
-    """Evicts a pod by its node, whose fault or whose own it is."""
+    """Evicts a pod by its node."""
     pod, rng = _running(run), run.world.rng
     if pod is None or pod.ender or pod.node in run.cluster.lost_nodes:
         return
-    is_own = rng.random() < 0.3
     run.cluster.harm()
-    pod.evicted = _FULL_VOLUME if is_own else "The node was low on memory."
-    if not is_own and rng.random() < 0.5:
+    pod.evicted = "The node was low on memory."
+    if rng.random() < 0.5:
         pod.condition = ("TerminationByKubelet", pod.evicted)
-    run.cluster.ended(pod, rng.choice((None, 137)), "own" if is_own else "disrupted")
+    run.cluster.ended(pod, rng.choice((None, 137)), "disrupted")
 
 
 def _node_is_lost(run: "KubernetesRun") -> None:
@@ -129,12 +127,6 @@ def _job_is_deleted(run: "KubernetesRun") -> None:
         run.cluster.is_cancelled = run.cluster.harmed is None and run.cluster.done is None
         run.cluster.harm()
         run.cluster.delete_job("somebody", is_foreground=run.world.rng.random() < 0.3)
-
-
-def _job_is_suspended(run: "KubernetesRun") -> None:
-    if run.cluster.pods:
-        run.world.say("somebody suspends the TFJob")
-        run.cluster.suspend()
 
 
 def _api_is_down(run: "KubernetesRun", secs: float = 0.0) -> None:

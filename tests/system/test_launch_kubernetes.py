@@ -1,10 +1,8 @@
 """TFJobs through the real kubectl, on a cluster whose API is a stand-in."""
 
 import json
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,20 +93,6 @@ def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     assert_nothing_left(cluster)
 
 
-def test_the_operator_tells_each_task_its_place(launcher: Launcher, cluster: Cluster) -> None:
-    words = ("--", "steps=100000", "env=TF_CONFIG")
-    process = launcher.start_up((*ON, "--evaluator"), *words)
-    configs = {}
-    for task in ("chief-0", "worker-0", "ps-0", "evaluator-0"):
-        launcher.wait_for_log(task, "TF_CONFIG=")
-        log = (launcher.state / launcher.run_id() / "logs" / f"{task}.log").read_text()
-        configs[task] = json.loads(log.splitlines()[0].partition("=")[2])
-    interrupt(process)
-    assert sorted(configs["evaluator-0"]["cluster"]) == ["chief", "ps", "worker"]
-    assert configs["evaluator-0"]["task"] == {"type": "evaluator", "index": 0}
-    assert_nothing_left(cluster)
-
-
 def test_a_failure_lets_the_master_save_and_shows_the_last_lines(
     launcher: Launcher, cluster: Cluster
 ) -> None:
@@ -192,7 +176,7 @@ def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
     kubectl(launcher, "delete", "tfjob", "--all", "--wait=false")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert output.splitlines()[-1] == "exit code 1: the TFJob was deleted by someone else"
+    assert output.splitlines()[-1] == "exit code 1: the job was deleted by someone else"
     assert "[master/0 node-a] saved" in output
     assert_nothing_left(cluster)
 
@@ -237,14 +221,6 @@ def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -
     assert_nothing_left(cluster)
 
 
-def test_arguments_are_taken_as_they_are(launcher: Launcher, cluster: Cluster) -> None:
-    text = "print=a b;$(touch oops) $$HOME 'c' \"d\""
-    output = launcher.up(ON, "--", "steps=2", text)
-    # The master's pod stays when the job is done; a worker's is deleted, perhaps before it is read.
-    assert "[master/0 node-a] a b;$(touch oops) $$HOME 'c' \"d\"" in output
-    assert_nothing_left(cluster)
-
-
 def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster) -> None:
     shown = launcher.verb_on(ON, "plan", "--shell", "--", "steps=1")
     created = kubectl(launcher, "create", "--filename=-", given=shown)
@@ -258,10 +234,7 @@ def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster) -> None:
         ("no operator", "the cluster does not support TFJob: install Kubeflow's training operator"),
         ("forbidden", 'tfjobs.kubeflow.org is forbidden: User "me" cannot create'),
         ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
-        ("other context", "the kubeconfig has no context lab; see: kubectl config get-contexts"),
         ("no cluster", "the cluster does not answer; is it up, and is this the right context?"),
-        ("no kubectl", "kubectl: No such file or directory; install it"),
-        ("no variable", "pass_environment: NOT_THERE not set here"),
     ],
 )
 def test_what_keeps_a_job_from_starting_is_said_in_one_line(
@@ -275,17 +248,10 @@ def test_what_keeps_a_job_from_starting_is_said_in_one_line(
     elif trouble == "no context":
         config = json.loads(cluster.kubeconfig.read_text())
         cluster.kubeconfig.write_text(json.dumps({**config, "current-context": ""}))
-    elif trouble == "other context":
-        text = "kubernetes: {context: lab}\n"
-    elif trouble == "no cluster":
+    else:
         config = cluster.kubeconfig.read_text()
         cluster.kubeconfig.write_text(config.replace("http://127.0.0.1:", "http://127.0.0.1:1/#"))
-    elif trouble == "no kubectl":
-        launcher.env["PATH"] = str(launcher.workdir)
-    else:
-        text = "pass_environment: [NOT_THERE]\n"
-    code = 2 if trouble == "no variable" else 1
-    output = launcher.up(described(launcher, text), "--", exit_code=code)
+    output = launcher.up(described(launcher, text), "--", exit_code=1)
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert words in errors[0]
@@ -347,39 +313,6 @@ def test_sighup_ends_the_launcher_and_not_the_job(launcher: Launcher, cluster: C
     assert len(cluster.running()) == 3
     output = launcher.verb("clean", "--run", run_id)
     assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in output
-    assert_nothing_left(cluster)
-
-
-def test_sighup_does_not_keep_a_job_that_ends(launcher: Launcher, cluster: Cluster) -> None:
-    process = start(launcher)
-    process.send_signal(signal.SIGINT)
-    wait_for(lambda: not cluster.left("tfjobs"), "the deletion")
-    output = interrupt(process, signal.SIGHUP)
-    assert process.returncode == 130
-    assert "SIGHUP: the job is ending already" in output
-    assert_nothing_left(cluster)
-
-
-def test_a_folder_that_is_not_writable_is_named_and_nothing_restarts(
-    launcher: Launcher, cluster: Cluster
-) -> None:
-    volumes = Path(tempfile.mkdtemp(prefix="launch-volumes-"))  # others can reach it
-    volumes.chmod(0o755)
-    for name in ("data", "output"):
-        (volumes / name).mkdir(mode=0o755)
-        cluster.folders[f"/data/{name}"] = volumes / name
-    cluster.user = 1000
-    try:
-        flags = described(launcher, "restarts: 3\n")
-        output = launcher.up(flags, "--", "steps=100000", exit_code=2)
-    finally:
-        shutil.rmtree(volumes)
-    (cause,) = {line for line in output.splitlines() if line.startswith("exit code 2: ")}
-    assert "is not writable for uid 1000, gid" in cause
-    assert "(volume cifar10-output)" in cause
-    assert "does not apply fsGroup; once, in a pod that runs as root: chown -R 1000:" in cause
-    assert "restart 1 of 3" not in output
-    assert not list(launcher.workdir.glob("done-*"))
     assert_nothing_left(cluster)
 
 

@@ -9,9 +9,8 @@ import time
 from typing import Optional
 
 from launch.backends.base import Backend
-from launch.backends.kubernetes import manifests, objects
-from launch.backends.kubernetes.kubectl import Kubectl
-from launch.backends.kubernetes.pod_template import secret_name
+from launch.backends.kubernetes import manifests
+from launch.backends.kubernetes.kubectl import JOBS, TFJOB, JobObjects, Kubectl
 from launch.backends.kubernetes.settings import settings_of
 from launch.cluster import show
 from launch.cluster.show import Document
@@ -22,9 +21,6 @@ from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 
 _END_SECS = 180.0  # how long `clean` waits for pods to end
-_KINDS = "pods,services,networkpolicies.networking.k8s.io,secrets"
-
-
 _AUTO = "`operator: auto`: a TFJob; where the cluster has none, `up` creates what `none` plans"
 
 
@@ -38,7 +34,7 @@ class Kubernetes(Backend):
         if settings_of(job.cluster).operator == "auto":
             text = f"# {_AUTO}\n{text}"
         if names:
-            secret = secret_name(settings_of(job.cluster).name)
+            secret = manifests.secret_name(settings_of(job.cluster).name)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
@@ -66,38 +62,35 @@ class Kubernetes(Backend):
 
     def going_on(self, record: Record) -> str:
         """Returns the name of the run's TFJob in words; an empty string once it is over."""
-        place = record.get("kubernetes")
-        if place is None:
-            return ""  # the run ended before it reached the cluster
-        form = objects.form_of(place)
-        poll = objects.poll(Kubectl(place["context"], place["namespace"]), form, place["name"])
-        state = poll.job
-        if form is objects.JOBS and all(pod.state == "ended" for pod in poll.pods):
+        objects = _objects(record)
+        if objects is None:
             return ""
-        if state is None or state.succeeded or state.failed is not None or state.deleted:
-            return ""
-        return f"{form.noun} {place['name']}{' is suspended' if state.suspended else ''}"
+        poll = objects.poll()
+        is_over = poll.is_deleted or poll.succeeded or bool(poll.failed)
+        if objects.form is JOBS:
+            is_over = is_over or all(pod.state == "ended" for pod in poll.pods)
+        return "" if is_over else f"{objects.form.noun} {objects.name}"
 
     def clean(self, record: Record) -> list[str]:
         """Deletes the objects with the run's labels: the job, then what the job has left."""
-        place = record.get("kubernetes")
-        if place is None:
-            return []  # the run ended before it reached the cluster
-        kubectl, form = Kubectl(place["context"], place["namespace"]), objects.form_of(place)
-        selector = f"--selector={manifests.selector(place['name'])}"
-        owned = f"--selector={manifests.pod_selector(place['name'])}"
-        found: list[str] = []
-        for chosen in (selector, owned):
-            found += kubectl("get", f"{form.deleted},{_KINDS}", chosen, "--output=name").split()
-        if not found:
+        objects = _objects(record)
+        found = [] if objects is None else objects.left()
+        if objects is None or not found:
             return []
-        kubectl("delete", form.deleted, selector, "--ignore-not-found", "--wait=false")
+        objects.delete()
+        objects.delete_pods()
         deadline = time.monotonic() + _END_SECS
-        while left := kubectl("get", "pods", owned, "--output=name").split():
+        while left := objects.left():
             if time.monotonic() > deadline:
                 raise HostError(f"{', '.join(left)}: not ended {_END_SECS:g} s after the deletion")
             time.sleep(1)
-        kubectl("delete", "pods,services", owned, "--ignore-not-found", "--wait=false")
-        rest = "networkpolicies.networking.k8s.io,secrets"
-        kubectl("delete", rest, selector, "--ignore-not-found", "--wait=false")
-        return [f"{one}: deleted" for one in dict.fromkeys(found)]
+        return [f"{one}: deleted" for one in found]
+
+
+def _objects(record: Record) -> Optional[JobObjects]:
+    """Returns the objects of a run; None if it ended before it reached the cluster."""
+    place = record.get("kubernetes")
+    if place is None:
+        return None
+    form = JOBS if place.get("kind") == JOBS.kind else TFJOB
+    return JobObjects(Kubectl(place["context"], place["namespace"]), form, place["name"])

@@ -1,8 +1,8 @@
-"""Runs kubectl as a child process, and reads what it prints.
+"""Runs kubectl as a child process: creates, polls and deletes the objects of a job.
 
-The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions.
-What kubectl prints may have any shape: a missing field, or one of another type, is read as an empty
-one. Texts are short and printable as UTF-8, since they reach the terminal and the status file.
+The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions. With
+an operator, a TFJob stands for the job; without one, the Service of its Jobs. Whoever deletes the
+object that stands for a job, Kubernetes then deletes all others: it owns them.
 """
 
 import contextlib
@@ -10,22 +10,26 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
+import time
 from collections.abc import Sequence
-from typing import IO, Any, Optional, Union
+from dataclasses import dataclass
+from functools import partial
+from typing import Optional
 
 from launch.agent.processes import die_with
+from launch.backends.kubernetes import state
+from launch.backends.kubernetes.manifests import Manifest, selector
 from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.backends.kubernetes.state import Poll
 from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError
 
 _TIMEOUT_SECS = 60.0
-_LONGEST = 1 << 26  # bytes of an answer that are read; a thousand pods have some 12 MB
-_LONGEST_TEXT = 2000  # characters of a text
-
-
-class UnreadableError(HostError):
-    """What kubectl printed cannot be read."""
+_POLL_SECS = 10.0
+_LOOK_SECS = 0.25  # a signal that another thread gets does not end a wait of this one
+_CALL_SECS = 15.0  # for calls while the job runs, during which no line and no signal is handled
+_QUIETLY = ("--ignore-not-found", "--wait=false")
+_TFJOBS = "tfjobs.kubeflow.org"
 
 
 class Kubectl:
@@ -37,19 +41,14 @@ class Kubectl:
     """
 
     def __init__(self, context: Optional[str], namespace: Optional[str]) -> None:
-        self.context = context
-        self.namespace = namespace
-        self._running: Optional[subprocess.Popen[bytes]] = None
-        self._is_closed = False
+        self.context, self.namespace = context, namespace
 
-    def __call__(
-        self, *words: str, given: Optional[str] = None, timeout_secs: float = _TIMEOUT_SECS
-    ) -> str:
+    def __call__(self, *words: str, given: str = "", timeout_secs: float = _TIMEOUT_SECS) -> str:
         """Runs one command to its end and returns its standard output.
 
         Args:
           *words: the command, without context and namespace.
-          given: the text for its standard input; None for an empty one.
+          given: the text for its standard input.
           timeout_secs: how long to wait for its end.
 
         Raises:
@@ -57,24 +56,31 @@ class Kubectl:
             why, and the way out.
         """
         try:
-            with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-                code = self._run(words, given or "", output, errors, timeout_secs)
-                if code:
-                    raise HostError(self.explain(_start_of(errors)))
-                return _start_of(output)
-        except FileNotFoundError as error:
-            if error.filename != "kubectl":  # but a folder for its answers
-                raise HostError(
-                    f"kubectl could not be started: {error.strerror}; name a folder for temporary "
-                    "files with TMPDIR"
-                ) from None
+            with subprocess.Popen(
+                self.command(*words),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # so that Ctrl-C reaches only the launcher
+                preexec_fn=partial(die_with, os.getpid()),
+            ) as process:
+                try:
+                    output, errors = _answer(process, given, timeout_secs)
+                except BaseException:
+                    with contextlib.suppress(ProcessLookupError):  # a program for credentials, too
+                        os.killpg(process.pid, signal.SIGKILL)
+                    raise
+        except OSError as error:
             raise HostError(
                 f"kubectl: {error.strerror}; install it: https://kubernetes.io/docs/tasks/tools"
             ) from None
-        except OSError as error:
-            raise HostError(f"kubectl could not be started: {error.strerror}") from None
         except subprocess.TimeoutExpired:
             raise HostError(f"kubectl {words[0]}: no answer within {timeout_secs:g} s") from None
+        if process.returncode:
+            raise HostError(self.explain(errors))
+        return output
 
     def explain(self, errors: str) -> str:
         """Returns what kubectl's standard error means, in one line."""
@@ -89,48 +95,19 @@ class Kubectl:
         where += [f"--namespace={self.namespace}"] if self.namespace else []
         return ["kubectl", *where, *words]
 
-    def close(self) -> None:
-        """Ends the command that another thread runs, and those that follow."""
-        self._is_closed = True
-        if self._running is not None:
-            _kill(self._running)
 
-    def _run(
-        self,
-        words: Sequence[str],
-        given: str,
-        output: IO[bytes],
-        errors: IO[bytes],
-        timeout_secs: float,
-    ) -> int:
-        """Runs a command to its end; whatever ends the wait ends its children, too."""
-        launcher = os.getpid()
-        with subprocess.Popen(
-            self.command(*words),
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,  # so that Ctrl-C reaches only the launcher
-            preexec_fn=lambda: die_with(launcher),
-        ) as process:
-            self._running = process
-            try:
-                if self._is_closed:
-                    _kill(process)
-                process.communicate(given.encode(), timeout_secs)
-            except BaseException:
-                _kill(process)
+def _answer(
+    process: "subprocess.Popen[str]", given: Optional[str], timeout_secs: float
+) -> tuple[str, str]:
+    """Waits for the end of a process; returns its standard output and standard error."""
+    deadline = time.monotonic() + timeout_secs
+    while True:
+        try:
+            return process.communicate(given, _LOOK_SECS)
+        except subprocess.TimeoutExpired:
+            given = None
+            if time.monotonic() > deadline:
                 raise
-            finally:
-                self._running = None
-            return process.returncode
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kills a command with its children: a program that gets credentials would be left."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def connect(settings: KubernetesSettings) -> Kubectl:
@@ -142,63 +119,126 @@ def connect(settings: KubernetesSettings) -> Kubectl:
     Raises:
       HostError: kubectl is not installed, or there is no such context.
     """
-    asked = Kubectl(settings.context, settings.namespace)
-    view = parsed(asked("config", "view", "--minify", "--output=json"), "kubectl config view")
-    context = next(iter(sequence(view, "contexts")), None)
-    name = text(context, "name")
-    if not name:
-        raise UnreadableError(
-            "kubectl config view names no context; see: kubectl config get-contexts"
-        )
-    namespace = settings.namespace or text(mapping(context, "context"), "namespace") or "default"
-    return Kubectl(name, namespace)
+    shown = "--output=jsonpath={.contexts[0].name} {.contexts[0].context.namespace}"
+    view = Kubectl(settings.context, settings.namespace)("config", "view", "--minify", shown)
+    name, _, namespace = view.strip().partition(" ")
+    return Kubectl(name, settings.namespace or namespace or "default")
 
 
-def _start_of(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read(_LONGEST).decode(errors="replace")
+@dataclass(frozen=True)
+class Form:
+    """How a job is kept in a cluster.
+
+    Attributes:
+      kind: the kind of the object that stands for the job.
+      plural: kubectl's word for this kind.
+      deleted: kubectl's word for the kinds to delete at the job's end.
+      noun: what to call the job.
+    """
+
+    kind: str
+    plural: str
+    deleted: str
+    noun: str
 
 
-def parsed(text: Union[str, bytes], what: str) -> Any:
-    """Returns the value of a JSON text.
+TFJOB = Form("TFJob", _TFJOBS, _TFJOBS, "TFJob")
+JOBS = Form("Service", "services", "services,jobs.batch", "job")
+
+
+def choose_form(kubectl: Kubectl, operator: str) -> Form:
+    """Returns the form of a new job.
 
     Args:
-      text: the JSON text.
-      what: the command that printed it, for the error.
+      kubectl: asks the cluster, if need be, whether it knows TFJobs.
+      operator: `tfjob`, `none`, or `auto` to ask.
 
     Raises:
-      UnreadableError: it is not JSON.
+      HostError: kubectl failed.
     """
+    if operator != "auto":
+        return TFJOB if operator == "tfjob" else JOBS
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        shown = text[:60] if isinstance(text, str) else text[:60].decode(errors="replace")
-        raise UnreadableError(f"{what} printed {shown!r}, which is not JSON") from None
+        found = kubectl("get", "--raw", "/apis/kubeflow.org/v1")
+    except HostError as error:
+        if "(NotFound)" not in str(error):
+            raise
+        return JOBS
+    return TFJOB if '"tfjobs"' in found else JOBS
 
 
-def mapping(found: Any, *keys: str) -> dict[str, Any]:
-    """Returns the object at the place `keys` of `found`; {} if there is none."""
-    value = _at(found, keys)
-    return value if isinstance(value, dict) else {}
+class JobObjects:
+    """The objects of one job in the cluster.
 
+    Args:
+      kubectl: runs kubectl for the job's cluster and namespace.
+      form: how the job is kept.
+      name: the name of the job.
+    """
 
-def sequence(found: Any, *keys: str) -> list[Any]:
-    """Returns the list at the place `keys` of `found`; [] if there is none."""
-    value = _at(found, keys)
-    return value if isinstance(value, list) else []
+    def __init__(self, kubectl: Kubectl, form: Form, name: str) -> None:
+        self.kubectl, self.form, self.name = kubectl, form, name
+        self._owner: Manifest = {}
 
+    @property
+    def exists(self) -> bool:
+        """Whether the cluster has answered that it created the object that stands for the job."""
+        return bool(self._owner)
 
-def text(found: Any, *keys: str) -> str:
-    """Returns the text at the place `keys` of `found`, in one line; "" if there is none."""
-    value = _at(found, keys)
-    if not isinstance(value, str):
-        return ""
-    return " ".join(value[:_LONGEST_TEXT].encode(errors="replace").decode().split())
+    def create(self, owner: Manifest, owned: Sequence[Manifest]) -> None:
+        """Creates all objects. The pods wait until their Secret is there.
 
+        Args:
+          owner: the manifest of the object that stands for the job.
+          owned: the manifests of the others.
 
-def _at(found: Any, keys: tuple[str, ...]) -> Any:
-    for key in keys:
-        if not isinstance(found, dict):
-            return None
-        found = found.get(key)
-    return found
+        Raises:
+          HostError: the cluster refuses one of them.
+        """
+        words = ("create", "--filename=-", "--output=jsonpath={.metadata.uid}")
+        uid = self.kubectl(*words, given=json.dumps(owner))
+        self._owner = {key: owner[key] for key in ("apiVersion", "kind")}
+        self._owner |= {"name": self.name, "uid": uid}
+        self._create(owned, _TIMEOUT_SECS)
+
+    def make_anew(self, manifest: Manifest) -> None:
+        """Creates a Job once more, in the place of the earlier one; HostError if kubectl failed."""
+        name = f"jobs.batch/{manifest['metadata']['name']}"
+        self.kubectl("delete", name, *_QUIETLY, timeout_secs=_CALL_SECS)
+        self._create([manifest], _CALL_SECS)
+
+    def poll(self) -> Poll:
+        """Asks for the state of the job and of its pods; HostError if kubectl failed."""
+        words = ("get", f"pods,{self.form.plural}", selector(self.name), "--output=json")
+        return state.read_poll(self.kubectl(*words, timeout_secs=_POLL_SECS))
+
+    def warnings(self) -> dict[str, str]:
+        """Asks why pods wait, see `state.read_warnings`; HostError if kubectl failed."""
+        words = ("--field-selector=type=Warning", "--sort-by=.metadata.creationTimestamp")
+        found = self.kubectl("get", "events", *words, "--output=json", timeout_secs=_POLL_SECS)
+        return state.read_warnings(found)
+
+    def delete(self) -> None:
+        """Deletes the job, and with it its pods.
+
+        Raises:
+          HostError: kubectl failed; the request may have reached the cluster.
+        """
+        words = ("delete", self.form.deleted, selector(self.name), *_QUIETLY)
+        self.kubectl(*words, timeout_secs=_CALL_SECS)
+
+    def delete_pods(self, *words: str) -> None:
+        """Deletes the pods alone; HostError if kubectl failed."""
+        words = ("delete", "pods", selector(self.name), *words, *_QUIETLY)
+        self.kubectl(*words, timeout_secs=_CALL_SECS)
+
+    def left(self) -> list[str]:
+        """Returns what exists of the job, as `kind/name`; HostError if kubectl failed."""
+        kinds = f"{self.form.deleted},pods"
+        return self.kubectl("get", kinds, selector(self.name), "--output=name").split()
+
+    def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
+        owners = {"ownerReferences": [self._owner]}
+        items = [{**one, "metadata": {**one["metadata"], **owners}} for one in owned]
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        self.kubectl("create", "--filename=-", given=listed, timeout_secs=timeout_secs)

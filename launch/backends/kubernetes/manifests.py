@@ -1,34 +1,69 @@
 """Describes a job as Kubernetes objects: a Kubeflow TFJob, or Jobs; a NetworkPolicy and a Secret.
 
-The functions have no side effects. For a TFJob, the training operator creates a pod and a service
-for each task, and writes TF_CONFIG. Without an operator, each task is a Job of Kubernetes itself.
+For a TFJob, the training operator creates a pod and a service for each task, and writes TF_CONFIG.
+Without an operator, each task is a Job of Kubernetes itself.
+
+When a job ends, Kubernetes deletes all of its pods at once. In each pod it runs the preStop hook,
+sends SIGTERM, and sends SIGKILL at the end of the grace period, which begins with the hook:
+
+  pod           delay of SIGTERM by the hook   time to save   grace period
+  master/chief  0                              stop_secs      stop_secs
+  evaluator     0                              stop_secs      stop_secs
+  worker        5 s                            stop_secs      stop_secs + 5 s
+  ps            at most stop_secs + 5 s        stop_secs      2 * stop_secs + 5 s
+
+Fractions of a second are rounded up. The functions have no side effects.
 """
 
 import json
 import math
-from typing import Any
+from typing import Any, Optional
 
 import yaml
 
-from launch.backends.kubernetes.pod_template import Manifest, pod_template, port_of, secret_name
-from launch.backends.kubernetes.settings import settings_of
-from launch.cluster.tasks import Job, Task
+from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
+from launch.cluster.model import FIRST_PORT, Limits
+from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
 
-_ROLES = {
-    "master": "Master",
-    "chief": "Chief",
-    "worker": "Worker",
-    "ps": "PS",
-    "evaluator": "Evaluator",
-}
+Manifest = dict[str, Any]
+
+CONTAINER = "tensorflow"  # the operator finds the container, and its port, by these names
+_PORT_NAME = "tfjob-port"
+_ROLES = {role.lower(): role for role in ("Master", "Chief", "Worker", "PS", "Evaluator")}
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 # The operator's labels of pods; those of Jobs get the same ones, so that all are read in one way.
 JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 _LATER_SECS = 60  # so that the pod's own deadline, which names itself, comes before its Job's
-_LEAST_TTL_SECS = 60  # a poll has to show how a pod has ended
+_WORKDIR = "/data"  # of the image
+_USER = 1000  # the user of the image
+_WORKER_HOLD_SECS = 5  # in synchronous training the master's last step needs the workers
+_NODE_SECS = 15  # for nodes to end a pod after its grace period, and to report its end
+_MOUNTS = (
+    {"name": "data", "mountPath": f"{_WORKDIR}/data", "readOnly": True},
+    {"name": "output", "mountPath": f"{_WORKDIR}/output"},
+)
+# The preStop hook of a ps waits while a trainer is connected to its port: at most for the seconds
+# of its argument, and at least for one, since a trainer may be between two connections. It looks
+# at the kernel's table (01 is an established connection), because the cluster's DNS drops the
+# names of pods that are ending.
+_HOLD = """\
+import json, os, sys, time
+
+config = json.loads(os.environ["TF_CONFIG"])
+address = config["cluster"]["ps"][config["task"]["index"]]
+port = f":{int(address.rpartition(':')[2]):04X}"
+tables = [one for one in ("/proc/net/tcp", "/proc/net/tcp6") if os.path.exists(one)]
+end = time.monotonic() + float(sys.argv[1])
+time.sleep(1)
+while time.monotonic() < end:
+    rows = [line.split() for table in tables for line in open(table, encoding="ascii")]
+    if not any(row[1].endswith(port) and row[3] == "01" for row in rows):
+        break
+    time.sleep(0.2)
+"""
 
 
 def planned(job: Job) -> list[Manifest]:
@@ -46,22 +81,17 @@ def planned(job: Job) -> list[Manifest]:
 
 def network_policy(job: Job, name: str) -> Manifest:
     """Returns a policy that lets only the job's own pods reach its unprotected ports."""
-    ports = sorted({port_of(task) for task in job.tasks if task.task_type != "evaluator"})
+    ports = sorted({_port(task) for task in job.tasks if task.task_type != "evaluator"})
     own = {"matchLabels": {_INSTANCE: name}}
+    rule = {
+        "from": [{"podSelector": own}],
+        "ports": [{"protocol": "TCP", "port": port} for port in ports],
+    }
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _metadata(job, name),
-        "spec": {
-            "podSelector": own,
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {
-                    "from": [{"podSelector": own}],
-                    "ports": [{"protocol": "TCP", "port": port} for port in ports],
-                }
-            ],
-        },
+        "metadata": _metadata(job, name, name),
+        "spec": {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [rule]},
     }
 
 
@@ -70,7 +100,7 @@ def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(job, secret_name(name)) | {"labels": labels(name)},
+        "metadata": _metadata(job, name, secret_name(name)),
         "type": "Opaque",
         "stringData": values,
     }
@@ -83,29 +113,38 @@ def tfjob(job: Job, name: str) -> Manifest:
       LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
     """
     _refuse_hosts(job)
+    settings, restarts = settings_of(job.cluster), job.cluster.restarts
     first = {task.task_type: task for task in reversed(job.tasks)}
-    # An evaluator still evaluates after the chief has ended; then it and the ps end by themselves.
-    # Without an evaluator, the operator may delete the pods that still run.
-    clean = "None" if "evaluator" in first else "Running"
+    policy = {
+        # An evaluator still evaluates after the chief has ended; then it and the ps end by
+        # themselves. Without an evaluator, the operator may delete the pods that still run.
+        "cleanPodPolicy": "None" if "evaluator" in first else "Running",
+        "ttlSecondsAfterFinished": settings.ttl_secs,
+        "activeDeadlineSeconds": _deadline(settings),
+        # Training operator 1.8 counts only restarts within a pod, and no pods that it makes anew:
+        # the launcher counts those, and the deadline ends what nobody counts. With a limit of 0,
+        # it would delete the failed pod with its log.
+        "backoffLimit": restarts or None,
+    }
+    replicas = {
+        role: {
+            "replicas": job.cluster.count(kind),
+            # `ExitCode`: exit codes 1 to 127 fail the job; from 128 (a signal), the pod is made
+            # anew, without a limit. So without restarts, the first failure has to end the job.
+            "restartPolicy": "ExitCode" if restarts else "Never",
+            "template": {
+                "metadata": {"labels": _pod_labels(name)},
+                "spec": _pod(job, first[kind], name),
+            },
+        }
+        for kind, role in _ROLES.items()
+        if kind in first
+    }
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
-        "metadata": _metadata(job, name),
-        "spec": {
-            "runPolicy": _run_policy(job, clean),
-            "tfReplicaSpecs": {
-                _ROLES[kind]: {
-                    "replicas": job.cluster.count(kind),
-                    "restartPolicy": _restart_policy(job),
-                    "template": {
-                        "metadata": {"labels": _pod_labels(name)},
-                        "spec": pod_template(job, first[kind], name),
-                    },
-                }
-                for kind in _ROLES
-                if kind in first
-            },
-        },
+        "metadata": _metadata(job, name, name),
+        "spec": {"runPolicy": _given(policy), "tfReplicaSpecs": replicas},
     }
 
 
@@ -114,7 +153,7 @@ def service(job: Job, name: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(job, name),
+        "metadata": _metadata(job, name, name),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,  # so that pods find each other while they start
@@ -133,38 +172,31 @@ def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
     return {task.name: _task_job(job, task, name) for task in job.tasks}
 
 
-def job_name(name: str, task: str) -> str:
-    """Returns the name of the Job of the task `task`; a TFJob's pods are called like this, too."""
-    return f"{name}-{task.replace('/', '-')}"
-
-
 def _task_job(job: Job, task: Task, name: str) -> Manifest:
-    settings = settings_of(job.cluster)
-    pod = pod_template(job, task, name)
-    pod |= {
-        "restartPolicy": "Never",
-        "hostname": task.name.replace("/", "-"),
-        "subdomain": name,
-    }
+    settings, pod = settings_of(job.cluster), _pod(job, task, name)
+    pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
     pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": _tf_config(job, task, name)})
-    labels_of_task = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
-    spec: Manifest = {
+    own = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
+    spec = {
         "completions": 1,
         "backoffLimit": 0,
-        "ttlSecondsAfterFinished": max(settings.ttl_secs, _LEAST_TTL_SECS),
-        "template": {"metadata": {"labels": _pod_labels(name) | labels_of_task}, "spec": pod},
+        "ttlSecondsAfterFinished": settings.ttl_secs,
+        "activeDeadlineSeconds": _deadline(settings, _LATER_SECS),
+        "template": {"metadata": {"labels": _pod_labels(name) | own}, "spec": pod},
     }
-    if settings.deadline_secs is not None:
-        spec["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs) + _LATER_SECS
-    metadata = _metadata(job, job_name(name, task.name)) | {"labels": labels(name)}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(job, name, job_name(name, task.name)),
+        "spec": _given(spec),
+    }
 
 
 def _tf_config(job: Job, task: Task, name: str) -> str:
     cluster: dict[str, list[str]] = {}
     for one in job.tasks:
         if one.task_type != "evaluator":
-            address = f"{one.name.replace('/', '-')}.{name}:{port_of(one)}"
+            address = f"{_host_name(one.name)}.{name}:{_port(one)}"
             cluster.setdefault(one.task_type, []).append(address)
     place = {"type": task.task_type, "index": task.index}
     return json.dumps({"cluster": cluster, "task": place, "environment": "cloud"})
@@ -178,46 +210,149 @@ def _refuse_hosts(job: Job) -> None:
         )
 
 
-def _restart_policy(job: Job) -> str:
-    """Returns whether the operator replaces the pods of failed tasks.
+def _pod(job: Job, task: Task, name: str) -> Manifest:
+    """Returns the `spec` of a task's pod; the pods of a role differ in nothing."""
+    settings, limits = settings_of(job.cluster), job.cluster.limits
+    is_ps = task.task_type == "ps"
+    # HOME is in /tmp; a pod that writes more is evicted.
+    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
+    if not is_ps:
+        volumes += [_volume("data", settings.data), _volume("output", settings.output)]
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,  # makes new volumes writable for this user
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
+        "containers": [_container(job, task, name)],
+        "volumes": volumes,
+        # The operator looks at its own deadline only when a pod changes; the node looks by itself.
+        "activeDeadlineSeconds": _deadline(settings),
+        "imagePullSecrets": [{"name": one} for one in settings.image_pull_secrets],
+        "nodeSelector": dict(settings.node_selector),
+        "tolerations": [_toleration(taint) for taint in settings.tolerations],
+    }
+    return _given(pod)
 
-    `ExitCode`: exit codes 1 to 127 fail the job; from 128 (a signal), the pod is made anew, without
-    a limit of the operator's own. So without restarts, the first failure has to end the job.
-    """
-    return "ExitCode" if job.cluster.restarts else "Never"
+
+def _container(job: Job, task: Task, name: str) -> Manifest:
+    settings, cluster = settings_of(job.cluster), job.cluster
+    is_ps = task.task_type == "ps"
+    gpus = 0 if is_ps else cluster.gpus_per_task or 0
+    # The cluster's DNS may learn a pod's own name late, and it caches failed lookups. The check is
+    # not needed: the addresses are made from the names of the pods.
+    arguments = [f"{_WORKDIR}/{SCRIPT}", "--check-address=false", *job.arguments]
+    variables = [{"name": "PYTHONUNBUFFERED", "value": "1"}]
+    if not gpus:  # the image's `all` would show others' GPUs
+        variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
+    resources = _resources(settings, gpus, is_ps)
+    hook, has_variables = (
+        _hook(task.task_type, cluster.limits),
+        cluster.environment or cluster.passed,
+    )
+    container = {
+        "name": CONTAINER,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": [one.replace("$", "$$") for one in arguments],  # Kubernetes replaces $(X)
+        "env": variables,
+        "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
+        "resources": {"requests": resources, "limits": resources},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *(() if is_ps else _MOUNTS)],
+        "envFrom": [{"secretRef": {"name": secret_name(name)}}] if has_variables else None,
+        "lifecycle": {"preStop": {"exec": {"command": hook}}} if hook else None,
+    }
+    return _given(container)
 
 
-def _run_policy(job: Job, clean: str) -> Manifest:
-    settings, restarts = settings_of(job.cluster), job.cluster.restarts
-    found: Manifest = {"cleanPodPolicy": clean, "ttlSecondsAfterFinished": settings.ttl_secs}
-    if settings.deadline_secs is not None:
-        found["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs)
-    if restarts:
-        # Training operator 1.8 counts only restarts within a pod, and no pods that it makes anew:
-        # the launcher counts those, and the deadline ends what nobody counts. With a limit of 0,
-        # it would delete the failed pod with its log.
-        found["backoffLimit"] = restarts
-    return found
+def _given(found: Manifest) -> Manifest:
+    """Returns an object without the fields that are empty."""
+    return {key: value for key, value in found.items() if value not in (None, [], {})}
 
 
-def labels(name: str) -> dict[str, str]:
-    """Returns the labels of all objects of a job, by which `clean` finds them."""
-    return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
+def _deadline(settings: KubernetesSettings, later_secs: int = 0) -> Optional[int]:
+    secs = settings.deadline_secs
+    return None if secs is None else math.ceil(secs) + later_secs
 
 
-def _pod_labels(name: str) -> dict[str, str]:
-    # The proxy of a service mesh would outlive the task, and intercept its traffic.
-    return labels(name) | {"sidecar.istio.io/inject": "false"}
+def _hook(task_type: str, limits: Limits) -> Optional[list[str]]:
+    """Returns the command of the preStop hook, which delays SIGTERM; None for no hook."""
+    secs = str(hold_secs(task_type, limits))
+    if task_type == "ps":
+        return ["python", "-c", _HOLD, secs]
+    return ["sleep", secs] if task_type == "worker" else None
+
+
+def _resources(settings: KubernetesSettings, gpus: int, is_ps: bool) -> dict[str, str]:
+    """Returns limits, which are the requests, too: a pod gets exactly what it asks for."""
+    if is_ps:
+        return {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
+    # The fast recipe has reached 5.1 GiB on 2 cores.
+    found = {"cpu": settings.cpu or "2", "memory": settings.memory or "8Gi"}
+    return {**found, settings.gpu: str(gpus)} if gpus else found
+
+
+def _toleration(taint: str) -> Manifest:
+    taint, _, effect = taint.rpartition(":")
+    key, equals, value = taint.partition("=")
+    toleration = {"key": key, "effect": effect, "operator": "Equal" if equals else "Exists"}
+    return {**toleration, "value": value} if equals else toleration
+
+
+def _volume(name: str, place: str) -> Manifest:
+    server, colon, path = place.partition(":")
+    is_read_only = {"readOnly": True} if name == "data" else {}
+    if colon:
+        return {"name": name, "nfs": {"server": server, "path": path, **is_read_only}}
+    if place.startswith("/"):
+        return {"name": name, "hostPath": {"path": place, "type": "Directory"}}
+    return {"name": name, "persistentVolumeClaim": {"claimName": place, **is_read_only}}
+
+
+def hold_secs(task_type: str, limits: Limits) -> int:
+    """Returns the maximum delay of SIGTERM by the preStop hook, in seconds."""
+    if task_type == "worker":
+        return _WORKER_HOLD_SECS
+    # A ps serves until the last of the others has ended, so that the master can save.
+    return grace_secs("worker", limits) if task_type == "ps" else 0
+
+
+def grace_secs(task_type: str, limits: Limits) -> int:
+    """Returns the pod's `terminationGracePeriodSeconds`, a whole number."""
+    return hold_secs(task_type, limits) + math.ceil(limits.stop_secs)
+
+
+def overdue_secs(limits: Limits) -> int:
+    """Returns the seconds after the deletion within which every pod should have ended."""
+    return grace_secs("ps", limits) + _NODE_SECS
+
+
+def secret_name(name: str) -> str:
+    """Returns the name of a job's Secret."""
+    return f"{name}-environment"
+
+
+def job_name(name: str, task: str) -> str:
+    """Returns the name of the Job of the task `task`; a TFJob's pods are called like this, too."""
+    return f"{name}-{_host_name(task)}"
 
 
 def selector(name: str) -> str:
-    """Returns kubectl's selector for the objects with a job's labels."""
-    return f"{_INSTANCE}={name},{_MANAGED_BY}={_LAUNCHER}"
-
-
-def pod_selector(name: str) -> str:
-    """Returns kubectl's selector for a job's pods, and for the operator's services."""
-    return f"{JOB_NAME}={name}"
+    """Returns kubectl's option for the objects, and the pods, with a job's labels."""
+    return f"--selector={_INSTANCE}={name},{_MANAGED_BY}={_LAUNCHER}"
 
 
 def as_yaml(manifests: "list[Manifest]") -> str:
@@ -240,7 +375,25 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def _metadata(job: Job, name: str) -> Manifest:
+def _metadata(job: Job, instance: str, name: str) -> Manifest:
     namespace = settings_of(job.cluster).namespace
-    found: Manifest = {"name": name, "labels": labels(name)}
+    found: Manifest = {"name": name, "labels": _labels(instance)}
     return found if namespace is None else {**found, "namespace": namespace}
+
+
+def _labels(name: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
+
+
+def _pod_labels(name: str) -> dict[str, str]:
+    # The proxy of a service mesh would outlive the task, and intercept its traffic.
+    return _labels(name) | {"sidecar.istio.io/inject": "false"}
+
+
+def _host_name(task: str) -> str:
+    return task.replace("/", "-")
+
+
+def _port(task: Task) -> int:
+    """Returns the task's port; tasks of one role share it, since each has a pod of its own."""
+    return task.port or FIRST_PORT

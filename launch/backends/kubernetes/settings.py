@@ -106,7 +106,7 @@ class KubernetesSettings:
     operator: str = setting("auto", _OPERATOR)
     node_selector: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_KEY)
     tolerations: tuple[str, ...] = setting((), _TAINT)
-    ttl_secs: int = setting(86_400, whole(0, 10_000_000))
+    ttl_secs: int = setting(86_400, whole(60, 10_000_000))  # polls show how pods ended
     deadline_secs: Optional[float] = setting(604_800, seconds_or_off)
 
 

@@ -1,93 +1,55 @@
-"""Reads the state of a job from what one poll of kubectl shows: its object, its pods, warnings.
+"""Reads what kubectl shows of a job: its object, its pods, and warnings about them.
 
-The functions have no side effects.
+The functions have no side effects. Texts are short and printable as UTF-8, since they reach the
+terminal and the status file.
 """
 
-import re
-from collections.abc import Iterable
+import contextlib
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Optional
 
-from launch.backends.kubernetes.kubectl import UnreadableError, mapping, parsed, sequence, text
-from launch.backends.kubernetes.manifests import INDEX, TYPE
-from launch.backends.kubernetes.pod_template import CHECK, CONTAINER
+from launch.backends.kubernetes.manifests import CONTAINER, INDEX, TYPE
+from launch.errors import HostError
 from launch.record.outcome import Cause
 
-# Reasons why a container waits: those that never pass, and those that may pass at another try.
-_HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
+_LONGEST_TEXT = 2000  # characters
+_IMAGE = "look at `image:` and `image_pull_secrets:`"
+# A reason that Kubernetes gives -> what to do about it.
+_ADVICE = {
+    "OOMKilled": "it needs more memory than `memory:` or `ps_memory:` allows",
+    "ErrImagePull": _IMAGE,
+    "ImagePullBackOff": _IMAGE,
+    "InvalidImageName": _IMAGE,
+    "ErrImageNeverPull": "load the image into every node, or change `image_pull_policy:`",
+    "DeadlineExceeded": "`deadline_secs:` under `kubernetes:` is the limit",
+}
+# Reasons why a container waits: those that pass by themselves, and those that seldom do.
+_PASSING = (None, "ContainerCreating", "PodInitializing")
 _STUCK = (
     "ErrImagePull",
     "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
     "RegistryUnavailable",
     "CreateContainerConfigError",
     "CreateContainerError",
     "RunContainerError",
 )
-_ADVICE = {
-    "OOMKilled": "it needs more memory than `memory:` or `ps_memory:` allows",
-    "ErrImagePull": "look at `image:` and `image_pull_secrets:`",
-    "ImagePullBackOff": "look at `image:` and `image_pull_secrets:`",
-    "InvalidImageName": "look at `image:`",
-    "ErrImageNeverPull": "load the image into every node, or change `image_pull_policy:`",
-    "DeadlineExceeded": "`deadline_secs:` under `kubernetes:` is the limit",
-}
-# Why Kubernetes itself ended a pod: reasons of the pod's status, and of its condition
-# DisruptionTarget, which can have other reasons as well.
+# Why Kubernetes itself ended a pod, and what that is for the job; other reasons: Cause.PLATFORM.
 _DISRUPTIONS = {
-    "Evicted": Cause.PLATFORM,
     "Preempting": Cause.PREEMPTED,
-    "Terminated": Cause.PLATFORM,  # the node is shut down in order
-    "Shutdown": Cause.PLATFORM,
-    "NodeShutdown": Cause.PLATFORM,
-    "NodeAffinity": Cause.PLATFORM,
-    "UnexpectedAdmissionError": Cause.PLATFORM,
-    "NodeLost": Cause.HOST_LOST,
     "PreemptionByScheduler": Cause.PREEMPTED,
-    "DeadlineExceeded": Cause.TIME_LIMIT,
+    "NodeLost": Cause.HOST_LOST,
     "DeletionByPodGC": Cause.HOST_LOST,  # its node does not exist any more
+    "DeadlineExceeded": Cause.TIME_LIMIT,
 }
-# An eviction for which the pod itself is to blame.
-_OWN_FAULT = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral storage limit")
+_KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
 
 
-_LATE = "active longer than specified deadline"  # in the operator's message
-
-
-@dataclass(frozen=True)
-class JobState:
-    """The object that stands for a job, such as its TFJob, at one moment.
-
-    Attributes:
-      succeeded: whether its master or chief has ended with success.
-      failed: why it has failed, in the operator's words; None if it has not.
-      is_late: whether it has failed because its `activeDeadlineSeconds` are over.
-      suspended: whether somebody has suspended it, so that it has no pods.
-      deleted: whether it was deleted, and exists until its pods have ended.
-    """
-
-    succeeded: bool = False
-    failed: Optional[str] = None
-    is_late: bool = False
-    suspended: bool = False
-    deleted: bool = False
-
-
-@dataclass(frozen=True)
-class Warned:
-    """A warning of an event object.
-
-    Attributes:
-      about: the name of the object that the warning is about.
-      uid: that object's uid.
-      words: the warning.
-      time: when it was given last, such as `2026-01-31T09:00:00Z`.
-    """
-
-    about: str
-    uid: str
-    words: str
-    time: str
+class UnreadableError(HostError):
+    """What kubectl printed cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +63,10 @@ class Pod:
       node: the node on which the pod runs; "" until that is known.
       state: `waiting`, `running` or `ended`.
       code: the container's exit code; None before its end, and for a pod that was evicted or lost.
-      words: why the pod waits or ended.
-      stuck: whether the pod waits for a reason that seldom passes.
-      hopeless: whether the pod waits for a reason that never passes.
-      deleted: whether the pod was deleted, and perhaps still runs.
-      is_oom: whether the container was killed for lack of memory.
-      has_log: whether the task's container has started; it does not if the check of the folders
-        fails.
-      cause: what a failure of this pod means for the job.
-      disruption: why Kubernetes ends or ended the pod, in words; "" if it did not.
+      words: why the pod waits, is to end, or ended; "" if there is nothing to say.
+      cause: what the end of this pod means for the job, if it is a failure.
+      is_stuck: whether the pod waits for a reason that seldom passes.
+      by_deletion: whether the pod was deleted, and nothing else explains its end.
     """
 
     task: str
@@ -119,209 +76,140 @@ class Pod:
     state: str
     code: Optional[int] = None
     words: str = ""
-    stuck: bool = False
-    hopeless: bool = False
-    deleted: bool = False
-    is_oom: bool = False
-    has_log: bool = True
     cause: Cause = Cause.TASK_FAILED
-    disruption: str = ""
+    is_stuck: bool = False
+    by_deletion: bool = False
+
+    @property
+    def is_disrupted(self) -> bool:
+        """Whether Kubernetes, or whoever deleted the pod, ends or ended it."""
+        return self.cause is not Cause.TASK_FAILED
 
 
 @dataclass(frozen=True)
 class Poll:
     """What one call of kubectl shows of a job.
 
-    kubectl lists the pods first. Whoever deletes or suspends a job, its pods end after that, so
-    that a poll that shows the end of a pod shows its reason, too.
+    kubectl lists the pods first. Whoever deletes a job, its pods end after that, so that a poll
+    that shows the end of a pod shows its reason, too.
 
     Attributes:
-      job: the state of the object that stands for the job; None if it does not exist.
       pods: the pods that exist.
-      unreadable: what could not be read, in words.
+      is_deleted: whether the object that stands for the job, such as its TFJob, does not exist, or
+        was deleted and exists until its pods have ended.
+      succeeded: whether its master or chief has ended with success.
+      failed: why it has failed, in the operator's words; "" if it has not.
     """
 
-    job: Optional[JobState]
     pods: tuple[Pod, ...] = ()
-    unreadable: tuple[str, ...] = ()
+    is_deleted: bool = False
+    succeeded: bool = False
+    failed: str = ""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the job has failed because its `activeDeadlineSeconds` are over."""
+        return "active longer than specified deadline" in self.failed
 
 
-def read_poll(found: str, kind: str, name: str) -> Poll:
-    """Returns what `kubectl get --output=json` shows of a job.
+def read_poll(found: str) -> Poll:
+    """Returns what `kubectl get --output=json` shows of a job: pods, and what stands for the job.
+
+    Raises:
+      UnreadableError: it is no list of such objects.
+    """
+    with _readable(found, "kubectl get"):
+        items = json.loads(found)["items"]
+        pods = tuple(read_pod(one) for one in items if one["kind"] == "Pod")
+        job = next((one for one in items if one["kind"] != "Pod"), None)
+        if job is None:
+            return Poll(pods, is_deleted=True)
+        failed = _condition(job, "Failed", "True")
+        return Poll(
+            pods,
+            is_deleted="deletionTimestamp" in job["metadata"],
+            succeeded=_condition(job, "Succeeded", "True") is not None,
+            failed="" if failed is None else _text(failed.get("message", "no reason given")),
+        )
+
+
+def read_warnings(found: str) -> dict[str, str]:
+    """Returns the newest warning about each object, by its uid and by its name.
 
     Args:
-      found: kubectl's output.
-      kind: the kind of the object that stands for the job.
-      name: its name.
+      found: the output of `kubectl get events`, the newest last.
 
     Raises:
-      UnreadableError: it is no list of objects.
+      UnreadableError: it is no list of events.
     """
-    listed = parsed(found, "kubectl get")
-    if text(listed, "kind") != "List":
-        raise UnreadableError(f"kubectl get printed {found[:60]!r}, which is no list")
-    job: Optional[JobState] = None
-    pods, unreadable = [], []
-    for one in sequence(listed, "items"):
-        if text(one, "kind") == kind and text(one, "metadata", "name") == name:
-            job = read_job(one)
-        elif text(one, "kind") == "Pod":
-            try:
-                pod = read_pod(one)
-            except UnreadableError as error:
-                unreadable.append(str(error))
-            else:
-                pods += [pod] if pod is not None else []
-    return Poll(job, tuple(pods), tuple(unreadable))
+    with _readable(found, "kubectl get events"):
+        warnings: dict[str, str] = {}
+        for event in json.loads(found)["items"]:
+            about = event["involvedObject"]
+            warnings |= dict.fromkeys((about["name"], about.get("uid", "")), _words(event))
+        return warnings
 
 
-def read_job(job: Any) -> JobState:
-    """Returns the state of the object that stands for a job."""
-    true = {
-        text(condition, "type"): text(condition, "message")
-        for condition in sequence(job, "status", "conditions")
-        if text(condition, "status") == "True"
-    }
-    return JobState(
-        succeeded="Succeeded" in true,
-        failed=true.get("Failed"),
-        is_late=_LATE in true.get("Failed", ""),
-        # The condition `Suspended` may still be there when the pods of a resumed job are.
-        suspended=mapping(job, "spec", "runPolicy").get("suspend") is True,
-        deleted="deletionTimestamp" in mapping(job, "metadata"),
-    )
+@contextlib.contextmanager
+def _readable(found: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise UnreadableError(f"{what} printed {found[:60]!r}, which cannot be read") from None
 
 
-def read_warnings(found: str, names: Iterable[str]) -> list[Warned]:
-    """Returns the warnings about objects of these names and the pods of these Jobs, oldest first.
-
-    Raises:
-      UnreadableError: `found`, the output of `kubectl get events`, is not JSON.
-    """
-    known = set(names)
-    warnings = map(_read_warning, sequence(parsed(found, "kubectl get events"), "items"))
-    ours = (  # The pod of a Job has the Job's name and five letters.
-        one
-        for one in warnings
-        if one.words and (one.about in known or one.about.rpartition("-")[0] in known)
-    )
-    return sorted(ours, key=lambda one: one.time)
-
-
-def _read_warning(event: Any) -> Warned:
-    words = ": ".join(filter(None, (text(event, "reason"), text(event, "message"))))
-    time = text(event, "lastTimestamp") or text(event, "eventTime")
-    time = time or text(event, "metadata", "creationTimestamp")
-    about = mapping(event, "involvedObject")
-    return Warned(text(about, "name"), text(about, "uid"), words, time)
-
-
-def read_pod(pod: Any) -> Optional[Pod]:
-    """Returns the state of a pod object of the API; None if the pod belongs to no task.
-
-    Raises:
-      UnreadableError: it has no name or no uid.
-    """
-    metadata, status = mapping(pod, "metadata"), mapping(pod, "status")
-    task_type, index = text(metadata, "labels", TYPE), text(metadata, "labels", INDEX)
-    if not task_type or not index:
-        return None
-    name, uid = text(metadata, "name"), text(metadata, "uid")
-    if not name or not uid:
-        raise UnreadableError(f"kubectl get pods printed a pod without {'uid' if name else 'name'}")
-    cause, disruption = _disruption(status)
-    found = partial(
-        Pod,
-        f"{task_type}/{index}",
-        name,
-        uid,
-        text(pod, "spec", "nodeName"),
-        deleted="deletionTimestamp" in metadata,
-        cause=cause,
-        disruption=disruption,
-    )
-    checks = _state(status, "initContainerStatuses", CHECK)
-    checked = _exit_code(checks)
-    if checked:
-        said = text(checks, "terminated", "message")
-        words = said or f"{CHECK}: exit code {checked}"
-        return found("ended", checked, disruption or words, has_log=False)
-    state = _state(status, "containerStatuses", CONTAINER)
-    if checked is None and text(checks, "waiting", "reason"):
-        state = checks  # its image cannot be had
-    code = _exit_code(state)
-    if code is not None or text(status, "phase") in ("Failed", "Succeeded"):
-        reason = text(state, "terminated", "reason")
-        words = _ended_words(code, reason, status, disruption)
-        return found("ended", code, words, is_oom=reason == "OOMKilled")
-    if isinstance(state.get("running"), dict):
-        return found("running")
-    return _waiting(found, state, status)
+def read_pod(pod: dict[str, Any]) -> Pod:
+    """Returns the state of a pod object of the API."""
+    metadata, status = pod["metadata"], pod.get("status", {})
+    containers = status.get("containerStatuses", ())
+    states = (one["state"] for one in containers if one["name"] == CONTAINER)
+    state: dict[str, Any] = next(states, {})
+    ended = state.get("terminated")
+    code = None if ended is None else int(ended["exitCode"])
+    # Why Kubernetes ends or ended the pod.
+    why = status if status.get("reason") else _condition(pod, "DisruptionTarget", "True") or {}
+    is_oom = ended is not None and ended.get("reason") == "OOMKilled"
+    is_killed = not (why or is_oom) and code in _KILLED
+    by_deletion = is_killed and "deletionTimestamp" in metadata
+    if by_deletion:
+        why = {"message": "its pod was deleted"}
+    words, is_stuck = _words(why), False
+    if ended is not None or status.get("phase") in ("Failed", "Succeeded"):
+        now = "ended"
+        words = "; ".join(filter(None, (words, _exit_words(ended)))) or "its pod failed"
+    elif "running" in state:
+        now = "running"
+    else:
+        waits = state.get("waiting", {})
+        now, is_stuck = "waiting", waits.get("reason") in _STUCK
+        is_passing = waits.get("reason") in _PASSING
+        words = _words(_condition(pod, "PodScheduled", "False") or {} if is_passing else waits)
+    cause = _DISRUPTIONS.get(why.get("reason", ""), Cause.PLATFORM) if why else Cause.TASK_FAILED
+    task = f"{metadata['labels'][TYPE]}/{metadata['labels'][INDEX]}"
+    names = (task, metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
+    return Pod(*names, now, code, words, cause, is_stuck, by_deletion)
 
 
-def _state(status: dict[str, Any], key: str, name: str) -> dict[str, Any]:
-    """Returns the state of the container `name` in the list `key`; {} if it has none."""
-    containers = sequence(status, key)
-    return next((mapping(one, "state") for one in containers if text(one, "name") == name), {})
+def _condition(found: dict[str, Any], kind: str, value: str) -> Optional[dict[str, Any]]:
+    """Returns an object's condition of a type, if it has this value; None if not."""
+    conditions = found.get("status", {}).get("conditions", ())
+    return next((one for one in conditions if (one["type"], one["status"]) == (kind, value)), None)
 
 
-def _waiting(found: "partial[Pod]", state: dict[str, Any], status: dict[str, Any]) -> Pod:
-    reason = text(state, "waiting", "reason")
-    if not reason:
-        return found("waiting", words=_why_not_scheduled(status))
-    return found(
-        "waiting",
-        words=_with_advice(reason, text(state, "waiting", "message")),
-        stuck=reason in _STUCK,
-        hopeless=reason in _HOPELESS,
-    )
+def _exit_words(ended: Optional[dict[str, Any]]) -> str:
+    if ended is None:
+        return ""
+    words = f"exit code {ended['exitCode']}"
+    is_plain = ended.get("reason") in (None, "Error", "Completed")
+    return words if is_plain else f"{words}, {_words({'reason': ended['reason']})}"
 
 
-def _exit_code(state: dict[str, Any]) -> Optional[int]:
-    """Returns a container's exit code, 255 for an impossible one; None before its end."""
-    if not isinstance(state.get("terminated"), dict):
-        return None
-    code = state["terminated"].get("exitCode")
-    is_valid = isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255
-    return code if is_valid else 255
-
-
-def _disruption(status: dict[str, Any]) -> tuple[Cause, str]:
-    """Returns the cause of a failure of the pod, and why Kubernetes ended it, in words."""
-    reason, message = text(status, "reason"), text(status, "message")
-    if reason not in _DISRUPTIONS:
-        for condition in sequence(status, "conditions"):
-            is_true = text(condition, "status") == "True"
-            if text(condition, "type") == "DisruptionTarget" and is_true:
-                reason = text(condition, "reason") or "DisruptionTarget"
-                message = text(condition, "message")
-                return _DISRUPTIONS.get(reason, Cause.PLATFORM), _with_advice(reason, message)
-        return Cause.TASK_FAILED, ""
-    cause = Cause.TASK_FAILED if _OWN_FAULT.search(message) else _DISRUPTIONS[reason]
-    return cause, _with_advice(reason, message)
-
-
-def _ended_words(code: Optional[int], reason: str, status: dict[str, Any], disruption: str) -> str:
-    if code is None:
-        return disruption or _with_advice(
-            text(status, "reason") or "Failed", text(status, "message")
-        )
-    words = f"exit code {code}"
-    if reason not in ("", "Error", "Completed"):
-        words = f"{words}, {_with_advice(reason, '')}"
-    return f"{disruption}; {words}" if disruption else words
-
-
-def _with_advice(reason: str, message: str) -> str:
-    words = ": ".join(filter(None, (reason, message)))
+def _words(found: dict[str, Any]) -> str:
+    """Returns the reason and the message that Kubernetes gives, and what to do about it."""
+    reason = _text(found.get("reason", ""))
+    words = ": ".join(filter(None, (reason, _text(found.get("message", "")))))
     return f"{words}; {_ADVICE[reason]}" if reason in _ADVICE else words
 
 
-def _why_not_scheduled(status: dict[str, Any]) -> str:
-    for condition in sequence(status, "conditions"):
-        is_false = text(condition, "status") == "False"
-        if text(condition, "type") == "PodScheduled" and is_false:
-            return _with_advice(
-                text(condition, "reason") or "not scheduled", text(condition, "message")
-            )
-    return ""
+def _text(value: str) -> str:
+    return " ".join(value[:_LONGEST_TEXT].encode(errors="replace").decode().split())

@@ -277,13 +277,11 @@ def test_other_sizes_are_refused(of, shape, message):
     ("settings", "fused"),
     [
         ({"training": False}, "Cifar10Conv3x3NormRelu"),
-        ({"training": False, "norm": "sync"}, "Cifar10Conv3x3NormRelu"),
         ({"training": False, "norm": "off"}, None),
         ({"training": True}, "Cifar10NormRelu"),
-        ({"training": True, "norm": "sync", "cross_tower_mean": tf.identity}, None),
         ({"training": True, "norm": "off"}, None),
     ],
-    ids=["evaluation", "of shared statistics", "without them", "training", "shared", "off"],
+    ids=["evaluation", "without them", "training", "off"],
 )
 def test_layers_compute_the_same_with_and_without_them(settings, fused, with_shortcut):
     images, *_, shortcut = convolution((6, 8, 8, 16), 32, with_shortcut, tf.float32)
