@@ -16,8 +16,7 @@ from launch.cluster.host_list import (
     named,
     nameless_host,
 )
-from launch.cluster.kind import Kind
-from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Limits, host_name
+from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Kind, Limits, host_name
 from launch.cluster.yaml_section import (
     Node,
     Section,
@@ -72,9 +71,9 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
         said["limits"] = read_settings(limits, Limits)
     # The section of every backend is checked, not only that of the backend that runs the job.
     said["settings"] = {
-        name: read_settings(section, known.settings)
-        for name, known in kinds.items()
-        if known.settings is not None and (section := top.section(name)) is not None
+        name: read_settings(section, known)
+        for name in (kinds if top.left else ())  # else no backend but this one is imported
+        if (known := kinds[name].settings) and (section := top.section(name)) is not None
     }
     top.finish()
     try:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Optional
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.kind import Kind
-from launch.cluster.model import FREE_PORTS, LEADS, USER_NAME, Cluster, Host, host_name
+from launch.cluster.model import FREE_PORTS, LEADS, USER_NAME, Cluster, Host, Kind, host_name
 from launch.errors import LaunchError
 
 # The folder that holds this package, and in a checkout cifar10_main.py.

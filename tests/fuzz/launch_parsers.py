@@ -11,7 +11,7 @@ from unittest import mock
 from launch.agent.protocol import EVENTS, MAGIC, ORDERS, read_event, read_order
 from launch.backends import tool_errors
 from launch.backends.registry import KINDS
-from launch.backends.slurm import commands
+from launch.backends.slurm import backend as slurm
 from launch.cluster import host_list, show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
@@ -150,8 +150,8 @@ _SCONTROL = (
 
 def _show_job(data: bytes, _: Path) -> None:
     done = subprocess.CompletedProcess((), 0, data.decode(errors="replace"), "")
-    with mock.patch.object(commands, "_run", return_value=done):
-        commands.show("7").words.strip()
+    with mock.patch.object(slurm, "run", return_value=done):
+        slurm.Slurm().poll("7").words.strip()
 
 
 _ERRORS = [

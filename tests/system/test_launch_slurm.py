@@ -324,21 +324,14 @@ def test_a_pending_job_shows_slurms_reason_and_can_be_stopped(
     assert len(slurm.jobs()) == 1
 
 
-def test_waiting_for_nodes_can_be_limited(launcher: Launcher, slurm: Slurm) -> None:
-    slurm.run("sbatch", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
-    file = cluster(launcher, "slurm: {pending_secs: 1}\n")
-    output = launcher.up(file, "--", "steps=5", exit_code=124)
-    assert "exit code 124: no nodes within 1 s (Resources); the limit is pending_secs" in output
-    assert len(slurm.jobs()) == 1
-
-
 def test_what_slurm_refuses_is_one_clear_line(launcher: Launcher, slurm: Slurm) -> None:
     file = cluster(launcher, "slurm: {partition: nowhere}\n")
-    words = "Invalid partition name specified: no such partition; `sinfo` lists them"
+    words = "Invalid partition name specified; `sinfo` lists what there is"
     assert f"error: sbatch: {words}" in launcher.up(file, "--", exit_code=2)
-    assert f"problem: sbatch: {words}" in launcher.verb_on(file, "check", exit_code=1)
+    assert f"error: sbatch: {words}" in launcher.verb_on(file, "check", exit_code=2)
     file = cluster(launcher, "slurm: {cpus_per_task: 100}\n")
-    assert "no nodes with so many cores" in launcher.verb_on(file, "check", exit_code=1)
+    output = launcher.verb_on(file, "check", exit_code=2)
+    assert "sbatch: Requested node configuration is not available" in output
 
 
 def test_check_says_when_and_where_a_job_would_start(launcher: Launcher, slurm: Slurm) -> None:

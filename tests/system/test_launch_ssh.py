@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.ssh.sync import sync_code
-from launch.backends.ssh.transport import TRANSPORT as SSH
+from launch.backends.ssh import TRANSPORT as SSH
+from launch.backends.ssh import Ssh
 from launch.cluster.model import Host
 from launch.connect.agent_client import conversation
 from launch.connect.everywhere import everywhere
@@ -437,8 +437,8 @@ def test_sync_copies_the_code_and_nothing_else(
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_text("old")
     host = Host("node2", nodes.address("node2"), (("master", 1),), workdir=str(target))
-    monkeypatch.setattr("launch.backends.ssh.sync.ROOT", source)
-    sync_code([host])
+    monkeypatch.setattr("launch.backends.ssh.ROOT", source)
+    Ssh().copy_code([host])
     files = sorted(str(p.relative_to(target)) for p in target.rglob("*") if p.is_file())
     assert files == [
         *(".setup.lock", "cifar10/a.py", "cifar10_main.py", "data/mine", "output/model")
@@ -454,7 +454,7 @@ def test_sync_names_a_host_that_it_cannot_copy_to(
     with pytest.raises(
         HostError, match=rf"^{re.escape(absent)}: connection: there is no way to it; is it up, and"
     ):
-        sync_code([host])
+        Ssh().copy_code([host])
 
 
 def test_real_training_runs_to_its_end_on_hosts_that_were_checked(

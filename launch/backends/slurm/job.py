@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional
 
-from launch.backends.local.backend import TRANSPORT as LOCAL
+from launch.backends.local import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
-from launch.backends.slurm import commands
+from launch.backends.slurm import backend
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
-from launch.cluster.tasks import Job, make_job
+from launch.cluster.tasks import make_job
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 from launch.record import events
@@ -64,8 +64,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
-        display_class = _NotesAlone if options.run else Display
-        outcome = _run(job, folder, display_class(live=False, mentions_start=False))
+        display = (_NotesAlone if options.run else Display)(live=False, mentions_start=False)
+        try:
+            outcome = run_with_agents(job, folder, _transport(job.cluster), display)
+        finally:
+            display.close()
         outcome, can_go_on = explained_by_slurm(outcome, bool(near_its_end))
         if can_go_on:
             _requeue(folder)
@@ -74,8 +77,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if folder is not None:
         folder.write_end(outcome)  # which the launcher reads
     if not options.run:  # otherwise the launcher that submitted the job prints these lines
-        for line in (*outcome.details, outcome.reason):
-            print(line)
+        print(*outcome.details, outcome.reason, sep="\n")
     return outcome.exit_code
 
 
@@ -89,35 +91,37 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
     """Returns the cluster with the nodes of this allocation as its hosts, in Slurm's order.
 
     Raises:
-      LaunchError: the allocation has more or fewer nodes than the description.
+      LaunchError: this is no allocation, or it has more or fewer nodes than the description.
+      HostError: Slurm does not answer.
     """
-    found = commands.addresses()
-    if len(found) != len(cluster.hosts):
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise LaunchError("this is no job of Slurm; submit the script: sbatch SCRIPT")
+    names = backend.run("scontrol", "show", "hostnames", nodes).stdout.split()
+    if len(names) != len(cluster.hosts):
         raise LaunchError(
-            f"the job has {len(found)} nodes, but its description {len(cluster.hosts)}; "
+            f"the job has {len(names)} nodes, but its description {len(cluster.hosts)}; "
             "change `nodes:` rather than sbatch's --nodes"
         )
+    shown = backend.run("scontrol", "--oneliner", "show", "node", nodes).stdout.splitlines()
+    known = {found.get("NodeName"): found.get("NodeAddr") for found in map(backend.fields, shown)}
     hosts = [
-        replace(host, name=name, address=address)
-        for host, (name, address) in zip(cluster.hosts, found)
+        replace(host, name=name, address=known.get(name) or name)
+        for host, name in zip(cluster.hosts, names)
     ]
     return replace(cluster, hosts=tuple(hosts))
 
 
-def _run(job: Job, folder: RunFolder, display: Display) -> Outcome:
-    """Runs the job; srun starts the agents, as steps with all the job's cores of their nodes."""
+def _transport(cluster: Cluster) -> Transport:
+    """Returns the way to the nodes: srun starts agents, as steps with all the job's cores there."""
     counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
-    cores = {host.name: count for host, count in zip(job.cluster.hosts, counts)}
+    cores = {host.name: count for host, count in zip(cluster.hosts, counts)}
 
     def command(host: Host, command: Sequence[str], _: str) -> list[str]:
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
         return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
 
-    transport = Transport(command, explain_srun, LOCAL.log_path, keeps_logs=True)
-    try:
-        return run_with_agents(job, folder, transport, display)
-    finally:
-        display.close()
+    return Transport(command, explain_srun, LOCAL.log_path, keeps_logs=True)
 
 
 def explain_srun(host: Host, code: int, errors: str) -> str:
@@ -140,18 +144,19 @@ def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, b
     if not near_its_end and outcome.cause is not Cause.PLATFORM:
         return outcome, False
     try:
-        state = commands.show(os.environ["SLURM_JOB_ID"])
+        job = backend.show(os.environ["SLURM_JOB_ID"])
     except HostError as error:
         return replace(outcome, reason=f"{outcome.reason}; {error}"), False
-    if near_its_end and not state.is_preempted:
+    is_preempted, may_requeue = "PreemptTime" in job, job.get("Requeue") == "1"
+    if near_its_end and not is_preempted:
         words = (
             "stopped in time to save before Slurm's time limit; `time:` under `slurm:` raises it"
         )
         outcome = replace(outcome, exit_code=124, reason=words, cause=Cause.TIME_LIMIT)
-        return outcome, state.may_requeue
-    cause, words = commands.ENDS["PREEMPTED" if state.is_preempted else "CANCELLED"]
+        return outcome, may_requeue
+    cause, words = backend.ENDS["PREEMPTED" if is_preempted else "CANCELLED"]
     explained = replace(outcome, reason=f"{outcome.reason}: {words}", cause=cause)
-    return explained, state.is_preempted and state.may_requeue
+    return explained, is_preempted and may_requeue
 
 
 def _requeue(folder: RunFolder) -> None:
@@ -159,11 +164,11 @@ def _requeue(folder: RunFolder) -> None:
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
     events.add(folder, [events.event("restart", "requeued")])
-    refusal: Optional[LaunchError] = None
+    refusal = ""
     try:
-        commands.requeue(os.environ["SLURM_JOB_ID"])
+        backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
     except LaunchError as error:  # the requeue may also have ended scontrol before it answered
-        refusal = error
+        refusal = str(error)
     time.sleep(_REQUEUE_SECS)
-    if refusal is not None:
+    if refusal:
         print(refusal)

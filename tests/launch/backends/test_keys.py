@@ -7,8 +7,8 @@ from typing import Any, Optional
 
 import pytest
 
+from launch.backends.batch import description
 from launch.backends.registry import KINDS, backend_named
-from launch.backends.slurm.script import description
 from launch.cluster import cluster_file
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host, Limits
@@ -62,7 +62,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "operator": "none",
     },
 }
-LAUNCHERS = {"docker": set[str](), "slurm": {"pending_secs"}, "kubernetes": {"context"}}
+LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context"}}
 
 
 def read(folder: Path, text: str) -> Cluster:

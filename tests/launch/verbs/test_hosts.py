@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.ssh.sync import sync_code
+from launch.backends import ssh as ssh_backend
 from launch.cluster.host_list import from_hosts
 from launch.verbs import cli
 from tests.launch.launcher import has_ended, signals_once, wait_for
@@ -81,7 +81,7 @@ def test_a_signal_ends_the_copies_of_sync_at_once(
         signals_once(lambda: len(ssh.pids()) == 16, signal.SIGINT) as sent,
         pytest.raises(SystemExit) as ended,
     ):
-        sync_code(hosts)
+        ssh_backend.Ssh().copy_code(hosts)
     assert time.monotonic() - sent[0] < 60  # seconds; the copies would last 300
     assert ended.value.code == 130
     assert len(ssh.pids()) == 16
