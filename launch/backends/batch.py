@@ -123,6 +123,10 @@ class Batch(Backend):
                 f"{self.title} job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"
             )
+            if not folder.status().get("tasks"):  # until the job writes its own
+                rows = [Row(one.name, one.host.name, "waiting", "", "", "") for one in job.tasks]
+                waiting = {"time": time.time(), **end_record(None), "tasks": list(map(vars, rows))}
+                folder.write_status(waiting)
             follower = Follower(self, job_id, job, folder, display)
             while (outcome := follower.step(time.monotonic(), stops)) is None:
                 time.sleep(_LOOK_SECS)
@@ -203,7 +207,7 @@ class Follower:
     def __init__(
         self, backend: Batch, job_id: str, job: Job, folder: RunFolder, display: Display
     ) -> None:
-        self._backend, self._job_id, self._tasks = backend, job_id, job.tasks
+        self._backend, self._job_id = backend, job_id
         self._name = f"{backend.title} job {job_id}"
         self._folder, self._display = folder, display
         # A ps ends last, so that its lines come last.
@@ -211,7 +215,6 @@ class Follower:
         self._logs = {name: TaskLog(folder.log_path(name)) for name in names}
         self._output = TaskLog(backend.output_path(folder))
         self._state, self._answers, self._asked_at = JobState(""), True, -math.inf
-        self._known: object = None  # the time of the last status that no running job wrote
         self._ending_since = math.inf  # the scheduler says so, though the job has written its end
         self._shown: object = None  # the time of the last status that the table has shown
         self._ending, self._stops = _Ending(backend), list[int]()
@@ -236,8 +239,7 @@ class Follower:
             self._ending.urgency = min(len(self._stops), _CANCEL)
             self._display.note(f"{signal.Signals(signum).name}: stopping {self._name}")
             self._asked_at = -math.inf  # the last answer may be old
-        starts = self._state.is_pending and status.get("time") != self._known
-        hurries = starts or self._stops or status.get("exit_code") is not None
+        hurries = self._stops or status.get("exit_code") is not None
         if now < self._asked_at + (_HURRY_SECS if hurries else _WAIT_SECS):
             return None
         self._asked_at = now
@@ -261,20 +263,6 @@ class Follower:
             return self._over()
         if state.words != before.words and not state.is_ending:
             self._display.note(f"{self._name}: {state.words}")
-        if state.is_pending and not before.is_pending:  # submitted, or returned to the queue
-            self._known = status.get("time")
-        if state.is_pending and status.get("time") == self._known:
-            rows = [
-                Row(task.name, task.host.name, "waiting", "", "", state.words)
-                for task in self._tasks
-            ]
-            waiting = {
-                "time": time.time(),
-                **end_record(None),
-                "tasks": [vars(row) for row in rows],
-            }
-            self._folder.write_status(waiting)
-            self._known = self._folder.status().get("time")
         refusal = self._ending.ask(self._job_id, state)
         if refusal:
             self._display.note(refusal)
@@ -322,8 +310,8 @@ def how_it_ended(title: str, job_id: str, ended: JobState, status: Record, outpu
     """
     if status.get("exit_code") is not None:
         cause, why = read_cause(status), ended.why
-        if not why and cause is Cause.PLATFORM:  # it ended the job before that could ask why
-            why = f"it ended the job; state {ended.words}"
+        if cause is Cause.PLATFORM:
+            cause, why = ended.cause or cause, why or f"it ended the job; state {ended.words}"
         reason = f"{status['reason']} ({title}: {why})" if why else str(status["reason"])
         details = tuple(status.get("details", ()))
         return Outcome(int(status["exit_code"]), reason, details=details, cause=cause)

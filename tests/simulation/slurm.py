@@ -54,7 +54,7 @@ class SlurmRun:
         self.broken: list[tuple[str, str]] = []
         self.state, self._content = "PENDING", dict[str, Any]()
         self._starts = self._num_requests = 0
-        self._is_asked = self._job_wrote = False
+        self._is_asked = False
         self._silent_until = self._stopped = 0.0
         self._stops: list[int] = []
         self._requeues = rng.choice((0, 0, 1, 2))
@@ -156,16 +156,12 @@ class SlurmRun:
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Takes a status that the follower writes."""
-        waits = any(row["state"] == "waiting" for row in status.get("tasks", []))
-        if waits and self._job_wrote:
-            self._breach("the status of a job that has started is kept", self.state)
         self._content = status
 
     # What follows is the job.
 
     def _write(self, start: int) -> None:
         if self.state == "RUNNING" and start == self._starts:
-            self._job_wrote = True
             self._content = {"time": self.world.now, "exit_code": None, "tasks": []}
             self.world.later(1.0, self._write, start)
 
@@ -188,7 +184,6 @@ class SlurmRun:
 
     def _end(self, code: int) -> None:
         self.world.say("job ends", code)
-        self._job_wrote = True
         self._content = {"time": self.world.now, "exit_code": code, "reason": "it ended"}
         self._content |= {"tasks": [], "cause": None}
         self.state = "COMPLETING"
@@ -206,5 +201,5 @@ class SlurmRun:
         self.world.later(self.world.rng.choice((0.1, 3.0)), self._back_in_the_queue)
 
     def _back_in_the_queue(self) -> None:
-        self.state, self._job_wrote = "PENDING", False
+        self.state = "PENDING"
         self.world.later(self.world.rng.choice((0.1, 5.0, 50.0)), self._start)

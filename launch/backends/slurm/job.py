@@ -51,10 +51,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--run", metavar="DIR", help="the run's folder; by default a new one")
     parser.add_argument("--environment", metavar="A,B", default="", help="variables for all tasks")
     options = parser.parse_args(words[:split])
-    near_its_end: list[int] = []
+    near_its_end = False
 
     def note(signum: int, _: Optional[FrameType]) -> None:
-        near_its_end.append(signum)
+        nonlocal near_its_end
+        near_its_end = True
         os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(_NEAR_ITS_END, note)
@@ -69,9 +70,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             outcome = run_with_agents(job, folder, _transport(job.cluster), display)
         finally:
             display.close()
-        outcome, can_go_on = explained_by_slurm(outcome, bool(near_its_end))
-        if can_go_on:
-            _requeue(folder)
+        is_late = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
+        if is_late:
+            words = "stopped in time to save before Slurm's time limit; raise `time:`"
+            outcome = replace(outcome, exit_code=124, reason=words, cause=Cause.TIME_LIMIT)
+        if is_late or outcome.cause is Cause.PLATFORM:
+            _perhaps_requeue(folder, is_late=is_late)
     except LaunchError as error:
         outcome = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
     if folder is not None:
@@ -130,44 +134,23 @@ def explain_srun(host: Host, code: int, errors: str) -> str:
     return known or f"{last_line(errors, 'its step ended')} (srun exit code {code})"
 
 
-def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
-    """Asks Slurm why the job ends, unless the outcome already has another cause.
-
-    Args:
-      outcome: how the job ended, as the supervisor knows it.
-      near_its_end: whether Slurm sent its warning before the time limit.
-
-    Returns:
-      The outcome with Slurm's reason, and whether the job may return to the queue.
-    """
-    near_its_end = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
-    if not near_its_end and outcome.cause is not Cause.PLATFORM:
-        return outcome, False
+def _perhaps_requeue(folder: RunFolder, *, is_late: bool) -> None:
+    """Returns a preempted or late job to the queue, if it may go on; this process ends with it."""
+    job_id = os.environ["SLURM_JOB_ID"]
     try:
-        job = backend.show(os.environ["SLURM_JOB_ID"])
+        job = backend.show(job_id)
     except HostError as error:
-        return replace(outcome, reason=f"{outcome.reason}; {error}"), False
-    is_preempted, may_requeue = "PreemptTime" in job, job.get("Requeue") == "1"
-    if near_its_end and not is_preempted:
-        words = (
-            "stopped in time to save before Slurm's time limit; `time:` under `slurm:` raises it"
-        )
-        outcome = replace(outcome, exit_code=124, reason=words, cause=Cause.TIME_LIMIT)
-        return outcome, may_requeue
-    cause, words = backend.ENDS["PREEMPTED" if is_preempted else "CANCELLED"]
-    explained = replace(outcome, reason=f"{outcome.reason}: {words}", cause=cause)
-    return explained, is_preempted and may_requeue
-
-
-def _requeue(folder: RunFolder) -> None:
-    """Returns the job to the queue, which ends this process, too."""
+        print(error)
+        return
+    if job.get("Requeue") != "1" or not (is_late or "PreemptTime" in job):
+        return
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
     events.add(folder, [events.event("restart", "requeued")])
     refusal = ""
     try:
-        backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
-    except LaunchError as error:  # the requeue may also have ended scontrol before it answered
+        backend.run("scontrol", "requeue", job_id)
+    except HostError as error:  # the requeue may also have ended scontrol before it answered
         refusal = str(error)
     time.sleep(_REQUEUE_SECS)
     if refusal:

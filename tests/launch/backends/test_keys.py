@@ -91,8 +91,8 @@ class NewCluster(Cluster):
 def test_a_new_key_reaches_the_process_that_starts_the_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    plain: Any = cluster_file._PLAIN
-    monkeypatch.setattr(cluster_file, "_PLAIN", NewHost(**vars(plain)))
+    plain = vars(cluster_file.nameless_host())
+    monkeypatch.setattr(cluster_file, "nameless_host", lambda: NewHost(**plain))
     for new in (NewHost, NewLimits, NewCluster):
         monkeypatch.setattr(cluster_file, new.__name__[3:], new)
     text = f"backend: {name}\n{TASKS if KINDS[name].chooses_hosts else HOSTS}"
