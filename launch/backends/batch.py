@@ -84,8 +84,8 @@ class Batch(Backend):
         """
 
     @abstractmethod
-    def find(self, run_id: str) -> list[str]:
-        """Returns the ids of a run's jobs in the queue; HostError if the scheduler is silent."""
+    def find(self, run_id: str) -> str:
+        """Returns the id of a run's job in the queue, or ""; HostError without an answer."""
 
     @abstractmethod
     def poll(self, job_id: str) -> JobState:
@@ -97,7 +97,7 @@ class Batch(Backend):
 
         Args:
           job_id: the job's id.
-          saves: whether to ask the script alone, which lets the tasks save, or to cancel the job.
+          saves: whether to ask the script alone, which lets the tasks save, or else to cancel it.
 
         Raises:
           LaunchError: the scheduler refuses, or does not answer.
@@ -134,8 +134,8 @@ class Batch(Backend):
 
     def going_on(self, record: Record) -> str:
         """Returns the id and state of the run's job in words; an empty string once it is over."""
-        found = self._jobs(record).items()
-        return ", ".join(f"{self.title} job {job}: {state.words}" for job, state in found)
+        job_id, state = self._found(record)
+        return "" if state.is_over else f"{self.title} job {job_id}: {state.words}"
 
     def stop(self, record: Record, *, now: bool) -> None:
         """Ends the run's job, and waits for its end; with `now`, the scheduler ends its tasks."""
@@ -143,25 +143,26 @@ class Batch(Backend):
 
     def clean(self, record: Record) -> list[str]:
         """Cancels the run's job if it is not over, and waits for its end."""
-        found = self._end(record, _CANCEL).items()
-        return [f"{self.title} job {job}: cancelled; it was {state.words}" for job, state in found]
+        job_id, state = self._end(record, _CANCEL)
+        cancelled = f"{self.title} job {job_id}: cancelled; it was {state.words}"
+        return [] if state.is_over else [cancelled]
 
-    def _jobs(self, record: Record) -> dict[str, JobState]:
-        states = {job: self.poll(job) for job in self.find(record["run"])}
-        return {job: state for job, state in states.items() if not state.is_over}
+    def _found(self, record: Record) -> tuple[str, JobState]:
+        job_id = self.find(record["run"])
+        return job_id, self.poll(job_id) if job_id else JobState("", is_over=True)
 
-    def _end(self, record: Record, urgency: int) -> dict[str, JobState]:
-        """Ends the run's jobs, also if they are requeued meanwhile; returns them as found."""
+    def _end(self, record: Record, urgency: int) -> tuple[str, JobState]:
+        """Ends the run's job, also if it is requeued meanwhile; returns it as it was."""
         deadline, ending = time.monotonic() + _END_SECS, _Ending(self, urgency)
-        found = jobs = self._jobs(record)
-        while jobs:
-            why = [ending.ask(job, state) for job, state in jobs.items()]
+        first = job_id, state = self._found(record)
+        while not state.is_over:
+            why = ending.ask(job_id, state)
             if time.monotonic() > deadline:
-                names = ", ".join(jobs)
-                raise HostError(f"{self.title} job {names}: not over in time; {'; '.join(why)}")
+                words = f"{state.words}, not over after {_END_SECS:g} s; {why}"
+                raise HostError(f"{self.title} job {job_id}: {words}")
             time.sleep(_HURRY_SECS)
-            jobs = self._jobs(record)
-        return found
+            state = self.poll(job_id)
+        return first
 
 
 class _Ending:

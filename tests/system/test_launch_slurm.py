@@ -133,15 +133,6 @@ def test_the_first_failure_is_named_and_is_the_jobs_exit_code(
     assert f" ExitCode={exit_code}:0 " in last
 
 
-def test_a_task_that_ignores_sigterm_is_killed_with_its_children(
-    launcher: Launcher, slurm: Slurm
-) -> None:
-    arguments = ("steps=1000", "deaf", "child", "worker/0:die=3", "worker/0:at=5")
-    output = launcher.up(cluster(launcher, limits=SHORT), "--", *arguments, exit_code=3)
-    assert "master/0 did not end in time: killed" in output
-    assert_idle(slurm, launcher)
-
-
 def test_ctrl_c_stops_in_order_and_lets_the_master_save(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher)
     output = interrupt(process)
@@ -299,17 +290,6 @@ def test_a_killed_supervisor_leaves_nothing(launcher: Launcher, slurm: Slurm) ->
     assert process.returncode == 137
     assert "exit code 137: Slurm job " in output.splitlines()[-1]
     assert_idle(slurm, launcher)
-
-
-def test_two_jobs_share_a_node(launcher: Launcher, slurm: Slurm) -> None:
-    first = cluster(launcher, "nodes: 1\nslurm: {options: [--nodelist=m1]}\n")
-    process = launcher.start_up(first, "--", "steps=100000")
-    launcher.wait_for_log("worker/0", "step 3/")
-    output = launcher.up(first, "--", "steps=3", "together")
-    assert "[master/0 m1] epoch 0.1/1  step 3/3" in output
-    assert "[worker/0 m1] epoch 0.1/1  step 1/3" in output
-    assert process.poll() is None
-    interrupt(process)
 
 
 def test_a_pending_job_shows_slurms_reason_and_can_be_stopped(

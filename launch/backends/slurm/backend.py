@@ -78,10 +78,10 @@ class Slurm(Batch):
         done = run("sbatch", *options(job.cluster), *words, *last, env=env, secs=_SUBMIT_SECS)
         return done.stdout.strip().split(";")[0]
 
-    def find(self, run_id: str) -> list[str]:
-        """Returns the ids of this user's jobs that have the run's name."""
+    def find(self, run_id: str) -> str:
+        """Returns the id of this user's job that has the run's name."""
         words = ("squeue", "--noheader", "--me", f"--name={_name(run_id)}", "--format=%i")
-        return run(*words).stdout.split()
+        return run(*words).stdout.partition("\n")[0]
 
     def poll(self, job_id: str) -> JobState:
         """Returns what scontrol says of a job; what sacct says, once Slurm has forgotten it."""

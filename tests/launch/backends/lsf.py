@@ -48,8 +48,8 @@ class Lsf(Batch):
         words = ["bsub", "-J", folder.run_id, "-o", output, "sh", str(script), str(folder.path)]
         return re.findall("<([0-9]+)>", _run(*words))[0]
 
-    def find(self, run_id: str) -> list[str]:
-        return _run("bjobs", "-noheader", "-o", "jobid", "-J", run_id).split()
+    def find(self, run_id: str) -> str:
+        return _run("bjobs", "-noheader", "-o", "jobid", "-J", run_id).strip()
 
     def poll(self, job_id: str) -> JobState:
         state, code = _run("bjobs", "-noheader", "-o", "stat exit_code", job_id).split()
