@@ -1,11 +1,10 @@
 """What a backend is: one class, the same for all."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Optional
 
 from launch.cluster import show
-from launch.cluster.model import Host, Kind
+from launch.cluster.model import Kind
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.connect.sweep import sweep
@@ -87,15 +86,6 @@ class Backend(Kind):
           LaunchError: the training's arguments name folders that do not exist in the containers.
         """
         return None
-
-    def copy_code(self, hosts: Sequence[Host]) -> None:
-        """Makes the code in each host's working directory the same as on this machine.
-
-        Raises:
-          LaunchError: this backend copies no code.
-          HostError: the code could not be copied to a host.
-        """
-        raise LaunchError(f"sync copies code over ssh; leave it out for {self.name}")
 
     def check(self, job: Job) -> list[str]:
         """Returns what a scheduler says about a job before it is submitted.

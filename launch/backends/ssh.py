@@ -9,16 +9,10 @@ Kerberos ticket or port. Nothing of that configuration runs instead of the agent
 from collections.abc import Sequence
 from pathlib import Path
 
-from cifar10_program.streams import complain
 from launch.backends.base import Backend
 from launch.backends.tool_errors import CLOSED_EARLY, cause, last_line, meaning
-from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
-from launch.connect.preparing import code_files, code_step, prepare
 from launch.connect.transport import Transport
-from launch.errors import HostError, below_each_other
-from launch.screen.plain import plain
-from launch.supervise.run_loop import stop_signals
 
 _FLAGS = ("-T", "-a", "-x", "-k")  # no terminal, no agent, no X11, no credentials of GSSAPI
 _OPTIONS = (
@@ -67,20 +61,3 @@ class Ssh(Backend):
     name = "ssh"
     transport = TRANSPORT
     is_checked_first = True
-
-    def copy_code(self, hosts: Sequence[Host]) -> None:
-        """Copies the code of this checkout to the hosts, and shows what they wait for.
-
-        Signals that ask for the end stop the copies, and raise SystemExit (128 + n).
-        """
-        with code_step(code_files(ROOT)) as step, stop_signals() as stops:
-            failed = prepare(hosts, lambda host: [step], TRANSPORT, _say, stops)
-        if stops:
-            raise SystemExit(128 + stops[0])
-        if failed:
-            raise HostError(below_each_other(failed.values()))
-
-
-def _say(name: str, words: str) -> None:
-    if not words.endswith(" files copied"):
-        complain(f"{name}: {plain(words)}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar, Optional
 
-from launch.cluster.yaml_section import matching, seconds, seconds_or_off, setting, whole, yes_or_no
+from launch.cluster.yaml_section import matching, seconds, seconds_or_off, setting, whole
 from launch.errors import LaunchError
 
 LEADS = ("master", "chief")
@@ -208,7 +208,6 @@ class Cluster:
       environment: (name, value) pairs of variables for every task.
       passed: the names of variables that every task gets with their values in the launcher.
       restarts: how often each task may be started again.
-      sync: whether to copy the code to the hosts before the start.
       source: the flag or file that gave the description, for the record of the run.
       settings: backend name -> the settings of its section; without them, a backend uses its
         defaults.
@@ -222,7 +221,6 @@ class Cluster:
     passed: tuple[str, ...] = setting((), _variable, name="pass_environment")
     limits: Limits = Limits()
     restarts: int = setting(0, whole(0, 1_000_000))
-    sync: bool = setting(False, yes_or_no)
     source: str = "--hosts"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

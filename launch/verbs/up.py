@@ -33,8 +33,6 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         cluster = dataclasses.replace(cluster, restarts=options.restarts)
     job = make_job(cluster, options.arguments)
     backend = backend_named(cluster.backend)
-    if cluster.sync:
-        backend.copy_code(cluster.hosts)
     if backend.is_checked_first and not options.no_check:
         from launch.verbs.check import refuse_problems
 

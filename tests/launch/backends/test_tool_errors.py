@@ -1,4 +1,4 @@
-"""What tools such as ssh say on standard error, how ssh is called, and sync."""
+"""What tools such as ssh say on standard error, and how ssh is called."""
 
 import os
 import shutil
@@ -12,8 +12,6 @@ from launch.backends.local import TRANSPORT as LOCAL
 from launch.backends.slurm.backend import run
 from launch.backends.slurm.job import explain_srun
 from launch.backends.ssh import TRANSPORT as SSH
-from launch.backends.ssh import Ssh
-from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host
 from launch.errors import HostError, LaunchError
 
@@ -85,29 +83,6 @@ def test_a_connection_that_was_closed_before_the_login_may_be_made_a_little_late
     code: int, errors: str, is_busy: bool
 ) -> None:
     assert SSH.is_busy(HOST, code, errors) == is_busy
-
-
-def test_a_copy_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = "ann@node1: Permission denied (publickey)."
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\necho banner\necho '{refusal}' >&2\nexit 255\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(HostError) as failure:
-        Ssh().copy_code(from_hosts("node1").hosts)
-    words = "node1: connection: login refused; install your key: ssh-copy-id node1"
-    assert str(failure.value) == words
-
-
-def test_a_host_that_waits_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = ("begun", "waits for process 5 on node7", "4 files copied", "done")
-    said = "\n".join(f"echo 'cifar10-setup {line}'" for line in lines)
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{said}\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    Ssh().copy_code(from_hosts("node1").hosts)
-    assert capsys.readouterr().err == "node1: code: waits for process 5 on node7\n"
 
 
 def test_agents_are_told_where_their_hosts_keep_the_logs_of_all_runs() -> None:

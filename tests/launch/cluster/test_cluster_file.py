@@ -76,7 +76,6 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         limits=Limits(start_secs=30, idle_secs=None, lease_secs=2.5),
         restarts=3,
         gpus_per_task=1,
-        sync=True,
         source=str(tmp_path / "lab.yaml"),
     )
 
@@ -133,7 +132,7 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
         ("hosts: [a]\nuser:\n- x\n", "lab.yaml:3: user must be one value, not a list or a mapping"),
         ("hosts: [a]\npass_environment: A\n", "lab.yaml:2: pass_environment must be a list (`- va"),
         ("hosts: [a]\nlimits: [1]\n", "lab.yaml:2: limits must be a mapping (`key: value` lines)"),
-        ("hosts: [a]\nsync: yes\n", "lab.yaml:2: sync must be true or false, got 'yes'"),
+        ("hosts: [a]\ndocker: {restricted: yes}\n", "restricted must be true or false, got 'yes'"),
         ("hosts: [a]\n[a, b]: c\n", "lab.yaml:2: a key of the file must be one word"),
         ("hosts:\n  - name: a\n    roles: {ps: 1}\n", "lab.yaml:2: 0 masters: a cluster has exact"),
         ("hosts:\n- {name: a, roles: {master: 1}}\n- b\n", "lab.yaml:3: host b has no `roles`, b"),
