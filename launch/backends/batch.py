@@ -116,9 +116,9 @@ class Batch(Backend):
             except Interrupted as stop:
                 self.clean({"run": folder.run_id})  # the scheduler may have taken it
                 words = f"stopped by {signal.Signals(stop.signum).name}"
-                outcome = Outcome(128 + stop.signum, words, cause=Cause.USER)
-                folder.write_end(outcome)
-                return outcome
+                undone = Outcome(128 + stop.signum, words, cause=Cause.USER)
+                folder.write_end(undone)
+                return undone
             display.note(
                 f"{self.title} job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"

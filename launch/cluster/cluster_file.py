@@ -86,16 +86,10 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
     base = _settings(top, nameless_host())
-    with_roles = any(_has_roles(node) for node in hosts_node.value)
     hosts = []
     for position, node in enumerate(hosts_node.value):
         layout = (("worker" if position else "master", 1), ("ps", 1))
-        host = _host(top, node, replace(base, roles=layout), is_said)
-        if with_roles and not _has_roles(node):
-            raise top.error(
-                node, f"host {host.name} has no `roles`, but other hosts have; add them"
-            )
-        hosts.append(host)
+        hosts.append(_host(top, node, replace(base, roles=layout), is_said))
     return tuple(hosts)
 
 
@@ -108,10 +102,6 @@ def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
         return chosen_hosts(kind, counts, nodes, base)
     except LaunchError as error:
         raise top.error(tasks_node, str(error)) from None
-
-
-def _has_roles(node: Node) -> bool:
-    return isinstance(node, yaml.MappingNode) and any(k.value == "roles" for k, _ in node.value)
 
 
 def _host(top: Section, node: Node, base: Host, has_python: bool) -> Host:

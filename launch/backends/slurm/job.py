@@ -72,8 +72,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             display.close()
         is_late = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
         if is_late:
-            words = "stopped in time to save before Slurm's time limit; raise `time:`"
-            outcome = replace(outcome, exit_code=124, reason=words, cause=Cause.TIME_LIMIT)
+            why = "stopped in time to save before Slurm's time limit; raise `time:`"
+            outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
         if is_late or outcome.cause is Cause.PLATFORM:
             _perhaps_requeue(folder, is_late=is_late)
     except LaunchError as error:

@@ -11,6 +11,7 @@ from launch.backends.batch import description
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster import cluster_file
 from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import nameless_host
 from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.show import as_documents
 from launch.cluster.tasks import make_job
@@ -91,7 +92,7 @@ class NewCluster(Cluster):
 def test_a_new_key_reaches_the_process_that_starts_the_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    plain = vars(cluster_file.nameless_host())
+    plain = vars(nameless_host())
     monkeypatch.setattr(cluster_file, "nameless_host", lambda: NewHost(**plain))
     for new in (NewHost, NewLimits, NewCluster):
         monkeypatch.setattr(cluster_file, new.__name__[3:], new)
