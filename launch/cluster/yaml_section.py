@@ -132,7 +132,7 @@ def read(
     rule: str = "--cluster names the file that describes the cluster",
     way_out: str = "it must at least list `hosts`",
 ) -> Section:
-    """Reads a file that holds one YAML mapping.
+    """Reads a file that holds one mapping, in YAML or in JSON, which is YAML but for tabs.
 
     Args:
       path: path of the file.
@@ -144,7 +144,10 @@ def read(
     """
     try:
         with open(path, encoding="utf-8") as file:
-            node = yaml.compose(file, Loader=yaml.SafeLoader)
+            text = file.read()
+        if path.lower().endswith(".json"):
+            text = text.replace("\t", " ")  # between tokens; YAML forbids it, JSON within them
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
         raise LaunchError(f"{path}: {error.strerror}; {rule}") from None
     except UnicodeDecodeError as error:

@@ -169,13 +169,6 @@ def test_a_job_outlives_its_launcher_and_can_be_stopped(launcher: Launcher, slur
     assert_idle(slurm, launcher)
 
 
-def test_a_lost_terminal_leaves_the_job_alone(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher)
-    output = interrupt(process, signal.SIGHUP)
-    assert f"not followed any more; Slurm job {job_of(slurm)} goes on" in output
-    assert process.returncode == 129
-
-
 def test_a_detached_job_is_attached_to_with_and_without_its_launcher(
     launcher: Launcher, slurm: Slurm
 ) -> None:

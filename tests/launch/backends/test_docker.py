@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launch.backends.docker import Docker, DockerSettings, for_agents, is_here, settings_of
+from launch.backends.docker import Docker, DockerSettings, for_agents, is_here
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
@@ -137,17 +137,6 @@ def test_a_folder_that_engines_cannot_mount_is_refused() -> None:
     cluster = Cluster((Host("a", "a", (("master", 1),), workdir="/a,b"),), "docker")
     with pytest.raises(LaunchError, match="/a,b: engines mount no folder with , or"):
         backend_named("docker").plan(make_job(cluster))
-
-
-def test_a_file_says_it_all(tmp_path: Path) -> None:
-    text = (
-        "docker:\n  image: lab/cifar10@sha256:0a\n  engine: /opt/bin/podman\n  data: ~/records\n"
-        "  output: results\n  restricted: false\n  options: [--shm-size=1g, --init]\n"
-    )
-    assert settings_of(read_cluster(write(tmp_path, text), KINDS)) == DockerSettings(
-        "lab/cifar10@sha256:0a", "/opt/bin/podman", "~/records", "results",
-        False, ("--shm-size=1g", "--init"),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

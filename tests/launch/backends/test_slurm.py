@@ -140,9 +140,9 @@ def test_settings_become_options(tmp_path: Path) -> None:
 
 
 def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
-    assert "--signal=B:USR1@60" in options(
-        slurm_cluster(settings={"slurm": SlurmSettings(time="2")})
-    )
+    for time, secs in (("2", 60), ("90:30", 130), ("0:40", 20), ("0-0:1", 30)):
+        cluster = slurm_cluster(settings={"slurm": SlurmSettings(time=time)})
+        assert f"--signal=B:USR1@{secs}" in options(cluster)
     assert "--signal=B:USR1@20" in options(slurm_cluster(limits=Limits(stop_secs=5)))
 
 
