@@ -114,7 +114,8 @@ class Batch(Backend):
                 with interrupted_by_a_stop():
                     job_id = self.submit(job, folder)
             except Interrupted as stop:
-                self.clean({"run": folder.run_id})  # the scheduler may have taken it
+                time.sleep(_HURRY_SECS)  # the scheduler may be about to take it
+                self.clean({"run": folder.run_id})
                 words = f"stopped by {signal.Signals(stop.signum).name}"
                 undone = Outcome(128 + stop.signum, words, cause=Cause.USER)
                 folder.write_end(undone)
@@ -259,7 +260,8 @@ class Follower:
         status = self._folder.status()
         before, self._state = self._state, state
         has_end = status.get("exit_code") is not None
-        self._ending_since = min(self._ending_since, now) if has_end and state.is_ending else now
+        is_late = has_end and state.is_ending
+        self._ending_since = min(self._ending_since, now) if is_late else math.inf
         if state.is_over or now >= self._ending_since + _CLEAR_UP_SECS:  # as when a node is down
             return self._over()
         if state.words != before.words and not state.is_ending:
