@@ -150,7 +150,7 @@ _LAUNCH = _rooms(
     ),
     (
         "backends",
-        "where a job runs: a folder each",
+        "where a job runs",
         "errors agent screen cluster record connect supervise",
         NO_TENSORFLOW,
     ),

@@ -1,6 +1,6 @@
-"""The backends, which run jobs: one folder for each.
+"""The backends, which run jobs: a file or a small folder each.
 
-The `__init__` of each folder defines a `KIND`, which imports the backend only when it is needed. To
-add a backend, write its folder and a line in `launch.backends.registry`; a package outside this
-tree calls `register` of that module instead.
+To add a backend, write a subclass of `launch.backends.base.Backend`, and name it in the table of
+`launch.backends.registry`. A scheduler that takes batch scripts derives from
+`launch.backends.batch.Batch`, which follows and ends its jobs.
 """

@@ -1,75 +1,20 @@
-"""The interface of all backends, and protocols for what only some of them can do.
+"""What a backend is: one class, the same for all."""
 
-`launch.verbs` checks with `isinstance` which of the protocols a backend implements.
-"""
-
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional, Protocol, runtime_checkable
+from typing import ClassVar, Optional
 
 from launch.cluster import show
-from launch.cluster.model import Host
+from launch.cluster.model import Kind
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
+from launch.connect.sweep import sweep
+from launch.connect.transport import Transport
+from launch.errors import LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-
-
-class Backend(ABC):
-    """Runs jobs in one kind of place, such as hosts behind ssh or a Slurm cluster."""
-
-    @abstractmethod
-    def plan(self, job: Job) -> list[Document]:
-        """Returns shell lines, scripts or manifests that run the job by hand.
-
-        Changes nothing, and contacts neither hosts nor schedulers.
-
-        Raises:
-          LaunchError: this backend cannot run the job, or its ports are not known yet.
-        """
-
-    def plan_text(self, job: Job) -> str:
-        """Returns the plan for people; by default, a description of every task."""
-        return show.as_text(job)
-
-    def plan_json(self, job: Job) -> str:
-        """Returns the plan as JSON for programs; by default, a description of every task."""
-        return show.as_json(job)
-
-    def output_folder(self, job: Job) -> Optional[str]:
-        """Returns the folder to which training writes its results, as a path on the master's host.
-
-        None if that is no folder of a host.
-        """
-        lead = next((task for task in job.tasks if task.is_lead), None)
-        return None if lead is None else lead.host.folder(job.folder("output"))
-
-    @abstractmethod
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
-        """Starts the job and follows it; leaves nothing of an ended job behind.
-
-        Writes each task's log to `folder.log_path(task)`, and the status of all tasks with
-        `folder.write_status`.
-
-        Raises:
-          LaunchError: the job could not be started.
-        """
-
-    @abstractmethod
-    def clean(self, record: Record) -> list[str]:
-        """Ends what is left of a run whose launcher is gone.
-
-        Args:
-          record: the content of the run's `run.json`.
-
-        Returns:
-          Lines of text that say what was ended; an empty list if nothing was left.
-
-        Raises:
-          HostError: a host or the cluster could not be reached, or something did not end in time.
-        """
+from launch.supervise.run import run_with_agents
+from launch.supervise.run_loop import stop_signals
 
 
 @dataclass(frozen=True)
@@ -91,49 +36,103 @@ class ContainerNeeds:
     data_key: str
 
 
-@runtime_checkable
-class InContainers(Protocol):
-    """A backend whose tasks run in containers on the hosts."""
+class Backend(Kind):
+    """Runs jobs in one kind of place, such as hosts behind ssh or a Slurm cluster.
 
-    def containers(self, job: Job) -> ContainerNeeds:
-        """Returns what the hosts need.
+    A backend with a transport has an agent on each host, and needs little else. One without
+    overrides `plan`, `run` and `clean`.
+
+    Attributes:
+      transport: how the launcher reaches an agent on each host; None if there are no agents.
+      is_checked_first: whether `up` checks the hosts before it starts a job.
+      is_lasting: whether a job writes its run's folder itself, so that it can be followed and
+        stopped when its launcher is gone.
+    """
+
+    transport: ClassVar[Optional[Transport]] = None
+    is_checked_first: ClassVar[bool] = False
+    is_lasting: ClassVar[bool] = False
+
+    def plan(self, job: Job) -> list[Document]:
+        """Returns shell lines, scripts or manifests that run the job by hand.
+
+        Changes nothing, and contacts neither hosts nor schedulers.
+
+        Raises:
+          LaunchError: this backend cannot run the job, or its ports are not known yet.
+        """
+        return show.shell_documents(job)
+
+    def plan_text(self, job: Job) -> str:
+        """Returns the plan for people; by default, a description of every task."""
+        return show.as_text(job)
+
+    def plan_json(self, job: Job) -> str:
+        """Returns the plan as JSON for programs; by default, a description of every task."""
+        return show.as_json(job)
+
+    def output_folder(self, job: Job) -> Optional[str]:
+        """Returns the folder to which training writes its results, as a path on the master's host.
+
+        None if that is no folder of a host.
+        """
+        lead = next((task for task in job.tasks if task.is_lead), None)
+        return None if lead is None else lead.host.folder(job.folder("output"))
+
+    def containers(self, job: Job) -> Optional[ContainerNeeds]:
+        """Returns what the hosts need to run the tasks in containers; None if they run in none.
 
         Raises:
           LaunchError: the training's arguments name folders that do not exist in the containers.
         """
-
-
-@runtime_checkable
-class CopiesCode(Protocol):
-    """A backend that can copy the code to the hosts."""
-
-    def copy_code(self, hosts: Sequence[Host]) -> None:
-        """Makes the code in each host's working directory the same as on this machine.
-
-        Raises:
-          HostError: the code could not be copied to a host.
-        """
-
-
-@runtime_checkable
-class Scheduler(Protocol):
-    """A backend whose scheduler chooses the hosts, and can judge a job before it is submitted."""
+        return None
 
     def check(self, job: Job) -> list[str]:
-        """Returns what the scheduler says about the job; LaunchError if it would never start."""
+        """Returns what a scheduler says about a job before it is submitted.
 
+        Raises:
+          LaunchError: the job would never start, or this backend cannot ask.
+        """
+        raise LaunchError(f"check examines hosts, but {self.name} chooses them when the job starts")
 
-@runtime_checkable
-class Outliving(Protocol):
-    """A backend whose jobs go on when their launcher is gone."""
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+        """Starts the job and follows it; leaves nothing of an ended job behind.
+
+        Writes each task's log to `folder.log_path(task)`, and the status of all tasks with
+        `folder.write_status`.
+
+        Raises:
+          LaunchError: the job could not be started.
+        """
+        assert self.transport is not None
+        return run_with_agents(job, folder, self.transport, display)
 
     def going_on(self, record: Record) -> str:
-        """Returns the state of the run's job in words; an empty string once the job is over."""
+        """Returns the state, in words, of a job that goes on without its launcher; "" if none does.
 
-
-@runtime_checkable
-class Lasting(Outliving, Protocol):
-    """A backend whose jobs can be followed and stopped when their launcher is gone."""
+        Args:
+          record: the content of the run's `run.json`.
+        """
+        return ""
 
     def stop(self, record: Record, *, now: bool) -> None:
-        """Ends the job, and waits for its end; with `now`, the tasks get no time to save."""
+        """Ends a job that `is_lasting` and waits for its end; with `now`, tasks need not save."""
+        raise NotImplementedError
+
+    def clean(self, record: Record) -> list[str]:
+        """Ends what is left of a run whose launcher is gone.
+
+        Signals that ask for the end close connections to hosts, and raise SystemExit (128 + n).
+
+        Args:
+          record: the content of the run's `run.json`.
+
+        Returns:
+          Lines of text that say what was ended; an empty list if nothing was left.
+
+        Raises:
+          HostError: a host or the cluster could not be reached, or something did not end in time.
+        """
+        assert self.transport is not None
+        with stop_signals() as stops:
+            return sweep(record, self.transport, stops)

@@ -1,50 +1,47 @@
-"""The table of backends by name; `register` adds backends from outside this tree."""
+"""The table of backends by name. A package outside this tree adds its line to `BACKENDS`."""
 
+from collections.abc import Iterator, Mapping
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from launch.backends import docker, kubernetes, local, slurm, ssh
-from launch.cluster.kind import Kind
 from launch.errors import LaunchError
 
 if TYPE_CHECKING:
     from launch.backends.base import Backend
 
-KINDS: dict[str, Kind] = {}
+# The name in `--on`, in `backend:` and of a cluster file's section -> module:class.
+BACKENDS = {
+    "local": "launch.backends.local:Local",
+    "ssh": "launch.backends.ssh:Ssh",
+    "docker": "launch.backends.docker:Docker",
+    "slurm": "launch.backends.slurm.backend:Slurm",
+    "kubernetes": "launch.backends.kubernetes.backend:Kubernetes",
+}
 
 
-def register(kind: Kind) -> None:
-    """Adds a backend, so that `--on`, `backend:` and a cluster file's section can name it.
+class _Loaded(Mapping[str, "Backend"]):
+    """Imports a backend when it is asked for: most commands need one of them."""
 
-    Raises:
-      ValueError: there is already a backend of that name.
-    """
-    if kind.name in KINDS:
-        raise ValueError(f"there is a backend {kind.name} already; choose another name")
-    KINDS[kind.name] = kind
+    def __getitem__(self, name: str) -> "Backend":
+        found: Backend = resolve_name(BACKENDS[name])()
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(BACKENDS)
+
+    def __len__(self) -> int:
+        return len(BACKENDS)
 
 
-def unregister(name: str) -> None:
-    """Removes a backend."""
-    del KINDS[name]
+KINDS = _Loaded()
 
 
 def backend_named(name: str) -> "Backend":
-    """Imports and returns the backend of this name.
+    """Returns the backend of this name.
 
     Raises:
       LaunchError: no backend has this name.
     """
-    if name not in KINDS:
-        raise LaunchError(f"a backend must be one of {', '.join(KINDS)}, got {name!r}")
-    backend: Backend = KINDS[name].load()
-    return backend
-
-
-for _kind in (
-    local.KIND,
-    ssh.KIND,
-    docker.KIND,
-    slurm.KIND,
-    kubernetes.KIND,
-):
-    register(_kind)
+    if name not in BACKENDS:
+        raise LaunchError(f"a backend must be one of {', '.join(BACKENDS)}, got {name!r}")
+    return KINDS[name]

@@ -8,40 +8,24 @@ _OPERATOR = (
     "--server-side -k github.com/kubeflow/training-operator.git/manifests/overlays/standalone"
     "?ref=v1.8.1"
 )
-_OLD_PYTHON = (
-    "needs Python 3.9",
-    "its {python} is older than 3.9; name one with `agent_python:`",
-)
-_CLOSED_EARLY = (
-    "it, or a jump host, closed the connection before the login; if there are too many logins at "
-    "once, raise MaxStartups of the sshd there"
-)
+_OLD_PYTHON = ("needs Python 3.9", "its {python} is older than 3.9; say `agent_python:`")
 # What ssh says of a connection that the other side closes before the login.
 CLOSED_EARLY = "(kex|ssh)_exchange_identification"
-_NO_PYTHON = "it has no {python} on PATH; name one with `agent_python:`"
+_NO_PYTHON = "it has no {python} on PATH; say `agent_python:`"
 
 # Tool -> (regular expression for its standard error, what that means and the way out). Case does
 # not matter, and the first match counts. `ssh` has its own errors, and `login shell` those of the
-# command on the host. `slurmctld` lists what Slurm's commands
-# print when the controller does not answer; `slurm` lists refusals.
+# command on the host.
 _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "ssh": (
-        (
-            "REMOTE HOST IDENTIFICATION HAS CHANGED",
-            "its host key is not the known one; if that is right: ssh-keygen -R {name}",
-        ),
-        (
-            "Host key verification failed",
-            "its host key is not known yet; look at it once by hand: ssh {target}",
-        ),
-        ("Bad configuration option: RemoteCommand", "ssh here is too old; install OpenSSH 7.6"),
+        ("REMOTE HOST ID", "its host key has changed; if that is right: ssh-keygen -R {name}"),
+        ("Host key verification", "its host key is not known; look at it once: ssh {target}"),
         (r"Permission denied \([a-z]", "login refused; install your key: ssh-copy-id {target}"),
         ("Could not resolve hostname", "ssh does not know the name; try: ssh {target}"),
         ("Connection refused", "nothing answers at its ssh port; is sshd running?"),
-        ("Connection timed out", "it does not answer; is it up, and reachable from here?"),
-        ("No route to host", "there is no way to it; is it up, and on this network?"),
+        ("Connection timed out|No route to host", "it does not answer; is it up, and in reach?"),
         # Last: a jump host that cannot be reached is a nearer cause.
-        (CLOSED_EARLY, _CLOSED_EARLY),
+        (CLOSED_EARLY, "closed before the login; for many at once, raise MaxStartups of its sshd"),
     ),
     "login shell": (
         (r"python\S*: not found|command not found", _NO_PYTHON),
@@ -52,23 +36,6 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
         _OLD_PYTHON,
         ("Node failure", "the node has failed"),
         ("Invalid job id|Job/step already completing", "Slurm has ended the job"),
-    ),
-    "slurmctld": (
-        (
-            "Unable to contact|Socket timed out|Connection refused|configuration source",
-            "does `sinfo` work here?",
-        ),
-    ),
-    "slurm": (
-        ("invalid partition", "no such partition; `sinfo` lists them: `partition:` under `slurm:`"),
-        ("Invalid account", "not with this account or partition; see `account:` under `slurm:`"),
-        ("Invalid qos", "no such quality of service for this account; see `qos:` under `slurm:`"),
-        ("time limit is invalid", "longer than the partition lets a job run; shorten `time:`"),
-        ("More processors requested", "more cores than a node has; lower `cpus_per_task:`"),
-        ("Memory specification can not", "more memory than any node has; lower `mem:`"),
-        ("Invalid generic resource", "no such GPUs; see `gpu_type:`, `gpus_per_task:`"),
-        ("node configuration is not available", "no nodes with so many cores, GPUs or memory"),
-        ("Node count specification invalid", "more nodes than the partition has; lower `nodes:`"),
     ),
     "kubectl": (
         (

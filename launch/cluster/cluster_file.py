@@ -9,15 +9,13 @@ from typing import Optional
 import yaml
 
 from launch.cluster.host_list import (
-    checkout,
     chosen_hosts,
     default_python,
     is_this_machine,
     named,
     nameless_host,
 )
-from launch.cluster.kind import Kind
-from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Limits, host_name
+from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Kind, Limits, host_name
 from launch.cluster.yaml_section import (
     Node,
     Section,
@@ -28,9 +26,6 @@ from launch.cluster.yaml_section import (
     whole,
 )
 from launch.errors import LaunchError
-
-_ALL_TASKS_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
-_PLAIN = nameless_host(workdir=checkout())
 
 
 def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
@@ -51,12 +46,12 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     kind = kinds[on or own_backend]
     hosts_node = top.node_of("tasks" if kind.chooses_hosts else "hosts")
     if hosts_node is None:
-        raise top.error(
-            top.node,
-            f"tasks is missing; {kind.name} needs their counts (`tasks: {{master: 1, ps: 1}}`)"
-            if kind.chooses_hosts
-            else "hosts is missing; list the machines under it",
-        )
+        rule = "hosts is missing; list the machines under it"
+        if kind.chooses_hosts:
+            rule = (
+                f"tasks is missing; {kind.name} needs their counts (`tasks: {{master: 1, ps: 1}}`)"
+            )
+        raise top.error(top.node, rule)
     if kind.chooses_hosts and "user" in top.left:
         key, _ = top.left["user"]
         raise top.error(key, f"user is for logins by ssh; {kind.name} has none, so leave it out")
@@ -64,7 +59,9 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
         names = ",".join(host.name for host in hosts)
         raise top.error(
-            hosts_node, f"hosts {names} does not go with {kind.name}: {_ALL_TASKS_HERE}"
+            hosts_node,
+            f"hosts {names} does not go with {kind.name}: all tasks run on this machine; list "
+            "localhost alone, or run on ssh",
         )
     said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
     limits = top.section("limits")
@@ -72,9 +69,9 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
         said["limits"] = read_settings(limits, Limits)
     # The section of every backend is checked, not only that of the backend that runs the job.
     said["settings"] = {
-        name: read_settings(section, known.settings)
-        for name, known in kinds.items()
-        if known.settings is not None and (section := top.section(name)) is not None
+        name: read_settings(section, known)
+        for name in (kinds if top.left else ())  # else no backend but this one is imported
+        if (known := kinds[name].settings) and (section := top.section(name)) is not None
     }
     top.finish()
     try:
@@ -88,33 +85,23 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     is_said = "python" in top.left
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
-    base = _settings(top, _PLAIN)
-    with_roles = any(_has_roles(node) for node in hosts_node.value)
+    base = _settings(top, nameless_host())
     hosts = []
     for position, node in enumerate(hosts_node.value):
         layout = (("worker" if position else "master", 1), ("ps", 1))
-        host = _host(top, node, replace(base, roles=layout), is_said)
-        if with_roles and not _has_roles(node):
-            raise top.error(
-                node, f"host {host.name} has no `roles`, but other hosts have; add them"
-            )
-        hosts.append(host)
+        hosts.append(_host(top, node, replace(base, roles=layout), is_said))
     return tuple(hosts)
 
 
 def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
     """Distributes the tasks over hosts that a scheduler will choose."""
-    base = _settings(top, _PLAIN)
+    base = _settings(top, nameless_host())
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", whole(1, 10_000), None)
     try:
         return chosen_hosts(kind, counts, nodes, base)
     except LaunchError as error:
         raise top.error(tasks_node, str(error)) from None
-
-
-def _has_roles(node: Node) -> bool:
-    return isinstance(node, yaml.MappingNode) and any(k.value == "roles" for k, _ in node.value)
 
 
 def _host(top: Section, node: Node, base: Host, has_python: bool) -> Host:

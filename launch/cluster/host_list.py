@@ -5,14 +5,13 @@ import re
 import socket
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.kind import Kind
-from launch.cluster.model import FREE_PORTS, LEADS, USER_NAME, Cluster, Host, host_name
+from launch.cluster.model import FREE_PORTS, LEADS, USER_NAME, Cluster, Host, Kind, host_name
 from launch.errors import LaunchError
 
 # The folder that holds this package, and in a checkout cifar10_main.py.
@@ -20,31 +19,31 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def code_folder() -> str:
-    """Returns the current folder if it holds cifar10_main.py, else `checkout`.
+    """Returns the folder with the code: the current one if it holds cifar10_main.py, else ROOT.
+
+    If the package is installed, there is no checkout: it is the current folder, from which the
+    folders of records and output are named.
 
     Raises:
       LaunchError: the current folder has been removed.
     """
-    here = _current_folder()
-    return here if os.path.exists(os.path.join(here, "cifar10_main.py")) else checkout()
-
-
-def checkout() -> str:
-    """Returns this checkout; the current folder if there is none, since the package is installed.
-
-    The folders of records and output are relative to it.
-
-    Raises:
-      LaunchError: it would be the current folder, which has been removed.
-    """
-    return _current_folder() if IS_INSTALLED else str(ROOT)
-
-
-def _current_folder() -> str:
     try:
-        return os.getcwd()
+        here = os.getcwd()
     except FileNotFoundError:
         raise LaunchError("the current folder has been removed; change to another one") from None
+    is_code = IS_INSTALLED or os.path.exists(os.path.join(here, "cifar10_main.py"))
+    return here if is_code else str(ROOT)
+
+
+def default_python() -> str:
+    """Returns the Python that runs the training if nothing else is said.
+
+    It is this checkout's .venv/bin/python if the launcher runs in that venv, and this Python if the
+    package is installed, else python3.
+    """
+    if IS_INSTALLED:
+        return sys.executable
+    return ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python3"
 
 
 def is_this_machine(name: str) -> bool:
@@ -95,15 +94,13 @@ def from_hosts(
       workdir: the same as for `nameless_host`.
       evaluator: whether to add an evaluator on the last host; the master is then called chief.
     """
-    base, words = nameless_host(python, workdir), names.split(",")
-    hosts = []
-    for position, word in enumerate(words):
-        lead = "chief" if evaluator else "master"
-        roles = [("worker" if position else lead, 1), ("ps", 1)]
-        if evaluator and position == len(words) - 1:
-            roles.append(("evaluator", 1))
-        hosts.append(replace(named(base, word.strip()), roles=tuple(roles)))
-    return Cluster(hosts=tuple(hosts))
+    base = nameless_host(python, workdir)
+    hosts = [named(base, word.strip()) for word in names.split(",")]
+    roles = [{"worker": 1, "ps": 1} for _ in hosts]
+    roles[0] = {"chief" if evaluator else "master": 1, "ps": 1}
+    roles[-1].update({"evaluator": 1} if evaluator else {})
+    placed = (replace(one, roles=tuple(of_one.items())) for one, of_one in zip(hosts, roles))
+    return Cluster(hosts=tuple(placed))
 
 
 def on_this_machine(
@@ -122,13 +119,12 @@ def on_this_machine(
       workdir: the folder with the code; by default, `code_folder()`.
       evaluator: whether to add an evaluator; the master is then called chief.
     """
-    roles = [("chief" if evaluator else "master", 1), ("worker", workers), ("ps", ps)]
-    if evaluator:
-        roles.append(("evaluator", 1))
+    lead = "chief" if evaluator else "master"
+    counts = {lead: 1, "worker": workers, "ps": ps, "evaluator": int(evaluator)}
     host = Host(
         name="localhost",
         address="127.0.0.1",
-        roles=tuple((role, count) for role, count in roles if count),
+        roles=tuple((role, count) for role, count in counts.items() if count),
         python=python or sys.executable,
         workdir=os.path.abspath(workdir or code_folder()),
         agent_python=sys.executable,
@@ -143,31 +139,18 @@ def on_chosen_hosts(
     python: Optional[str] = None,
     workdir: Optional[str] = None,
 ) -> Cluster:
-    """Makes a cluster on hosts that a scheduler will choose; until then they are `node0`, `node1`.
-
-    Args:
-      kind: a backend that chooses the hosts.
-      counts: task type -> the number of tasks.
-      num_hosts: the same as for `chosen_hosts`.
-      python: the same as for `nameless_host`.
-      workdir: the same as for `nameless_host`.
-
-    Raises:
-      LaunchError: there are more hosts than tasks, or `num_hosts` is given where each task has its
-        own host.
-    """
-    return Cluster(
-        hosts=chosen_hosts(kind, counts, num_hosts, nameless_host(python, workdir)),
-        backend=kind.name,
-        ports=kind.default_ports,
-        source=f"--on {kind.name}",
-    )
+    """Makes a cluster on hosts that a scheduler will choose; see `chosen_hosts`."""
+    hosts = chosen_hosts(kind, counts, num_hosts, nameless_host(python, workdir))
+    source = f"--on {kind.name}"
+    return Cluster(hosts, backend=kind.name, ports=kind.default_ports, source=source)
 
 
 def chosen_hosts(
     kind: Kind, counts: Mapping[str, int], num_hosts: Optional[int], base: Host
 ) -> tuple[Host, ...]:
     """Distributes tasks over hosts in turns: first the trainers, then the ps and the evaluator.
+
+    Until a scheduler has chosen the hosts, they are called `node0`, `node1` and so on.
 
     Args:
       kind: a backend that chooses the hosts.
@@ -180,43 +163,22 @@ def chosen_hosts(
       LaunchError: there are more hosts than tasks, or `num_hosts` is given where each task has its
         own host.
     """
-    trainers = _repeated(counts, (*LEADS, "worker"))
-    others = _repeated(counts, ("ps", "evaluator"))
-    num_tasks = len(trainers) + len(others)
-    if kind.host_per_task:
-        if num_hosts is not None:
-            raise LaunchError(
-                f"{kind.name} chooses nodes itself, a pod for each task; leave them out"
-            )
-        num_hosts = num_tasks
-    elif num_hosts is None:
-        num_hosts = max(1, len(trainers))
-    if num_hosts > num_tasks:
+    order = Counter({role: counts.get(role, 0) for role in (*LEADS, "worker", "ps", "evaluator")})
+    types = list(order.elements())
+    num_trainers = len(types) - order["ps"] - order["evaluator"]
+    if kind.host_per_task and num_hosts is not None:
+        raise LaunchError(f"{kind.name} chooses nodes itself, a pod for each task; leave them out")
+    num_hosts = num_hosts or (len(types) if kind.host_per_task else max(1, num_trainers))
+    if num_hosts > len(types):
         raise LaunchError(
-            f"{num_hosts} nodes are too many for {num_tasks} tasks; use at most {num_tasks}"
+            f"{num_hosts} nodes are too many for {len(types)} tasks; use at most {len(types)}"
         )
-    # If there are more hosts than trainers, the first ps goes to a host without a trainer.
-    first = len(trainers) if len(trainers) < num_hosts else 0
     roles = [Counter[str]() for _ in range(num_hosts)]
-    for position, task_type in [*enumerate(trainers), *enumerate(others, first)]:
-        roles[position % num_hosts][task_type] += 1
+    for position, role in enumerate(types):
+        # If there are fewer hosts than trainers, the first ps goes to the first host.
+        turn = position - num_trainers if num_hosts <= num_trainers <= position else position
+        roles[turn % num_hosts][role] += 1
     return tuple(
         replace(base, name=f"node{i}", address=f"node{i}", roles=tuple(of_one.items()))
         for i, of_one in enumerate(roles)
     )
-
-
-def _repeated(counts: Mapping[str, int], task_types: Sequence[str]) -> list[str]:
-    """Returns one entry, the task type, for each task of these types."""
-    return [task_type for task_type in task_types for _ in range(counts.get(task_type, 0))]
-
-
-def default_python() -> str:
-    """Returns the Python that runs the training if nothing else is said.
-
-    It is this checkout's .venv/bin/python if the launcher runs in that venv, and this Python if the
-    package is installed, else python3.
-    """
-    if IS_INSTALLED:
-        return sys.executable
-    return ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python3"

@@ -9,9 +9,9 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
-from launch.cluster.yaml_section import matching, seconds, seconds_or_off, setting, whole, yes_or_no
+from launch.cluster.yaml_section import matching, seconds, seconds_or_off, setting, whole
 from launch.errors import LaunchError
 
 LEADS = ("master", "chief")
@@ -121,8 +121,39 @@ class Ports:
     low: Optional[int] = FIRST_PORT
     high: Optional[int] = None
 
+    def __str__(self) -> str:
+        """Returns the ports as a cluster file gives them."""
+        if self.low is None:
+            return "free"
+        return str(self.low) if self.high is None else f"{self.low}-{self.high}"
+
 
 FREE_PORTS = Ports(low=None)  # for hosts that several jobs may share
+
+
+class Kind:
+    """The facts about a backend that the description of a cluster depends on.
+
+    Attributes:
+      name: the backend's name in `--on` and `backend:`, and the key of its section in a cluster
+        file.
+      chooses_hosts: whether the backend chooses the hosts; users then give only the number of
+        tasks of each type.
+      host_per_task: whether a backend that chooses the hosts gives each task its own host.
+      is_this_machine: whether the backend runs all tasks on the launcher's machine.
+      has_image: whether tasks run in an image, which has its own Python and code.
+      default_ports: the ports of a cluster whose description gives none.
+      settings: the dataclass of the backend's section in a cluster file, with fields made by
+        `launch.cluster.yaml_section.setting`; None if there is no such section.
+    """
+
+    name: ClassVar[str]
+    chooses_hosts: ClassVar[bool] = False
+    host_per_task: ClassVar[bool] = False
+    is_this_machine: ClassVar[bool] = False
+    has_image: ClassVar[bool] = False
+    default_ports: ClassVar[Ports] = Ports()
+    settings: ClassVar[Optional[type]] = None
 
 
 def _ports(text: str) -> Ports:
@@ -177,7 +208,6 @@ class Cluster:
       environment: (name, value) pairs of variables for every task.
       passed: the names of variables that every task gets with their values in the launcher.
       restarts: how often each task may be started again.
-      sync: whether to copy the code to the hosts before the start.
       source: the flag or file that gave the description, for the record of the run.
       settings: backend name -> the settings of its section; without them, a backend uses its
         defaults.
@@ -191,7 +221,6 @@ class Cluster:
     passed: tuple[str, ...] = setting((), _variable, name="pass_environment")
     limits: Limits = Limits()
     restarts: int = setting(0, whole(0, 1_000_000))
-    sync: bool = setting(False, yes_or_no)
     source: str = "--hosts"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

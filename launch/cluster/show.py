@@ -63,27 +63,32 @@ def as_json(job: Job) -> str:
     return json.dumps({"backend": job.cluster.backend, "tasks": tasks}, indent=2)
 
 
-def shell_documents(job: Job) -> list[Document]:
+def shell_documents(
+    job: Job,
+    start: Callable[[Host], str] = lambda host: f"cd {quoted_path(host.workdir)}",
+    line: Callable[[Task], str] = lambda task: shlex.join(task.argv),
+) -> list[Document]:
     """Returns for each host a shell line that runs all its tasks, to start them by hand.
+
+    Args:
+      job: the job.
+      start: returns the command before a host's tasks.
+      line: returns a task's command, quoted for a shell.
 
     Raises:
       LaunchError: the ports are free ones, which are known only when the job starts.
     """
-    refuse_free_ports(job)
+    if job.cluster.ports.low is None:
+        raise LaunchError("--shell needs fixed ports: set `ports: 2222` in place of `ports: free`")
     documents = []
     for host in job.cluster.hosts:
         tasks = job.on(host)
-        words = [shell_command(task, variables(job), shlex.join(task.argv)) for task in tasks]
-        commands = " ".join(f"{each} &" for each in words)
-        line = f"cd {quoted_path(host.workdir)} && {{ {commands} wait; }}"
-        documents.append(Document(f"{reached(host)}: {', '.join(t.name for t in tasks)}", line))
+        commands = " ".join(
+            f"{_shell_command(task, variables(job), line(task))} &" for task in tasks
+        )
+        name = f"{reached(host)}: {', '.join(task.name for task in tasks)}"
+        documents.append(Document(name, f"{start(host)} && {{ {commands} wait; }}"))
     return documents
-
-
-def refuse_free_ports(job: Job) -> None:
-    """Raises LaunchError if the job's ports are free ones, which a plan cannot know."""
-    if job.cluster.ports.low is None:
-        raise LaunchError("--shell needs fixed ports: set `ports: 2222` in place of `ports: free`")
 
 
 def as_documents(documents: Sequence[Document]) -> str:
@@ -136,7 +141,7 @@ def _task(task: Task, variables: list[str]) -> dict[str, Any]:
     }
 
 
-def shell_command(task: Task, variables: list[str], line: str) -> str:
+def _shell_command(task: Task, variables: list[str], line: str) -> str:
     """Returns a shell line that runs `line` with TF_CONFIG, the task's GPUs and the variables."""
     words = [f"TF_CONFIG={shlex.quote(task.tf_config)}"]
     if task.devices.gpus is not None:

@@ -6,7 +6,6 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Optional
 
 from cifar10_program import IS_INSTALLED
@@ -214,19 +213,17 @@ def allot(rule: Ports, host: Host, found: Optional[Sequence[int]]) -> tuple[Numb
     trainers, ps = host.count(*LEADS, "worker"), host.count("ps")
     if rule.low is None:
         numbers: Numbers = [None] * (trainers + ps) if found is None else found
-        return numbers[:trainers], numbers[trainers : trainers + ps]
-    last = rule.low + trainers + ps + 1 if rule.high is None else rule.high
-    if last > 65_535 or last - rule.low + 1 < trainers + ps:
-        raise LaunchError(
-            f"ports {rule.low}-{rule.high or 65_535} are too few for the {trainers + ps} tasks of "
-            f"{host.name}; widen the range, or start lower"
-        )
-    if rule.high is not None:
-        numbers = range(rule.low, rule.high + 1)
-        return numbers[:trainers], numbers[trainers : trainers + ps]
-    # The first trainer and the first ps have the same ports on every host; others follow.
-    further = iter(range(rule.low + 2, last + 1))
-    return (
-        [rule.low, *islice(further, trainers - 1)] if trainers else [],
-        [rule.low + 1, *islice(further, ps - 1)] if ps else [],
-    )
+    else:
+        last = rule.high or rule.low + trainers + ps + 1
+        if last > 65_535 or last - rule.low + 1 < trainers + ps:
+            raise LaunchError(
+                f"ports {rule.low}-{rule.high or 65_535} are too few for the {trainers + ps} tasks "
+                f"of {host.name}; widen the range, or start lower"
+            )
+        numbers = range(rule.low, last + 1)
+    if rule.low is not None and rule.high is None:
+        # The first trainer and the first ps have the same ports on every host; others follow.
+        first, second, *rest = numbers
+        others = max(trainers - 1, 0)
+        return [first, *rest[:others]][:trainers], [second, *rest[others:]][:ps]
+    return numbers[:trainers], numbers[trainers : trainers + ps]

@@ -8,7 +8,7 @@ training program checks names and values.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import yaml
@@ -59,27 +59,26 @@ def place(arguments: Sequence[str], setting: str) -> Optional[str]:
       arguments: the training's arguments, as `with_settings` returns them.
       setting: `data_dir`, `output_dir` or `work_dir`.
     """
-    found: dict[str, str] = {}
+    names = _OTHER_NAMES[setting]
+    found: dict[str, Any] = {}
     for word, following in zip(arguments, [*arguments[1:], ""]):
         flag, equals, value = word.partition("=")
         value = value if equals else following
-        name = flag[2:].replace("-", "_")
-        if flag.startswith("--") and name in _OTHER_NAMES[setting]:
-            found["flag"] = value
-        elif flag in _FLAGS and value.startswith("{"):
-            found.update((flag, folder) for folder in _places(value, setting))
+        given = {flag[2:]: value} if flag not in _FLAGS else _settings(value)
+        for key, folder in given.items():
+            if flag.startswith("--") and key.replace("-", "_") in names and isinstance(folder, str):
+                found[flag if flag in _FLAGS else "flag"] = folder
     return next((found[key] for key in ("flag", *_FLAGS) if key in found), None)
 
 
-def _places(text: str, setting: str) -> Iterator[str]:
+def _settings(text: str) -> dict[str, Any]:
+    """Returns the settings of a JSON object; {} for what the training program refuses."""
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):  # The training program refuses it.
-        return
+        content = json.loads(text) if text.startswith("{") else {}
+    except (ValueError, RecursionError):
+        return {}
     configuration = content.get("configuration")
-    for key, value in (configuration if isinstance(configuration, dict) else content).items():
-        if key.replace("-", "_") in _OTHER_NAMES[setting] and isinstance(value, str):
-            yield value
+    return configuration if isinstance(configuration, dict) else content
 
 
 def _is_file(flag: str, path: str) -> bool:
@@ -90,17 +89,22 @@ def _is_file(flag: str, path: str) -> bool:
 
 
 def _as_json(flag: str, path: str) -> str:
-    """Returns the settings of a file as a JSON object on one line.
+    """Returns the settings of a YAML or JSON file as a JSON object on one line.
+
+    The values are text, since their types depend on the settings.
 
     Raises:
       LaunchError: the file cannot be read, is no mapping of single values, or is too long.
     """
-    content = _of_json(path, flag) if path.lower().endswith(".json") else _of_yaml(path, flag)
-    if isinstance(content.get("configuration"), dict):
-        content = {key: content[key] for key in _OF_A_RESULT if key in content}
+    section = read(path, f"{flag} names a file of settings", "write settings into it")
+    rows = {key: node for key, (_, node) in section.left.items()}
+    if isinstance(rows.get("configuration"), yaml.MappingNode):
+        found = {key: _plain(section, key, rows[key]) for key in _OF_A_RESULT if key in rows}
+    else:
+        found = {key: _scalar(section, key, node) for key, node in rows.items()}
     if flag == "--recipe":
-        content.setdefault("name", path)
-    text = json.dumps(content)
+        found.setdefault("name", path)
+    text = json.dumps(found)
     if len(text) > _LONGEST:
         raise LaunchError(
             f"{path}: its settings have {len(text):,} bytes, but an argument has at most "
@@ -109,50 +113,15 @@ def _as_json(flag: str, path: str) -> str:
     return text
 
 
-def _of_json(path: str, flag: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file, object_pairs_hook=lambda pairs: _unique(path, pairs))
-    except OSError as error:
-        raise LaunchError(f"{path}: {error.strerror}; {flag} names a file of settings") from None
-    except json.JSONDecodeError as error:
-        raise LaunchError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except UnicodeDecodeError as error:
-        raise LaunchError(f"{path}: {error}; save it as UTF-8") from None
-    except ValueError as error:  # A number with thousands of digits, or a NUL in the path.
-        raise LaunchError(f"{path}: {error}; {flag} names a file of settings") from None
-    except RecursionError:
-        raise LaunchError(f"{path}: nested too deeply for a file of settings") from None
-    if not isinstance(content, dict):
-        raise LaunchError(f"{path}: the file must be a mapping (`train_batch_size: 64`)")
-    return content
-
-
-def _unique(path: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise LaunchError(f"{path}: {key[:60]} is given twice; keep one")
-        found[key] = value
-    return found
-
-
-def _of_yaml(path: str, flag: str) -> dict[str, Any]:
-    """Returns a file's values as text, since their types depend on the settings."""
-    section = read(path, f"{flag} names a file of settings", "write settings into it")
-    found: dict[str, Any] = {}
-    for key, (_, node) in section.left.items():
-        if key == "configuration" and isinstance(node, yaml.MappingNode):
-            inner = Section(path, node, key).left.items()
-            found[key] = {name: _scalar(section, name, value) for name, (_, value) in inner}
-        elif key == "chosen" and isinstance(node, yaml.SequenceNode):
-            found[key] = [_scalar(section, key, one) for one in node.value]
-        elif isinstance(node, yaml.ScalarNode) or "configuration" not in section.left:
-            found[key] = _scalar(section, key, node)
-    return found
+def _plain(section: Section, key: str, node: yaml.nodes.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        rows = Section(section.path, node, key).left.items()
+        return {name: _plain(section, name, value) for name, (_, value) in rows}
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(section, key, one) for one in node.value]
+    return _scalar(section, key, node)
 
 
 def _scalar(section: Section, key: str, node: yaml.nodes.Node) -> Optional[str]:
-    if node.tag == "tag:yaml.org,2002:null":
-        return None
-    return section.parse(key, node, str)
+    is_null = node.tag == "tag:yaml.org,2002:null"
+    return None if is_null else section.parse(key, node, str)

@@ -132,7 +132,7 @@ def read(
     rule: str = "--cluster names the file that describes the cluster",
     way_out: str = "it must at least list `hosts`",
 ) -> Section:
-    """Reads a file that holds one YAML mapping.
+    """Reads a file that holds one mapping, in YAML or in JSON, which is YAML but for tabs.
 
     Args:
       path: path of the file.
@@ -144,7 +144,10 @@ def read(
     """
     try:
         with open(path, encoding="utf-8") as file:
-            node = yaml.compose(file, Loader=yaml.SafeLoader)
+            text = file.read()
+        if path.lower().endswith(".json"):
+            text = text.replace("\t", " ")  # between tokens; YAML forbids it, JSON within them
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
         raise LaunchError(f"{path}: {error.strerror}; {rule}") from None
     except UnicodeDecodeError as error:
@@ -225,3 +228,37 @@ def matching(pattern: str, words: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def option(values: str, ours: str) -> Callable[[str], str]:
+    """Makes a rule for options of a tool, such as `--name` or `--name=value`.
+
+    Args:
+      values: a regular expression for each character of a value.
+      ours: the names of the options that the launcher sets itself, separated by blanks.
+    """
+
+    def read(text: str) -> str:
+        match = re.fullmatch(rf"--([a-z][a-z0-9-]*)(={values}+)?", text)
+        if not match:
+            raise LaunchError(f"must be options like --name or --name=value, got {text!r}")
+        if match[1] in ours.split():
+            raise LaunchError(
+                f"cannot hold --{match[1]}, which the launcher sets; use the keys of the file"
+            )
+        return text
+
+    return read
+
+
+def said(settings: object) -> dict[str, Any]:
+    """Returns the keys with which a file sets the fields of a dataclass, as `read_fields` reads."""
+    found = {}
+    for one in dataclasses.fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, one.name)
+        is_unset = value == one.default and isinstance(value, (type(None), bool, tuple))
+        if "rule" in one.metadata and not is_unset:
+            is_plain = isinstance(value, (str, int, float, tuple))
+            text = value if is_plain else "off" if value is None else str(value)
+            found[one.metadata["name"] or one.name] = text
+    return found

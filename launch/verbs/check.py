@@ -7,15 +7,14 @@ from contextlib import ExitStack
 from typing import Optional, TypeVar
 
 from cifar10_program.streams import complain
-from launch.backends.agent_backend import AgentBackend
-from launch.backends.base import ContainerNeeds, InContainers, Scheduler
+from launch.backends.base import Backend, ContainerNeeds
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job
 from launch.connect.agent_client import Closing, conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
-from launch.errors import HostError, LaunchError, below_each_other
+from launch.errors import HostError, below_each_other
 from launch.screen.plain import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.facts import Facts, cells, columns, problems, warnings
@@ -29,25 +28,17 @@ def check(job: Job) -> int:
     For a backend with a scheduler that can judge a job, prints its answer instead.
 
     Raises:
-      LaunchError: the backend can check neither hosts nor the job.
+      LaunchError: a scheduler refuses the job, or cannot be asked.
     """
     backend = backend_named(job.cluster.backend)
-    if isinstance(backend, Scheduler):
-        try:
-            print(plain_lines("\n".join(backend.check(job))))
-        except LaunchError as error:
-            print(f"problem: {plain_lines(str(error))}")
-            return 1
+    if backend.transport is None:
+        print(plain_lines("\n".join(backend.check(job))))
         return 0
-    if not isinstance(backend, AgentBackend):
-        raise LaunchError(
-            f"check examines hosts, but {job.cluster.backend} chooses them when the job starts"
-        )
     from rich.table import Table
 
     from launch.screen.table import cell, print_table
 
-    containers = _containers(backend, job)
+    containers = backend.containers(job)
     facts = gather(job, backend.transport, containers)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns(containers):
@@ -65,23 +56,20 @@ def check(job: Job) -> int:
     return 1 if wrong else 0
 
 
-def refuse_problems(job: Job, backend: AgentBackend) -> None:
+def refuse_problems(job: Job, backend: Backend) -> None:
     """Checks the hosts before a job starts; writes warnings to standard error.
 
     Raises:
       HostError: there are problems; the message names all of them.
     """
-    containers = _containers(backend, job)
+    containers = backend.containers(job)
+    assert backend.transport is not None
     facts = gather(job, backend.transport, containers)
     for warning in warnings(job, facts):
         complain(f"warning: {plain_lines(warning)}")
     wrong = problems(job, facts, containers)
     if wrong:
         raise HostError(below_each_other([*wrong, "to start anyway: --no-check"]))
-
-
-def _containers(backend: object, job: Job) -> Optional[ContainerNeeds]:
-    return backend.containers(job) if isinstance(backend, InContainers) else None
 
 
 def gather(

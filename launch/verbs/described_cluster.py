@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from launch.backends.registry import KINDS
-from launch.cluster.kind import ALL_TASKS_HERE, Kind
-from launch.cluster.model import Cluster
+from launch.cluster.model import Cluster, Kind
 from launch.errors import LaunchError
 
 # Flags that do not go with --cluster or --hosts -> why, and what to do instead.
@@ -24,7 +23,7 @@ def _refused_by(kind: Kind) -> dict[str, str]:
     """Returns the flags that a backend cannot use -> why, and what to do instead."""
     refused = {}
     if kind.is_this_machine:
-        refused["hosts"] = ALL_TASKS_HERE
+        refused["hosts"] = "all tasks run on this machine; give --workers and --ps, or --on ssh"
     if kind.chooses_hosts:
         refused["hosts"] = "it chooses the hosts itself; give --workers and --ps instead"
     else:

@@ -95,7 +95,7 @@ def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
     wrong, way_out = [], _way_out(job)
     if found["code"] is None and SCRIPT in PROGRAM:
         first = f"{way_out}, " if way_out else ""
-        put = f"put it there: {first}--workdir, or `sync: true`"
+        put = f"put it there: {first}or name its folder with --workdir"
         wrong.append(f"{host.workdir} has no {SCRIPT}; {put}")
     elif not found["has_workdir"]:
         wrong.append(f"{host.workdir} does not exist; make it, or name another with --workdir")
@@ -142,7 +142,7 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     same = f"have the same everywhere: {_SETUP}"
     for key, name, mend in (
         ("image", "image", _IMAGE),
-        ("code", "code", same if over_ssh else "copy it: sync: true, or update it there"),
+        ("code", "code", same if over_ssh else "update it there"),
         ("python", "Python", _TENSORFLOW),
         ("tensorflow", "TensorFlow", same if over_ssh else _TENSORFLOW),
         ("data", "data", same if over_ssh else "copy the records of the first one"),

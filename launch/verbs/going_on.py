@@ -1,6 +1,5 @@
 """Whether a run goes on: with its launcher, or as a job that needs none."""
 
-from launch.backends.base import Lasting, Outliving
 from launch.backends.registry import backend_named
 from launch.errors import HostError
 from launch.record.run_folder import RunFolder
@@ -15,7 +14,7 @@ def without_launcher(folder: RunFolder) -> str:
         return ""
     record = folder.record()
     backend = backend_named(record["backend"])
-    return backend.going_on(record) if isinstance(backend, Lasting) else ""
+    return backend.going_on(record) if backend.is_lasting else ""
 
 
 def left_in_its_cluster(folder: RunFolder) -> str:
@@ -27,8 +26,8 @@ def left_in_its_cluster(folder: RunFolder) -> str:
         return ""
     record = folder.record()
     backend = backend_named(record["backend"])
-    state = backend.going_on(record) if isinstance(backend, Outliving) else ""
-    verb = "stop" if isinstance(backend, Lasting) else "clean"
+    state = backend.going_on(record)
+    verb = "stop" if backend.is_lasting else "clean"
     return state and (
         f"continues without its launcher: {state}; to end it: {verb} --run {folder.run_id}"
     )

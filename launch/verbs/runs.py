@@ -11,7 +11,6 @@ import time
 
 from cifar10_program import LAUNCH, started_as
 from cifar10_program.streams import complain
-from launch.backends.base import Lasting
 from launch.backends.registry import backend_named
 from launch.cluster.host_list import is_this_machine
 from launch.errors import HostError, LaunchError
@@ -76,7 +75,7 @@ def stop(options: argparse.Namespace) -> int:
     if pid is None:
         record = folder.record()
         backend = backend_named(record["backend"])
-        if isinstance(backend, Lasting) and backend.going_on(record):
+        if backend.is_lasting and backend.going_on(record):
             backend.stop(record, now=options.now)
             print(f"run {folder.run_id}: {_end_of(folder)}")
             return 0

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
-from launch.backends.agent_backend import AgentBackend
 from launch.backends.registry import backend_named
 from launch.cluster.host_list import code_folder, default_python
 from launch.cluster.model import Cluster, Host
@@ -51,7 +50,7 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
       LaunchError: the tasks do not run as processes over ssh, or a flag is wrong.
     """
     backend = backend_named(cluster.backend)
-    if cluster.backend != "ssh" or not isinstance(backend, AgentBackend):
+    if cluster.backend != "ssh" or backend.transport is None:
         why = _NOT_HERE.get(cluster.backend, "its tasks are no processes that ssh starts")
         raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}: {why}")
     job = make_job(cluster, options.arguments)

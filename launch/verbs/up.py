@@ -9,8 +9,7 @@ from functools import partial
 from typing import Optional
 
 from cifar10_program import LAUNCH, command_line, started_as
-from launch.backends.agent_backend import AgentBackend
-from launch.backends.base import Backend, CopiesCode
+from launch.backends.base import Backend
 from launch.backends.registry import backend_named
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
@@ -34,11 +33,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         cluster = dataclasses.replace(cluster, restarts=options.restarts)
     job = make_job(cluster, options.arguments)
     backend = backend_named(cluster.backend)
-    if cluster.sync:
-        if not isinstance(backend, CopiesCode):
-            raise LaunchError(f"sync copies code over ssh; leave it out for {cluster.backend}")
-        backend.copy_code(cluster.hosts)
-    if isinstance(backend, AgentBackend) and backend.is_checked_first and not options.no_check:
+    if backend.is_checked_first and not options.no_check:
         from launch.verbs.check import refuse_problems
 
         refuse_problems(job, backend)
@@ -52,7 +47,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
 
     _say(f"run {folder.run_id}", f"run folder: {folder.path}")
     if options.detach:
-        is_agents = isinstance(backend, AgentBackend)
+        is_agents = backend.transport is not None
         has_started = partial(_has_started, folder, is_agents=is_agents)
         try:
             outcome = foreground.follow_start(background.start(run, folder), folder, has_started)
@@ -86,11 +81,11 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
     try:
         outcome = backend.run(job, folder, display)
     except LaunchError as error:
-        if isinstance(backend, AgentBackend):  # without agents, something may have been submitted
+        if backend.transport is not None:  # without agents, something may have been submitted
             folder.write_end(Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER))
         raise
     # A job without agents may go on; one with agents may have been stopped before its first task.
-    if isinstance(backend, AgentBackend) or folder.end() is not None:
+    if backend.transport is not None or folder.end() is not None:
         folder.write_end(outcome)
     return outcome
 

@@ -1,16 +1,11 @@
 """A job in a simulated Slurm, which the real follower follows through states that change."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from launch.backends.slurm import commands
-from launch.backends.slurm.backend import Follower
-from launch.backends.slurm.commands import JobState
+from launch.backends.batch import Follower, JobState
+from launch.backends.slurm.backend import Slurm, state_of
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
@@ -33,6 +28,17 @@ class Display:
         """Takes a table."""
 
 
+class _Controller(Slurm):
+    def __init__(self, run: "SlurmRun") -> None:
+        self._run = run
+
+    def poll(self, job_id: str) -> JobState:
+        return self._run.poll()
+
+    def end(self, job_id: str, *, saves: bool) -> None:
+        (self._run.ask_to_end if saves else self._run.cancel)()
+
+
 class SlurmRun:
     """One job; it is also the run's folder, and slurmctld.
 
@@ -48,7 +54,7 @@ class SlurmRun:
         self.broken: list[tuple[str, str]] = []
         self.state, self._content = "PENDING", dict[str, Any]()
         self._starts = self._num_requests = 0
-        self._is_asked = self._job_wrote = False
+        self._is_asked = False
         self._silent_until = self._stopped = 0.0
         self._stops: list[int] = []
         self._requeues = rng.choice((0, 0, 1, 2))
@@ -57,8 +63,7 @@ class SlurmRun:
         folder: Any = self
         display: Any = Display()
         self.outcome: Any = None
-        with self._as_slurm():
-            self._follower = Follower("7", job, folder, display)
+        self._follower = Follower(_Controller(self), "7", job, folder, display)
         self.world.later(rng.choice((0.1, 3.0, 30.0)), self._start)
         moment = rng.uniform(0.1, 60)
         for i in range(rng.choice((0, 1, 1, 2, 3))):
@@ -69,19 +74,10 @@ class SlurmRun:
 
     def run(self) -> "SlurmRun":
         """Runs until the follower has ended; returns this run, with what was wrong."""
-        with self._as_slurm():
-            self._step()
-            self.world.run(_LONGEST_SECS, lambda: self.outcome is not None)
+        self._step()
+        self.world.run(_LONGEST_SECS, lambda: self.outcome is not None)
         self._check()
         return self
-
-    @contextmanager
-    def _as_slurm(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(commands, "show", self._show)
-            patch.setattr(commands, "cancel", self._cancel)
-            patch.setattr(commands, "ask_to_end", self._ask_to_end)
-            yield
 
     def _breach(self, invariant: str, words: str) -> None:
         self.world.say("BROKEN", invariant, words)
@@ -93,7 +89,7 @@ class SlurmRun:
         elif self._stops and self._stops[0] == signal.SIGHUP:
             if self.outcome.exit_code == 129 and self._num_requests:
                 self._breach("a lost terminal leaves the job alone", f"{self._num_requests}")
-        elif self.outcome.exit_code != 129 and not JobState(self.state).is_over:
+        elif self.outcome.exit_code != 129 and not state_of({"JobState": self.state}).is_over:
             self._breach("the job is over when its follower ends", self.state)
         elif self._stops and not self._silent_until and self.world.now > self._stopped + _STOP_SECS:
             self._breach("a stop ends the job soon", f"after {self.world.now - self._stopped:g} s")
@@ -118,22 +114,25 @@ class SlurmRun:
         if self.world.now < self._silent_until:
             raise HostError("slurmctld: no answer")
 
-    def _show(self, job: str) -> JobState:
+    def poll(self) -> JobState:
+        """Returns the job's state."""
         self._answer()
-        return JobState(self.state)
+        return state_of({"JobState": self.state})
 
-    def _cancel(self, job: str) -> None:
+    def cancel(self) -> None:
+        """Ends the job at once."""
         self._answer()
         self.world.say("cancel", self.state)
         self._num_requests += 1
-        if self.state == "RUNNING" and len(self._stops) < 3:
-            self._breach("a job that runs may save at the first signals", "it was cancelled")
+        if self.state == "RUNNING" and len(self._stops) < 2:
+            self._breach("a job that runs may save at the first signal", "it was cancelled")
         if self.state == "PENDING":
             self.state = "CANCELLED"
         elif self.state == "RUNNING":
             self._end(143)
 
-    def _ask_to_end(self, job: str) -> None:
+    def ask_to_end(self) -> None:
+        """Lets the tasks save."""
         self._answer()
         self.world.say("ask to end", self.state)
         self._num_requests += 1
@@ -157,16 +156,12 @@ class SlurmRun:
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Takes a status that the follower writes."""
-        waits = any(row["state"] == "waiting" for row in status.get("tasks", []))
-        if waits and self._job_wrote:
-            self._breach("the status of a job that has started is kept", self.state)
         self._content = status
 
     # What follows is the job.
 
     def _write(self, start: int) -> None:
         if self.state == "RUNNING" and start == self._starts:
-            self._job_wrote = True
             self._content = {"time": self.world.now, "exit_code": None, "tasks": []}
             self.world.later(1.0, self._write, start)
 
@@ -189,7 +184,6 @@ class SlurmRun:
 
     def _end(self, code: int) -> None:
         self.world.say("job ends", code)
-        self._job_wrote = True
         self._content = {"time": self.world.now, "exit_code": code, "reason": "it ended"}
         self._content |= {"tasks": [], "cause": None}
         self.state = "COMPLETING"
@@ -207,5 +201,5 @@ class SlurmRun:
         self.world.later(self.world.rng.choice((0.1, 3.0)), self._back_in_the_queue)
 
     def _back_in_the_queue(self) -> None:
-        self.state, self._job_wrote = "PENDING", False
+        self.state = "PENDING"
         self.world.later(self.world.rng.choice((0.1, 5.0, 50.0)), self._start)

@@ -226,23 +226,6 @@ def test_ctrl_c_lets_the_master_save(lab: Lab) -> None:
 
 
 @on_podman
-def test_a_detached_run_goes_on_can_be_attached_to_and_be_stopped(lab: Lab) -> None:
-    words = ("--detach", "--no-check", "--", "steps=100000")
-    output = lab.launcher.up(lab.cluster(), *words)
-    assert "the run goes on without this terminal:\n" in output
-    assert len(lab.containers()) == lab.tasks
-    attached = lab.launcher.start("attach", "--state-dir", str(lab.launcher.state))
-    assert attached.stdout is not None
-    assert any("] epoch 0.1/1  step " in line for line in attached.stdout)
-    words_of_stop = lab.launcher.verb("stop")
-    assert words_of_stop == f"run {lab.launcher.run_id()}: stopped by SIGTERM\n"
-    output, _ = attached.communicate(timeout=END_SECS)
-    assert attached.returncode == 143
-    assert "saved" in next(line for line in output.splitlines() if line.endswith("saved"))
-    lab.assert_nothing_left()
-
-
-@on_podman
 def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
     for delay_secs in (0.15, 0.35):
         process = lab.launcher.start_up(lab.cluster(), "--no-check", "--", "steps=100000")
@@ -300,25 +283,6 @@ def test_a_killed_client_leaves_nothing_and_is_named(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
-@on_docker
-def test_a_container_that_is_removed_by_hand_is_a_failure(lab: Lab) -> None:
-    process = lab.start()
-    lab.ask("kill", lab.container("worker/0"))
-    output, _ = process.communicate(timeout=END_SECS)
-    assert process.returncode == 137
-    assert f"worker/0 on {lab.second} failed: exit code 137" in output
-    lab.assert_nothing_left()
-
-
-@on_docker
-def test_a_deaf_container_is_killed(lab: Lab) -> None:
-    process = lab.start("worker/0:deaf", limits=SHORT)
-    output = interrupt(process)
-    assert process.returncode == 130
-    assert "worker/0 did not end in time: killed" in output
-    lab.assert_nothing_left()
-
-
 @on_podman
 def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
     process = lab.start("worker/0:die_once=3", "worker/0:at=2", restarts=2)
@@ -329,17 +293,6 @@ def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
     output = interrupt(process)
     assert "exit code 3; restart 1 of 2 in 1 s" in output
     assert "killed by SIGKILL; restart 2 of 2 in 2 s" in output
-    lab.assert_nothing_left()
-
-
-@on_docker
-def test_a_lost_agents_tasks_are_started_again(lab: Lab) -> None:
-    process = lab.start(restarts=2)
-    log = lab.launcher.state / lab.launcher.run_id() / "logs" / "worker-0.log"
-    os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
-    wait_for(lambda: log.read_text().count("step 1/") == 2, "another start")
-    interrupt(process)
-    assert process.returncode == 130
     lab.assert_nothing_left()
 
 
@@ -475,20 +428,6 @@ def test_restrictions_can_be_switched_off(lab: Lab) -> None:
     assert lab.ask(*write) == "/usr/local written\n"
     interrupt(process)
     lab.assert_nothing_left()
-
-
-@on_docker
-def test_cores_are_shared_out_among_trainers(lab: Lab) -> None:
-    process = lab.start()
-    inside = []
-    for task in ("master/0", "worker/0"):
-        words = ("inspect", "--format", "{{.HostConfig.CpusetCpus}}", lab.container(task))
-        inside.append(lab.ask(*words).strip())
-    interrupt(process)
-    cores = sorted(os.sched_getaffinity(0))
-    half = len(cores) // 2
-    parts = (cores[:half], cores[half:]) if half else (cores, cores)
-    assert inside == [",".join(map(str, part)) for part in parts]
 
 
 def test_real_training_across_two_nodes(training_lab: Lab, image: str) -> None:

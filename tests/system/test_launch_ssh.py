@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import re
 import shutil
 import signal
 import subprocess
@@ -13,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.ssh.sync import sync_code
-from launch.backends.ssh.transport import TRANSPORT as SSH
+from launch.backends.ssh import TRANSPORT as SSH
 from launch.cluster.model import Host
 from launch.connect.agent_client import conversation
 from launch.connect.everywhere import everywhere
-from launch.errors import HostError
 from launch.record.run_folder import RunFolder
 from testbeds import namespaces
 from testbeds import nodes as machines
@@ -423,38 +420,6 @@ def test_many_hosts_behind_a_jump_host_that_takes_few_logins_at_once_are_all_rea
         nodes.start_sshd("node1")
     assert answers.failed == {}
     assert list(answers.found) == names
-
-
-def test_sync_copies_the_code_and_nothing_else(
-    launcher: Launcher, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", nodes.env["PATH"])
-    source, target = tmp_path / "source", tmp_path / "it's over; here"
-    for path in ("cifar10/a.py", "cifar10/__pycache__/a.pyc", "cifar10_main.py", "data/x"):
-        (source / path).parent.mkdir(parents=True, exist_ok=True)
-        (source / path).write_text("new")
-    for path in ("cifar10/gone.py", "data/mine", "output/model"):
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-        (target / path).write_text("old")
-    host = Host("node2", nodes.address("node2"), (("master", 1),), workdir=str(target))
-    monkeypatch.setattr("launch.backends.ssh.sync.ROOT", source)
-    sync_code([host])
-    files = sorted(str(p.relative_to(target)) for p in target.rglob("*") if p.is_file())
-    assert files == [
-        *(".setup.lock", "cifar10/a.py", "cifar10_main.py", "data/mine", "output/model")
-    ]
-
-
-def test_sync_names_a_host_that_it_cannot_copy_to(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", nodes.env["PATH"])
-    absent = f"{nodes.network}.99"
-    host = Host(absent, absent, (("master", 1),), workdir="/nowhere")
-    with pytest.raises(
-        HostError, match=rf"^{re.escape(absent)}: connection: there is no way to it; is it up, and"
-    ):
-        sync_code([host])
 
 
 def test_real_training_runs_to_its_end_on_hosts_that_were_checked(

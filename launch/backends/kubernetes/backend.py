@@ -11,7 +11,7 @@ from typing import Optional
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import JOBS, TFJOB, JobObjects, Kubectl
-from launch.backends.kubernetes.settings import settings_of
+from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.cluster import show
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
@@ -26,6 +26,12 @@ _AUTO = "`operator: auto`: a TFJob; where the cluster has none, `up` creates wha
 
 class Kubernetes(Backend):
     """Runs all tasks as one TFJob, or as a Job each where there is no training operator."""
+
+    name = "kubernetes"
+    chooses_hosts = True
+    host_per_task = True
+    has_image = True
+    settings = KubernetesSettings
 
     def plan(self, job: Job) -> list[Document]:
         """Returns the manifests for `kubectl apply -f -`, without the values of variables."""

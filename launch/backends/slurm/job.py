@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional
 
-from launch.backends.local.backend import TRANSPORT as LOCAL
+from launch.backends.local import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
-from launch.backends.slurm import commands
+from launch.backends.slurm import backend
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
-from launch.cluster.tasks import Job, make_job
+from launch.cluster.tasks import make_job
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 from launch.record import events
@@ -51,10 +51,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--run", metavar="DIR", help="the run's folder; by default a new one")
     parser.add_argument("--environment", metavar="A,B", default="", help="variables for all tasks")
     options = parser.parse_args(words[:split])
-    near_its_end: list[int] = []
+    near_its_end = False
 
     def note(signum: int, _: Optional[FrameType]) -> None:
-        near_its_end.append(signum)
+        nonlocal near_its_end
+        near_its_end = True
         os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(_NEAR_ITS_END, note)
@@ -64,18 +65,23 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
-        display_class = _NotesAlone if options.run else Display
-        outcome = _run(job, folder, display_class(live=False, mentions_start=False))
-        outcome, can_go_on = explained_by_slurm(outcome, bool(near_its_end))
-        if can_go_on:
-            _requeue(folder)
+        display = (_NotesAlone if options.run else Display)(live=False, mentions_start=False)
+        try:
+            outcome = run_with_agents(job, folder, _transport(job.cluster), display)
+        finally:
+            display.close()
+        is_late = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
+        if is_late:
+            why = "stopped in time to save before Slurm's time limit; raise `time:`"
+            outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
+        if is_late or outcome.cause is Cause.PLATFORM:
+            _perhaps_requeue(folder, is_late=is_late)
     except LaunchError as error:
         outcome = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
     if folder is not None:
         folder.write_end(outcome)  # which the launcher reads
     if not options.run:  # otherwise the launcher that submitted the job prints these lines
-        for line in (*outcome.details, outcome.reason):
-            print(line)
+        print(*outcome.details, outcome.reason, sep="\n")
     return outcome.exit_code
 
 
@@ -89,35 +95,37 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
     """Returns the cluster with the nodes of this allocation as its hosts, in Slurm's order.
 
     Raises:
-      LaunchError: the allocation has more or fewer nodes than the description.
+      LaunchError: this is no allocation, or it has more or fewer nodes than the description.
+      HostError: Slurm does not answer.
     """
-    found = commands.addresses()
-    if len(found) != len(cluster.hosts):
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise LaunchError("this is no job of Slurm; submit the script: sbatch SCRIPT")
+    names = backend.run("scontrol", "show", "hostnames", nodes).stdout.split()
+    if len(names) != len(cluster.hosts):
         raise LaunchError(
-            f"the job has {len(found)} nodes, but its description {len(cluster.hosts)}; "
+            f"the job has {len(names)} nodes, but its description {len(cluster.hosts)}; "
             "change `nodes:` rather than sbatch's --nodes"
         )
+    shown = backend.run("scontrol", "--oneliner", "show", "node", nodes).stdout.splitlines()
+    known = {found.get("NodeName"): found.get("NodeAddr") for found in map(backend.fields, shown)}
     hosts = [
-        replace(host, name=name, address=address)
-        for host, (name, address) in zip(cluster.hosts, found)
+        replace(host, name=name, address=known.get(name) or name)
+        for host, name in zip(cluster.hosts, names)
     ]
     return replace(cluster, hosts=tuple(hosts))
 
 
-def _run(job: Job, folder: RunFolder, display: Display) -> Outcome:
-    """Runs the job; srun starts the agents, as steps with all the job's cores of their nodes."""
+def _transport(cluster: Cluster) -> Transport:
+    """Returns the way to the nodes: srun starts agents, as steps with all the job's cores there."""
     counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
-    cores = {host.name: count for host, count in zip(job.cluster.hosts, counts)}
+    cores = {host.name: count for host, count in zip(cluster.hosts, counts)}
 
     def command(host: Host, command: Sequence[str], _: str) -> list[str]:
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
         return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
 
-    transport = Transport(command, explain_srun, LOCAL.log_path, keeps_logs=True)
-    try:
-        return run_with_agents(job, folder, transport, display)
-    finally:
-        display.close()
+    return Transport(command, explain_srun, LOCAL.log_path, keeps_logs=True)
 
 
 def explain_srun(host: Host, code: int, errors: str) -> str:
@@ -126,44 +134,24 @@ def explain_srun(host: Host, code: int, errors: str) -> str:
     return known or f"{last_line(errors, 'its step ended')} (srun exit code {code})"
 
 
-def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
-    """Asks Slurm why the job ends, unless the outcome already has another cause.
-
-    Args:
-      outcome: how the job ended, as the supervisor knows it.
-      near_its_end: whether Slurm sent its warning before the time limit.
-
-    Returns:
-      The outcome with Slurm's reason, and whether the job may return to the queue.
-    """
-    near_its_end = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
-    if not near_its_end and outcome.cause is not Cause.PLATFORM:
-        return outcome, False
+def _perhaps_requeue(folder: RunFolder, *, is_late: bool) -> None:
+    """Returns a preempted or late job to the queue, if it may go on; this process ends with it."""
+    job_id = os.environ["SLURM_JOB_ID"]
     try:
-        state = commands.show(os.environ["SLURM_JOB_ID"])
+        job = backend.show(job_id)
     except HostError as error:
-        return replace(outcome, reason=f"{outcome.reason}; {error}"), False
-    if near_its_end and not state.is_preempted:
-        words = (
-            "stopped in time to save before Slurm's time limit; `time:` under `slurm:` raises it"
-        )
-        outcome = replace(outcome, exit_code=124, reason=words, cause=Cause.TIME_LIMIT)
-        return outcome, state.may_requeue
-    cause, words = commands.ENDS["PREEMPTED" if state.is_preempted else "CANCELLED"]
-    explained = replace(outcome, reason=f"{outcome.reason}: {words}", cause=cause)
-    return explained, state.is_preempted and state.may_requeue
-
-
-def _requeue(folder: RunFolder) -> None:
-    """Returns the job to the queue, which ends this process, too."""
+        print(error)
+        return
+    if job.get("Requeue") != "1" or not (is_late or "PreemptTime" in job):
+        return
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
     events.add(folder, [events.event("restart", "requeued")])
-    refusal: Optional[LaunchError] = None
+    refusal = ""
     try:
-        commands.requeue(os.environ["SLURM_JOB_ID"])
-    except LaunchError as error:  # the requeue may also have ended scontrol before it answered
-        refusal = error
+        backend.run("scontrol", "requeue", job_id)
+    except HostError as error:  # the requeue may also have ended scontrol before it answered
+        refusal = str(error)
     time.sleep(_REQUEUE_SECS)
-    if refusal is not None:
+    if refusal:
         print(refusal)

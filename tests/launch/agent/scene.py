@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from launch.agent.protocol import Message
-from launch.backends.local.backend import TRANSPORT
+from launch.backends.local import TRANSPORT
 from launch.cluster.host_list import on_this_machine
 from launch.connect.connections import Connections, Event
 from tests.launch.launcher import assert_nothing_left

@@ -7,10 +7,11 @@ from typing import Any, Optional
 
 import pytest
 
+from launch.backends.batch import description
 from launch.backends.registry import KINDS, backend_named
-from launch.backends.slurm.script import description
 from launch.cluster import cluster_file
 from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import nameless_host
 from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.show import as_documents
 from launch.cluster.tasks import make_job
@@ -62,7 +63,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "operator": "none",
     },
 }
-LAUNCHERS = {"docker": set[str](), "slurm": {"pending_secs"}, "kubernetes": {"context"}}
+LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context"}}
 
 
 def read(folder: Path, text: str) -> Cluster:
@@ -91,8 +92,8 @@ class NewCluster(Cluster):
 def test_a_new_key_reaches_the_process_that_starts_the_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    plain: Any = cluster_file._PLAIN
-    monkeypatch.setattr(cluster_file, "_PLAIN", NewHost(**vars(plain)))
+    plain = vars(nameless_host())
+    monkeypatch.setattr(cluster_file, "nameless_host", lambda: NewHost(**plain))
     for new in (NewHost, NewLimits, NewCluster):
         monkeypatch.setattr(cluster_file, new.__name__[3:], new)
     text = f"backend: {name}\n{TASKS if KINDS[name].chooses_hosts else HOSTS}"

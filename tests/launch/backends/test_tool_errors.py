@@ -1,4 +1,4 @@
-"""What tools such as ssh say on standard error, how ssh is called, and sync."""
+"""What tools such as ssh say on standard error, and how ssh is called."""
 
 import os
 import shutil
@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.docker.backend import TRANSPORT as DOCKER
-from launch.backends.local.backend import TRANSPORT as LOCAL
-from launch.backends.slurm import commands
+from launch.backends.docker import Docker
+from launch.backends.local import TRANSPORT as LOCAL
+from launch.backends.slurm.backend import run
 from launch.backends.slurm.job import explain_srun
-from launch.backends.ssh.sync import sync_code
-from launch.backends.ssh.transport import TRANSPORT as SSH
-from launch.cluster.host_list import from_hosts
+from launch.backends.ssh import TRANSPORT as SSH
 from launch.cluster.model import Host
 from launch.errors import HostError, LaunchError
 
@@ -26,10 +24,14 @@ HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.
     ("code", "errors", "words"),
     [
         (255, f"REMOTE HOST IDENTIFICATION HAS CHANGED!\n{UNKNOWN}", "ssh-keygen -R node1"),
-        (255, UNKNOWN, "look at it once by hand: ssh ann@node1"),
+        (255, UNKNOWN, "its host key is not known; look at it once: ssh ann@node1"),
         (255, "ann@node1: Permission denied (publickey).", "login refused; install your key: ssh-"),
-        (1, "the agent needs Python 3.9 or newer", "older than 3.9; name one with `agent_python:"),
-        (255, CLOSED, "closed the connection before the login; if there are too many logins"),
+        (
+            1,
+            "the agent needs Python 3.9 or newer",
+            "its python3.11 is older than 3.9; say",
+        ),
+        (255, CLOSED, "closed before the login; for many at once, raise MaxStartups"),
         (255, "Bad owner\nsomething new\n\n", "something new (ssh exit code 255)"),
     ],
 )
@@ -42,28 +44,29 @@ def test_what_srun_says_is_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("errors", "kind", "words"),
+    ("tool", "errors", "kind", "words"),
     [
-        ("Unable to contact slurm controller", HostError, "; does `sinfo` work here?"),
-        ("first\nscancel: error: Invalid partition name", LaunchError, ": no such partition; `sin"),
+        ("squeue", "Unable to contact slurm controller", HostError, "; does `sinfo` work here?"),
+        ("scancel", "Invalid job id 7", HostError, ""),
+        ("sbatch", "first\nsbatch: error: Invalid qos", LaunchError, "; `sinfo` lists what there"),
     ],
 )
 def test_what_slurm_refuses_is_explained(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    tool: str,
     errors: str,
     kind: type[LaunchError],
     words: str,
 ) -> None:
-    refusing = tmp_path / "scancel"
-    refusing.write_text(f"#!/bin/sh\ncat >&2 <<'END'\nscancel: error: {errors}\nEND\nexit 1\n")
+    refusing = tmp_path / tool
+    refusing.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{tool}: error: {errors}\nEND\nexit 1\n")
     refusing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(LaunchError) as raised:
-        commands.cancel("7")
+        run(tool)
     assert type(raised.value) is kind
-    last = errors.rpartition("error: ")[2]
-    assert str(raised.value).startswith(f"scancel: {last}{words}")
+    assert str(raised.value).startswith(f"{tool}: {errors.rpartition('error: ')[2]}{words}")
 
 
 @pytest.mark.parametrize(
@@ -82,32 +85,11 @@ def test_a_connection_that_was_closed_before_the_login_may_be_made_a_little_late
     assert SSH.is_busy(HOST, code, errors) == is_busy
 
 
-def test_a_copy_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = "ann@node1: Permission denied (publickey)."
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\necho banner\necho '{refusal}' >&2\nexit 255\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(HostError) as failure:
-        sync_code(from_hosts("node1").hosts)
-    words = "node1: connection: login refused; install your key: ssh-copy-id node1"
-    assert str(failure.value) == words
-
-
-def test_a_host_that_waits_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = ("begun", "waits for process 5 on node7", "4 files copied", "done")
-    said = "\n".join(f"echo 'cifar10-setup {line}'" for line in lines)
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{said}\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    sync_code(from_hosts("node1").hosts)
-    assert capsys.readouterr().err == "node1: code: waits for process 5 on node7\n"
-
-
 def test_agents_are_told_where_their_hosts_keep_the_logs_of_all_runs() -> None:
     assert SSH.host_logs("20260101-000000-abcd") == "~/.local/state/cifar10-launch/hosts"
-    assert DOCKER.host_logs("20260101-000000-abcd") == "~/.local/state/cifar10-launch/hosts"
+    assert (
+        Docker.transport.host_logs("20260101-000000-abcd") == "~/.local/state/cifar10-launch/hosts"
+    )
     assert LOCAL.host_logs("20260101-000000-abcd") is None  # the run's folder has them
 
 

@@ -9,7 +9,6 @@ gpus: 2
 gpus_per_task: 1
 ports: 3000-3010
 restarts: 3
-sync: true
 hosts:
   - name: node0
     address: 10.0.0.1

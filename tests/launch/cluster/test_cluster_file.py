@@ -1,7 +1,6 @@
 """Descriptions of clusters, in a file or without: what they can say, and errors for the rest."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -12,15 +11,6 @@ from launch.cluster import host_list
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Cluster, Host, Limits, Ports
-from launch.cluster.yaml_section import (
-    matching,
-    read_settings,
-    seconds_or_off,
-    setting,
-    whole,
-    yes_or_no,
-)
-from launch.cluster.yaml_section import read as read_section
 from launch.errors import LaunchError
 from tests.launch.cluster.full import FULL
 
@@ -86,7 +76,6 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         limits=Limits(start_secs=30, idle_secs=None, lease_secs=2.5),
         restarts=3,
         gpus_per_task=1,
-        sync=True,
         source=str(tmp_path / "lab.yaml"),
     )
 
@@ -132,8 +121,20 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
             f"lab.yaml:2: hosts localhost does not go with {ALL_HERE}",
         ),
         ("hosts: [a\n", "not YAML"),
+        (
+            "hosts: [a]\nshelf: 1\n",
+            "lab.yaml:2: shelf is not a key of the file; known: backend, hosts,",
+        ),
+        (
+            "hosts: [a]\nwork: 1\n",
+            "lab.yaml:2: work is not a key of the file; did you mean workdir?",
+        ),
+        ("hosts: [a]\nuser:\n- x\n", "lab.yaml:3: user must be one value, not a list or a mapping"),
+        ("hosts: [a]\npass_environment: A\n", "lab.yaml:2: pass_environment must be a list (`- va"),
+        ("hosts: [a]\nlimits: [1]\n", "lab.yaml:2: limits must be a mapping (`key: value` lines)"),
+        ("hosts: [a]\ndocker: {restricted: yes}\n", "restricted must be true or false, got 'yes'"),
+        ("hosts: [a]\n[a, b]: c\n", "lab.yaml:2: a key of the file must be one word"),
         ("hosts:\n  - name: a\n    roles: {ps: 1}\n", "lab.yaml:2: 0 masters: a cluster has exact"),
-        ("hosts:\n- {name: a, roles: {master: 1}}\n- b\n", "lab.yaml:3: host b has no `roles`, b"),
         ("hosts:\n- {name: a, roles: {master: 1, evaluator: 1}}\n", "lab.yaml:2: a master evaluat"),
     ],
 )
@@ -227,55 +228,3 @@ def test_an_ipv6_address_is_a_host_with_brackets_or_without(word: str, name: str
 def test_what_is_no_name_and_no_address_is_refused(word: str) -> None:
     with pytest.raises(LaunchError, match="is not a host: it must be NAME or USER@NAME"):
         host_list.from_hosts(word)
-
-
-_WORD = matching("[a-z]+", "a word")
-
-
-@dataclass(frozen=True)
-class Kitchen:
-    cook: Optional[str] = setting(None, _WORD)
-    pots: int = setting(2, whole(1, 9))
-    is_open: bool = setting(False, yes_or_no, name="open")
-    wait_secs: Optional[float] = setting(60, seconds_or_off)
-    spices: tuple[str, ...] = setting((), _WORD)
-    shelf: tuple[tuple[str, str], ...] = setting((), str, key_rule=_WORD)
-    guests: int = 4
-
-
-def kitchen(folder: Path, text: str) -> Kitchen:
-    path = folder / "lab.yaml"
-    path.write_text(text)
-    return read_settings(read_section(str(path)), Kitchen)
-
-
-def test_each_field_is_read_by_its_rule_and_type(tmp_path: Path) -> None:
-    text = "cook: ann\npots: 3\nopen: true\nwait_secs: off\nspices: [salt, dill]\nshelf: {a: 1}\n"
-    assert kitchen(tmp_path, text) == Kitchen(
-        "ann", 3, True, None, ("salt", "dill"), (("a", "1"),), 4
-    )
-
-
-def test_what_a_section_leaves_out_has_the_fields_default(tmp_path: Path) -> None:
-    assert kitchen(tmp_path, "{}") == Kitchen(None, 2, False, 60, (), (), 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        (
-            "pots: 3\nguests: 5\n",
-            "lab.yaml:2: guests is not a key of the file; known: cook, pots, open, ",
-        ),
-        ("cook:\n- ann\n", "lab.yaml:2: cook must be one value, not a list or a mapping"),
-        ("spices: salt\n", "lab.yaml:1: spices must be a list (`- value` lines)"),
-        ("spices:\n- salt\n- 7\n", "lab.yaml:3: spices must be a word, got '7'"),
-        ("shelf: [a]\n", "lab.yaml:1: shelf must be a mapping (`key: value` lines)"),
-        ("shelf:\n  7: b\n", "lab.yaml:2: a key of shelf must be a word, got '7'"),
-        ("pots: 3\n[a, b]: c\n", "lab.yaml:2: a key of the file must be one word"),
-    ],
-)
-def test_what_is_against_a_rule_or_a_type_is_refused(tmp_path: Path, text: str, error: str) -> None:
-    with pytest.raises(LaunchError) as raised:
-        kitchen(tmp_path, text)
-    assert str(raised.value).startswith(f"{tmp_path}/{error}")

@@ -100,19 +100,6 @@ def test_without_numbers_the_trainers_of_a_host_share_what_there_is() -> None:
     assert job.tasks[1].devices.words() == "part 2 of 3 of the cores, the same part of the GPUs"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "folder"),
-    [
-        ((), "data"),
-        (("--x", "--data_dir=/my_records"), "/my_records"),
-        (("--work-dir", "wd", "--data-dir", "recs"), "wd/recs"),
-        (("--work-dir=wd", "--data-dir=gs://bucket/records"), "gs://bucket/records"),
-    ],
-)
-def test_the_data_are_where_the_arguments_say(arguments: tuple[str, ...], folder: str) -> None:
-    assert make_job(from_hosts("a"), arguments).folder("data") == folder
-
-
 def job() -> Job:
     return make_job(on_this_machine(1, 1, workdir="/work"))
 

@@ -27,8 +27,8 @@ def test_a_file_becomes_its_settings_as_text(folder: Path) -> None:
 
 
 def test_a_recipe_in_a_file_keeps_its_name(folder: Path) -> None:
-    (folder / "mine.json").write_text('{"seed": 3}', encoding="utf-8")
-    assert with_settings(["--recipe=mine.json"]) == ['--recipe={"seed": 3, "name": "mine.json"}']
+    (folder / "mine.json").write_text('{\n\t"seed":\t3}', encoding="utf-8")
+    assert with_settings(["--recipe=mine.json"]) == ['--recipe={"seed": "3", "name": "mine.json"}']
     assert with_settings(["--recipe", "fast"]) == ["--recipe", "fast"]
     assert with_settings(["--recipe"]) == ["--recipe"]
 
@@ -54,6 +54,7 @@ def test_words_after_two_dashes_are_left_alone() -> None:
         (['--recipe={"data_dir": "r"}', '--config={"seed": 1}'], "r", "output"),
         (['--config={"data_dir": null}', "--config={"], "data", "output"),
         (['--config={"work-dir": "w", "data_dir": "c"}', "--job-dir=/o"], "w/c", "/o"),
+        (["--work-dir", "w", "--data-dir=gs://bucket/records"], "gs://bucket/records", "w/output"),
     ],
 )
 def test_the_folders_are_those_of_flags_then_config_then_recipe(
@@ -67,12 +68,12 @@ def test_the_folders_are_those_of_flags_then_config_then_recipe(
     ("name", "content", "message"),
     [
         ("b.yaml", None, "b.yaml: No such file or directory; --config names a file of settings"),
-        ("a.json", '{"seed": 1, "seed": 2}', "a.json: seed is given twice; keep one"),
-        ("a.json", "[1]", "a.json: the file must be a mapping (`train_batch_size: 64`)"),
+        ("a.json", '{"seed": 1, "seed": 2}', "a.json:1: seed is given twice in the file; keep one"),
+        ("a.json", "[1]", "a.json:1: the file must be a mapping (`key: value` lines)"),
         pytest.param(
             "a.json",
             '{"a":' * 100_000,
-            "a.json: nested too deeply for a file of settings",
+            "a.json: nested too deeply to be read",
             id="nested",
         ),
     ],

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launch.agent.protocol import Message, read_event
-from launch.backends.local.backend import TRANSPORT
+from launch.backends.local import TRANSPORT
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host
 from launch.cluster.tasks import Devices, Job, Task, make_job

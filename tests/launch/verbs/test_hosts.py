@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.ssh.sync import sync_code
-from launch.cluster.host_list import from_hosts
 from launch.verbs import cli
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
 SILENT = "echo $$ >> {begun}; exec sleep 300"
-# As ssh, it may have a child: the command of a jump host.
-WITH_A_CHILD = "sleep 300 & echo $! >> {begun}; wait"
 
 
 class Ssh:
@@ -69,22 +65,6 @@ def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
     assert ended.value.code == 130
     assert capfd.readouterr().err.startswith(f"error: run {broken.name}: ")
     assert not (run / "clean").exists()
-    ssh.assert_ended()
-
-
-def test_a_signal_ends_the_copies_of_sync_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ssh = Ssh(tmp_path, monkeypatch, WITH_A_CHILD)
-    hosts = from_hosts(",".join(f"node{i}" for i in range(17))).hosts  # 16 at once
-    with (
-        signals_once(lambda: len(ssh.pids()) == 16, signal.SIGINT) as sent,
-        pytest.raises(SystemExit) as ended,
-    ):
-        sync_code(hosts)
-    assert time.monotonic() - sent[0] < 60  # seconds; the copies would last 300
-    assert ended.value.code == 130
-    assert len(ssh.pids()) == 16
     ssh.assert_ended()
 
 

@@ -88,7 +88,7 @@ def test_every_key_is_there_and_can_be_uncommented(tmp_path: Path, kind: str) ->
         for field in dataclasses.fields(one)
         if "rule" in field.metadata
     }
-    unused = {"sync"} - ({"sync"} if kind == "ssh" else set())
+    unused = set[str]()
     if kind in ("slurm", "kubernetes"):
         unused.add("ports")
     if kind == "docker":

@@ -20,7 +20,7 @@ from typing import Any, Optional
 
 import pytest
 
-from launch.backends.agent_backend import AgentBackend
+from launch.backends.base import Backend
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
 from launch.connect.preparing import (
@@ -355,7 +355,7 @@ def test_of_a_checkout_hidden_files_stay_here_unless_they_are_named(here: Path) 
     assert sorted(code_files(here, ".mine.txt")) == [".mine.txt", *CODE]
 
 
-class Here(AgentBackend):
+class Here(Backend):
     """The ssh backend, but on this machine."""
 
     transport = transport()
@@ -420,7 +420,7 @@ def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
 ) -> None:
     begun = tmp_path / "begun"
 
-    class Silent(AgentBackend):
+    class Silent(Backend):
         transport = transport(f"echo >> {begun}; exec sleep 600")
 
     begun.touch()

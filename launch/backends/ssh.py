@@ -1,4 +1,4 @@
-"""Starts an agent on each host with OpenSSH: one connection for each host.
+"""The ssh backend: each task is a process on its host, under an agent that OpenSSH starts.
 
 The user's own ssh configuration decides about keys, ports, jump hosts and host keys. Where ssh
 would ask at a terminal (for a password, say), it fails instead, so that the launcher never hangs.
@@ -9,32 +9,22 @@ Kerberos ticket or port. Nothing of that configuration runs instead of the agent
 from collections.abc import Sequence
 from pathlib import Path
 
+from launch.backends.base import Backend
 from launch.backends.tool_errors import CLOSED_EARLY, cause, last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.transport import Transport
 
+_FLAGS = ("-T", "-a", "-x", "-k")  # no terminal, no agent, no X11, no credentials of GSSAPI
 _OPTIONS = (
-    "-o",
     "BatchMode=yes",
-    "-o",
     "ConnectTimeout=10",
-    "-o",
     "ServerAliveInterval=15",  # A connection is given up after a minute without an answer.
-    "-o",
     "ServerAliveCountMax=4",
-    "-a",  # no agent
-    "-x",  # no X11
-    "-k",  # no credentials of GSSAPI
-    "-o",
     "ClearAllForwardings=yes",
-    "-o",
     "Tunnel=no",
-    "-o",
     "ControlMaster=no",  # it would hold standard error open after its command
-    "-o",
     "RemoteCommand=none",  # ssh refuses ours beside it
 )
-
 _OWN_ERROR = 255  # exit code; others are those of the command on the host
 
 
@@ -44,15 +34,14 @@ def _target(host: Host) -> str:
 
 
 def _command(host: Host, command: Sequence[str], line: str) -> list[str]:
-    return ["ssh", "-T", *_OPTIONS, "--", _target(host), line]
+    return ["ssh", *_FLAGS, *(f"-o{option}" for option in _OPTIONS), "--", _target(host), line]
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
-    last = last_line(errors, "the connection ended")
     tool = "ssh" if code == _OWN_ERROR else "login shell"
     facts = {"name": host.name, "target": _target(host), "python": host.agent_python}
-    known = meaning(tool, errors, **facts)
-    return known or f"{last} (ssh exit code {code})"
+    last = f"{last_line(errors, 'the connection ended')} (ssh exit code {code})"
+    return meaning(tool, errors, **facts) or last
 
 
 def _is_busy(host: Host, code: int, errors: str) -> bool:
@@ -64,3 +53,11 @@ def _log_path(log: Path, run_id: str) -> str:
 
 
 TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False, is_busy=_is_busy)
+
+
+class Ssh(Backend):
+    """Runs tasks as processes on other machines."""
+
+    name = "ssh"
+    transport = TRANSPORT
+    is_checked_first = True

@@ -1,0 +1,295 @@
+"""The docker backend: each task is a container, which an agent on its host starts by `docker run`.
+
+The launcher reaches agents on other machines over ssh, and starts the one on its own machine
+directly. The section of a cluster file:
+
+docker:                           # each key is optional; lines show the default or an example
+  image: cifar10                  # on every host: `docker save cifar10 | ssh node1 docker load`
+  engine: docker                  # or podman, or a path to one of them
+  data: /records                  # on the hosts; default: `data` in workdir
+  output: /results                # default: `output` in workdir
+  restricted: true                # what a container may do; false: all that the engine lets it
+  options: [--shm-size=1g]        # further words for `docker run`
+"""
+
+import posixpath
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from launch.agent.containers import DATA, OUTPUT, gpu_words, mount
+from launch.agent.processes import RUN
+from launch.backends import local, ssh
+from launch.backends.base import Backend, ContainerNeeds
+from launch.cluster import show, training_files
+from launch.cluster.host_list import is_this_machine
+from launch.cluster.model import COMMAND_NAME, Cluster, Host
+from launch.cluster.show import Document, variables
+from launch.cluster.tasks import SCRIPT, Job, Task
+from launch.cluster.yaml_section import matching, option, setting, yes_or_no
+from launch.errors import LaunchError
+from launch.record.outcome import Outcome
+from launch.record.run_folder import RunFolder
+from launch.screen.display import Display
+from launch.supervise.run import run_with_agents
+
+_IMAGE = matching(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*", "an image, such as registry/cifar10:3")
+_ENGINE = matching(COMMAND_NAME, "docker, podman, or a path of letters, digits, / . _ + -")
+# Engines read the value of --mount as one row of a CSV file.
+_FOLDER = matching(r'[^\0-\x1f\x7f-\x9f,"]+', 'a folder, without , and "')
+# Options that the launcher sets itself, that would let a container outlive it, or that could show
+# a secret.
+_OURS = (
+    "cidfile detach entrypoint env env-file label-file name net network pull restart rm sig-proxy "
+    "user"
+)
+
+_CODE = posixpath.dirname(DATA)  # the code's folder in the image, and its working directory
+_USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
+_USER = f"--user={_USER_IDS}"
+# What training can do without. Programs of the user's own may need some of it: `restricted: false`.
+_RESTRICTIONS = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only")
+_TMP = "--tmpfs=/tmp:rw,nosuid,nodev,noexec,mode=1777,size=1g"  # HOME in the image
+# Engines refuse a second one.
+_OTHER_TMP = re.compile(r"--(tmpfs=|volume=.*:|mount=(.*,)?(target|dst|destination)=)/tmp([:,].*)?")
+_MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
+
+
+@dataclass(frozen=True)
+class DockerSettings:
+    """The `docker:` section of a cluster file.
+
+    Attributes:
+      image: the image, with the code at /data and `python` as entry point, as the Dockerfile builds
+        it. It must be on every host, because nothing is pulled.
+      engine: `docker`, `podman`, or a path to one of them.
+      data: the folder with the records on the hosts; relative paths start from the working
+        directory. None means `data`.
+      output: the folder for checkpoints and figures on the hosts. None means `output`.
+      restricted: whether containers run without capabilities, with a read-only root file system,
+        and without a way to gain rights.
+      options: further words for `docker run`, each as `--name` or `--name=value`.
+    """
+
+    image: str = setting("cifar10", _IMAGE)
+    engine: str = setting("docker", _ENGINE)
+    data: Optional[str] = setting(None, _FOLDER)
+    output: Optional[str] = setting(None, _FOLDER)
+    restricted: bool = setting(True, yes_or_no)
+    options: tuple[str, ...] = setting((), option(r"[^\0-\x1f\x7f-\x9f]", _OURS))
+
+
+def settings_of(cluster: Cluster) -> DockerSettings:
+    """Returns the settings of the `docker:` section, or the defaults if there is no section."""
+    found: DockerSettings = cluster.settings.get("docker", DockerSettings())
+    return found
+
+
+def is_here(host: Host) -> bool:
+    """Returns whether an agent needs no ssh: the host is this machine, and no user is named."""
+    return host.user is None and is_this_machine(host.name)
+
+
+def _command(host: Host, words: Sequence[str], line: str) -> list[str]:
+    if is_here(host):
+        return [sys.executable, *words[1:]]
+    return ssh.TRANSPORT.command(host, words, line)
+
+
+def _explain(host: Host, code: int, errors: str) -> str:
+    transport = local.TRANSPORT if is_here(host) else ssh.TRANSPORT
+    return transport.explain(host, code, errors)
+
+
+class Docker(Backend):
+    """Runs tasks in containers, on this machine and on others."""
+
+    name = "docker"
+    has_image = True
+    settings = DockerSettings
+    transport = replace(ssh.TRANSPORT, command=_command, explain=_explain)
+    is_checked_first = True
+
+    def plan(self, job: Job) -> list[Document]:
+        """Returns for each host a line that makes its output folder, and runs its containers."""
+        output = _folders(job.cluster)[OUTPUT]
+        return show.shell_documents(
+            planned(job, _USER),
+            lambda host: f"mkdir -p {show.quoted_path(host.folder(output))}",
+            line,
+        )
+
+    def plan_text(self, job: Job) -> str:
+        """Describes every task, with its `docker run` command quoted for a shell."""
+        return show.as_text(planned(job, _USER), line)
+
+    def plan_json(self, job: Job) -> str:
+        """Describes every task as JSON, with a `docker run` command that lacks only `--user`."""
+        return show.as_json(planned(job))
+
+    def output_folder(self, job: Job) -> Optional[str]:
+        """Returns the folder on the master's host that its container writes its results to."""
+        lead = next((task for task in job.tasks if task.is_lead), None)
+        return None if lead is None else lead.host.folder(_on_hosts(job, "output", OUTPUT))
+
+    def containers(self, job: Job) -> ContainerNeeds:
+        """Returns the engine, the image and the data folder that the hosts need."""
+        check_folders(job)
+        settings, records = settings_of(job.cluster), _on_hosts(job, "data", DATA)
+        key = "docker: {data: }"
+        return ContainerNeeds(settings.engine, settings.image, records, settings.data, key)
+
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+        """Runs a container for each task, under an agent on each host."""
+        check_folders(job)
+        engine = settings_of(job.cluster).engine
+        folder.add(engine=engine)
+        return run_with_agents(
+            job,
+            folder,
+            self.transport,
+            display,
+            adapt=lambda ready: for_agents(ready, folder.run_id),
+            containers={"engine": engine, "mounts": _mounts(job.cluster)},
+        )
+
+
+def for_agents(job: Job, run_id: str) -> Job:
+    """Returns the job with commands to which agents add the options that depend on the host."""
+    names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
+    tasks = [_with_command(job, task, run_id, names, []) for task in job.tasks]
+    return replace(job, tasks=tuple(tasks))
+
+
+def planned(job: Job, *first: str) -> Job:
+    """Returns the job with the commands that agents would run, as far as they are known here.
+
+    Args:
+      job: the job.
+      *first: options to add before all others.
+
+    Raises:
+      LaunchError: `check_folders` refuses a folder.
+    """
+    check_folders(job)
+    tasks = []
+    for task in job.tasks:
+        names = ["TF_CONFIG", *variables(job)]
+        names += ["CUDA_VISIBLE_DEVICES"] * (task.devices.gpus is not None)
+        words = gpu_words(settings_of(job.cluster).engine) if task.devices.gpus else []
+        if task.task_type != "ps":
+            words += [
+                mount(task.host.folder(source), target, readonly=readonly)
+                for source, target, readonly in _mounts(job.cluster)
+            ]
+        tasks.append(_with_command(job, task, "cifar10", names, words, first))
+    return replace(job, tasks=tuple(tasks))
+
+
+def line(task: Task) -> str:
+    """Returns a task's command from `planned`, quoted for a shell."""
+    return " ".join(map(_for_a_shell, task.argv))
+
+
+def check_folders(job: Job) -> None:
+    """Checks that the data and output folders are mounted from the hosts.
+
+    Anything else would be missing in the container, or lost with it.
+
+    Raises:
+      LaunchError: `--data-dir` or `--output-dir`, which start from `--work-dir`, is outside the
+        mounted folders, or the engine cannot mount a host's working directory.
+    """
+    for host in job.cluster.hosts:
+        if set(host.workdir) & set(',"'):
+            raise LaunchError(f'{host.workdir}: engines mount no folder with , or "; move it')
+    if any(word.startswith(_MOUNTING) for word in settings_of(job.cluster).options):
+        return  # these options may mount any folder
+    for name, place in (("data", DATA), ("output", OUTPUT)):
+        chosen = job.folder(name)
+        if _below(chosen, place) is None:
+            too = " and --work-dir" if training_files.place(job.arguments, "work_dir") else ""
+            raise LaunchError(
+                f"--{name}-dir {chosen}: in a container it is {place}; leave it{too} out, and name "
+                f"the hosts' folder with `docker: {{{name}: {chosen}}}`"
+            )
+
+
+def _on_hosts(job: Job, name: str, place: str) -> str:
+    """Returns the hosts' folder that training calls `--NAME-dir`, from the working directory."""
+    below = _below(job.folder(name), place) or "."
+    return posixpath.normpath(posixpath.join(_folders(job.cluster)[place], below))
+
+
+def _below(folder: str, place: str) -> Optional[str]:
+    """Returns a container's folder relative to the mount `place`; None if it is outside."""
+    path = posixpath.normpath(posixpath.join(_CODE, folder))
+    inside = path == place or path.startswith(f"{place}/")
+    return posixpath.relpath(path, place) if inside else None
+
+
+def _folders(cluster: Cluster) -> dict[str, str]:
+    """Returns the hosts' folders by what they are in the containers of all tasks but ps."""
+    settings = settings_of(cluster)
+    return {DATA: settings.data or "data", OUTPUT: settings.output or "output"}
+
+
+def _mounts(cluster: Cluster) -> list[tuple[str, str, bool]]:
+    """Returns (host's folder, container's folder, read-only) for each mount."""
+    return [(source, target, target == DATA) for target, source in _folders(cluster).items()]
+
+
+def _with_command(
+    job: Job,
+    task: Task,
+    prefix: str,
+    names: Sequence[str],
+    words: Sequence[str],
+    first: Sequence[str] = (),
+) -> Task:
+    """Returns a task that a container runs.
+
+    Args:
+      job: the job.
+      task: the task as a process.
+      prefix: how the container's name begins.
+      names: the variables that the container gets.
+      words: the options that belong to this task alone.
+      first: options to add before all others.
+    """
+    settings = settings_of(job.cluster)
+    restrictions = [*_RESTRICTIONS, _TMP] if settings.restricted else []
+    if any(_OTHER_TMP.fullmatch(word) for word in settings.options):
+        restrictions = restrictions[:-1]
+    argv = (
+        settings.engine,
+        "run",
+        *first,
+        # The value is in the client's environment, so that no process list shows it.
+        *(f"--env={name}" for name in names),
+        *words,
+        f"--name={prefix}-{task.name.replace('/', '-')}",
+        "--rm",
+        "--network=host",
+        "--pull=never",  # a public registry may hold another image of this name
+        "--log-driver=none",  # the client gets the output; another copy would fill the disk
+        *restrictions,
+        *settings.options,
+        settings.image,
+        f"{_CODE}/{SCRIPT}",
+        *job.arguments,
+    )
+    return replace(task, argv=argv)
+
+
+def _for_a_shell(word: str) -> str:
+    """Quotes a word, but lets the shell expand the user's ids and home, which no engine does."""
+    if word == _USER:
+        return f'--user="{_USER_IDS}"'
+    before, home, path = word.partition("~/")
+    if home and before in ("", "--mount=type=bind,source="):
+        return before + show.quoted_path(f"~/{path}")
+    return shlex.quote(word)

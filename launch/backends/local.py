@@ -1,0 +1,32 @@
+"""The local backend: each task is a process on this machine, under one agent."""
+
+import os
+from typing import Optional
+
+from launch.backends.base import Backend
+from launch.cluster.model import FREE_PORTS
+from launch.cluster.tasks import Job
+from launch.connect.transport import Transport
+
+TRANSPORT = Transport(
+    command=lambda host, command, line: list(command),
+    explain=lambda host, code, errors: (
+        f"the agent ended with exit code {code}: {errors or 'without an error message'}"
+    ),
+    log_path=lambda log, run_id: str(log.absolute()),
+    keeps_logs=True,
+)
+
+
+class Local(Backend):
+    """Runs tasks as processes on this machine."""
+
+    name = "local"
+    is_this_machine = True
+    default_ports = FREE_PORTS
+    transport = TRANSPORT
+
+    def output_folder(self, job: Job) -> Optional[str]:
+        """Returns the folder of the results; the tasks start in this process's folder."""
+        folder = super().output_folder(job)
+        return None if folder is None else os.path.abspath(os.path.expanduser(folder))
