@@ -3,7 +3,7 @@
 from launch.backends.base import Backend
 from launch.cluster.show import Document, shell_documents
 from launch.cluster.tasks import Job
-from launch.connect.sweep import sweep
+from launch.connect.agent_client import sweep
 from launch.connect.transport import Transport
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder

@@ -8,8 +8,7 @@ from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
-from launch.connect import bootstrap
-from launch.connect.link import Link
+from launch.connect.link import Link, agent_command, remote_command
 from launch.errors import HostError
 
 OPEN_SECS = 30.0
@@ -55,8 +54,8 @@ class Transport:
         """Returns a connection to an agent on a host; `open` opens it."""
         command = self.command(
             host,
-            bootstrap.command(host.agent_python, run_id),
-            bootstrap.remote_command(host.agent_python, run_id),
+            agent_command(host.agent_python, run_id),
+            remote_command(host.agent_python, run_id),
         )
         return Link(
             command,

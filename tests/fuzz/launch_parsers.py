@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launch.agent.protocol import EVENTS, MAGIC, ORDERS, read_event, read_order
+from launch.agent.protocol import EVENTS, MAGIC, read_event
 from launch.backends import tool_errors
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
@@ -109,21 +109,9 @@ def _hear_agent(data: bytes, folder: Path) -> None:
         assert all(isinstance(message["event"], str) for message in heard)
 
 
-_ORDERS = b"\n".join(
-    [
-        b'{"do":"start","task":"worker/0","argv":["python3"],"script":null,"cwd":"/","env":{},'
-        b'"masked":[],"gpus":null,"share":[0,2],"port":2222,"log":"log","last":false}',
-        b'{"do":"signal","task":"worker/0","signal":15}',
-        b'{"do":"ports","count":4}',
-        b'{"do":"beat"}\n',
-    ]
-)
-
-
 def _hear_lines(data: bytes, _: Path) -> None:
     for line in data.splitlines():
-        order, event = read_order(line), read_event(line)
-        assert order is None or order.keys() == {"do", *ORDERS[order["do"]]}
+        event = read_event(line)
         assert event is None or event.keys() == {"event", *EVENTS[event["event"]]}
         json.dumps(event, ensure_ascii=False).encode()  # no half of a character is left
 
@@ -257,7 +245,7 @@ PARSERS = [
         lambda: [b'--config={"data_dir": "d"}\0--recipe\0{"job-dir": 1}\0--output_dir\0o'],
         _training_words, (), mutate.of_words,
     ),
-    Parser("agent-lines", lambda: [_ORDERS, _AGENT], _hear_lines, (), mutate.of_lines),
+    Parser("agent-lines", lambda: [_AGENT], _hear_lines, (), mutate.of_lines),
     Parser("agent-events", lambda: [_AGENT], _hear_agent, (HostError,), mutate.of_lines),
     Parser("records-here", lambda: _json(_MANIFEST), _records, (), mutate.of_json),
     Parser("progress", lambda: _LINES, _progress, (), mutate.of_text),

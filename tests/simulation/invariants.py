@@ -111,8 +111,6 @@ class Ledger:
 
     def signalled(self, process: Process, signum: int, sender: str) -> None:
         """Checks a signal that reaches a process."""
-        if signum == signal.SIGKILL and sender == "its agent" and process.is_blocked:
-            self._check_that_it_could_write(process)
         if signum != signal.SIGKILL or sender != "its agent" or self.num_user_stops > 1:
             return
         if process.name in self.kill_sent:  # its host stood still while it had its time to end
@@ -126,12 +124,6 @@ class Ledger:
         secs = self.world.now - max(process.ended_at, process.host.frozen_until)
         if secs > _TOLD_SECS:
             self.breach("the end of a task is told at once", f"{process.name} after {secs:.1f} s")
-
-    def _check_that_it_could_write(self, process: Process) -> None:
-        """Checks that a task was not kept from its end by an output that nobody reads."""
-        asked = [time for signum, time in process.got if signum == signal.SIGTERM]
-        if asked and self.world.now > max(asked[0], process.host.frozen_until) + SETTLE_SECS:
-            self.breach("a task that is to end can write", process.name)
 
     def check_outcome(self, outcome: Optional[Outcome], named: set[str], limit_secs: float) -> None:
         """Checks the outcome.

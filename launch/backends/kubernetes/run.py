@@ -26,9 +26,9 @@ from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.journal import run_ends
 from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, stop_signals
+from launch.supervise.task_status import run_ends
 
 _BACKLOG = 2000  # lines and polls; when the queue is full, those who write it wait
 _POLL_SECS = 2.0

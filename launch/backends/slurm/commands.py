@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from launch.agent import bounded_run
+from launch.agent import processes
 from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause
@@ -212,7 +212,7 @@ def _run(
     """
     tool = command[0]
     try:
-        done = bounded_run.run(command, _ANSWER_SECS, env=env, own_session=True)
+        done = processes.run(command, _ANSWER_SECS, env=env, own_session=True)
     except FileNotFoundError:
         raise HostError(
             f"no {tool} on PATH here; run this on a login node of the cluster"
