@@ -1,6 +1,5 @@
 """Runs a job with one agent on each host, over any transport, and again if its ports were taken."""
 
-import math
 import os
 import signal
 import time
@@ -23,7 +22,6 @@ from launch.supervise.supervisor import Supervisor
 from launch.supervise.task_status import Journal, run_ends
 
 _MORE_PORTS = 3  # how often a job starts again because another program took a port
-_SAME_REQUEST_SECS = 5.0  # between the signals that Slurm sends to the processes of a job
 
 
 def run_with_agents(
@@ -160,9 +158,6 @@ class Agents:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
-        # Until when a SIGTERM to this process is the one that the agents have reported; None before
-        # their first report.
-        self._sigterm_due_until: Optional[float] = None
         self.without_port: list[str] = []
 
     def start(self) -> None:
@@ -188,10 +183,6 @@ class Agents:
 
     def stop(self, signum: int, count: int) -> None:
         """Stops all tasks in order at the first signal, and kills them at the second one."""
-        due_until = self._sigterm_due_until
-        if due_until is not None and self._clock() < due_until and signum == signal.SIGTERM:
-            self._sigterm_due_until = -math.inf  # Slurm signals the agents and this process
-            return
         self._loop.note(f"{signal.Signals(signum).name}: stopping all tasks")
         self._carry_out(self._supervisor.stop(signum, self._clock()))
 
@@ -238,12 +229,8 @@ class Agents:
 
     def _told(self, reason: str) -> None:
         """Stops all tasks for the platform; as every agent says so, only the first word is news."""
-        before, now = self._supervisor.verdict, self._clock()
-        if self._sigterm_due_until is None:
-            is_due = before is None or before.cause is not Cause.USER
-            # A signal that Slurm has sent to the agents alone is followed by none.
-            self._sigterm_due_until = now + _SAME_REQUEST_SECS if is_due else -math.inf
-        actions = self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM)
+        before = self._supervisor.verdict
+        actions = self._supervisor.stop(signal.SIGTERM, self._clock(), reason, Cause.PLATFORM)
         if self._supervisor.verdict is not before:
             self._loop.note(f"{reason}; stopping all tasks")
         self._carry_out(actions)

@@ -12,7 +12,7 @@ from typing import Optional
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
-from launch.supervise.ending import KILL_SECS, Action, Ending, Note, Settling, Signal, Start
+from launch.supervise.ending import Action, Ending, Note, Settling, Signal, Start
 
 _LONGEST_BACKOFF_SECS = 30.0
 _USERS_MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
@@ -161,19 +161,18 @@ class Supervisor:
           reason: why the job ends, in words; "" if the signal's name says it.
           cause: the cause of the job's end; only the calls of the user are counted.
         """
-        self._stop_signals += cause is Cause.USER
+        is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
+        # A platform that says that it ends the job may send SIGTERM to this process, too.
+        self._stop_signals += cause is Cause.USER and not (is_told and signum == signal.SIGTERM)
         words = reason or f"stopped by {signal.Signals(signum).name}"
         is_done = self.verdict is not None and self.verdict.exit_code == 0
         took = self._settling.report(Outcome(128 + signum, words, cause=cause), now)
         if took and cause is Cause.PLATFORM:
-            self._stop_signals = 0  # a SIGTERM that this replaces came from the platform, too
+            self._stop_signals = 0  # the same, but in the other order
         if self._stop_signals == 2 and cause is Cause.USER:
             self._end = Ending.at_once(list(self.states))
         elif self._end is None or (is_done and cause is Cause.USER and self._stop_signals == 1):
             self._end = Ending.in_order(self._names, self._limits.stop_secs)
-        elif took and cause is Cause.PLATFORM:
-            # What the first report said of a ps is explained: the ps serves while others save.
-            self._end.allow(self._limits.stop_secs)
         return self._advance(now)
 
     def tick(self, now: float) -> list[Action]:
@@ -210,13 +209,8 @@ class Supervisor:
             Outcome(exit_code_of(state.code), reason, name, cause=state.cause), now
         )
         if is_first:
-            # Without a ps the others cannot save, so they get only a short time to end.
-            saves = state.task.task_type != "ps" or state.cause is Cause.PLATFORM
-            secs = self._limits.stop_secs if saves else KILL_SECS
-            self._end = Ending.in_order(self._names, secs)
+            self._end = Ending.in_order(self._names, self._limits.stop_secs)
             return [Note(f"{reason}; stopping the others"), *self._advance(now)]
-        if took and state.cause is Cause.PLATFORM and self._end is not None:
-            self._end.allow(self._limits.stop_secs)
         if self.verdict is not None and self.verdict.exit_code == 0:
             return [Note(f"{name} on {host}: {state.last}; see its log")]
         return [Note(reason)] if took else []

@@ -83,13 +83,12 @@ class Ledger:
         if self.end_began is not None:
             self.breach("nothing is started after the end begins", task)
 
-    def sent_signal(self, task: str, signum: int, leaves_time: bool) -> None:
+    def sent_signal(self, task: str, signum: int) -> None:
         """Checks a signal that the launcher sends to a task.
 
         Args:
           task: the task's name.
           signum: the signal.
-          leaves_time: whether the job's end must leave tasks their whole time to save.
         """
         now, grace = self.world.now, self.limits.grace_secs
         in_grace = self.succeeded is not None and now < self.succeeded + grace - 1e-6
@@ -103,7 +102,7 @@ class Ledger:
             asked = self.sigterm_sent.get(task)
             if asked is None:
                 self.breach("SIGTERM comes before SIGKILL", task)
-            elif self._is_early(asked) and leaves_time and not task.startswith("ps"):
+            elif self._is_early(asked) and not task.startswith("ps"):
                 self.breach("a task has its time to save", f"{task} after {now - asked:g} s")
 
     def _is_early(self, asked: float) -> bool:

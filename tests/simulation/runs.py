@@ -148,16 +148,10 @@ class AgentRun:
                 ledger.sent_start(message["task"])
             elif message["do"] == "signal":
                 self.world.say("launcher: signal", message["task"], message["signal"])
-                ledger.sent_signal(message["task"], message["signal"], self._leaves_time())
+                ledger.sent_signal(message["task"], message["signal"])
             return is_sent
 
         self.connections.send = watched  # type: ignore[method-assign]
-
-    def _leaves_time(self) -> bool:
-        """Whether the end must leave the tasks their time: unless a ps has failed first."""
-        first = invariants.first_cause(self.ledger.reports)
-        is_ps = self.ledger.reports and self.ledger.reports[0].task.startswith("ps")
-        return first is not None and (not is_ps or first.rank == invariants.PLATFORM)
 
     # What follows is `RunLoop` for the agents.
 

@@ -82,25 +82,12 @@ def _tell(agents: Agents, message: Message) -> None:
     agents.handle(("localhost", agents._connections._links["localhost"], message))
 
 
-def _kills(agents: Agents) -> bool:
-    return signal.SIGKILL in agents._supervisor.states["master/0"].signals
-
-
 def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_same_request(agents: Agents) -> None:
     _tell(agents, TOLD)
-    for count, kills in ((1, False), (2, False), (3, True)):
-        agents.stop(signal.SIGTERM, count)
-        assert _kills(agents) is kills
-
-
-def test_a_stop_counts_long_after_a_sigterm_that_slurm_has_sent_to_the_steps_alone(
-    agents: Agents,
-) -> None:
-    _tell(agents, TOLD)
-    agents._clock = lambda: 6.0
-    for count, kills in ((1, False), (2, True)):
-        agents.stop(signal.SIGTERM, count)
-        assert _kills(agents) is kills
+    state = agents._supervisor.states["master/0"]
+    for signum, kills in ((15, False), (15, False), (2, False), (2, True)):
+        agents.stop(signum, 0)
+        assert (signal.SIGKILL in state.signals) is kills
 
 
 class FailsForItsPort:

@@ -122,13 +122,6 @@ def test_a_failed_task_leaves_the_others_the_time_to_save_and_the_ps_a_moment() 
     assert signals(supervisor.tick(36)) == [("ps/0", signal.SIGKILL)]
 
 
-def test_nobody_is_given_the_time_to_save_without_a_ps() -> None:
-    supervisor = running(*ALL)
-    assert signals(supervisor.ended("ps/0", 1, 10)) == [("master/0", signal.SIGTERM)]
-    assert supervisor.tick(14.9) == []
-    assert signals(supervisor.tick(15)) == [("master/0", signal.SIGKILL)]
-
-
 def test_a_chief_is_a_lead_and_an_evaluator_ends_with_the_workers() -> None:
     supervisor = running("chief/0", "evaluator/0", "ps/0")
     assert signals(supervisor.stop(2, 1)) == [("chief/0", signal.SIGTERM)]
@@ -272,6 +265,7 @@ def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too(
     supervisor = running(*ALL)
     assert signals(supervisor.stop(signal.SIGTERM, 10)) == [("master/0", signal.SIGTERM)]
     assert word_of_the_platform(supervisor, 10.2) == []
+    assert supervisor.stop(signal.SIGTERM, 12) == []  # and again
     # So the user's first signal still lets the tasks save.
     assert supervisor.stop(signal.SIGINT, 15) == []
     assert ("master/0", signal.SIGKILL) in signals(supervisor.stop(signal.SIGINT, 16))
