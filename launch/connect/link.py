@@ -10,7 +10,6 @@ import errno
 import importlib.resources
 import os
 import queue
-import random
 import subprocess
 import threading
 import time
@@ -50,12 +49,10 @@ sys.modules["launch.agent.main"].run(sys.argv[-1])
 _FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 
 _LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
-_MOST_BEFORE = 1 << 20  # bytes that a login shell may print before the agent's greeting
+_MOST_BEFORE = 1000  # lines that a login shell may print before the agent's greeting
 _CHUNK = 1 << 16
 _LAST_WORDS = 4000  # bytes of standard error that are kept
 _END_SECS = 5.0  # for a process that has closed its output
-_TRIES = 4
-PAUSE_SECS = (0.5, 3.0)  # between two tries, by chance: other connections wait, too
 
 
 def agent_command(python: str, run_id: str) -> list[str]:
@@ -95,8 +92,6 @@ class Link:
         the way out.
       hear: a function that the reading thread calls with this link and each message except
         heartbeats; the last message is `{"event": "lost"}`.
-      is_busy: a function of (exit code, standard error) that returns whether to try again, since
-        the host only had too much to do for a connection.
 
     Attributes:
       heard: the time of the last message, by time.monotonic.
@@ -107,11 +102,10 @@ class Link:
         command: Sequence[str],
         explain: Callable[[int, str], str],
         hear: "Callable[[Link, Message], None]",
-        is_busy: Callable[[int, str], bool] = lambda code, errors: False,
     ) -> None:
         self.heard = time.monotonic()
         self._command, self._explain = list(command), explain
-        self._hear, self._is_busy = hear, is_busy
+        self._hear = hear
         self._answered = threading.Event()  # by the first message, or by the end of the process
         self._ready = False
         self._wrong = ""  # what the host has sent that is no message
@@ -119,47 +113,40 @@ class Link:
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._threads: list[threading.Thread] = []
-        self._closing = threading.Event()
+        self._closing = False
         self._starting = threading.Lock()  # `close` may run while another thread runs `open`
 
     def open(self, timeout_secs: float) -> None:
-        """Starts the agent and waits for its first message; tries again if the host is busy.
+        """Starts the agent and waits for its first message.
 
         Args:
-          timeout_secs: the seconds to wait at each try.
+          timeout_secs: the seconds to wait.
 
         Raises:
           HostError: the agent could not be started, or sent no message in time; the message says
             why.
         """
-        tries = Tries(self._closing)
         try:
-            while True:
-                self._start()
-                if not self._answered.wait(timeout_secs):
-                    self.close(0)
-                    raise HostError(f"no answer within {timeout_secs:g} s")
-                if self._ready:
-                    return
-                if self._wrong or not self._is_busy(*self._end) or not tries.again():
-                    raise HostError(self.why())
+            self._start()
+            if not self._answered.wait(timeout_secs):
+                self.close(0)
+                raise HostError(f"no answer within {timeout_secs:g} s")
+            if not self._ready:
+                raise HostError(self.why())
         except HostError:
             self._hear(self, {"event": "lost"})
             raise
 
     def _start(self) -> None:
         with self._starting:
-            if self._closing.is_set():
+            if self._closing:
                 raise HostError("it was closed before it was open")
-            self._to_write.put(None)  # for the thread that wrote to the last process
-            self._to_write = queue.SimpleQueue()
-            self._answered.clear()
             self._process = start(self._command)
             self._to_write.put(payload())
-            reading = threading.Thread(target=self._read, args=(self._process,), daemon=True)
-            words = (self._process.stdin, self._to_write)
-            writing = threading.Thread(target=_write, args=words, daemon=True)
-            self._threads = [reading, writing]
+            self._threads = [
+                threading.Thread(target=work, args=(self._process,), daemon=True)
+                for work in (self._read, self._write)
+            ]
             for thread in self._threads:
                 thread.start()
 
@@ -177,7 +164,7 @@ class Link:
         Args:
           patience_secs: the seconds that the process has to end before it is killed.
         """
-        self._closing.set()
+        self._closing = True
         with self._starting:
             self._to_write.put(None)
             process, threads = self._process, self._threads
@@ -211,17 +198,11 @@ class Link:
 
     def _finds_greeting(self, stream: IO[bytes]) -> bool:
         """Reads what a login shell prints, up to the greeting, which may follow other text."""
-        begun, end, size = b"", b"", 0
-        while line := stream.readline(_CHUNK):
-            begun, end, size = begun or line, (end + line)[-len(MAGIC) :], size + len(line)
-            if end == MAGIC:
-                return True
-            if size > _MOST_BEFORE:
-                self._wrong = (
-                    f"it printed more than {_MOST_BEFORE >> 20} MiB instead of starting an agent: "
-                    f"{_quote(begun)}"
-                )
-                return False
+        for _ in range(_MOST_BEFORE):
+            line = stream.readline(_CHUNK)
+            if not line or line.endswith(MAGIC):
+                return bool(line)
+        self._wrong = f"it printed much instead of starting an agent, at last {_quote(line)}"
         return False
 
     def _read_messages(self, stream: IO[bytes]) -> None:
@@ -237,34 +218,17 @@ class Link:
             if message["event"] != "beat":  # `heard` has told of it
                 self._hear(self, message)
 
-
-def _write(stream: IO[bytes], to_write: "queue.SimpleQueue[Optional[bytes]]") -> None:
-    # `_read` reports the end of the connection.
-    with contextlib.suppress(OSError), stream:
-        while (data := to_write.get()) is not None:
-            stream.write(data)
-            stream.flush()
+    def _write(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None
+        # `_read` reports the end of the connection.
+        with contextlib.suppress(OSError), process.stdin:
+            while (data := self._to_write.get()) is not None:
+                process.stdin.write(data)
+                process.stdin.flush()
 
 
 def _quote(data: bytes) -> str:
     return repr(data[:60])
-
-
-class Tries:
-    """The further tries of one connection to a host that had too much to do for it.
-
-    Args:
-      closing: an event that ends the pauses; after it, there is no further try.
-    """
-
-    def __init__(self, closing: threading.Event) -> None:
-        self._closing = closing
-        self._left = _TRIES
-
-    def again(self) -> bool:
-        """Waits until the next try is due; returns False if there is none."""
-        self._left -= 1
-        return self._left >= 0 and not self._closing.wait(random.uniform(*PAUSE_SECS))
 
 
 def start(

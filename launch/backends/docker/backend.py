@@ -42,7 +42,7 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return transport.explain(host, code, errors)
 
 
-TRANSPORT = Transport(_command, _explain, SSH.log_path, keeps_logs=False, is_busy=SSH.is_busy)
+TRANSPORT = Transport(_command, _explain, SSH.log_path, keeps_logs=False)
 
 
 class Docker(AgentBackend):

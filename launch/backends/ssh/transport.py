@@ -9,7 +9,7 @@ Kerberos ticket or port. Nothing of that configuration runs instead of the agent
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.backends.tool_errors import CLOSED_EARLY, cause, last_line, meaning
+from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.transport import Transport
 
@@ -55,12 +55,8 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return known or f"{last} (ssh exit code {code})"
 
 
-def _is_busy(host: Host, code: int, errors: str) -> bool:
-    return code == _OWN_ERROR and cause("ssh", errors) == CLOSED_EARLY
-
-
 def _log_path(log: Path, run_id: str) -> str:
     return f"~/.local/state/cifar10-launch/hosts/{run_id}/{log.name}"
 
 
-TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False, is_busy=_is_busy)
+TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False)
