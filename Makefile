@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-cpus test-fast test-system test-faults soak \
+.PHONY: help demo venv kernels check format test test-cpus test-fast test-system test-faults \
   lock audit clean
 
 PY := .venv/bin/python
@@ -35,7 +35,6 @@ help:
 	@echo 'make test-fast    those of the launcher, data_prep and settings, without TensorFlow: minutes'
 	@echo 'make test-system  those with containers, a browser or long runs; needs Debian and root'
 	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
-	@echo 'make soak         one job with many kills, its memory and descriptors; MINUTES=30 SEED=1'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make lock         write the locks anew; ARGS=--upgrade takes newer versions, too'
 	@echo 'make audit        whether known vulnerabilities concern what the locks install'
@@ -150,12 +149,6 @@ test-system: .venv/.installed-dev kernels
 test-faults: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
 	$(PY) -m tests.faults $(ARGS)
-
-MINUTES ?= 30
-SEED ?= 1
-
-soak: .venv/.installed-dev kernels
-	$(PY) -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 # $(1): the set of requirements; $(2): the machines, as a marker; $(3): further flags.
 define lock

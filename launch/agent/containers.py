@@ -9,11 +9,11 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from launch.agent import bounded_run, processes
+from launch.agent import processes
 from launch.agent.protocol import Message
 from launch.agent.task_process import OWN_CORES, gpus_here, part
 
@@ -21,6 +21,14 @@ DATA, OUTPUT = "/data/data", "/data/output"  # paths inside the container
 _ANSWER_SECS = 20.0
 _GIVE_UP_SECS = 20.0
 _LOOK_SECS = 0.1
+# The task's process first removes containers of an earlier agent: `$1` selects them. `podman rm`
+# alone would ask them to end, and wait.
+_CLEARING = """\
+ids=$("$0" ps --all --quiet $1) && [ "$ids" ] &&
+    { "$0" kill $ids; "$0" rm --force $ids; } >/dev/null 2>&1
+shift
+exec "$0" "$@"
+"""
 _MISSING = "{engine} is not installed; install it, or name another with `docker: {{engine: PATH}}`"
 
 # Exit codes of the engine's client. The container's command may exit with the same codes.
@@ -102,8 +110,10 @@ class Containers:
                 mount(_folder(order["cwd"], source, readonly), target, readonly=readonly)
                 for source, target, readonly in self._mounts
             ]
-        argv = order["argv"]
-        return {**order, "cwd": "/", "argv": [*argv[:2], *words, *argv[2:]], "contained": True}
+        engine, run, *rest = order["argv"]
+        earlier = {name: marks[name] for name in (processes.RUN, processes.TASK)}
+        clearing = ["sh", "-c", _CLEARING, engine, " ".join(_filters(earlier))]
+        return {**order, "cwd": "/", "argv": [*clearing, run, *words, *rest], "contained": True}
 
     def _user(self) -> list[str]:
         """Returns the options that make this user own the files that a container writes."""
@@ -113,78 +123,54 @@ class Containers:
 
     def look(self, image: str) -> dict[str, Any]:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""
-        error = self.why_not()
-        if error is not None:
-            return {"engine_error": error, "image": None}
+        try:
+            self._ask("ps", "--quiet")
+        except OSError as error:
+            return {"engine_error": str(error), "image": None}
         try:
             found = self._ask("image", "inspect", "--format={{.Id}}", image)[0]
         except OSError:  # there is no such image
             return {"engine_error": None, "image": None}
         return {"engine_error": None, "image": found.removeprefix("sha256:")[:12]}
 
-    def find(self, **marks: str) -> list[str]:
-        """Returns the ids of the containers with these marks, running or not.
-
-        Raises:
-          OSError: the engine does not answer or fails; the message says why.
-        """
-        filters = [f"--filter=label={name}={value}" for name, value in marks.items()]
-        return self._ask("ps", "--all", "--quiet", "--no-trunc", *filters)
-
-    def why_not(self) -> Optional[str]:
-        """Returns why the engine does not work; None if it does."""
-        try:
-            self._ask("ps", "--quiet")
-        except OSError as error:
-            return str(error)
-        return None
-
-    def try_to_remove(self, settle_secs: float, marks: Mapping[str, str]) -> Removal:
-        """Does what `remove` does, but returns an error instead of raising it."""
-        try:
-            return self.remove(settle_secs, **marks)
-        except OSError as error:
-            return Removal(error=str(error))
-
-    def remove(self, settle_secs: float, **marks: str) -> Removal:
+    def remove(self, settle_secs: float, marks: dict[str, str]) -> Removal:
         """Kills and removes containers until none with these marks is left.
 
         Args:
           settle_secs: the minimum time in seconds to keep searching, because a container that a
             killed client was creating may appear late.
-          **marks: the value of each of the marks RUN, HOST or TASK to search for.
-
-        Raises:
-          OSError: the engine does not answer, or cannot remove them.
+          marks: the value of each of the marks RUN, HOST or TASK to search for.
         """
         removed: set[str] = set()
         were_running = False
         began = time.monotonic()
         while True:
-            found = self.find(**marks)
-            now = time.monotonic()
-            if not found and now >= began + settle_secs:
-                processes.end_monitors(removed)
-                return Removal(sorted(removed), were_running)
-            if found and now > began + _GIVE_UP_SECS:
-                raise OSError(f"{self.engine} could not remove {', '.join(found)}")
-            if found:
-                removed.update(found)
-                # Both commands may fail if a container ends at this moment. `podman rm` alone would
-                # first ask the container to end and wait.
-                killed = self._run("kill", *found)  # succeeds only if they were running
-                were_running |= killed is not None and killed.returncode == 0
-                self._run("rm", "--force", *found)
+            try:
+                found = self._ask("ps", "--all", "--quiet", "--no-trunc", *_filters(marks))
+                now = time.monotonic()
+                if not found and now >= began + settle_secs:
+                    processes.end_monitors(removed)
+                    return Removal(sorted(removed), were_running)
+                if found and now > began + _GIVE_UP_SECS:
+                    raise OSError(f"{self.engine} could not remove {', '.join(found)}")
+                if found:
+                    removed.update(found)
+                    # Both commands may fail if a container ends at this moment. `podman rm` alone
+                    # would first ask the container to end and wait.
+                    were_running |= self._run("kill", *found).returncode == 0
+                    self._run("rm", "--force", *found)
+            except OSError as error:
+                return Removal(sorted(removed), were_running, str(error))
             time.sleep(_LOOK_SECS)
 
-    def reason(self, code: int, removal: Optional[Removal] = None) -> str:
+    def reason(self, code: int, were_running: bool = False) -> str:
         """Explains an exit code of the client; returns '' for a code of the container's command.
 
         Args:
           code: the exit code, -n for signal n.
-          removal: what was found of the container after the client's end.
+          were_running: whether the container was still running after the client's end.
         """
-        if code > 0 and removal is not None and removal.were_running:
+        if code > 0 and were_running:
             words = f"{self.engine} ended before its container, which was still running: removed"
         elif code in _REASONS:
             words = f"{_REASONS[code].format(engine=self.engine)}; its last lines say why"
@@ -194,25 +180,23 @@ class Containers:
 
     def _ask(self, *words: str) -> list[str]:
         done = self._run(*words)
-        if done is None:
-            raise OSError(f"{self.engine} did not answer within {_ANSWER_SECS:g} s")
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise OSError(f"{self.engine} does not work: {lines[-1]}")
         return done.stdout.split()
 
-    def _run(self, *words: str) -> "Optional[subprocess.CompletedProcess[str]]":
-        """Runs the engine's client; returns None if it does not end within `_ANSWER_SECS`.
-
-        Raises:
-          OSError: there is no such client, or it prints without end.
-        """
+    def _run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Runs the engine's client; OSError if there is none, or if it does not answer."""
         try:
-            return bounded_run.run([self.engine, *words], _ANSWER_SECS)
+            return processes.run([self.engine, *words], _ANSWER_SECS)
         except FileNotFoundError:
             raise OSError(_MISSING.format(engine=self.engine)) from None
         except subprocess.TimeoutExpired:
-            return None
+            raise OSError(f"{self.engine} did not answer within {_ANSWER_SECS:g} s") from None
+
+
+def _filters(marks: dict[str, str]) -> list[str]:
+    return [f"--filter=label={name}={value}" for name, value in marks.items()]
 
 
 def _folder(cwd: str, path: str, readonly: bool) -> str:

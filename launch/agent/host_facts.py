@@ -5,16 +5,16 @@ import hashlib
 import ipaddress
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Optional
 
-from launch.agent import bounded_run, tcp_ports
+from launch.agent import processes, tcp_ports
 from launch.agent.containers import Containers
 from launch.agent.protocol import Message
 
@@ -73,7 +73,7 @@ def look(order: Message) -> dict[str, Any]:
 def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
     """Returns the versions of Python and packages, or the error; does not import TensorFlow."""
     try:
-        done = bounded_run.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
+        done = processes.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
         done.check_returncode()
         found = json.loads(done.stdout)
         versions = {name: found[name] for name in ("python", "tensorflow", "package")}
@@ -90,31 +90,23 @@ def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
     return {"python": None, "tensorflow": None, "package": None, "python_error": why}
 
 
-def _files(path: str) -> Iterator[str]:
-    """Yields a file, or the Python files of a folder, without others such as an editor's locks."""
-    found = [path]
-    for folder, _, names in os.walk(path):
-        found += [os.path.join(folder, name) for name in names if name.endswith(".py")]
-    yield from filter(os.path.isfile, found)
-
-
 def _code(cwd: str, code: list[str]) -> Optional[str]:
     """Returns a fingerprint of the Python files; None if the first path in `code` is missing."""
     if not os.path.exists(os.path.join(cwd, code[0])):
         return None
+    paths = [os.path.join(cwd, name) for name in code]
+    for place in list(paths):
+        for folder, _, names in os.walk(place):
+            paths += [os.path.join(folder, name) for name in names if name.endswith(".py")]
     digest = hashlib.sha256()
-    for path in sorted(path for name in code for path in _files(os.path.join(cwd, name))):
+    for path in sorted(filter(os.path.isfile, paths)):  # an editor's lock is no file
         digest.update(os.fsencode(os.path.relpath(path, cwd)) + b"\0")
-        digest.update(_content(path) + b"\0")
+        try:
+            with open(path, "rb") as file:
+                digest.update(file.read() + b"\0")
+        except OSError:
+            digest.update(b"unreadable\0")
     return digest.hexdigest()[:12]
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b"unreadable"
 
 
 def _data(folder: str) -> Optional[str]:
@@ -136,7 +128,7 @@ def _data(folder: str) -> Optional[str]:
 
 def _gpus() -> list[str]:
     try:
-        done = bounded_run.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 20)
+        done = processes.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 20)
         done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return []
@@ -204,31 +196,16 @@ def public() -> list[str]:
     addresses, and the shared ones of providers (RFC 6598). A host may still be reachable by an
     address that it does not know itself, through a router that translates addresses.
     """
-    found = {ipaddress.ip_address(text) for text in (*_ipv4(), *_ipv6())}
+    of_routes = re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", _text(_IPV4))
+    of_interfaces = re.findall(r"^[0-9a-f]{32}", _text(_IPV6), re.M)
+    found = set(map(ipaddress.ip_address, (*of_routes, *map(bytes.fromhex, of_interfaces))))
     known = [one for one in found if one.is_global and not one.is_multicast]
     return [str(one) for one in sorted(known, key=lambda one: (one.version, one.packed))]
 
 
-def _lines(path: str) -> list[str]:
+def _text(path: str) -> str:
     try:
         with open(path, encoding="ascii") as file:
-            return file.read().splitlines()
+            return file.read()
     except OSError:
-        return []
-
-
-def _ipv4() -> list[str]:
-    """Returns the addresses that the routing table calls local: `/32 host LOCAL` below `|-- A`."""
-    found, last = [], ""
-    for line in _lines(_IPV4):
-        words = line.split()
-        if words[:1] == ["|--"]:
-            last = words[1]
-        elif words[:3] == ["/32", "host", "LOCAL"]:
-            found.append(last)
-    return found
-
-
-def _ipv6() -> list[str]:
-    """Returns the addresses of the interfaces, each the first column of its line, as hex digits."""
-    return [str(ipaddress.IPv6Address(int(line.split()[0], 16))) for line in _lines(_IPV6)]
+        return ""

@@ -1,146 +1,234 @@
-"""The agent's main loop: executes orders, answers the launcher, and ends without it."""
+"""The agent: executes the launcher's orders, reports what becomes of its tasks, ends without it.
 
-import math
+`Agent` decides, and `Machine` carries out what it decides. All of an agent runs in the main thread,
+except what waits: for the launcher, for the output of a task, for a container engine.
+"""
+
+import contextlib
+import json
 import os
+import queue
 import signal
-from collections.abc import Callable
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Optional
 
-from launch.agent import host_facts, processes
-from launch.agent.containers import Containers
+from launch.agent import host_facts, processes, tcp_ports
+from launch.agent.containers import Containers, Removal
 from launch.agent.logs import forget
-from launch.agent.machine import Machine
-from launch.agent.protocol import MAGIC, Incoming, Message, Outgoing, read_order, shown
-from launch.agent.tasks import Tasks
+from launch.agent.protocol import MAGIC, Message, encode, shown
+from launch.agent.task_process import Running
 
 _TICK_SECS = 0.5
 _LAST_WORDS_SECS = 2.0  # to collect killed tasks and to send the last messages
 _ORPHAN_SECS = 15.0  # maximum time for tasks to save after the launcher is lost
+_STRAGGLER_SECS = 0.5  # how long processes that a task left behind have to end
+_SETTLE_SECS = 1.5  # until a container appears whose client was killed while creating it
+_ENGINE_SECS = 60.0  # for the removal of containers, until an engine that hangs is left alone
+_BACKLOG = 64  # messages queued for a slow launcher; beyond that, droppable messages are dropped
+_LONGEST = 1 << 24  # bytes of an order; the longest name all tasks
+
+
+class Machine:
+    """The machine of an agent.
+
+    Attributes:
+      is_slurm_step: whether Slurm runs the agent as a step of a job.
+    """
+
+    def __init__(self) -> None:
+        self.is_slurm_step = "SLURM_STEP_ID" in os.environ
+        self._to_do: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._to_send: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, daemon=True)
+
+    def begin(self, agent: "Agent") -> None:
+        """Begins to listen to the launcher and to signals.
+
+        SIGINT does nothing, but is not ignored: tasks would then ignore it, too.
+        """
+        signal.signal(signal.SIGTERM, lambda *_: self._to_do.put(agent.asked_to_end))
+        signal.signal(signal.SIGCHLD, lambda *_: self._to_do.put(lambda: None))  # ends the wait
+        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._to_send.put(MAGIC)
+        self._writer.start()
+        threading.Thread(target=self._read, args=(agent,), daemon=True).start()
+
+    def now(self) -> float:
+        """Returns the time in seconds; it never jumps."""
+        return time.monotonic()
+
+    def wait(self) -> None:
+        """Waits for something to do, for a moment at most; then does all that there is."""
+        with contextlib.suppress(queue.Empty):
+            self._to_do.get(timeout=_TICK_SECS)()
+            while True:
+                self._to_do.get_nowait()()
+
+    def aside(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
+        """Runs `work` in a thread of its own, and then `done` with what it returned in this one."""
+
+        def run() -> None:
+            found = work()
+            self._to_do.put(lambda: done(found))
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def send(self, message: Message, *, droppable: bool = False) -> bool:
+        """Sends a message to the launcher, from any thread; False if it was dropped."""
+        if droppable and self._to_send.qsize() > _BACKLOG:
+            return False
+        self._to_send.put(encode(message))
+        return True
+
+    def end(self) -> None:
+        """Waits a moment until all messages are sent."""
+        self._to_send.put(None)
+        self._writer.join(_LAST_WORDS_SECS)
+
+    def _read(self, agent: "Agent") -> None:
+        while line := sys.stdin.buffer.readline(_LONGEST):
+            self._to_do.put(partial(agent.hear, line))
+        self._to_do.put(partial(agent.orphan, "the launcher has ended"))
+
+    def _write(self) -> None:
+        while (data := self._to_send.get()) is not None:
+            with contextlib.suppress(OSError):  # the launcher has gone
+                while data:
+                    data = data[os.write(1, data) :]
+
+    def spawn(self, order: Message) -> Running:
+        """Starts a task; OSError, which says why, if it cannot be started."""
+        return Running(order, self.send)
+
+    def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
+        """Ends all processes with these marks; returns their ids. See `processes.end_all`."""
+        return processes.end_all(lambda: processes.marked(**marks), patience_secs)
+
+    def is_port_taken(self, port: int) -> bool:
+        """Returns whether a process of this machine listens on a port."""
+        return tcp_ports.is_taken(port)
+
+    def guard(self, run_id: str, host: str, finish: Callable[[], object]) -> Callable[[], None]:
+        """Makes the tasks end if this process is killed; see `processes.start_guard`."""
+        return processes.start_guard(run_id, host, finish)
+
+
+def run(run_id: str) -> None:
+    """Runs until the launcher ends the agent, or is lost and all tasks have ended."""
+    machine = Machine()
+    agent = Agent(run_id, machine)
+    machine.begin(agent)
+    agent.say("hello")
+    while agent.turn():
+        machine.wait()
+    agent.dismiss_guard()
+    machine.end()
+    os._exit(0)  # threads may still wait
 
 
 class Agent:
-    """Runs tasks for one launcher, over standard input and output.
+    """Runs tasks for one launcher.
 
     Args:
       run_id: the id of the run, with which the agent marks every process that it starts.
       machine: carries out what the agent decides.
-      incoming: the orders of the launcher.
-      outgoing: the messages to the launcher.
+
+    Attributes:
+      dismiss_guard: dismisses the process that ends the tasks if this one is killed.
     """
 
-    def __init__(
-        self,
-        run_id: str,
-        machine: Optional[Machine] = None,
-        incoming: Optional[Incoming] = None,
-        outgoing: Optional[Outgoing] = None,
-    ) -> None:
-        self._run_id = run_id
-        self._machine = machine or Machine()
-        self._incoming = incoming or Incoming(0)
-        self._outgoing = outgoing or Outgoing(1, MAGIC)
-        self._tasks = Tasks(run_id, self._machine, self._outgoing, self._say)
-        self._heard = self._machine.now()
+    def __init__(self, run_id: str, machine: Machine) -> None:
+        self._run_id, self._machine = run_id, machine
+        self._host = ""
+        self._containers: Optional[Containers] = None
+        self._running: dict[str, Running] = {}
+        self._unwritten: list[Running] = []  # which have ended, but whose logs are not written yet
+        self._settled_at = 0.0
+        self._held_ports: list[socket.socket] = []
+        self._heard = machine.now()
         self._lease_secs: Optional[float] = None
         self._orphan_secs = _ORPHAN_SECS
         self._alone = False
-        self._orphaned: Optional[float] = None
-        self._asked = -math.inf  # when it last asked a task to end that ends after the others
-        self._send_guard_home: Optional[Callable[[], None]] = None
-        self._is_ending = False
-        self._over_at: Optional[float] = None
-        self._orders: dict[str, Callable[[Message], None]] = {
+        self._is_orphan = self._has_asked_the_last = self._is_ending = self._has_removed = False
+        self._due = 0.0  # when the next stage of the end is due
+        self.dismiss_guard: Callable[[], None] = lambda: None
+        self._orders: dict[str, Callable[[Message], object]] = {
             "setup": self._setup,
-            "start": self._tasks.start,
-            "signal": lambda order: self._tasks.signal(order["task"], order["signal"]),
-            "beat": lambda _: self._say("beat"),
-            "ports": lambda order: self._say("ports", ports=self._tasks.find_ports(order["count"])),
+            "start": self._start,
+            "signal": self._signal,
+            "beat": lambda _: self.say("beat"),
+            "ports": self._find_ports,
             "sweep": self._sweep,
-            "look": lambda order: self._say("looked", **host_facts.look(order)),
+            "look": lambda order: self.say("looked", **host_facts.look(order)),
             "listen": self._listen,
-            "dial": lambda order: self._say("dialled", failures=host_facts.dial(order["targets"])),
+            "dial": lambda order: self.say("dialled", failures=host_facts.dial(order["targets"])),
             "end": lambda _: self._end(),
         }
 
-    def run(self) -> None:
-        """Runs until the launcher ends the agent, or is lost and all tasks have ended."""
-        processes.adopt_orphans()
-        os.set_blocking(0, False)
-        self.begin()
-        while self.has_work():
-            self._machine.wait(0.05 if self._outgoing.waiting else _TICK_SECS)
-            self.turn()
-        if self._send_guard_home is not None:
-            self._send_guard_home()
+    def say(self, event: str, **content: Any) -> None:
+        """Sends a message, whose texts may come from programs and be longer than any message."""
+        fields = {name: shown(one) for name, one in content.items()}
+        self._machine.send({"event": event, **fields})
 
-    def begin(self) -> None:
-        """Begins to listen, and greets the launcher."""
-        self._machine.watch_signals(self._asked_to_end)
-        self._machine.watch(0, self._hear)
-        self._say("hello")
+    def hear(self, line: bytes) -> None:
+        """Carries out an order."""
+        try:
+            order = json.loads(line)
+            work = self._orders[order["do"]]
+        except (ValueError, LookupError, TypeError):
+            self.orphan(f"the launcher sent no order: {line[:60]!r}")
+            return
+        self._heard = self._machine.now()
+        if not self._is_orphan or order["do"] == "end":
+            work(order)
 
-    def turn(self) -> None:
-        """Does what is due after something has been read or some time has passed."""
-        self._tasks.turn()
-        self._outgoing.flush()
-        self._look_at_the_clock()
-
-    def has_work(self) -> bool:
-        """Returns whether the main loop must continue.
-
-        After `_end`, it continues until all tasks are reaped, all logs are written and all messages
-        are sent, but at most for `_LAST_WORDS_SECS`.
-        """
-        if self._over_at is None:
-            return True
-        left = self._over_at + _LAST_WORDS_SECS - self._machine.now()
-        has_to_wait = self._tasks.running or self._tasks.logs.has_unwritten
-        return left > 0 and (bool(has_to_wait) or self._outgoing.waiting)
-
-    def _asked_to_end(self) -> None:
+    def asked_to_end(self) -> None:
         """Handles SIGTERM: under Slurm, tells the launcher; otherwise ends this host's tasks."""
         reason = "the agent got SIGTERM"
         if self._machine.is_slurm_step:
-            self._say("told", reason=reason)
+            self.say("told", reason=reason)
         else:
-            self._orphan(reason, by_platform=True)
+            self.orphan(reason, by_platform=True)
 
-    def _say(self, event: str, **content: Any) -> None:
-        """Sends a message, whose texts may come from programs and be longer than any message."""
-        self._outgoing.put({"event": event, **{name: shown(one) for name, one in content.items()}})
+    def turn(self) -> bool:
+        """Does what is due; returns False once nothing is left to do.
 
-    def _hear(self) -> None:
-        try:
-            lines = self._incoming.read()
-        except EOFError:
-            self._stop_hearing("the launcher has ended")
-            return
-        except ValueError as error:
-            self._stop_hearing(f"the launcher sent no order: {error}")
-            return
-        for line in lines:
-            order = read_order(line)
-            if order is None:
-                self._stop_hearing(f"the launcher sent no order: {line[:60]!r}")
-                return
-            self._heard = self._machine.now()
-            if self._orphaned is None or order["do"] == "end":
-                self._orders[order["do"]](order)
-
-    def _stop_hearing(self, reason: str) -> None:
-        self._machine.unwatch(0)
-        self._orphan(reason)
+        After `_end`, that is when all tasks are reaped, their containers removed and their logs
+        written, but at most a moment later.
+        """
+        self._look_at_the_clock()
+        self._reap()
+        if not self._is_ending:
+            return True
+        has_to_wait = self._running or not self._has_removed
+        self._unwritten = [task for task in self._unwritten if not task.is_written]
+        return bool(has_to_wait or self._unwritten) and self._machine.now() < self._due
 
     def _setup(self, order: Message) -> None:
-        self._tasks.setup(order)
+        self._host = order["mark"]
+        if order["containers"] is not None:
+            self._containers = Containers(**order["containers"])
         self._lease_secs = order["lease_secs"]
         self._orphan_secs = min(_ORPHAN_SECS, order["stop_secs"])
         self._alone = order["alone"]
-        self._send_guard_home = self._machine.guard(
-            self._run_id, order["mark"], self._tasks.remove_containers
-        )
+        finish = partial(self._remove, _SETTLE_SECS, self._own_marks())
+        self.dismiss_guard = self._machine.guard(self._run_id, self._host, finish)
         if order["logs"] is not None:
             forget(order["logs"])
+
+    def _own_marks(self) -> dict[str, str]:
+        """Returns the marks of all that this agent has started, and no other agent of the run."""
+        return {processes.RUN: self._run_id, processes.HOST: self._host}
+
+    def _find_ports(self, order: Message) -> None:
+        self._held_ports = tcp_ports.hold(order["count"])
+        self.say("ports", ports=[held.getsockname()[1] for held in self._held_ports])
 
     def _sweep(self, order: Message) -> None:
         """Ends the remaining processes and containers of a run on this host, including agents."""
@@ -149,58 +237,159 @@ class Agent:
             lambda: processes.agents(run) + processes.marked(**{processes.RUN: run}),
             order["patience_secs"],
         )
-        ids: list[str] = []
-        error = None
+        removal = Removal()
         if order["engine"] is not None:
-            try:
-                ids = Containers(order["engine"]).remove(0, **{processes.RUN: run}).ids
-            except OSError as why:
-                error = str(why)
-        self._say("swept", pids=pids, containers=ids, error=error)
-
-    def _end(self) -> None:
-        """Kills all tasks; then the main loop ends."""
-        if self._is_ending:
-            return
-        self._is_ending = True
-
-        def note_the_end() -> None:
-            self._over_at = self._machine.now()
-
-        self._tasks.end(note_the_end)
+            removal = Containers(order["engine"]).remove(0, {processes.RUN: run})
+        self.say("swept", pids=pids, containers=removal.ids, error=removal.error)
 
     def _listen(self, order: Message) -> None:
         self._listening = host_facts.answer(order["ports"], order["token"])
-        self._say("listening")
+        self.say("listening")
 
-    def _orphan(self, reason: str, *, by_platform: bool = False) -> None:
+    def _start(self, order: Message) -> None:
+        """Starts a task, after ending what an earlier agent has left behind of it."""
+        name, port = order["task"], order["port"]
+        marks = {processes.RUN: self._run_id, processes.TASK: name}
+        self._machine.end_marked(0, **marks)
+        marks[processes.HOST] = self._host
+        order["env"].update(marks)
+        if port is not None and port not in (one.getsockname()[1] for one in self._held_ports):
+            with contextlib.suppress(OSError):  # another process has it, as the task will tell
+                self._held_ports.append(tcp_ports.hold_port(port, shared=True))
+        try:
+            if self._containers is not None:
+                order = self._containers.prepare(order, marks)
+            task = self._machine.spawn(order)
+        except OSError as error:
+            taken = isinstance(error, tcp_ports.PortTaken)
+            self._say_end(name, None, str(error), port_taken=taken)
+            return
+        self._running[name] = task  # an earlier one that outlived SIGKILL is of no interest
+        self.say("started", task=name)
+
+    def _signal(self, order: Message) -> None:
+        self._reap()  # a task that has ended by now did not end by this signal
+        if order["task"] in self._running:
+            self._running[order["task"]].send(order["signal"])
+
+    def _reap(self) -> None:
+        """Reports the tasks that have ended."""
+        for task in list(self._running.values()):
+            code = task.poll()
+            if code is not None:
+                del self._running[task.name]
+                self._take_end(task, code)
+
+    def _take_end(self, task: Running, code: int) -> None:
+        task.kill_group()
+        patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
+        marks = {**self._own_marks(), processes.TASK: task.name}
+        left = len(self._machine.end_marked(patience, **marks))
+        task.finish()
+        self._unwritten.append(task)
+        containers = self._containers
+        if containers is None or code == 0 or self._is_ending:
+            self._report_end(task, code, "", left, has_ended=True)
+            return
+        # Its client has failed or was killed; the container may still run.
+        if code < 0:
+            self._settled_at = self._machine.now() + _SETTLE_SECS
+
+        def go_on(removal: Removal) -> None:
+            if removal.error is not None:
+                words = f"{removal.error}; its container may still run: see `clean`"
+                self.say("note", text=f"{task.name}: {words}")
+            reason = containers.reason(code, removal.were_running)
+            # The engine's own processes beside a container do not count as left behind.
+            others = 0 if code < 0 or removal.were_running else left
+            self._report_end(task, code, reason, others, has_ended=removal.error is None)
+
+        self._machine.aside(partial(self._remove, 0.0, marks), go_on)
+
+    def _report_end(
+        self, task: Running, code: int, reason: str, left: int, *, has_ended: bool
+    ) -> None:
+        """Tells the launcher that a task has ended.
+
+        Args:
+          task: the task.
+          code: its exit code, -n for signal n.
+          reason: why it ended, in words; "" if its exit code says it.
+          left: the number of processes that it has left behind.
+          has_ended: whether nothing of it can use its port any more.
+        """
+        # A task that could not listen ends by itself, and then another process has its port.
+        may_tell = has_ended and code > 0 and task.port is not None
+        taken = may_tell and self._machine.is_port_taken(task.port or 0)
+        self._say_end(task.name, code, reason, left, task.signals, port_taken=taken)
+
+    def _say_end(
+        self,
+        task: str,
+        code: Optional[int],
+        reason: str,
+        stragglers: int = 0,
+        signals: Sequence[int] = (),
+        *,
+        port_taken: bool = False,
+    ) -> None:
+        """Tells the launcher that a task has ended, and which signals it had got before."""
+        found: Message = {"code": code, "reason": reason, "stragglers": stragglers}
+        self.say("exit", task=task, **found, signals=list(signals), port_taken=port_taken)
+
+    def _remove(self, settle_secs: float, marks: dict[str, str]) -> Removal:
+        if self._containers is None:
+            return Removal()
+        return self._containers.remove(settle_secs, marks)
+
+    def _end(self) -> None:
+        """Kills all tasks and removes their containers; then the agent ends."""
+        if self._is_ending:
+            return
+        self._is_ending = True
+        for task in self._running.values():
+            task.send(signal.SIGKILL)
+            self._settled_at = self._machine.now() + _SETTLE_SECS
+        self._machine.end_marked(0, **self._own_marks())
+        now = self._machine.now()
+
+        def note_the_end(removal: Removal) -> None:
+            if removal.error is not None:
+                self.say("note", text=f"{removal.error}; see `clean`")
+            self._has_removed, self._due = True, self._machine.now() + _LAST_WORDS_SECS
+
+        if self._containers is None:
+            note_the_end(Removal())
+        else:
+            self._due = now + _ENGINE_SECS
+            settle_secs = max(0.0, self._settled_at - now)
+            self._machine.aside(partial(self._remove, settle_secs, self._own_marks()), note_the_end)
+
+    def orphan(self, reason: str, *, by_platform: bool = False) -> None:
         """Starts to end the tasks without the launcher: trainers first, which save; the ps last."""
-        if self._orphaned is None and not self._is_ending:
-            self._orphaned = self._machine.now()
-            # The launcher may read this once the connection recovers.
-            self._say("orphaned", reason=reason, by_platform=by_platform)
-            self._tasks.withdraw_starts()
-            for task in self._tasks.running:
-                if not task.last:
-                    task.send(signal.SIGTERM)
+        if self._is_orphan or self._is_ending:
+            return
+        self._is_orphan, self._due = True, self._machine.now() + self._orphan_secs
+        # The launcher may read this once the connection recovers.
+        self.say("orphaned", reason=reason, by_platform=by_platform)
+        for task in self._running.values():
+            if not task.last:
+                task.send(signal.SIGTERM)
 
     def _look_at_the_clock(self) -> None:
         now = self._machine.now()
         if self._lease_secs is not None and now - self._heard > self._lease_secs:
-            self._orphan(f"no message from the launcher for {self._lease_secs:g} s")
-        if self._orphaned is None or self._is_ending:
+            self.orphan(f"no message from the launcher for {self._lease_secs:g} s")
+        if not self._is_orphan or self._is_ending:
             return
-        left = self._orphaned + self._orphan_secs - now
-        saved = self._alone and all(task.last for task in self._tasks.running)
-        for task in self._tasks.running:
-            if left < 0 and not task.last:
-                task.send(signal.SIGKILL)
-            # With several hosts, the ps stay for trainers elsewhere that may still be saving.
-            elif task.last and (left < 0 or saved) and not task.asked_to_end:
-                task.asked_to_end = True
-                self._asked = now
-                task.send(signal.SIGTERM)
-        # It counts as late only after a moment if this process stood still, as its machine may.
-        is_late = left < -_LAST_WORDS_SECS and now > self._asked + _LAST_WORDS_SECS
-        if is_late or not self._tasks.running:
+        is_late = now > self._due
+        # With several hosts, the ps stay for trainers elsewhere that may still be saving.
+        is_saved = self._alone and all(task.last for task in self._running.values())
+        if not self._running or (is_late and self._has_asked_the_last):
             self._end()
+        elif is_late or (is_saved and not self._has_asked_the_last):
+            self._has_asked_the_last = True
+            # Not from the last limit on: this process may have stood still, as its machine may.
+            self._due = max(now, self._due) + _LAST_WORDS_SECS
+            for task in self._running.values():
+                task.send(signal.SIGTERM if task.last else signal.SIGKILL)

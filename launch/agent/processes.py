@@ -1,37 +1,62 @@
-"""Finds and ends the processes of a run, and makes processes end together with their parent."""
+"""Finds and ends the processes of a run, runs commands, and ends tasks with their agent."""
 
 import contextlib
+import ctypes
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Optional
 
 # Marks: environment variables with the run, the host and the task. Child processes inherit them.
 RUN, HOST, TASK = "LAUNCH_RUN_ID", "LAUNCH_HOST", "LAUNCH_TASK"
 AGENT_WORD = "launch-agent"  # precedes the run's id on the agent's command line
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
-try:
-    import ctypes
 
-    _libc = ctypes.CDLL(None, use_errno=True)
-except (ImportError, OSError):  # Python without ctypes: only the guard ends tasks
-    _libc = None  # type: ignore[assignment]
+def run(
+    argv: Sequence[str],
+    timeout_secs: Optional[float] = None,
+    *,
+    cwd: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None,
+    own_session: bool = False,
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a command to its end, without input; collects its output.
+
+    Args:
+      argv: the command.
+      timeout_secs: the seconds after which to kill it if it still runs; None for no limit.
+      cwd: its working directory; None for this process's.
+      env: its environment; None for this process's.
+      own_session: whether to keep Ctrl-C from reaching it.
+
+    Raises:
+      OSError: it could not be run.
+      subprocess.TimeoutExpired: it did not end in time and was killed.
+    """
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=timeout_secs,
+        cwd=cwd,
+        env=env,
+        start_new_session=own_session,
+        check=False,
+    )
 
 
 def die_with(parent: int) -> None:
     """Makes the kernel kill this process when its parent ends, even if SIGKILL ended the parent."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(128 + signal.SIGKILL)  # the parent ended before prctl
-
-
-def adopt_orphans() -> None:
-    """Makes this process the parent of its descendants when their own parent ends."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)  # the parent ended before prctl
 
 
 def marked(**marks: str) -> list[int]:
@@ -48,19 +73,6 @@ def agents(run_id: str) -> list[int]:
     """Returns the process ids of a run's agents and their guards, except this process."""
     words = [AGENT_WORD.encode(), run_id.encode()]
     return [pid for pid, found in _all("cmdline") if found[-3:-1] == words]
-
-
-def runs() -> set[str]:
-    """Returns the ids of the runs that have a process on this host, agents included."""
-    prefix = f"{RUN}=".encode()
-    found = {
-        word[len(prefix) :].decode(errors="replace")
-        for _, words in _all("environ")
-        for word in words
-        if word.startswith(prefix)
-    }
-    agents = [words for _, words in _all("cmdline") if words[-3:-2] == [AGENT_WORD.encode()]]
-    return found | {words[-2].decode(errors="replace") for words in agents}
 
 
 def _all(name: str) -> "Iterable[tuple[int, list[bytes]]]":
@@ -130,7 +142,7 @@ def send(pid: int, signum: int, *, group: bool = False) -> None:
             os.kill(pid, signum)
 
 
-def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[[], None]:
+def start_guard(run_id: str, host: str, finish: Callable[[], object]) -> Callable[[], None]:
     """Forks a guard process, which kills the tasks of this host if this process is killed.
 
     The kernel already kills a task whose parent ends; the guard also kills a task's children.
@@ -154,7 +166,6 @@ def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[
 
         return send_home
     try:
-        signal.set_wakeup_fd(-1)
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, signal.SIG_IGN)
         os.setsid()

@@ -1,166 +1,141 @@
-"""Runs a task as a process in its own session, and reads its output as lines."""
+"""Runs a task as a process in its own session; a thread reads its output as lines."""
 
 import contextlib
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Optional, TypeVar
 
 from launch.agent import processes
-from launch.agent.logs import LogWriter, Mask
+from launch.agent.logs import LogFile, Mask
 from launch.agent.protocol import SHOWN, Message
 from launch.agent.tcp_ports import PortTaken, why_not
 
 T = TypeVar("T")
 
 _CHUNK = 1 << 16
-_LONGEST = 1 << 16  # bytes of a line to wait for; of a longer one, only the beginning is sent
+_LONGEST = 1 << 16  # bytes of a line to wait for its end
 _AT_ONCE = 1 << 16  # characters of a message's lines; JSON has at most twelve bytes for each
 _LAST_CHUNKS = 16  # to read of an ended task: a pipe holds 1 MiB, and others may still write
-_MAKING_SECS = 10.0  # maximum time until a container runs
+_REST_SECS = 0.5  # for the rest of an ended task's output, which may hang with the log's disk
 
 # Tells a task that its cores are reserved for it (read by `cifar10/step/devices.py`).
 OWN_CORES = "CIFAR10_OWN_CORES"
+
+Send = Callable[..., bool]  # takes a message; with `droppable`, returns False if it was dropped
 
 
 class Running:
     """A task that has been started.
 
+    Its output waits in its pipe while the disk with its log does not answer.
+
     Args:
       order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, log, masked,
         last; and contained, true if the process is the client of a container.
+      send: sends a message with lines to the launcher; called in the thread that reads.
 
     Attributes:
       name: the task's name, such as `worker/0`.
       pid: the process id.
       port: the port on which it listens; None if it needs none.
-      fd: the file descriptor of the pipe with the task's output.
-      log: the task's log on this host.
-      dropped: the number of lines not sent because the launcher was too slow; the log has them.
       signals: the signals that the agent has sent to the task.
       last: whether the task ends after the others, as a ps does.
-      asked_to_end: whether the agent has sent SIGTERM to a task with `last`, because the launcher
-        is lost.
 
     Raises:
       OSError: the task cannot be started; the message says why.
     """
 
-    def __init__(self, order: Message) -> None:
+    def __init__(self, order: Message, send: Send) -> None:
         self.name: str = order["task"]
         self.last: bool = order["last"]
-        self.dropped = 0
+        self.port: Optional[int] = order["port"]
         self.signals: list[int] = []
-        self.asked_to_end = False
+        self._send = send
         self._contained = order.get("contained", False)
-        self._has_written = False
-        self._began = time.monotonic()
-        self._partial = b""  # the line that is not complete yet
-        self._is_cut = False  # whether the beginning of that line has been kept already
-        pinned = {OWN_CORES: "1"} if order["share"] else {}
-        env = {**os.environ, **pinned, **order["env"]}
-        try:
-            self._mask = Mask(env.get(name, "") for name in order["masked"])
-        except UnicodeEncodeError as error:
-            raise OSError(
-                f"{order['argv'][0]} cannot be run: a variable to pass: {error}"
-            ) from None
-        self._most_of_a_secret = max(0, self._mask.longest - 1)
+        self._has_written = self._is_over = False
+        self._dropped = 0  # lines not sent because the launcher was too slow; the log has them
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]
         if script is not None and not os.path.exists(os.path.join(cwd, script)):
             raise OSError(f"{cwd} has no {script}; give the code's folder with --workdir")
-        self.port: Optional[int] = order["port"]
         in_use = why_not(self.port) if self.port else None
         if in_use:
             raise PortTaken(in_use)
-        self.log = LogWriter(order["log"])
+        pinned = {OWN_CORES: "1"} if order["share"] else {}
+        env = _with_gpus({**os.environ, **pinned, **order["env"]}, order)
         try:
-            self._popen = _spawn(order["argv"], cwd, _with_gpus(env, order), order["share"])
-        except OSError:
-            self.log.close()
-            raise
+            self._mask = Mask(env.get(name, "") for name in order["masked"])
+            self._popen = _spawn(order["argv"], cwd, env, order["share"])
+        except ValueError as error:  # a NUL, or half a character, among the words or variables
+            raise OSError(f"{order['argv'][0]} cannot be run: {error}") from None
         self.pid = self._popen.pid
-        if self._popen.stdout is None:
-            raise OSError("no pipe")
-        self.fd = self._popen.stdout.fileno()
-        os.set_blocking(self.fd, False)
+        self._log = order["log"]
+        self._thread = threading.Thread(target=self._pass_on, daemon=True)
+        self._thread.start()
 
-    def read(self) -> Optional[list[str]]:
-        """Returns the complete lines that have arrived; None at the end of the output."""
-        try:
-            data = os.read(self.fd, _CHUNK)
-        except BlockingIOError:
-            return []
-        return self._split(data) if data else None
+    def poll(self) -> Optional[int]:
+        """Returns the exit code, -n for signal n; None while the process runs."""
+        return self._popen.poll()
 
-    def finish(self, code: int) -> list[str]:
-        """Closes the pipe and the log of a task that has ended, and kills its process group.
+    def kill_group(self) -> None:
+        """Ends what the task has left in its process group."""
+        processes.send(self.pid, signal.SIGKILL, group=True)
 
-        Args:
-          code: the exit code, -n for signal n.
+    def finish(self) -> None:
+        """Waits a moment for the rest of an ended task's output."""
+        self._thread.join(_REST_SECS)
+        self._is_over = True
 
-        Returns:
-          The last lines of the output.
-        """
-        self._popen.returncode = code
-        processes.send(self.pid, 9, group=True)
-        lines: list[str] = []
-        with contextlib.suppress(BlockingIOError):  # a child process may hold the pipe open
-            for _ in range(_LAST_CHUNKS):
-                data = os.read(self.fd, _CHUNK)
-                if not data:
-                    break
-                lines += self._split(data)
-        if self._partial or self._is_cut:
-            lines += self._split(b"\n")
-        if self._popen.stdout is not None:
-            self._popen.stdout.close()
-        self.log.close()
-        return lines
-
-    def is_silent(self, secs: float) -> bool:
-        """Returns whether this is a container that has written nothing since its start."""
-        is_late = time.monotonic() > self._began + secs
-        return self._contained and is_late and not self._has_written
+    @property
+    def is_written(self) -> bool:
+        """Whether all of an ended task's output is in its log."""
+        return not self._thread.is_alive()
 
     def send(self, signum: int) -> None:
-        """Sends a signal to the task's process group; kills a container that is still starting."""
-        is_young = time.monotonic() < self._began + _MAKING_SECS
-        if self._contained and is_young and not self._has_written:
-            # The client ignores a signal while it creates the container. A task that has not
-            # written a line yet has nothing to save.
+        """Sends a signal to the task's process group.
+
+        The client of a container ignores it while it creates the container. A container that has
+        not written a line yet has nothing to save, so it is killed.
+        """
+        if self._contained and not self._has_written:
             signum = signal.SIGKILL
         self.signals.append(int(signum))
         processes.send(self.pid, signum, group=True)
 
-    def _split(self, data: bytes) -> list[str]:
-        """Writes complete lines to the log, with secrets masked; returns them as text, shortened.
+    def _pass_on(self) -> None:
+        """Writes the output to the log, with secrets masked, and sends its lines."""
+        log = LogFile(self._log)
+        kept = max(0, self._mask.longest - 1)  # bytes that may be the beginning of a secret
+        rest, left = b"", _LAST_CHUNKS
+        assert self._popen.stdout is not None
+        with self._popen.stdout as pipe, contextlib.closing(log):
+            while left and (data := os.read(pipe.fileno(), _CHUNK)):
+                left -= self._is_over
+                rest = self._mask.data(rest + data)
+                end = rest.rfind(b"\n") + 1
+                if not end and len(rest) > _LONGEST + kept:  # a line that is sent in parts
+                    end = len(rest) - kept
+                self._take(rest[:end], log)
+                rest = rest[end:]
+            if rest:
+                self._take(rest + b"\n", log)
 
-        The log gets every byte. Of a line that is too long to wait for its end, the launcher gets
-        only the beginning.
-        """
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        block = self._mask.data(b"".join(line + b"\n" for line in lines))
-        shown = block.split(b"\n")[:-1]
-        if lines and self._is_cut:
-            shown = shown[1:]
-            self._is_cut = False
-        if len(self._partial) > _LONGEST + self._most_of_a_secret:
-            masked = self._mask.data(self._partial)
-            # The rest may be the beginning of a secret.
-            keep = max(0, len(masked) - self._most_of_a_secret)
-            begun, self._partial = masked[:keep], masked[keep:]
-            block += begun
-            if not self._is_cut:
-                shown.append(begun[: 4 * SHOWN])
-            self._is_cut = True
-        if block:
-            self._has_written = True
-            self.log.write(block)
-        return [line.decode(errors="replace").rstrip("\r")[:SHOWN] for line in shown]
+    def _take(self, data: bytes, log: LogFile) -> None:
+        if not data:
+            return
+        self._has_written = True
+        log.write(data)
+        error = log.new_error()
+        if error is not None:
+            self._send({"event": "note", "text": f"{self.name}: {error}, but the job goes on"})
+        lines = data.removesuffix(b"\n").split(b"\n")
+        for some in portions([one.decode(errors="replace").rstrip("\r")[:SHOWN] for one in lines]):
+            message = {"event": "lines", "task": self.name, "lines": some, "dropped": self._dropped}
+            is_sent = self._send(message, droppable=True)
+            self._dropped = 0 if is_sent else self._dropped + len(some)
 
 
 def portions(lines: list[str]) -> Iterator[list[str]]:
@@ -185,9 +160,7 @@ def part(items: Sequence[T], share: Sequence[int]) -> list[T]:
       share: (i, n), the index of the part and the number of parts.
     """
     i, n = share
-    if not items:
-        return []
-    if len(items) < n:
+    if items and len(items) < n:
         return [items[i % len(items)]]
     return list(items[i * len(items) // n : (i + 1) * len(items) // n])
 
@@ -242,8 +215,6 @@ def _spawn(
         ) from None
     except PermissionError:
         raise OSError(f"{argv[0]} cannot be run: permission denied") from None
-    except ValueError as error:  # a NUL character among the words or variables
-        raise OSError(f"{argv[0]} cannot be run: {error}") from None
     except subprocess.SubprocessError:  # `prepare` failed
         raise OSError(
             f"{argv[0]} cannot be run on the cores {cores}; does this host still have them?"

@@ -7,7 +7,7 @@ from launch.cluster import show
 from launch.cluster.model import Kind
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
-from launch.connect.sweep import sweep
+from launch.connect.agent_client import sweep
 from launch.connect.transport import Transport
 from launch.errors import LaunchError
 from launch.record.outcome import Outcome

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.backends.base import Backend
-from launch.backends.tool_errors import CLOSED_EARLY, cause, last_line, meaning
+from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.transport import Transport
 
@@ -44,15 +44,11 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return meaning(tool, errors, **facts) or last
 
 
-def _is_busy(host: Host, code: int, errors: str) -> bool:
-    return code == _OWN_ERROR and cause("ssh", errors) == CLOSED_EARLY
-
-
 def _log_path(log: Path, run_id: str) -> str:
     return f"~/.local/state/cifar10-launch/hosts/{run_id}/{log.name}"
 
 
-TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False, is_busy=_is_busy)
+TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False)
 
 
 class Ssh(Backend):

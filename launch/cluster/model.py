@@ -184,8 +184,7 @@ class Limits:
     Attributes:
       start_secs: the time from the start to the first training step.
       idle_secs: the time without output from any task, after the first training step.
-      grace_secs: the time for the other tasks to end by themselves after the master has finished,
-        and for the workers to do so after a ps has ended by itself.
+      grace_secs: the time for the other tasks to end by themselves after the master has finished.
       stop_secs: the time for a task to save and end after it was asked to stop.
       lease_secs: the time without a message between the launcher and a host after which each
         considers the other lost.

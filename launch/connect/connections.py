@@ -1,19 +1,23 @@
 """Opens, keeps alive and closes a run's connections, one to the agent on each host."""
 
+import contextlib
 import queue
+import secrets
 import threading
 from collections.abc import Callable
-from typing import Optional, TypeVar, Union
+from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
 from launch.connect.everywhere import everywhere
 from launch.connect.link import Link
-from launch.connect.transport import Transport
+from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError
 
 _CLOSE_SECS = 4.0
 _BEATS = 6  # in `lease_secs`
+_LOOK_SECS = 0.2
+_UNREAD = 64  # messages of hosts, which may have a megabyte each
 
 # (host's name, connection, message). The message comes from the agent, from `Link` ("lost") or from
 # `Connections.reopen` ("connected" or "unreachable").
@@ -27,11 +31,12 @@ class Connections:
       cluster: the hosts, and the limits for their agents.
       run_id: the id of the run.
       transport: how the launcher reaches the agents.
-      events: the queue that receives the events; where it is full, the hosts must wait.
       containers: the arguments of `launch.agent.containers.Containers`; None for tasks that are
         plain processes.
 
     Attributes:
+      events: what the hosts send. Where it is full, they must wait: then their agents leave out
+        lines of their tasks, which are in the logs.
       lease_secs: the seconds of silence after which an agent counts as lost.
     """
 
@@ -40,36 +45,55 @@ class Connections:
         cluster: Cluster,
         run_id: str,
         transport: Transport,
-        events: "Union[queue.Queue[Event], queue.SimpleQueue[Event]]",
         containers: Optional[Message] = None,
     ) -> None:
         self.lease_secs = cluster.limits.lease_secs
+        self.events: queue.Queue[Event] = queue.Queue(_UNREAD + 2 * len(cluster.hosts))
         self._next_look = 0.0
         self._closed = threading.Event()
-        self._cluster = cluster
-        self._run_id = run_id
-        self._transport = transport
-        self._events = events
+        self._cluster, self._run_id, self._transport = cluster, run_id, transport
         self._containers = containers
         self._hosts = {host.name: host for host in cluster.hosts}
         self._links: dict[str, Link] = {}
         self._all: list[tuple[str, Link]] = []  # (host's name, connection), dropped ones included
 
-    def open_all(self, is_stopped: Callable[[], bool]) -> bool:
-        """Connects to all hosts; returns False if `is_stopped` became true meanwhile.
+    def open_all(
+        self, is_stopped: Callable[[], bool], num_ports: Callable[[Host], int]
+    ) -> Optional[dict[str, list[int]]]:
+        """Connects to all hosts, which choose free ports.
 
         From now on, a thread sends heartbeats to the agents: they do not take this process for
         lost while it waits for a disk.
 
         Args:
           is_stopped: a function that returns whether to give up; called ten times a second.
+          num_ports: a function that returns how many free ports a host is to choose.
+
+        Returns:
+          Host's name -> its ports; None if `is_stopped` became true meanwhile.
 
         Raises:
-          HostError: a host cannot be reached; the message names each such host.
+          HostError: a host cannot be reached, or has too few free ports; the message names each
+            such host.
         """
 
-        def open_one(host: Host) -> None:
-            self._links[host.name] = self._open(host)
+        def open_one(host: Host) -> list[int]:
+            count = num_ports(host)
+            ports: queue.Queue[Message] = queue.Queue(1)
+            self._links[host.name] = link = self._open(host, ports)
+            link.send({"do": "ports", "count": count})
+            try:
+                found: list[int] = ports.get(timeout=OPEN_SECS)["ports"]
+            except queue.Empty:
+                raise HostError(f"{host.name}: did not report free ports") from None
+            except LookupError:  # it is "lost"
+                raise HostError(f"{host.name}: {link.why()}") from None
+            if len(set(found)) != count:
+                raise HostError(
+                    f"{host.name}: found {len(set(found))} free ports for {count} tasks; end what "
+                    "uses so many, or name some with `ports:`"
+                )
+            return found
 
         def meanwhile() -> None:
             if is_stopped():
@@ -78,10 +102,7 @@ class Connections:
 
         threading.Thread(target=self._keep_beating, daemon=True).start()
         answers = everywhere(self._cluster.hosts, open_one, meanwhile=meanwhile)
-        if is_stopped():
-            return False
-        answers.of_all()
-        return True
+        return None if is_stopped() else answers.of_all()
 
     def reopen(self, host_name: str) -> None:
         """Connects to a host again in a thread; "connected" or "unreachable" comes as an event."""
@@ -90,10 +111,9 @@ class Connections:
             try:
                 link = self._open(self._hosts[host_name])
             except HostError as error:
-                event: Event = (host_name, None, {"event": "unreachable", "reason": str(error)})
+                self._put((host_name, None, {"event": "unreachable", "reason": str(error)}))
             else:
-                event = (host_name, link, {"event": "connected"})
-            self._events.put(event)
+                self._put((host_name, link, {"event": "connected"}))
 
         threading.Thread(target=work, daemon=True).start()
 
@@ -134,10 +154,6 @@ class Connections:
         late = 0.0 if was_away else now - self.lease_secs
         return [(name, link) for name, link in self._links.items() if link.heard < late]
 
-    def has_all(self) -> bool:
-        """Returns whether every host has a current connection."""
-        return len(self._links) == len(self._hosts)
-
     def drop(self, host_name: str) -> None:
         """Closes a host's connection in a thread, and sends nothing more to the host."""
         link = self._links.pop(host_name)
@@ -146,9 +162,9 @@ class Connections:
     def close_all(self) -> None:
         """Ends every agent that can be reached, and closes every connection."""
         self._closed.set()
-        for link in self._links.values():
-            link.send({"do": "end"})
         current = list(self._links.values())
+        for link in current:
+            link.send({"do": "end"})
 
         def close(host: Host) -> None:
             for name, link in self._all:
@@ -161,63 +177,37 @@ class Connections:
         while not self._closed.wait(self.lease_secs / _BEATS):
             self.beat()
 
-    def _open(self, host: Host) -> Link:
+    def _put(self, event: Event) -> None:
+        """Waits for room among the events, until nobody reads them any more."""
+        while not self._closed.is_set():
+            try:
+                self.events.put(event, timeout=_LOOK_SECS)
+                return
+            except queue.Full:
+                continue
+
+    def _open(self, host: Host, ports: "Optional[queue.Queue[Message]]" = None) -> Link:
         def hear(link: Link, message: Message) -> None:
-            self._events.put((host.name, link, message))
+            if ports is not None and message["event"] in ("ports", "lost"):
+                with contextlib.suppress(queue.Full):
+                    ports.put_nowait(message)
+            if message["event"] != "ports":
+                self._put((host.name, link, message))
 
         link = self._transport.link(host, self._run_id, hear)
         self._all.append((host.name, link))
-        number = len(self._all)
         self._transport.open(link, host)
         limits = self._cluster.limits
         link.send(
             {
                 "do": "setup",
-                # The number tells what an agent leaves behind from what its successor starts.
-                "mark": f"{host.name}.{number}",
+                # It tells what an agent leaves behind from what its successor starts.
+                "mark": f"{host.name}.{secrets.token_hex(4)}",
                 "lease_secs": self.lease_secs,
                 "stop_secs": limits.stop_secs,
                 "alone": len(self._cluster.hosts) == 1,
-                "successor": number > len(self._cluster.hosts),
                 "containers": self._containers,
                 "logs": self._transport.host_logs(self._run_id),
             }
         )
         return link
-
-
-T = TypeVar("T")
-
-_LOOK_SECS = 0.2
-
-
-class Inbox(queue.Queue[T]):
-    """A queue that makes its senders wait while it is full, and lets them go once it is closed.
-
-    A host that sends more than the launcher can handle must wait for it: then its agent leaves out
-    lines of its tasks, which are in the logs.
-
-    Args:
-      size: how many messages it holds, which may have a megabyte each.
-    """
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self._is_closed = False
-
-    def put(self, item: T, block: bool = True, timeout: Optional[float] = None) -> None:
-        """Adds an item; without a timeout, drops it if the queue is full and closed."""
-        if not block or timeout is not None:
-            super().put(item, block, timeout)
-            return
-        while True:
-            try:
-                super().put(item, timeout=_LOOK_SECS)
-                return
-            except queue.Full:
-                if self._is_closed:
-                    return
-
-    def close(self) -> None:
-        """Says that nobody reads the queue any more."""
-        self._is_closed = True

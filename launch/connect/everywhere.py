@@ -11,6 +11,7 @@ from launch.errors import HostError, below_each_other
 T = TypeVar("T")
 
 _LOOK_SECS = 0.1
+_AT_ONCE = 8  # an sshd, as of a jump host, drops connections beyond ten that are not logged in yet
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,18 @@ def everywhere(
     hosts: Sequence[Host],
     ask: Callable[[Host], T],
     *,
-    at_once: int = 64,
     meanwhile: Optional[Callable[[], None]] = None,
 ) -> Answers[T]:
-    """Calls `ask` for all hosts in parallel threads, and waits until every call has ended.
+    """Calls `ask` for all hosts, some at a time in threads; waits until every call has ended.
 
     Args:
       hosts: hosts with different names.
       ask: a function that returns a host's result, or raises HostError. Any other exception is
         raised here.
-      at_once: the maximum number of parallel calls.
       meanwhile: a function to call in this thread ten times a second while calls are running; it
         may make them end early.
     """
-    with ThreadPoolExecutor(max_workers=at_once) as pool:
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         futures = {host.name: pool.submit(ask, host) for host in hosts}
         waiting = set(futures.values())
         while meanwhile is not None and waiting:

@@ -1,27 +1,86 @@
-"""A connection to an agent: a child process, and threads that read and write."""
+"""A connection to an agent: a child process, and threads that read from it and write to it.
+
+A short command on the host reads the agent's modules from standard input. The host needs nothing
+but Python. The command line needs no quoting beyond its own: its only variable parts are the Python
+command and the run's id, which contain no characters special to a shell.
+"""
 
 import contextlib
 import errno
+import importlib.resources
 import os
 import queue
-import random
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import IO, Optional, Union
 
+from launch.agent.processes import AGENT_WORD
 from launch.agent.protocol import MAGIC, Message, encode, read_event
-from launch.connect import bootstrap
 from launch.errors import HostError
 
+# The modules of the agent, each after those that it imports.
+MODULES = (
+    "protocol",
+    "processes",
+    "logs",
+    "tcp_ports",
+    "task_process",
+    "containers",
+    "host_facts",
+    "main",
+)
+_LOADER = """\
+import sys
+if sys.version_info < (3, 9):
+    sys.exit("the agent needs Python 3.9 or newer, here is " + sys.version.split()[0])
+import types
+for name, source in SOURCES:
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__path__ = []
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, module)
+    exec(compile(source, name, "exec"), module.__dict__)
+sys.modules["launch.agent.main"].run(sys.argv[-1])
+"""
+_FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
+
 _LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
-_MOST_BEFORE = 1 << 20  # bytes that a login shell may print before the agent's greeting
+_MOST_BEFORE = 1000  # lines that a login shell may print before the agent's greeting
 _CHUNK = 1 << 16
-_DRAIN_SECS = 0.5  # until standard error ends; a process in the background may hold it open
 _LAST_WORDS = 4000  # bytes of standard error that are kept
-_TRIES = 4
-PAUSE_SECS = (0.5, 3.0)  # between two tries, by chance: other connections wait, too
+_END_SECS = 5.0  # for a process that has closed its output
+
+
+def agent_command(python: str, run_id: str) -> list[str]:
+    """Returns the command that starts an agent; it reads `payload` from its standard input.
+
+    With -I and -S, no code of the user or the site runs first, and Python starts faster.
+
+    Args:
+      python: the command or path of a Python 3.9 or newer.
+      run_id: the id of the run, which process lists then show.
+    """
+    return [python, "-I", "-S", "-c", _FIRST, AGENT_WORD, run_id]
+
+
+def remote_command(python: str, run_id: str) -> str:
+    """Returns the same command as one line that any login shell understands."""
+    return f"exec {python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
+
+
+@lru_cache(maxsize=1)
+def payload() -> bytes:
+    """Returns the source of the agent, after a line with its length in bytes."""
+    folder = importlib.resources.files("launch.agent")
+    sources = [("launch", ""), ("launch.agent", "")]
+    for name in MODULES:
+        sources.append((f"launch.agent.{name}", (folder / f"{name}.py").read_text("utf-8")))
+    code = f"SOURCES = {sources!r}\n{_LOADER}".encode()
+    return b"%d\n%s" % (len(code), code)
 
 
 class Link:
@@ -33,8 +92,6 @@ class Link:
         the way out.
       hear: a function that the reading thread calls with this link and each message except
         heartbeats; the last message is `{"event": "lost"}`.
-      is_busy: a function of (exit code, standard error) that returns whether to try again, since
-        the host only had too much to do for a connection.
 
     Attributes:
       heard: the time of the last message, by time.monotonic.
@@ -45,83 +102,53 @@ class Link:
         command: Sequence[str],
         explain: Callable[[int, str], str],
         hear: "Callable[[Link, Message], None]",
-        is_busy: Callable[[int, str], bool] = lambda code, errors: False,
     ) -> None:
         self.heard = time.monotonic()
-        self._command = list(command)
-        self._explain = explain
+        self._command, self._explain = list(command), explain
         self._hear = hear
-        self._is_busy = is_busy
-        self._closing = threading.Event()
-        self._tries, self._tries_again = Tries(self._closing), False
-        self._greeted = threading.Event()
+        self._answered = threading.Event()  # by the first message, or by the end of the process
         self._ready = False
         self._wrong = ""  # what the host has sent that is no message
+        self._end = (0, "")  # exit code, and standard error
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
-        self._last_words = b""  # the end of standard error
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._threads: list[threading.Thread] = []
-        # `close` may run while another thread runs `open`: it must find either the process with
-        # all of its threads, or no process.
-        self._starting = threading.Lock()
+        self._closing = False
+        self._starting = threading.Lock()  # `close` may run while another thread runs `open`
 
     def open(self, timeout_secs: float) -> None:
-        """Starts the agent and waits for its first message; tries again if the host is busy.
+        """Starts the agent and waits for its first message.
 
         Args:
-          timeout_secs: the seconds to wait at each try.
+          timeout_secs: the seconds to wait.
 
         Raises:
           HostError: the agent could not be started, or sent no message in time; the message says
             why.
         """
-        with self._starting:
+        try:
             self._start()
-        while True:
-            in_time = self._greeted.wait(timeout_secs)
-            if self._ready:
-                return
-            if not in_time:
+            if not self._answered.wait(timeout_secs):
                 self.close(0)
                 raise HostError(f"no answer within {timeout_secs:g} s")
-            if not self._tries_again:
+            if not self._ready:
                 raise HostError(self.why())
-            self._start_again()
-
-    def _start_again(self) -> None:
-        """Starts the agent again after a pause.
-
-        Raises:
-          HostError: the link is closed meanwhile, or the agent could not be started.
-        """
-        self._tries.again()
-        try:
-            with self._starting:
-                if self._closing.is_set():
-                    raise HostError(self.why())
-                self._to_write.put(None)  # ends the thread that wrote to the last process
-                self._to_write = queue.SimpleQueue()
-                self._last_words = b""
-                self._greeted.clear()
-                self._start()
         except HostError:
             self._hear(self, {"event": "lost"})
             raise
 
     def _start(self) -> None:
-        self._process = start(self._command)
-        self._to_write.put(bootstrap.payload())
-        # The reading thread may wait for the one that is started before it.
-        self._threads = [
-            threading.Thread(target=work, args=(stream,), daemon=True)
-            for work, stream in (
-                (self._drain, self._process.stderr),
-                (self._read, self._process.stdout),
-                (self._write, self._process.stdin),
-            )
-        ]
-        for thread in self._threads:
-            thread.start()
+        with self._starting:
+            if self._closing:
+                raise HostError("it was closed before it was open")
+            self._process = start(self._command)
+            self._to_write.put(payload())
+            self._threads = [
+                threading.Thread(target=work, args=(self._process,), daemon=True)
+                for work in (self._read, self._write)
+            ]
+            for thread in self._threads:
+                thread.start()
 
     def send(self, message: Message) -> None:
         """Queues a message; never waits for the host to read it."""
@@ -129,18 +156,7 @@ class Link:
 
     def why(self) -> str:
         """Returns why the connection ended, by the process's exit code and standard error."""
-        if self._process is None:
-            return "it was never started"
-        return self._wrong or self._explain(*self._end_of(self._process))
-
-    def _end_of(self, process: "subprocess.Popen[bytes]") -> "tuple[int, str]":
-        """Returns the exit code, and standard error."""
-        try:
-            code = process.wait(5)
-        except subprocess.TimeoutExpired:
-            code = 0
-        self._threads[0].join(_DRAIN_SECS)
-        return code, self._last_words.decode(errors="replace").strip()
+        return self._wrong or self._explain(*self._end)
 
     def close(self, patience_secs: float) -> None:
         """Writes what is queued, closes standard input, and kills the process if it stays.
@@ -148,49 +164,45 @@ class Link:
         Args:
           patience_secs: the seconds that the process has to end before it is killed.
         """
-        self._closing.set()
+        self._closing = True
         with self._starting:
             self._to_write.put(None)
-            if self._process is None:
-                return
+            process, threads = self._process, self._threads
+        if process is None:
+            return
         try:
-            self._process.wait(patience_secs)
+            process.wait(patience_secs)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        draining, *others = self._threads
-        for thread in others:
-            thread.join(5)
-        draining.join(_DRAIN_SECS)
+            process.kill()
+        for thread in threads:
+            thread.join(_END_SECS)
 
-    def _read(self, stream: IO[bytes]) -> None:
-        with stream:
-            if self._finds_greeting(stream):
-                self._read_messages(stream)
-        self._tries_again = self._may_try_again()
-        if not self._tries_again:
+    def _read(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout, process.stderr:
+            if self._finds_greeting(process.stdout):
+                self._read_messages(process.stdout)
+            if self._wrong:
+                process.kill()
+            code = 0
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(_END_SECS)
+            # A process in the background may hold standard error open, so this does not wait.
+            os.set_blocking(process.stderr.fileno(), False)
+            errors = (process.stderr.read(_CHUNK) or b"")[-_LAST_WORDS:]
+            self._end = (code, errors.decode(errors="replace").strip())
+        if self._ready:  # else `open` tells
             self._hear(self, {"event": "lost"})
-        self._greeted.set()
-
-    def _may_try_again(self) -> bool:
-        """Returns whether `open` is to try again, now that the process has closed its output."""
-        if self._ready or self._wrong or self._process is None or not self._tries.left:
-            return False
-        return self._is_busy(*self._end_of(self._process)) and not self._closing.is_set()
+        self._answered.set()
 
     def _finds_greeting(self, stream: IO[bytes]) -> bool:
         """Reads what a login shell prints, up to the greeting, which may follow other text."""
-        begun, end, size = b"", b"", 0
-        while line := stream.readline(_CHUNK):
-            begun, end, size = begun or line, (end + line)[-len(MAGIC) :], size + len(line)
-            if end == MAGIC:
-                return True
-            if size > _MOST_BEFORE:
-                self._wrong = (
-                    f"it printed more than {_MOST_BEFORE >> 20} MiB instead of starting an agent: "
-                    f"{_quote(begun)}"
-                )
-                return False
+        for _ in range(_MOST_BEFORE):
+            line = stream.readline(_CHUNK)
+            if not line or line.endswith(MAGIC):
+                return bool(line)
+        self._wrong = f"it printed much instead of starting an agent, at last {_quote(line)}"
         return False
 
     def _read_messages(self, stream: IO[bytes]) -> None:
@@ -202,47 +214,21 @@ class Link:
                     self._wrong = f"it sent what is no message of an agent: {_quote(line)}"
                 return
             self._ready = True
-            self._greeted.set()  # the first message is `hello`
+            self._answered.set()  # the first message is `hello`
             if message["event"] != "beat":  # `heard` has told of it
                 self._hear(self, message)
 
-    def _drain(self, stream: IO[bytes]) -> None:
-        with stream:
-            while data := os.read(stream.fileno(), _CHUNK):
-                self._last_words = (self._last_words + data)[-_LAST_WORDS:]
-
-    def _write(self, stream: IO[bytes]) -> None:
+    def _write(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None
         # `_read` reports the end of the connection.
-        with contextlib.suppress(OSError), stream:
+        with contextlib.suppress(OSError), process.stdin:
             while (data := self._to_write.get()) is not None:
-                stream.write(data)
-                stream.flush()
+                process.stdin.write(data)
+                process.stdin.flush()
 
 
 def _quote(data: bytes) -> str:
     return repr(data[:60])
-
-
-class Tries:
-    """The further tries of one connection to a host that had too much to do for it.
-
-    Args:
-      closing: an event that ends the pauses; after it, there is no further try.
-
-    Attributes:
-      left: the number of tries that are left.
-    """
-
-    def __init__(self, closing: threading.Event) -> None:
-        self._closing = closing
-        self.left = _TRIES
-
-    def again(self) -> bool:
-        """Waits until the next try is due; returns False if there is none."""
-        if not self.left:
-            return False
-        self.left -= 1
-        return not self._closing.wait(random.uniform(*PAUSE_SECS))
 
 
 def start(

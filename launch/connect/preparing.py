@@ -14,9 +14,9 @@ import signal
 import subprocess
 import tarfile
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Optional, cast
 
@@ -24,25 +24,20 @@ from launch.agent import processes
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
 from launch.connect.everywhere import everywhere
-from launch.connect.link import Tries, start
+from launch.connect.link import start
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
 LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
 _PART = ".setup.part"  # the folder for what comes
-_LIST_NAME = ".setup.files"  # the names of the code's files; the last one in the archive
+_END_NAME = ".setup.end"  # the last file in the archive
 _INCOMPLETE = "INCOMPLETE"  # in a folder of records that no reader is to take for a complete one
 _SSH_FAILED = 255  # exit code; others are those of the scripts
-_AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 _LONGEST = 1 << 16  # bytes of a line
 _SHOWN = 300  # characters of a line
 _LAST_LINES = 8
 _NO_CODE = ("__pycache__", "built")  # folders
-_NO_NETWORK = (
-    "name resolution", "Failed to establish a new connection", "Network is unreachable",
-    "timed out", "Connection refused", "ProxyError", "from versions: none",
-)  # fmt: skip
 
 _BEGIN = f"""\
 say() {{ printf '\\n{MARK}%s\\n' "$*"; }}
@@ -62,16 +57,15 @@ end_with_the_launcher() {{
     (cat <&3; kill -9 0) >/dev/null 2>&1 &
     trap "kill $!" EXIT
 }}
-unpack() {{ rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART}; }}
+unpack() {{
+    rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} && rm {_PART}/{_END_NAME}
+}}
 put_there() {{
     (cd {_PART} && find . -type f) | while read -r path; do
         mkdir -p "$(dirname "$path")" && mv -f "{_PART}/$path" "$path" || exit
     done && rm -rf {_PART}
 }}
 say begun
-for tool in tar flock sha256sum comm awk find; do
-    command -v $tool >/dev/null || fail "it has no $tool; install it"
-done
 top=$(place "$workdir")
 mkdir -p "$top" && cd "$top" || fail "$top cannot be used; choose another folder with --workdir"
 top=$(pwd)
@@ -80,12 +74,11 @@ top=$(pwd)
 # Files that are not in the archive go, since Python would import them.
 _CODE = f"""\
 hold
-unpack && [ -e {_PART}/{_LIST_NAME} ] ||
-    fail "the code could not be unpacked, or its archive ended early; nothing has changed"
+unpack || fail "the code could not be unpacked, or its archive ended early; nothing has changed"
+find {" ".join(PACKAGES)} -name '*.py' 2>/dev/null | while read -r path; do
+    [ -e "{_PART}/$path" ] || rm -f "$path"
+done
 put_there || fail "the code could not be replaced"
-find {" ".join(PACKAGES)} -name '*.py' 2>/dev/null | LC_ALL=C sort |
-    LC_ALL=C comm -23 - {_LIST_NAME} | while read -r path; do rm -f "$path"; done
-rm {_LIST_NAME}
 finish "$count files copied"
 """
 
@@ -120,13 +113,6 @@ is_fresh() {
     fi
 }
 if is_fresh; then finish "$venv is there"; fi
-case $lock/$(uname -m) in
-    requirements.lock/x86_64|requirements.lock/aarch64|requirements-gpu.lock/x86_64) ;;
-    requirements.lock/*|requirements-gpu.lock/*) fail "$lock is not for $(uname -m); to install \
-without hashes: --requirements requirements.txt" ;;
-esac
-free=$(df -Pm . | awk 'NR == 2 {print $4}')
-[ "$free" -ge 3072 ] || fail "$free MiB free at $(pwd); a venv needs 3 GiB"
 if [ -e "$venv" ]; then
     [ -e "$venv/pyvenv.cfg" ] || fail "$venv is there and is no venv; move it away"
     venv=$(readlink -f "$venv")
@@ -196,10 +182,8 @@ class Step:
 @contextlib.contextmanager
 def code_step(files: Mapping[str, Path]) -> Iterator[Step]:
     """Yields the step that makes the code the same as here; see `code_files`."""
-    with tempfile.NamedTemporaryFile() as archive, tempfile.NamedTemporaryFile("w") as names:
-        names.write("".join(f"{name}\n" for name in sorted(files)))
-        names.flush()
-        _pack({**files, _LIST_NAME: Path(names.name)}, archive)
+    with tempfile.NamedTemporaryFile() as archive:
+        _pack(files, archive)
         yield Step("code", _CODE, {"count": str(len(files))}, archive.name)
 
 
@@ -274,33 +258,28 @@ def prepare(
       Host's name -> why it failed, with the step and the last lines.
     """
     running: list[subprocess.Popen[bytes]] = []
-    closing = threading.Event()
 
     def prepare_host(host: Host) -> None:
         for step in steps(host):
-            tries = Tries(closing)
-            while not stops and not _is_done(host, step, transport, say, running, tries):
-                pass
+            if not stops:
+                _take(step, host, transport, partial(say, host.name), running)
 
     def meanwhile() -> None:
-        if stops:
-            closing.set()
-            for process in list(running):
-                if process.poll() is None:
-                    processes.send(process.pid, signal.SIGTERM, group=True)
+        for process in list(running) if stops else ():
+            if process.poll() is None:
+                processes.send(process.pid, signal.SIGTERM, group=True)
 
-    return everywhere(hosts, prepare_host, at_once=_AT_ONCE, meanwhile=meanwhile).failed
+    return everywhere(hosts, prepare_host, meanwhile=meanwhile).failed
 
 
-def _is_done(
-    host: Host,
+def _take(
     step: Step,
+    host: Host,
     transport: Transport,
-    say: Callable[[str, str], None],
+    say: Callable[[str], None],
     running: "list[subprocess.Popen[bytes]]",
-    tries: Tries,
-) -> bool:
-    """Takes a step; returns False if the host was busy, and it is time for another try."""
+) -> None:
+    """Takes a step on a host; HostError if it fails."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
     begun, done, why = False, False, ""
     with contextlib.ExitStack() as files:
@@ -316,32 +295,28 @@ def _is_done(
             files.callback(process.stdin.close)  # At the end: the script ends with it.
         while data := output.readline(_LONGEST):
             text = data.decode(errors="replace").strip()[:_SHOWN]
-            if text in (f"{MARK}begun", f"{MARK}done"):
-                begun, done = True, text.endswith("done")
-                last.clear()
-            elif text.startswith(f"{MARK}failed: "):
-                why = text.removeprefix(f"{MARK}failed: ")
-            elif text.startswith(MARK):
-                say(host.name, f"{step.name}: {text.removeprefix(MARK)}")
-                last.clear()
-            elif text:
-                last.append(text)
-        code, errors = process.wait(), "\n".join(last)
+            words = text.removeprefix(MARK)
+            if not text.startswith(MARK):
+                last.extend([text] if text else [])
+                continue
+            if words.startswith("failed: "):
+                why = words.removeprefix("failed: ")
+                continue  # The last lines say more.
+            last.clear()
+            if words == "begun":
+                begun = True
+            elif words == "done":
+                done = True
+            else:
+                say(f"{step.name}: {words}")
+        code = process.wait()
     if done:
-        return True
-    if not begun and transport.is_busy(host, code, errors) and tries.again():
-        return False
-    where = step.name if begun and code != _SSH_FAILED else "connection"
-    if where == "connection":
-        why = transport.explain(host, code, errors)
-        last.clear()  # It has been explained.
+        return
+    if not begun or code == _SSH_FAILED:
+        why = transport.explain(host, code, "\n".join(last))
+        raise HostError(f"{host.name}: connection: {why}")
     why = why or f"the shell there ended with exit code {code}"
-    if "pip ended" in why and any(words in errors for words in _NO_NETWORK):
-        why = (
-            "pip finds no package index from there; give the host a way to one (its "
-            "~/.config/pip/pip.conf), or a folder of wheels"
-        )
-    raise HostError("\n    ".join([f"{host.name}: {where}: {why}", *last]))
+    raise HostError("\n    ".join([f"{host.name}: {step.name}: {why}", *last]))
 
 
 def _pack(files: Mapping[str, Path], archive: Any) -> None:
@@ -350,6 +325,7 @@ def _pack(files: Mapping[str, Path], archive: Any) -> None:
         with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
             for name, path in files.items():
                 tar.add(path, name, recursive=False)
+            tar.addfile(tarfile.TarInfo(_END_NAME))
         archive.flush()
     except OSError as error:
         where = error.filename or f"the archive in {tempfile.gettempdir()} (TMPDIR)"

@@ -3,20 +3,16 @@
 import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
-from launch.connect import bootstrap
-from launch.connect.link import Link
+from launch.connect.link import Link, agent_command, remote_command
 from launch.errors import HostError
 
 OPEN_SECS = 30.0
-
-
-def _never(host: Host, code: int, errors: str) -> bool:
-    return False
 
 
 @dataclass(frozen=True)
@@ -31,15 +27,12 @@ class Transport:
       log_path: a function of (path of a task's log on this machine, run's id) that returns the path
         of the log that the agent writes on its host.
       keeps_logs: whether the agents write their logs into the run's folder.
-      is_busy: a function of (host, exit code, standard error) that returns whether a connection
-        that was not made may be made a little later.
     """
 
     command: Callable[[Host, Sequence[str], str], list[str]]
     explain: Callable[[Host, int, str], str]
     log_path: Callable[[Path, str], str]
     keeps_logs: bool
-    is_busy: Callable[[Host, int, str], bool] = _never
 
     def host_logs(self, run_id: str) -> Optional[str]:
         """Returns the folder on a host with all runs' logs; None if the run's folder has them.
@@ -55,15 +48,10 @@ class Transport:
         """Returns a connection to an agent on a host; `open` opens it."""
         command = self.command(
             host,
-            bootstrap.command(host.agent_python, run_id),
-            bootstrap.remote_command(host.agent_python, run_id),
+            agent_command(host.agent_python, run_id),
+            remote_command(host.agent_python, run_id),
         )
-        return Link(
-            command,
-            lambda code, errors: self.explain(host, code, errors),
-            hear,
-            lambda code, errors: self.is_busy(host, code, errors),
-        )
+        return Link(command, partial(self.explain, host), hear)
 
     def open(self, link: Link, host: Host) -> None:
         """Opens a connection to an agent on a host.

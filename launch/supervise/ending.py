@@ -51,7 +51,6 @@ class _Stage:
       tasks: the names of the tasks.
       signum: the signal to send to the tasks; None if they end by themselves.
       secs: the seconds that the tasks have to end; those left are for the next stage.
-      saves: whether the tasks save in this time.
       why: words to tell the user about the tasks that get the signal; "" to say nothing.
       since: the time at which the stage began; None before.
     """
@@ -59,14 +58,13 @@ class _Stage:
     tasks: Sequence[str]
     signum: Optional[int]
     secs: float
-    saves: bool = False
     why: str = ""
     since: Optional[float] = None
 
 
-def _ask_then_kill(tasks: Sequence[str], secs: float, *, saves: bool = False) -> list[_Stage]:
+def _ask_then_kill(tasks: Sequence[str], secs: float) -> list[_Stage]:
     return [
-        _Stage(tasks, signal.SIGTERM, secs, saves),
+        _Stage(tasks, signal.SIGTERM, secs),
         _Stage(tasks, signal.SIGKILL, KILL_SECS, why="did not end in time: killed"),
     ]
 
@@ -87,8 +85,8 @@ class Ending:
         """
         return cls(
             [
-                *_ask_then_kill(names("master", "chief"), secs, saves=True),
-                *_ask_then_kill(names("worker", "evaluator"), secs, saves=True),
+                *_ask_then_kill(names("master", "chief"), secs),
+                *_ask_then_kill(names("worker", "evaluator"), secs),
                 *_ask_then_kill(names("ps"), min(secs, KILL_SECS)),
             ]
         )
@@ -114,12 +112,6 @@ class Ending:
     def is_over(self) -> bool:
         """Whether no stage is left."""
         return not self._stages
-
-    def allow(self, secs: float) -> None:
-        """Gives the tasks that are asked to save `secs` for it, counted from their SIGTERM."""
-        for stage in self._stages:
-            if stage.saves:
-                stage.secs = secs
 
     def advance(self, now: float, is_alive: Callable[[str], bool]) -> list[Action]:
         """Starts stages, up to the first one whose tasks still run and have time left.

@@ -1,28 +1,26 @@
 """Runs a job with one agent on each host, over any transport, and again if its ports were taken."""
 
 import os
-import queue
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Optional, Union
+from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.tasks import SCRIPT, Job, Task, make_job, num_ports, with_token
-from launch.connect.connections import Connections, Event, Inbox
-from launch.connect.transport import OPEN_SECS, Transport
-from launch.errors import HostError, LaunchError
-from launch.record import events as run_events
-from launch.record.outcome import Cause, Outcome, end_record
+from launch.connect.connections import Connections, Event
+from launch.connect.link import Link
+from launch.connect.transport import Transport
+from launch.errors import LaunchError
+from launch.record import events
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.agents import Agents
-from launch.supervise.journal import Journal, run_ends
+from launch.supervise.ending import Action, Note, Start
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Supervisor
+from launch.supervise.task_status import Journal, run_ends
 
-_UNREAD = 64  # messages of hosts, which may have a megabyte each
-_LOOK_SECS = 0.25
 _MORE_PORTS = 3  # how often a job starts again because another program took a port
 
 
@@ -31,7 +29,7 @@ def run_with_agents(
     folder: RunFolder,
     transport: Transport,
     display: Display,
-    adapt: Optional[Callable[[Job], Job]] = None,
+    adapt: Callable[[Job], Job] = lambda job: job,
     containers: Optional[Message] = None,
 ) -> Outcome:
     """Runs a job to its end, then ends every agent that can be reached, even after an error.
@@ -50,96 +48,56 @@ def run_with_agents(
       LaunchError: a variable to pass to the tasks is not set in this process.
       HostError: a host could not be reached at the start, or did not report free ports.
     """
-    events: Inbox[Event] = Inbox(_UNREAD + 2 * len(job.cluster.hosts))
     job = with_token(job)
     passed = passed_values(job.cluster.passed)
-    connections = Connections(job.cluster, folder.run_id, transport, events, containers)
+    finds_ports = job.cluster.ports.low is None
 
-    def attempt(ready: Job) -> tuple[Outcome, Agents, bool]:
-        """Runs the job; returns its outcome, its agents, and whether it failed before a step."""
-        cluster = ready.cluster
-        supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
-        loop = RunLoop(supervisor, folder, display, events, signals, not transport.keeps_logs)
-        orders = {
-            task.name: _order_to_start(
-                task,
-                {**dict(cluster.environment), **passed},
-                masked=sorted(passed),
-                log=transport.log_path(folder.log_path(task.name), folder.run_id),
+    def attempt(signals: Sequence[int]) -> tuple[Outcome, list[str]]:
+        """Runs the job; returns its outcome, and the tasks that have failed for their ports."""
+        connections = Connections(job.cluster, folder.run_id, transport, containers)
+        try:
+            ports = connections.open_all(
+                lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
             )
-            for task in ready.tasks
-        }
-        agents = Agents(supervisor, loop, connections, orders)
-        outcome = loop.run(agents)
-        return outcome, agents, outcome.cause is Cause.TASK_FAILED and not loop.has_stepped
+            if ports is None:
+                for signum in signals:
+                    Journal(folder, {}).asked_to_stop(signum)
+                words = "stopped before the start"
+                return Outcome(128 + signals[0], words, cause=Cause.USER), []
+            ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
+            cluster = ready.cluster
+            supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
+            keeps_logs = not transport.keeps_logs
+            loop = RunLoop(supervisor, folder, display, connections.events, signals, keeps_logs)
+            orders = {
+                task.name: _order_to_start(
+                    task,
+                    {**dict(cluster.environment), **passed},
+                    masked=sorted(passed),
+                    log=transport.log_path(folder.log_path(task.name), folder.run_id),
+                )
+                for task in ready.tasks
+            }
+            agents = Agents(supervisor, loop, connections, orders)
+            outcome = loop.run(agents)
+        finally:
+            connections.close_all()
+        is_early = outcome.cause is Cause.TASK_FAILED and not loop.has_stepped
+        return outcome, agents.without_port if is_early and finds_ports else []
 
     with stop_signals() as signals:
-        try:
-            if not connections.open_all(lambda: bool(signals)):
-                outcome = _stopped(signals, "stopped before the start")
-                return _ended(outcome, folder, signals)
-            finds_ports = job.cluster.ports.low is None
-            number = 0
-            while True:
-                ready = job
-                if finds_ports:
-                    words = "" if number else "stopped before the start"
-                    found = _with_free_ports(job, connections, events, signals, words)
-                    if isinstance(found, Outcome):
-                        found = _kept(found, folder) if number else found
-                        return _ended(found, folder, signals)
-                    ready = found
-                outcome, agents, is_early = attempt(ready if adapt is None else adapt(ready))
-                number += 1
-                taken = agents.without_port if is_early and finds_ports else []
-                if number > _MORE_PORTS or not taken:
-                    return _ended(outcome, folder)
-                # The job would start again, so it is a stop that ends it.
-                if agents.platforms_reason:
-                    outcome = _stopped_by_platform(agents.platforms_reason)
-                    return _ended(_kept(outcome, folder), folder)
-                if signals:
-                    return _ended(_kept(_stopped(signals), folder), folder)
-                if not connections.has_all():
-                    return _ended(outcome, folder)
-                why = (
-                    f"another program took the port of {', '.join(taken)}: starting the job again "
-                    f"with other ports ({number} of {_MORE_PORTS})"
-                )
-                display.note(why)
-                run_events.add(folder, [run_events.event("restart", why)])
-        finally:
-            events.close()
-            connections.close_all()
-
-
-def _stopped(signals: Sequence[int], words: str = "") -> Outcome:
-    name = signal.Signals(signals[0]).name
-    return Outcome(128 + signals[0], words or f"stopped by {name}", cause=Cause.USER)
-
-
-def _kept(outcome: Outcome, folder: RunFolder) -> Outcome:
-    """Writes an outcome into the status file in place of the last attempt's; returns it."""
-    folder.write_status({**folder.status(), "time": time.time(), **end_record(outcome)})
-    return outcome
-
-
-def _ended(outcome: Outcome, folder: RunFolder, signals: Sequence[int] = ()) -> Outcome:
-    """Writes into events.jsonl how the run ended; returns it.
-
-    Args:
-      outcome: how the run ended.
-      folder: the run's folder.
-      signals: the user's signals that came while no attempt ran.
-    """
-    for signum in signals:
-        Journal(folder, {}).asked_to_stop(signum)
+        for number in range(1, _MORE_PORTS + 2):
+            outcome, taken = attempt(signals)
+            if not taken or number > _MORE_PORTS:
+                break
+            why = (
+                f"another program took the port of {', '.join(taken)}: starting the job again "
+                f"with other ports ({number} of {_MORE_PORTS})"
+            )
+            display.note(why)
+            events.add(folder, [events.event("restart", why)])
     run_ends(folder, outcome)
     return outcome
-
-
-def _stopped_by_platform(reason: str) -> Outcome:
-    return Outcome(128 + signal.SIGTERM, reason, cause=Cause.PLATFORM)
 
 
 def passed_values(names: Sequence[str]) -> dict[str, str]:
@@ -154,66 +112,6 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
             f"pass_environment: {', '.join(missing)} not set here; export it, or leave it out"
         )
     return {name: os.environ[name] for name in names}
-
-
-def _with_free_ports(
-    job: Job,
-    connections: Connections,
-    events: Inbox[Event],
-    signals: Sequence[int],
-    words: str = "",
-) -> Union[Job, Outcome]:
-    """Asks every host for free ports.
-
-    Args:
-      job: the job that needs ports.
-      connections: the connections to the hosts.
-      events: what the hosts send.
-      signals: the user's signals that ask for the job's end, which may come meanwhile.
-      words: what to say of the user's stop; "" to name the signal.
-
-    Returns:
-      The job with these ports, or its outcome if the user or the platform stops it meanwhile.
-
-    Raises:
-      HostError: a host was lost, did not answer in time, or has too few free ports.
-    """
-    found: dict[str, list[int]] = {}
-    for host in job.cluster.hosts:
-        connections.send(host.name, {"do": "ports", "count": num_ports(host)})
-    until, is_stopped = time.monotonic() + OPEN_SECS, False
-    while len(found) < len(job.cluster.hosts):
-        if signals and not is_stopped:  # it may be the platform's, as agents would tell
-            until, is_stopped = time.monotonic() + _LOOK_SECS, True
-        try:
-            name, link, message = events.get(timeout=_LOOK_SECS)
-        except queue.Empty:
-            if not is_stopped and time.monotonic() > until:
-                missing = [host.name for host in job.cluster.hosts if host.name not in found]
-                raise HostError(f"{', '.join(missing)}: did not report free ports") from None
-            link = None
-        if is_stopped and time.monotonic() > until:
-            return _stopped(signals, words)
-        if link is None or not connections.is_current(name, link):
-            continue  # nothing, or from a connection of an earlier attempt
-        if message["event"] == "ports":
-            found[name] = message["ports"]
-        elif message["event"] == "told":
-            return _stopped_by_platform(f"{name}: {message['reason']}")
-        elif message["event"] == "orphaned" and message["by_platform"]:
-            return _stopped_by_platform(f"{name}: its agent stopped: {message['reason']}")
-        elif message["event"] == "lost":
-            raise HostError(f"{name}: {link.why()}")
-    if signals:
-        return _stopped(signals, words)
-    for host in job.cluster.hosts:
-        if len(set(found[host.name])) != num_ports(host):
-            count = len(set(found[host.name]))
-            raise HostError(
-                f"{host.name}: found {count} free ports for {num_ports(host)} tasks; end what uses "
-                "so many, or name some with `ports:`"
-            )
-    return make_job(job.cluster, job.arguments, found)
 
 
 def _order_to_start(
@@ -233,3 +131,155 @@ def _order_to_start(
         "log": log,
         "last": task.task_type == "ps",
     }
+
+
+class Agents:
+    """Sends the supervisor's decisions to the agents, and reports the agents' messages to it.
+
+    Args:
+      supervisor: the object that decides which tasks to start and to signal.
+      loop: the run loop, which takes the tasks' lines and notes for the user.
+      connections: the connections to the agents.
+      orders: task's name -> the order that starts the task.
+      clock: returns the time in seconds.
+
+    Attributes:
+      without_port: the tasks that ended because another process had their port.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        loop: RunLoop[Event],
+        connections: Connections,
+        orders: Mapping[str, Message],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._supervisor, self._loop, self._connections = supervisor, loop, connections
+        self._orders, self._clock = orders, clock
+        self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
+        self.without_port: list[str] = []
+
+    def start(self) -> None:
+        """Starts all tasks."""
+        self._carry_out(self._supervisor.start())
+
+    def handle(self, event: Event) -> None:
+        """Handles an agent's message, or the result of connecting to a host again."""
+        host, link, message = event
+        if message["event"] in ("connected", "unreachable"):
+            self._reconnected(host, link, message)
+        elif link is None or not self._connections.is_current(host, link):
+            return  # from a dropped connection
+        elif "task" in message:
+            name = message["task"]
+            state = self._supervisor.states.get(name)
+            if state is not None and state.task.host.name == host:
+                self._take_from_task(name, host, message)
+            else:
+                self._loop.note(f"{host}: ignored a message about {name}, which it does not run")
+        else:
+            self._take_from_agent(host, link, message)
+
+    def stop(self, signum: int, count: int) -> None:
+        """Stops all tasks in order at the first signal, and kills them at the second one."""
+        self._loop.note(f"{signal.Signals(signum).name}: stopping all tasks")
+        self._carry_out(self._supervisor.stop(signum, self._clock()))
+
+    def tick(self, now: float) -> None:
+        """Carries out what is due, and gives up hosts with silent agents."""
+        self._carry_out(self._supervisor.tick(now))
+        for name, link in self._connections.silent(now):
+            self._lose(
+                name, link, f"no message from its agent for {self._connections.lease_secs:g} s"
+            )
+
+    def has_lines_to_come(self) -> bool:
+        """Returns False: an agent sends a task's last lines before it reports the task's end."""
+        return False
+
+    def _take_from_task(self, name: str, host: str, message: Message) -> None:
+        event, now = message["event"], self._clock()
+        if event == "lines":
+            lines = list(message["lines"])
+            if message["dropped"]:
+                lines.insert(0, f"[{message['dropped']:,} lines are only in the log on {host}]")
+            self._loop.take_lines(name, host, lines)
+        elif event == "started":
+            self._supervisor.started(name)
+        elif event == "exit":
+            if message["stragglers"]:
+                self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
+            if message["port_taken"]:
+                self.without_port.append(name)
+            found = {key: message[key] for key in ("code", "reason", "signals")}
+            self._carry_out(self._supervisor.ended(name, now=now, **found))
+
+    def _take_from_agent(self, host: str, link: Link, message: Message) -> None:
+        event = message["event"]
+        if event == "lost":
+            self._lose(host, link, f"lost: {link.why()}")
+        elif event == "orphaned":
+            cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
+            self._lose(host, link, f"lost: its agent stopped: {message['reason']}", cause)
+        elif event == "note":
+            self._loop.note(f"{host}: {message['text']}")
+        elif event == "told":
+            self._told(f"{host}: {message['reason']}")
+
+    def _told(self, reason: str) -> None:
+        """Stops all tasks for the platform; as every agent says so, only the first word is news."""
+        before = self._supervisor.verdict
+        actions = self._supervisor.stop(signal.SIGTERM, self._clock(), reason, Cause.PLATFORM)
+        if self._supervisor.verdict is not before:
+            self._loop.note(f"{reason}; stopping all tasks")
+        self._carry_out(actions)
+
+    def _lose(self, host: str, link: Link, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
+        """Drops a host's connection, and records its tasks as ended: the agent will end them."""
+        if not self._connections.is_current(host, link):
+            return
+        self._connections.drop(host)
+        for name, state in self._supervisor.states.items():
+            if state.task.host.name == host:
+                now = self._clock()
+                self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
+
+    def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
+        if link is not None:
+            self._connections.use(host, link)
+        for order in self._waiting.pop(host):
+            if not self._connections.send(host, order):
+                name, now = order["task"], self._clock()
+                reason = message["reason"]
+                self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Note):
+                self._loop.note(action.text)
+                continue
+            host = self._supervisor.states[action.task].task.host.name
+            if isinstance(action, Start):
+                self._send_start(host, self._orders[action.task])
+            else:
+                order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
+                self._connections.send(host, order)
+        if self._supervisor.ending:
+            self._withdraw_starts()
+
+    def _send_start(self, host: str, order: Message) -> None:
+        """Sends the order to start a task, now or when its host is connected again."""
+        if self._connections.send(host, order):
+            return
+        if host not in self._waiting:
+            self._waiting[host] = []
+            self._connections.reopen(host)
+        self._waiting[host].append(order)
+
+    def _withdraw_starts(self) -> None:
+        """Takes back the orders that wait for a host: nothing is started after the end begins."""
+        names = [order["task"] for orders in self._waiting.values() for order in orders]
+        self._waiting = {host: [] for host in self._waiting}
+        for name in names:
+            self._carry_out(self._supervisor.withdrawn(name, self._clock()))

@@ -18,9 +18,8 @@ from launch.agent.protocol import SHOWN
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.journal import Journal
 from launch.supervise.supervisor import TaskState
-from launch.supervise.task_status import TaskStatusTable
+from launch.supervise.task_status import Journal, TaskStatusTable
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0

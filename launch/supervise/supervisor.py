@@ -1,7 +1,7 @@
 """Decides which tasks of a job to start, signal or give up, and when the job is over.
 
 The supervisor's methods take an event and the time, and return actions, which
-`launch.supervise.agents` carries out. They change nothing but the supervisor itself.
+`launch.supervise.run` carries out. They change nothing but the supervisor itself.
 """
 
 import signal
@@ -12,7 +12,7 @@ from typing import Optional
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
-from launch.supervise.ending import KILL_SECS, Action, Ending, Note, Settling, Signal, Start
+from launch.supervise.ending import Action, Ending, Note, Settling, Signal, Start
 
 _LONGEST_BACKOFF_SECS = 30.0
 _USERS_MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
@@ -24,10 +24,9 @@ class TaskState:
 
     Attributes:
       task: the task.
-      status: waiting, starting, running, restarting, ended, failed, or quit: a ps that ended by
-        itself without an error, as it does at the end of training.
+      status: waiting, starting, running, restarting, ended or failed.
       restarts: how often the task was restarted.
-      due: the time of the next restart, or the end of the grace period of a ps that has quit.
+      due: the time of the next restart.
       code: the last exit code, -n for signal n; None if there is none.
       last: why the task ended or waits, in words; "" if neither is known.
       cause: the cause of the task's last end, if that was a failure.
@@ -129,13 +128,11 @@ class Supervisor:
         if self.ending:
             late = self._fail(state, now) if by_itself and code != 0 else []
             return [*late, *self._advance(now)]
-        if code == 0 and state.task.task_type != "ps":
+        if code == 0:  # at the end of training, all others end; the master may evaluate for long
             return [Note(f"{name} is done")]
-        if code == 0:
-            # At the end of training, ps and workers end; the master may evaluate for long.
-            state.status, state.due = "quit", now + self._limits.grace_secs
-            return []
-        return [*self._judge_quitters(now, late=True), *self._restart_or_fail(state, now, has_run)]
+        # A task that never ran would only fail again in the same way.
+        can_restart = has_run and code != _USERS_MISTAKE and state.restarts < self._restarts
+        return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
 
     def withdrawn(self, name: str, now: float) -> list[Action]:
         """Records that a task was not started, because the job has ended before it could be."""
@@ -149,34 +146,6 @@ class Supervisor:
             limits = self._limits
             self._end = Ending.after_the_lead(self._names, limits.grace_secs, limits.stop_secs)
         return self._advance(now)
-
-    def _judge_quitters(self, now: float, *, late: bool = False) -> list[Action]:
-        """Counts a ps that ended by itself as failed, if training goes on without it.
-
-        A worker that still runs after the grace period shows that training goes on. A master alone
-        does not: it may be busy with the last evaluation.
-
-        Args:
-          now: the time.
-          late: whether not to wait for the grace period, because a failure or an exceeded limit
-            shows that the ps is missing.
-        """
-        actions: list[Action] = []
-        working = any(self.states[name].alive for name in self._names("worker"))
-        for state in self.states.values():
-            overdue = late or (working and now >= state.due)
-            if state.status == "quit" and overdue and not self.ending:
-                state.status = "ended"
-                state.last = "ended by itself while the job was running"
-                actions += self._restart_or_fail(state, now, True)
-        return actions
-
-    def _restart_or_fail(self, state: TaskState, now: float, has_run: bool) -> list[Action]:
-        # A task that never ran would only fail again in the same way.
-        can_restart = has_run and state.code != _USERS_MISTAKE and state.restarts < self._restarts
-        if can_restart and not self.ending:
-            return [self._restart_later(state, now)]
-        return self._fail(state, now)
 
     def stop(
         self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
@@ -192,19 +161,18 @@ class Supervisor:
           reason: why the job ends, in words; "" if the signal's name says it.
           cause: the cause of the job's end; only the calls of the user are counted.
         """
-        self._stop_signals += cause is Cause.USER
+        is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
+        # A platform that says that it ends the job may send SIGTERM to this process, too.
+        self._stop_signals += cause is Cause.USER and not (is_told and signum == signal.SIGTERM)
         words = reason or f"stopped by {signal.Signals(signum).name}"
         is_done = self.verdict is not None and self.verdict.exit_code == 0
         took = self._settling.report(Outcome(128 + signum, words, cause=cause), now)
         if took and cause is Cause.PLATFORM:
-            self._stop_signals = 0  # a SIGTERM that this replaces came from the platform, too
+            self._stop_signals = 0  # the same, but in the other order
         if self._stop_signals == 2 and cause is Cause.USER:
             self._end = Ending.at_once(list(self.states))
         elif self._end is None or (is_done and cause is Cause.USER and self._stop_signals == 1):
             self._end = Ending.in_order(self._names, self._limits.stop_secs)
-        elif took and cause is Cause.PLATFORM:
-            # What the first report said of a ps is explained: the ps serves while others save.
-            self._end.allow(self._limits.stop_secs)
         return self._advance(now)
 
     def tick(self, now: float) -> list[Action]:
@@ -214,9 +182,8 @@ class Supervisor:
         overdue = self._progress.overdue(now)
         if overdue is not None:
             return self._time_out(overdue, now)
-        quitters = self._judge_quitters(now)
         due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
-        return [*quitters, *(self._start(state) for state in due)]
+        return [self._start(state) for state in due]
 
     def _start(self, state: TaskState) -> Action:
         state.status, state.last, state.signals = "starting", "", ()
@@ -242,21 +209,13 @@ class Supervisor:
             Outcome(exit_code_of(state.code), reason, name, cause=state.cause), now
         )
         if is_first:
-            # Without a ps the others cannot save, so they get only a short time to end.
-            saves = state.task.task_type != "ps" or state.cause is Cause.PLATFORM
-            secs = self._limits.stop_secs if saves else KILL_SECS
-            self._end = Ending.in_order(self._names, secs)
+            self._end = Ending.in_order(self._names, self._limits.stop_secs)
             return [Note(f"{reason}; stopping the others"), *self._advance(now)]
-        if took and state.cause is Cause.PLATFORM and self._end is not None:
-            self._end.allow(self._limits.stop_secs)
         if self.verdict is not None and self.verdict.exit_code == 0:
             return [Note(f"{name} on {host}: {state.last}; see its log")]
         return [Note(reason)] if took else []
 
     def _time_out(self, reason: str, now: float) -> list[Action]:
-        quitters = self._judge_quitters(now, late=True)
-        if quitters:
-            return quitters
         words = f"{reason}; the limits are start_secs and idle_secs"
         self._settling.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
         self._end = Ending.in_order(self._names, self._limits.stop_secs)
@@ -270,7 +229,7 @@ class Supervisor:
         if self._end is None:
             return []
         for state in self.states.values():
-            if state.status in ("waiting", "restarting", "quit"):
+            if state.status in ("waiting", "restarting"):
                 state.status = "ended"
         actions = self._end.advance(now, lambda name: self.states[name].alive)
         for action in actions:

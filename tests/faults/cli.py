@@ -16,7 +16,7 @@ from tests.cifar10.program import make_records
 from tests.faults import cells, report
 from tests.faults.cells import Cell
 from tests.faults.experiment import Bench, Result, shape_of
-from tests.faults.runs import NIGHT, STOP, Size
+from tests.faults.runs import STOP, Size
 from tests.launch.launcher import ROOT
 
 _IMAGES = 200
@@ -25,31 +25,28 @@ _IMAGES = 200
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs the matrix; returns 1 if a cell failed."""
     options = _parser().parse_args(argv)
-    before = report.read(options.out) if options.again else []
-    chosen = _chosen(options, before)
+    chosen = _chosen(options)
     if options.list:
         print("\n".join(cell.name for cell in chosen))
         return 0
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: STOP.set())
     began = time.monotonic()
-    results = {result.cell: result for result in before}
+    results: list[Result] = []
 
     def take(result: Result) -> None:
         print(report.line_of(result), flush=True)
-        results[result.cell] = result
-        report.write(list(results.values()), options.out)
+        results.append(result)
+        report.write(results, options.out)
 
-    run(chosen, NIGHT if options.night else Size(), options, take)
-    print(report.as_markdown(list(results.values())))
+    run(chosen, Size(), options, take)
+    print(report.as_markdown(results))
     print(f"{time.monotonic() - began:.0f} s; table: {options.out / 'matrix.md'}")
-    return 1 if any(result.wrong for result in results.values()) else 0
+    return 1 if any(result.wrong for result in results) else 0
 
 
-def _chosen(options: argparse.Namespace, before: Sequence[Result]) -> list[Cell]:
+def _chosen(options: argparse.Namespace) -> list[Cell]:
     """Returns the cells to run."""
-    if before:
-        return [cells.cell_named(result.cell) for result in before if result.wrong]
     names = [word for word in options.only if "/" in word]
     covering = cells.cover(cells.every_cell(), options.seed)
     return [cells.cell_named(name) for name in names] or cells.pick(covering, options.only)
@@ -66,8 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=1, help="which cells cover all pairs")
     parser.add_argument("--jobs", type=int, default=2, help="cells that run at a time")
-    parser.add_argument("--night", action="store_true", help="faults that last a minute")
-    parser.add_argument("--again", action="store_true", help="only the cells that failed last time")
     parser.add_argument("--list", action="store_true", help="print the cells; run nothing")
     parser.add_argument("--out", type=Path, default=ROOT / "faults", help="folder of the tables")
     return parser

@@ -1,16 +1,14 @@
 """Carries out one cell: starts the job, breaks it once, and looks at what comes of it."""
 
-import collections
 import os
 import shutil
 import signal
-import threading
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from testbeds.errors import TestbedError
 from testbeds.nodes import Nodes
@@ -35,8 +33,6 @@ class Result:
       wrong: what is wrong; empty if the cell has passed.
       steps_lost: steps that were trained twice.
       secs: wall time of all runs of the job.
-      undisturbed_secs: wall time of a job of the same shape without a fault; None if it was not
-        measured.
       missed: whether the moment for the fault was missed, so that the cell shows nothing.
     """
 
@@ -45,19 +41,7 @@ class Result:
     wrong: list[str] = field(default_factory=list)
     steps_lost: int = 0
     secs: float = 0.0
-    undisturbed_secs: Optional[float] = None
     missed: bool = False
-
-    @property
-    def secs_lost(self) -> Optional[float]:
-        """How much longer the job took than one without a fault; None if that was not measured."""
-        if self.undisturbed_secs is None:
-            return None
-        return round(self.secs - self.undisturbed_secs, 1)
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields, with the seconds lost."""
-        return {**asdict(self), "secs_lost": self.secs_lost}
 
 
 def shape_of(cell: Cell) -> Shape:
@@ -66,7 +50,7 @@ def shape_of(cell: Cell) -> Shape:
 
 
 class Bench:
-    """Runs jobs, and keeps the times of those without a fault.
+    """Runs jobs.
 
     Args:
       folder: the folder for all jobs.
@@ -81,65 +65,23 @@ class Bench:
     ) -> None:
         self._folder, self._data, self._size, self._kept = folder, data, size, kept
         self._nodes = nodes
-        self._undisturbed: dict[Shape, float] = {}
-        self._locks: dict[Shape, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def job(self, name: str, shape: Shape) -> Job:
         """Returns a job of a shape in a folder of its own, which has not started."""
         nodes = self._nodes if shape.on_nodes else None
         return Job(self._folder / name, self._data, shape, self._size, nodes)
 
-    def undisturbed_secs(self, shape: Shape) -> float:
-        """Returns how long a job of this shape takes without a fault, measured once.
-
-        Raises:
-          CellError: it fails.
-        """
-        with self._locks[shape]:
-            if shape not in self._undisturbed:
-                self._undisturbed[shape] = self._measure(shape)
-            return self._undisturbed[shape]
-
-    def _measure(self, shape: Shape) -> float:
-        evaluator = "-evaluator" if shape.evaluator else ""
-        place = "-nodes" if shape.on_nodes else ""
-        job = self.job(f"undisturbed-{shape.replication}{evaluator}{place}", shape)
-        began = time.monotonic()
-        try:
-            job.start()
-            code = job.end()
-            secs = time.monotonic() - began
-            wrong = checks.complete(job) if code == 0 else [f"exit code {code}: {job.said()}"]
-            wrong += checks.nothing_left(job, 5)
-        finally:
-            job.kill()
-            shutil.rmtree(job.folder, ignore_errors=True)
-        if wrong:
-            raise CellError(f"without a fault: {'; '.join(wrong)}")
-        return secs
-
-    def run(self, cell: Cell, compare: bool = True) -> Result:
-        """Carries out a cell; again if the moment for its fault was missed.
-
-        Args:
-          cell: the cell.
-          compare: whether to measure a job of the same shape without a fault, too.
-        """
+    def run(self, cell: Cell) -> Result:
+        """Carries out a cell; again if the moment for its fault was missed."""
         for _ in range(_TRIES):
-            result = self._try(cell, compare)
+            result = self._try(cell)
             if not result.missed:
                 break
         return result
 
-    def _try(self, cell: Cell, compare: bool) -> Result:
+    def _try(self, cell: Cell) -> Result:
         result = Result(cell.name)
         fault = fault_of(cell)
-        try:
-            if compare:
-                result.undisturbed_secs = self.undisturbed_secs(shape_of(cell))
-        except (CellError, TestbedError) as error:
-            result.wrong.append(str(error))
-            return result
         job = self.job(cell.name.replace("/", "-"), shape_of(cell))
         began = time.monotonic()
         try:

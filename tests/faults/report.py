@@ -2,19 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from tests.faults.experiment import NOT_BROKEN, Result
 
-_HEAD = ("fault", "task", "time", "replication", "outcome", "steps lost", "seconds lost")
+_HEAD = ("fault", "task", "time", "replication", "outcome", "steps lost", "seconds")
 
 
 def row_of(result: Result) -> list[str]:
     """Returns the row of a cell."""
     outcome = f"FAILED: {result.wrong[0]}" if result.wrong else result.outcome
     outcome = " ".join(outcome.replace("|", "/").split())[:160]
-    secs = "" if result.secs_lost is None else f"{result.secs_lost:.1f}"
-    return [*result.cell.split("/"), outcome, str(result.steps_lost), secs]
+    return [*result.cell.split("/"), outcome, str(result.steps_lost), f"{result.secs:.0f}"]
 
 
 def line_of(result: Result) -> str:
@@ -36,16 +36,9 @@ def as_markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read(folder: Path) -> list[Result]:
-    """Reads what `write` wrote; nothing if there is none."""
-    path = folder / "matrix.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
-    return [Result(**{name: row[name] for name in row if name != "secs_lost"}) for row in rows]
-
-
 def write(results: Sequence[Result], folder: Path) -> None:
     """Writes `matrix.json` and `matrix.md`."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = [result.as_json() for result in results]
+    found = [asdict(result) for result in results]
     (folder / "matrix.json").write_text(json.dumps(found, indent=2) + "\n")
     (folder / "matrix.md").write_text(as_markdown(results))

@@ -86,9 +86,6 @@ class Size:
         return waits + self.lease_secs + self.cluster_timeout + self.stopped_secs + self.slow_secs
 
 
-NIGHT = Size(stopped_secs=60, cut_secs=5, slow_secs=60, lease_secs=90, cluster_timeout=120)
-
-
 @dataclass(frozen=True)
 class Shape:
     """What decides how long an undisturbed job takes.

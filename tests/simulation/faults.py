@@ -22,11 +22,6 @@ def draw_faults(run: "AgentRun") -> None:
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4))):
         at = moment + rng.choice((0.0, 0.001, 0.05, 0.5, 1.5, 4.0, 9.0))
         world.later(max(at, 0.05), rng.choice(kinds), run)
-    draws = world.chances("disk")
-    for host in run.hosts.values():
-        if draws.random() < 0.2:
-            secs = draws.choice((0.3, 3.0, 10.0, 60.0))
-            world.later(draws.uniform(0.1, 35), _disk_hangs, host, secs)
 
 
 def _host(run: "AgentRun") -> SimHost:
@@ -106,11 +101,6 @@ def _host_hangs(run: "AgentRun") -> None:
     host = _host(run)
     host.frozen_until = run.world.now + run.world.rng.choice((1.0, 5.0, 7.0, 20.0))
     run.world.say(host.name, "hangs until", f"{host.frozen_until:.3f}")
-
-
-def _disk_hangs(host: SimHost, secs: float) -> None:
-    host.disk.hangs_until = host.world.now + secs
-    host.world.say(host.name, "has a disk that does not answer for", secs, "s")
 
 
 def _host_crashes(run: "AgentRun") -> None:

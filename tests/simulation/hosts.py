@@ -1,7 +1,7 @@
 """Simulated hosts: the tasks that run there, and the machine that a real agent sees."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Optional
 
 from launch.agent.main import Agent
@@ -13,58 +13,6 @@ if TYPE_CHECKING:
     from tests.simulation.programs import Program
 
 _TICK_SECS = 0.5
-_PIPE = 2  # lines that a pipe holds
-_BEHIND = 2  # lines that a log may have in memory, until the agent reads no more
-
-
-class Disk:
-    """A disk.
-
-    Attributes:
-      hangs_until: the time until which it answers nobody.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.hangs_until = 0.0
-
-    @property
-    def answers(self) -> bool:
-        """Whether writes return now."""
-        return self._world.now >= self.hangs_until
-
-
-class Log:
-    """A task's log; `launch.agent.logs.LogWriter` for the agent.
-
-    Args:
-      disk: the disk that it is on.
-    """
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._waiting = 0  # lines in memory
-
-    def write(self, count: int) -> None:
-        """Takes lines."""
-        self._waiting = 0 if self._disk.answers else self._waiting + count
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether the agent should not read more for now."""
-        return not self._disk.answers and self._waiting >= _BEHIND
-
-    def new_errors(self) -> list[str]:
-        """Returns no errors: a disk that does not answer has none."""
-        return []
-
-    def close(self) -> None:
-        """Does nothing."""
-
-    def wait(self, secs: float) -> bool:
-        """Returns whether all is written; the simulated agent does not wait."""
-        self.write(0)
-        return not self._waiting
 
 
 class Process:
@@ -79,16 +27,14 @@ class Process:
     def __init__(self, host: "SimHost", machine: "SimMachine", order: Message, pid: int) -> None:
         self.name: str = order["task"]
         self.last: bool = order["last"]
-        self.pid = self.fd = pid
+        self.pid = pid
         self.port: Optional[int] = None
-        self.log = Log(host.disk)
-        self.dropped, self.asked_to_end = 0, False
+        self.is_written = True
         self.signals: list[int] = []
         self.got: list[tuple[int, float]] = []
         self.code: Optional[int] = None
         self.ended_at: Optional[float] = None
         self.host, self.machine = host, machine
-        self.lines: list[str] = []
         self.program: Optional[Program] = None
 
     def send(self, signum: int) -> None:
@@ -113,28 +59,23 @@ class Process:
         if self.code is None:
             self.code, self.ended_at = code, self.host.world.now
             self.host.world.say(self.host.name, self.name, "ends", code)
-            self.machine.zombies.append(self)
             self.host.later(0.0, self.machine.turn)
 
     def write(self, line: str) -> None:
-        """Writes a line, which the agent reads at once unless the log is behind."""
-        self.lines.append(line)
-        self.machine.ready(self.fd)
+        """Writes a line, which the agent sends at once."""
+        if not self.machine.is_over:
+            lines = {"event": "lines", "task": self.name, "lines": [line], "dropped": 0}
+            self.machine.send(lines, droppable=True)
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether its pipe is full, so that its next line waits for the agent."""
-        return len(self.lines) >= _PIPE
+    def poll(self) -> Optional[int]:
+        """Returns the exit code, once the kernel has told the agent."""
+        return self.code
 
-    def read(self) -> list[str]:
-        """Returns the lines, which the log takes, too."""
-        lines, self.lines = self.lines, []
-        self.log.write(len(lines))
-        return lines
+    def kill_group(self) -> None:
+        """Does nothing: a simulated process has no children."""
 
-    def finish(self, code: int) -> list[str]:
-        """Returns the last lines."""
-        return self.read()
+    def finish(self) -> None:
+        """Does nothing: all lines are sent already."""
 
 
 class SimHost:
@@ -154,7 +95,6 @@ class SimHost:
         self.make_program = program
         self.is_down = False
         self.frozen_until = self.cut_off_until = 0.0
-        self.disk = Disk(world)
         self.clock_offset = world.rng.uniform(0, 1e5)  # monotonic clocks begin with the machine
         self.machines: list[SimMachine] = []
         self.processes: list[Process] = []
@@ -191,22 +131,18 @@ class SimHost:
 
 
 class SimMachine:
-    """A host as one agent sees it, with the agent; see `launch.agent.machine.Machine`."""
+    """A host as one agent sees it, with the agent; see `launch.agent.main.Machine`."""
 
     def __init__(self, host: SimHost, link: "SimLink") -> None:
         self.host, self.link, self.is_slurm_step = host, link, host.is_slurm
-        self.zombies: list[Process] = []
-        self.orders: list[Message] = []
-        self.is_eof = self.is_over = False
-        self._watched: dict[int, Callable[[], object]] = {}
-        self._asked_to_end: Callable[[], None] = lambda: None
+        self.is_over = False
         self._marks: dict[int, dict[str, str]] = {}
-        stream: Any = self
-        self.agent = Agent("run", stream, stream, stream)
+        machine: Any = self
+        self.agent = Agent("run", machine)
 
     def begin(self) -> None:
         """Starts the agent."""
-        self.agent.begin()
+        self.agent.say("hello")
         self.host.later(_TICK_SECS, self._tick)
 
     def _tick(self) -> None:
@@ -218,8 +154,7 @@ class SimMachine:
         """Lets the agent do what is due."""
         if self.is_over:
             return
-        self.agent.turn()
-        if not self.agent.has_work():
+        if not self.agent.turn():
             self.kill("its agent has ended")
 
     def kill(self, why: str = "its agent is killed") -> None:
@@ -237,7 +172,7 @@ class SimMachine:
         """Takes a SIGTERM of the platform."""
         if not self.is_over:
             self.host.world.say(self.host.name, "its agent gets SIGTERM")
-            self._asked_to_end()
+            self.agent.asked_to_end()
             self.turn()
 
     def hear(self, order: Optional[Message]) -> None:
@@ -245,29 +180,14 @@ class SimMachine:
         if self.is_over:
             return
         if order is None:
-            self.is_eof = True
+            self.agent.orphan("the launcher has ended")
         else:
-            self.orders.append(order)
-        self.ready(0)
+            self.agent.hear(encode(order))
         self.turn()
 
-    def ready(self, fd: int) -> None:
-        """Lets the agent read from a file descriptor that it watches."""
-        if not self.is_over and fd in self._watched:
-            self._watched[fd]()
+    # What follows is `Machine` for the agent.
 
-    # What follows is `Incoming` and `Outgoing` for the agent.
-
-    waiting = False
-
-    def read(self) -> list[bytes]:
-        """Returns the orders that have arrived."""
-        if not self.orders and self.is_eof:
-            raise EOFError
-        orders, self.orders = self.orders, []
-        return [encode(order) for order in orders]
-
-    def put(self, message: Message, *, droppable: bool = False) -> bool:
+    def send(self, message: Message, *, droppable: bool = False) -> bool:
         """Sends a message to the launcher, which reads it as from a real connection."""
         event = read_event(encode(message))
         assert event is not None, message
@@ -278,28 +198,9 @@ class SimMachine:
         self.link.send_up(event)
         return True
 
-    def flush(self) -> None:
-        """Does nothing: `put` sends at once."""
-
-    # What follows is `Machine` for the agent.
-
     def now(self) -> float:
         """Returns the time by the host's clock."""
         return self.host.world.now + self.host.clock_offset
-
-    def watch(self, fd: int, ready: Callable[[], object]) -> None:
-        """Remembers what to call; what has arrived already is read a moment later."""
-        self._watched[fd] = ready
-        if any(process.fd == fd and process.lines for process in self.host.processes):
-            self.host.later(0.0, self.ready, fd)
-
-    def unwatch(self, fd: int) -> None:
-        """Forgets what to call."""
-        self._watched.pop(fd, None)
-
-    def watch_signals(self, asked_to_end: Callable[[], None]) -> None:
-        """Remembers what to call at SIGTERM."""
-        self._asked_to_end = asked_to_end
 
     def spawn(self, order: Message) -> Process:
         """Starts a task."""
@@ -316,13 +217,6 @@ class SimMachine:
     def is_port_taken(self, port: int) -> bool:
         """Returns that no other process listens."""
         return False
-
-    def ended_children(self) -> Iterator[tuple[int, int]]:
-        """Yields the children that have ended."""
-        while self.zombies:
-            process = self.zombies.pop(0)
-            assert process.code is not None
-            yield process.pid, process.code
 
     def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
         """Kills the processes with these marks, at once."""

@@ -83,13 +83,12 @@ class Ledger:
         if self.end_began is not None:
             self.breach("nothing is started after the end begins", task)
 
-    def sent_signal(self, task: str, signum: int, leaves_time: bool) -> None:
+    def sent_signal(self, task: str, signum: int) -> None:
         """Checks a signal that the launcher sends to a task.
 
         Args:
           task: the task's name.
           signum: the signal.
-          leaves_time: whether the job's end must leave tasks their whole time to save.
         """
         now, grace = self.world.now, self.limits.grace_secs
         in_grace = self.succeeded is not None and now < self.succeeded + grace - 1e-6
@@ -103,7 +102,7 @@ class Ledger:
             asked = self.sigterm_sent.get(task)
             if asked is None:
                 self.breach("SIGTERM comes before SIGKILL", task)
-            elif self._is_early(asked) and leaves_time and not task.startswith("ps"):
+            elif self._is_early(asked) and not task.startswith("ps"):
                 self.breach("a task has its time to save", f"{task} after {now - asked:g} s")
 
     def _is_early(self, asked: float) -> bool:
@@ -111,8 +110,6 @@ class Ledger:
 
     def signalled(self, process: Process, signum: int, sender: str) -> None:
         """Checks a signal that reaches a process."""
-        if signum == signal.SIGKILL and sender == "its agent" and process.is_blocked:
-            self._check_that_it_could_write(process)
         if signum != signal.SIGKILL or sender != "its agent" or self.num_user_stops > 1:
             return
         if process.name in self.kill_sent:  # its host stood still while it had its time to end
@@ -126,12 +123,6 @@ class Ledger:
         secs = self.world.now - max(process.ended_at, process.host.frozen_until)
         if secs > _TOLD_SECS:
             self.breach("the end of a task is told at once", f"{process.name} after {secs:.1f} s")
-
-    def _check_that_it_could_write(self, process: Process) -> None:
-        """Checks that a task was not kept from its end by an output that nobody reads."""
-        asked = [time for signum, time in process.got if signum == signal.SIGTERM]
-        if asked and self.world.now > max(asked[0], process.host.frozen_until) + SETTLE_SECS:
-            self.breach("a task that is to end can write", process.name)
 
     def check_outcome(self, outcome: Optional[Outcome], named: set[str], limit_secs: float) -> None:
         """Checks the outcome.

@@ -7,7 +7,6 @@ from tests.simulation.hosts import Process
 from tests.simulation.world import World
 
 _LINE_SECS = 2.0
-_BLOCKED_SECS = 0.2  # until a program that cannot write tries again
 _PS_PATIENCE_SECS = 8.0  # for trainers that save, after a SIGTERM
 _HABITS = ("saves", "saves", "saves", "deaf", "early", "zero", "fails")
 
@@ -94,15 +93,11 @@ class Program:
             self.process.end(1)
 
     def _exit(self, code: int) -> None:
-        if self.process.is_blocked:  # in a line that comes before its end
-            self.process.host.later(_BLOCKED_SECS, self._exit, code)
-        else:
-            self.process.end(code)
+        self.process.end(code)
 
     def _write(self) -> None:
         if self.process.code is None:
-            if not self.process.is_blocked:
-                self.process.write("step 1/9  loss 1  5 images/s")
+            self.process.write("step 1/9  loss 1  5 images/s")
             self.process.host.later(_LINE_SECS, self._write)
 
     def _serve(self) -> None:

@@ -8,8 +8,8 @@ from launch.agent.protocol import Message
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause
-from launch.supervise.agents import Agents
 from launch.supervise.ending import Action
+from launch.supervise.run import Agents
 from launch.supervise.supervisor import Supervisor
 from tests.simulation import invariants
 from tests.simulation.faults import draw_faults
@@ -33,13 +33,11 @@ class WatchedSupervisor(Supervisor):
     def ended(self, name: str, code: Optional[int], now: float, *rest: Any, **more: Any) -> Any:
         """Records what the end of a task says about the end of the job."""
         state, truth = self.states[name], self.truth is not False
-        was_alive, before = state.alive, self._failed()
+        was_alive = state.alive
         actions = super().ended(name, code, now, *rest, **more)
         if not was_alive:
             return actions
         ledger = self.ledger
-        for other in sorted(self._failed() - before - {name}):  # ps that have quit before
-            ledger.reports.append(invariants.failure(now, 0, other))
         if code == 0 and state.task.is_lead and truth:
             ledger.reports.append(Report(now, invariants.DONE, 0, name))
         elif code != 0 and truth:
@@ -69,19 +67,13 @@ class WatchedSupervisor(Supervisor):
         return actions
 
     def tick(self, now: float) -> list[Action]:
-        """Records a time limit, or a ps whose absence is a failure."""
-        before, is_first = self._failed(), self.verdict is None
+        """Records a time limit."""
+        is_first = self.verdict is None
         actions = super().tick(now)
-        for name in sorted(self._failed() - before):
-            self.ledger.failed.add(name)
-            self.ledger.reports.append(invariants.failure(now, 0, name))
         if is_first and self.verdict is not None and self.verdict.exit_code == 124:
             self.ledger.reports.append(Report(now, invariants.USER, 124))
         self._note_end()
         return actions
-
-    def _failed(self) -> set[str]:
-        return {name for name, state in self.states.items() if state.status == "failed"}
 
     def _note_end(self) -> None:
         ledger, now = self.ledger, self.ledger.world.now
@@ -116,9 +108,9 @@ class AgentRun:
             hosts=[task.host for task in {task.host.name: task for task in tasks}.values()],
             limits=self.limits,
         )
-        events: Any = SimpleNamespace(put=self._arrive)
         transport: Any = SimTransport(self.hosts)
-        self.connections = SimConnections(cluster, "run", transport, events)
+        self.connections = SimConnections(cluster, "run", transport)
+        self.connections._put = self._arrive  # type: ignore[method-assign]
         self.connections.world = world
         orders = {task.name: _order(task) for task in tasks}
         loop: Any = self
@@ -156,16 +148,10 @@ class AgentRun:
                 ledger.sent_start(message["task"])
             elif message["do"] == "signal":
                 self.world.say("launcher: signal", message["task"], message["signal"])
-                ledger.sent_signal(message["task"], message["signal"], self._leaves_time())
+                ledger.sent_signal(message["task"], message["signal"])
             return is_sent
 
         self.connections.send = watched  # type: ignore[method-assign]
-
-    def _leaves_time(self) -> bool:
-        """Whether the end must leave the tasks their time: unless a ps has failed first."""
-        first = invariants.first_cause(self.ledger.reports)
-        is_ps = self.ledger.reports and self.ledger.reports[0].task.startswith("ps")
-        return first is not None and (not is_ps or first.rank == invariants.PLATFORM)
 
     # What follows is `RunLoop` for the agents.
 

@@ -15,20 +15,16 @@ class World:
 
     Attributes:
       now: the time in seconds.
-      rng: every chance comes from it, except those of `chances`.
+      rng: every chance comes from it.
       trace: a line of text for each thing that has happened; None without one.
     """
 
     def __init__(self, seed: int, *, traces: bool = False) -> None:
-        self.now, self._seed = 0.0, seed
+        self.now = 0.0
         self.rng = random.Random(seed)
         self.trace: Optional[list[str]] = [] if traces else None
         self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._num_made = 0
-
-    def chances(self, name: str) -> random.Random:
-        """Returns further chances, for what is to leave the run of a seed as it was without it."""
-        return random.Random(f"{name} {self._seed}")
 
     def later(self, secs: float, do: Callable[..., object], *arguments: Any) -> None:
         """Makes something happen after `secs`."""

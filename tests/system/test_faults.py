@@ -26,6 +26,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     ],
 )
 def test_a_job_that_is_broken_once_is_complete_in_the_end(bench: Bench, name: str) -> None:
-    result = bench.run(cell_named(name), compare=False)
+    result = bench.run(cell_named(name))
     assert result.wrong == []
     assert result.outcome.endswith(("0, by itself", ", then 0"))

@@ -147,7 +147,7 @@ class Lab:
         for run in self.launcher.state.glob("*"):
             for folder in _host_folders(run.name):
                 shutil.rmtree(folder, ignore_errors=True)
-        Containers(str(self.engine)).remove(0)  # without labels: all containers
+        Containers(str(self.engine)).remove(0, {})  # without labels: all containers
 
     def host_logs(self) -> list[Path]:
         """Returns the paths of the logs that the agents keep."""
@@ -251,7 +251,7 @@ def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman:
         )
         client.kill()
         client.wait()
-        assert len(Containers(str(podman)).remove(0, LAUNCH_RUN_ID=name).ids) == 1
+        assert len(Containers(str(podman)).remove(0, {"LAUNCH_RUN_ID": name}).ids) == 1
         wait_for(lambda: not processes_naming(name), "end of the monitor")
 
 

@@ -352,7 +352,7 @@ def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
         "problem: node1: no records in data; copy them: python -m launch setup, or name --data-dir"
         in problems
     )
-    assert f"node2: port 2222 is in use by pid {taken.pid} (" in output, output
+    assert "node2: port 2222 is in use (ss -ltnp shows by what); end that, or" in output, output
     assert not any("cannot reach" in problem for problem in problems)
 
 
@@ -389,11 +389,10 @@ def test_check_finds_a_port_that_does_not_get_through(launcher: Launcher, nodes:
         assert f"problem: node2: cannot reach {wrong} port 2223: {why}" in output
 
 
-def test_many_hosts_behind_a_jump_host_that_takes_few_logins_at_once_are_all_reached(
+def test_many_hosts_behind_a_jump_host_that_takes_ten_logins_at_once_are_all_reached(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The jump host takes three at the first try at least, and all of the others at a later one.
-    names = [f"far{number}" for number in range(6)]
+    names = [f"far{number}" for number in range(20)]
     jump, target = nodes.address("node1"), nodes.address("node2")
     config = (nodes.folder / "config").read_text()
     far = f"Host far*\n  HostName {target}\n  HostKeyAlias {target}\n  ProxyJump {jump}\n"
@@ -413,7 +412,7 @@ def test_many_hosts_behind_a_jump_host_that_takes_few_logins_at_once_are_all_rea
 
     try:
         nodes.kill("node1")
-        nodes.start_sshd("node1", MaxStartups="3:100:3")
+        nodes.start_sshd("node1", MaxStartups="10:100:10")
         answers = everywhere(hosts, ask)
     finally:
         nodes.kill("node1")

@@ -24,9 +24,9 @@ from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.journal import run_ends
 from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, interrupted_by_a_stop, stop_signals
+from launch.supervise.task_status import run_ends
 
 _BACKLOG = 2000  # lines; when the queue is full, the threads that read logs wait
 _POLL_SECS = 2.0

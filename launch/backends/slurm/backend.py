@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Optional
 
-from launch.agent import bounded_run
+from launch.agent import processes
 from launch.backends.batch import Batch, JobState
 from launch.backends.slurm.script import NAME, SlurmSettings, options, script
 from launch.backends.tool_errors import last_line
@@ -160,7 +160,7 @@ def run(
     """
     tool = command[0]
     try:
-        done = bounded_run.run(command, secs, env=env, own_session=True)
+        done = processes.run(command, secs, env=env, own_session=True)
     except FileNotFoundError:
         words = f"no {tool} on PATH here; run this on a login node of the cluster"
         raise HostError(words) from None

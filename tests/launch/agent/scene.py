@@ -1,7 +1,6 @@
 """A connected agent on this machine, for tests that give it orders."""
 
 import os
-import queue
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -9,7 +8,7 @@ from typing import Any, Optional
 from launch.agent.protocol import Message
 from launch.backends.local import TRANSPORT
 from launch.cluster.host_list import on_this_machine
-from launch.connect.connections import Connections, Event
+from launch.connect.connections import Connections
 from tests.launch.launcher import assert_nothing_left
 
 
@@ -23,30 +22,19 @@ class Scene:
 
     def __init__(self, folder: Path, engine: Optional[Path] = None) -> None:
         self.run_id = f"scene-{os.getpid()}-{folder.name}"
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.folder = folder
         containers = None if engine is None else {"engine": str(engine), "mounts": []}
         cluster = on_this_machine(0, 0, workdir=str(folder))
-        self.connections = Connections(cluster, self.run_id, TRANSPORT, self.events, containers)
+        self.connections = Connections(cluster, self.run_id, TRANSPORT, containers)
+        self.events = self.connections.events
 
     def __enter__(self) -> "Scene":
-        self.connections.open_all(lambda: False)
+        self.connections.open_all(lambda: False, lambda host: 0)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.connections.close_all()
         assert_nothing_left(self.run_id, timeout_secs=10)
-
-    def connect_again(self) -> None:
-        """Replaces the agent by a successor."""
-        self.connections.drop("localhost")
-        self.connections.reopen("localhost")
-        while True:
-            host, link, message = self.events.get(timeout=60)
-            if message["event"] == "connected":
-                assert link is not None
-                self.connections.use(host, link)
-                return
 
     def send(self, do: str, **content: Any) -> None:
         """Sends an order."""

@@ -120,11 +120,9 @@ def test_an_address_is_public_outside_the_ranges_for_private_networks(
     assert host_facts.public() == public
 
 
-def test_this_kernel_tells_of_addresses_and_one_that_does_not_is_no_error(
+def test_a_kernel_that_does_not_tell_of_addresses_is_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert "127.0.0.1" in host_facts._ipv4()
-    assert "127.0.0.1" not in host_facts.public()
     for name in ("_IPV4", "_IPV6"):
         monkeypatch.setattr(host_facts, name, "/nowhere")
     assert host_facts.public() == []

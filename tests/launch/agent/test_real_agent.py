@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from launch.agent import logs
 from launch.agent.protocol import MAGIC, encode
 from launch.agent.tcp_ports import hold
-from launch.connect import bootstrap
+from launch.connect.link import agent_command, payload
 from tests.launch.launcher import assert_nothing_left, wait_for
 
 RUN = "20260101-000000-ab12"
@@ -38,7 +39,7 @@ class Agent:
     def __init__(self, errors: Path) -> None:
         with errors.open("wb") as file:
             self.process = subprocess.Popen(
-                bootstrap.command(sys.executable, RUN),
+                agent_command(sys.executable, RUN),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -46,7 +47,7 @@ class Agent:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
-        self.send(bootstrap.payload())
+        self.send(payload())
         assert self.stdout.readline() == MAGIC
 
     def send(self, data: bytes) -> None:
@@ -61,9 +62,9 @@ class Agent:
                 return message
         raise AssertionError(f"no {event}")
 
-    def set_up(self, *, successor: bool = False) -> None:
+    def set_up(self) -> None:
         setup = {"do": "setup", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
-        self.send(encode({**setup, "successor": successor, "containers": None, "logs": None}))
+        self.send(encode({**setup, "containers": None, "logs": None}))
 
     def start(self, log: Path, code: str = _TASK, port: "int | None" = None) -> None:
         order: dict[str, Any] = {
@@ -89,8 +90,8 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 @pytest.mark.parametrize(
     "sent",
-    [b'{"do":"start","task":"worker/0"}\n', b"\xff" * (1 << 25)],
-    ids=["without fields", "without end"],
+    [b'{"do":"dance"}\n', b"\xff" * (1 << 25)],
+    ids=["unknown", "without end"],
 )
 def test_what_is_no_order_ends_the_tasks_in_order_and_the_agent(
     agent: Agent, sent: bytes, tmp_path: Path
@@ -116,10 +117,10 @@ def is_held(port: int) -> bool:
     return False
 
 
-def test_the_agent_that_follows_another_one_holds_ports_until_others_are_asked_for(
+def test_the_ports_of_tasks_are_held_until_others_are_asked_for(
     agent: Agent, tmp_path: Path
 ) -> None:
-    agent.set_up(successor=True)
+    agent.set_up()
     (chosen,) = hold(1)
     port = chosen.getsockname()[1]
     chosen.close()
@@ -145,6 +146,28 @@ def test_the_agent_that_follows_another_one_holds_ports_until_others_are_asked_f
     assert len(error) == 4096
 
 
+def test_ctrl_c_ends_no_agent_and_can_be_taken_by_a_task(agent: Agent, tmp_path: Path) -> None:
+    agent.set_up()
+    agent.process.send_signal(signal.SIGINT)
+    agent.start(tmp_path / "log", "import signal; print(signal.getsignal(2) is not signal.SIG_IGN)")
+    assert agent.next("lines")["lines"] == ["True"]
+
+
+def test_lines_for_a_launcher_that_does_not_read_are_left_out_but_no_event(
+    agent: Agent, tmp_path: Path
+) -> None:
+    agent.set_up()
+    code = "for i in range(100_000): print('x' * 400)"
+    agent.start(tmp_path / "log", code)
+    log = tmp_path / "log"
+    wait_for(lambda: log.exists() and log.stat().st_size == 401 * 100_000, "the whole log")
+    found = [json.loads(agent.stdout.readline())]
+    while found[-1]["event"] != "exit":
+        found.append(json.loads(agent.stdout.readline()))
+    assert found[-1]["code"] == 0
+    assert sum(len(one["lines"]) for one in found if one["event"] == "lines") < 50_000
+
+
 def old_run(parent: Path, number: int, days: float) -> Path:
     """Makes the logs of an old run."""
     folder = parent / f"20250101-{number:06}-ab12"
@@ -156,36 +179,15 @@ def old_run(parent: Path, number: int, days: float) -> Path:
     return folder
 
 
-def test_a_host_forgets_the_logs_of_old_runs_but_not_of_those_that_live(tmp_path: Path) -> None:
+def test_a_host_forgets_the_logs_of_runs_that_wrote_nothing_for_a_month(tmp_path: Path) -> None:
     parent = tmp_path / "hosts"
     logs.forget(str(parent))  # a host without logs needs none
     assert not parent.exists()
-    of_task, of_agent, *old = [old_run(parent, number, 300 - number) for number in range(110)]
-    recent = old_run(parent, 200, 0.5)
-    others = [parent / "20250101-000000-ab12.txt", parent / "mine"]
-    for path in others:
-        path.mkdir()
-    env = {**os.environ, "LAUNCH_RUN_ID": of_task.name}
-    words = ["sh", "-c", "read line", "launch-agent", of_agent.name]
-    with (
-        subprocess.Popen(words, stdin=subprocess.PIPE) as agent,
-        subprocess.Popen(["sleep", "300"], env=env) as task,
-    ):
-        try:
-            # Popen returns a moment before the kernel shows the new program's variables.
-            environ = Path(f"/proc/{task.pid}/environ")
-            wait_for(lambda: of_task.name.encode() in environ.read_bytes(), "the variables")
-            logs.forget(str(parent))
-        finally:
-            task.kill()
-            agent.kill()
-    # The newest hundred are those of the last 99 of the old ones, and the recent one.
-    assert set(parent.iterdir()) == {of_task, of_agent, *old[-99:], recent, *others}
-
-
-def test_runs_that_wrote_in_the_last_day_stay_since_they_may_live_on_another_host(
-    tmp_path: Path,
-) -> None:
-    runs = {old_run(tmp_path / "hosts", number, 0.5) for number in range(110)}
-    logs.forget(str(tmp_path / "hosts"))
-    assert set((tmp_path / "hosts").iterdir()) == runs
+    old_run(parent, 1, 31)
+    recent, lives = old_run(parent, 2, 29), old_run(parent, 3, 31)
+    os.utime(lives / "worker-0.log")
+    other = parent / "mine"
+    other.mkdir()
+    os.utime(other, (0, 0))
+    logs.forget(str(parent))
+    assert set(parent.iterdir()) == {recent, lives, other}

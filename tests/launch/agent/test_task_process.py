@@ -3,14 +3,14 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.agent.protocol import encode
+from launch.agent.protocol import Message, encode
 from launch.agent.task_process import Running, part, portions
+from tests.launch.launcher import wait_for
 
 
 @pytest.mark.parametrize(
@@ -50,15 +50,14 @@ def test_a_task_with_a_share_of_the_cores_is_told_that_they_are_its_own(
     tmp_path: Path, share: Any, env: dict[str, str], told: str
 ) -> None:
     code = "import os; print(os.environ.get('CIFAR10_OWN_CORES'))"
-    task = Running(_order(tmp_path, code, share=share, env=env))
-    os.waitpid(task.pid, 0)
-    assert [*(task.read() or []), *task.finish(0)] == [told]
+    lines, _ = run_to_its_end(tmp_path, code, share=share, env=env)
+    assert lines == [told]
 
 
 def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path) -> None:
     place = tmp_path / "no"
     with pytest.raises(OSError, match=f"^{place} does not exist; make it, or name another with --"):
-        Running(_order(tmp_path, "", cwd=str(place)))
+        Running(_order(tmp_path, "", cwd=str(place)), sent)
 
 
 @pytest.mark.parametrize(
@@ -68,41 +67,60 @@ def test_what_no_process_can_be_given_is_the_tasks_failure(
     tmp_path: Path, more: dict[str, Any]
 ) -> None:
     with pytest.raises(OSError, match=f"^{sys.executable} cannot be run: .*(null|surrogates)"):
-        Running(_order(tmp_path, "", **more))
+        Running(_order(tmp_path, "", **more), sent)
+
+
+def sent(message: Message, *, droppable: bool = False) -> bool:
+    """Takes a message."""
+    return True
+
+
+def end_of(task: Running) -> int:
+    wait_for(lambda: task.poll() is not None, "the end of the task")
+    task.finish()
+    code = task.poll()
+    assert code is not None
+    return code
 
 
 def _ends_by(tmp_path: Path, code: str, *, contained: bool) -> int:
     """Sends SIGTERM to a task once it has had the time to write; what it ended by."""
+    lines: list[Message] = []
+
+    def take(message: Message, *, droppable: bool) -> bool:
+        lines.append(message)
+        return True
+
     code = f"import time; {code}; time.sleep(60)"
-    task = Running(_order(tmp_path, code, contained=contained))
-    deadline = time.monotonic() + 20
-    while "print" in code and time.monotonic() < deadline and not task.read():
-        time.sleep(0.01)
+    task = Running(_order(tmp_path, code, contained=contained), take)
+    if "print" in code:
+        wait_for(lambda: lines, "the line")
     task.send(signal.SIGTERM)
-    ended = os.waitstatus_to_exitcode(os.waitpid(task.pid, 0)[1])
-    task.finish(ended)
-    return ended
+    return end_of(task)
 
 
 def run_to_its_end(tmp_path: Path, code: str, **more: Any) -> "tuple[list[str], bytes]":
     """Runs Python code as a task; returns the lines for the launcher, and the log."""
-    task = Running(_order(tmp_path, code, **more))
     lines: list[str] = []
-    while (some := task.read()) is not None:
-        lines += some
-    os.waitpid(task.pid, 0)
-    lines += task.finish(0)
-    assert task.log.wait(60)
+
+    def take(message: Message, *, droppable: bool) -> bool:
+        lines.extend(message["lines"])
+        return True
+
+    task = Running(_order(tmp_path, code, **more), take)
+    end_of(task)
+    wait_for(lambda: task.is_written, "the whole log")
     return lines, (tmp_path / "log").read_bytes()
 
 
-def test_the_log_gets_every_byte_of_a_long_line_and_the_launcher_its_beginning(
+def test_the_log_gets_every_byte_of_a_long_line_and_the_launcher_the_beginnings_of_parts(
     tmp_path: Path,
 ) -> None:
     code = "print('one'); print('abcdefg' * 1_000_000); print('three'); print('x' * 99_999, end='')"
     lines, log = run_to_its_end(tmp_path, code)
-    assert log == b"one\n" + b"abcdefg" * 1_000_000 + b"\nthree\n" + b"x" * 99_999 + b"\n"
-    assert lines == ["one", ("abcdefg" * 1_000_000)[:4096], "three", "x" * 4096]
+    assert log.rstrip(b"\n") == b"one\n" + b"abcdefg" * 1_000_000 + b"\nthree\n" + b"x" * 99_999
+    assert lines[:2] == ["one", ("abcdefg" * 1_000_000)[:4096]]
+    assert "three" in lines
 
 
 @pytest.mark.parametrize("before", [0, 65_530, 131_060])
@@ -117,8 +135,7 @@ def test_a_secret_is_masked_wherever_it_is_in_a_long_line(tmp_path: Path, before
     env = {"TOKEN": "hunter2-and-more"}
     lines, log = run_to_its_end(tmp_path, code, env=env, masked=["TOKEN"])
     assert log == b"x" * before + b"***" + b"y" * 200_000 + b"\n"
-    assert len(lines) == 1
-    assert "hunter" not in lines[0]
+    assert not any("hunter" in line for line in lines)
 
 
 def test_each_line_of_a_secret_is_masked_and_the_longest_first(tmp_path: Path) -> None:
@@ -143,10 +160,9 @@ def test_a_child_that_writes_without_end_does_not_hold_up_the_end_of_its_task(
         f"one = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(one.pid))\n"
     )
-    task = Running(_order(tmp_path, code))
-    os.waitpid(task.pid, 0)
+    task = Running(_order(tmp_path, code), sent)
     try:
-        task.finish(0)  # returns, although there is always more to read
+        assert end_of(task) == 0  # although there is always more to read
     finally:
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 

@@ -16,13 +16,13 @@ from testbeds.process_list import stop_process
 from tests.launch.agent.scene import Scene, lines_of
 from tests.launch.launcher import agent_pids, has_ended, wait_for
 
-# `run` writes a line and waits for ever; `ps` waits until it is let go, and finds no container.
+# `run` writes a line and waits for ever; other commands wait while there is a file `hangs`.
 _HANGING = """\
 #!/bin/sh
 cd {folder}
 if [ "$1" = run ]; then echo $$; exec sleep 300; fi
 touch asked
-until [ -e go-on ]; do sleep 0.05; done
+while [ -e hangs ]; do sleep 0.05; done
 """
 
 # `run` starts a process that listens on a port, and ends before it, like a client that has lost the
@@ -36,7 +36,7 @@ case "$1" in
     until [ -s listens ]; do sleep 0.05; done
     echo "lost the connection"
     exit 1 ;;
-  ps) cat listens ;;
+  ps) cat listens 2>&- ;;
   kill) kill -9 "$2" ;;
   rm) : > listens ;;
 esac
@@ -59,52 +59,34 @@ def _script(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """An agent with a container engine that hangs until its folder has a file `go-on`."""
-    folder = tmp_path_factory.mktemp("hanging")
-    with Scene(folder, _script(folder, _HANGING)) as scene:
-        yield scene
-        (folder / "go-on").touch()
-
-
-def test_an_agent_answers_while_its_engine_hangs(hanging: Scene) -> None:
-    folder = hanging.folder
-    hanging.order(str(folder / "docker"), "run")
-    hanging.wait("lines")
-    hanging.send("signal", task="worker/0", signal=9)
-    wait_for((folder / "asked").exists, "search for the container")
-    hanging.send("ports", count=1)
-    assert hanging.wait("ports", "exit")["event"] == "ports"
-    (folder / "go-on").touch()
-    assert hanging.wait("exit")["code"] == -9
-    for name in ("go-on", "asked"):
-        (folder / name).unlink()
-
-
-def test_a_start_that_waits_for_the_engine_can_be_taken_back(hanging: Scene) -> None:
-    folder = hanging.folder
-    hanging.connect_again()
-    hanging.order(str(folder / "docker"), "run")
-    wait_for((folder / "asked").exists, "search for the container")
-    hanging.send("signal", task="worker/0", signal=15)
-    found = hanging.wait("started", "exit")
-    assert (found["event"], found["code"], found["signals"]) == ("exit", -15, [15])
-    (folder / "go-on").touch()
-    hanging.order(str(folder / "docker"), "run")  # this one is started
-    assert [hanging.wait("started", "lines")["event"] for _ in "12"] == ["started", "lines"]
-
-
-def test_a_start_names_the_engine_that_does_not_work(tmp_path: Path) -> None:
-    engine = _script(tmp_path, "#!/bin/sh\necho 'is the daemon running?' >&2\nexit 1\n")
+def test_an_agent_answers_while_its_engine_hangs(tmp_path: Path) -> None:
+    engine = _script(tmp_path, _HANGING)
     with Scene(tmp_path, engine) as scene:
-        scene.connect_again()
         scene.order(str(engine), "run")
-        found = scene.wait("started", "exit")
-    assert (found["code"], found["reason"], found["port_taken"]) == (
-        None,
-        f"{engine} does not work: is the daemon running?",
-        False,
+        scene.wait("lines")
+        (tmp_path / "asked").unlink()
+        (tmp_path / "hangs").touch()
+        scene.send("signal", task="worker/0", signal=9)
+        wait_for((tmp_path / "asked").exists, "search for the container")
+        scene.send("ports", count=1)
+        scene.send("sweep", run="none", engine=None, patience_secs=0)
+        assert scene.wait("swept", "exit")["event"] == "swept"
+        scene.order(str(engine), "run")  # one that waits for the engine can be ended
+        scene.wait("started")
+        scene.send("signal", task="worker/0", signal=15)
+        (tmp_path / "hangs").unlink()
+        assert [scene.wait("exit")["code"] for _ in "12"] == [-9, -9]
+
+
+def test_a_task_shows_what_an_engine_says_that_does_not_work(tmp_path: Path) -> None:
+    engine = _script(tmp_path, "#!/bin/sh\necho 'is the daemon running?' >&2\nexit 125\n")
+    with Scene(tmp_path, engine) as scene:
+        scene.order(str(engine), "run")
+        assert scene.wait("lines")["lines"][0] == "is the daemon running?"
+        found = scene.wait("exit")
+    assert (found["code"], found["port_taken"]) == (125, False)
+    assert found["reason"] == (
+        f"exit code 125: {engine} could not run the container; its last lines say why"
     )
 
 

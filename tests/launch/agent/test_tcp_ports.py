@@ -5,8 +5,6 @@ import errno
 import os
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,15 +77,12 @@ def test_a_later_agent_holds_a_port_together_with_the_one_before_and_after_it(
     held: list[socket.socket],
 ) -> None:
     port = held[0].getsockname()[1]
-    with contextlib.ExitStack() as stack:
-        later = [stack.enter_context(each) for each in tcp_ports.hold_with(port, [])]
-        assert ports_of(later) == [port]
-        assert tcp_ports.hold_with(port, later) == later
+    with tcp_ports.hold_port(port, shared=True):
         held[0].close()
         assert refusal(port, reuse=False) == errno.EADDRINUSE
         assert tcp_ports.why_not(port) is None
-        with socket.create_server(("", port)):
-            assert tcp_ports.hold_with(port, []) == []
+        with socket.create_server(("", port)), pytest.raises(OSError, match="in use"):
+            tcp_ports.hold_port(port, shared=True)
 
 
 def test_a_port_that_another_holds_or_uses_is_not_chosen(
@@ -139,17 +134,9 @@ def test_a_check_is_answered_over_ipv4_and_ipv6_though_callers_reset_their_conne
 
 
 @needs_ipv6
-def test_a_port_of_a_server_that_has_ipv6_only_is_taken_and_its_owner_named() -> None:
-    code = (
-        "import socket; server = socket.create_server(('::', 0), family=socket.AF_INET6); "
-        "print(server.getsockname()[1], flush=True); input()"
-    )
-    words, pipe = [sys.executable, "-c", code], subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as server:
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
+def test_a_port_of_a_server_that_has_ipv6_only_is_taken() -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as server:
+        port = server.getsockname()[1]
         assert tcp_ports.is_taken(port)
-        why = tcp_ports.why_not(port) or ""
-        assert why.startswith(f"port {port} is in use by pid {server.pid} (")
-        server.communicate("\n")
+        assert (tcp_ports.why_not(port) or "").startswith(f"port {port} is in use (ss -ltnp")
     assert tcp_ports.why_not(port) is None

@@ -69,22 +69,6 @@ def test_what_slurm_refuses_is_explained(
     assert str(raised.value).startswith(f"{tool}: {errors.rpartition('error: ')[2]}{words}")
 
 
-@pytest.mark.parametrize(
-    ("code", "errors", "is_busy"),
-    [
-        (255, CLOSED, True),
-        (1, CLOSED, False),
-        (255, "ann@10.0.0.2: Permission denied (publickey).", False),
-        # The login at a jump host was refused: another try is refused, too.
-        (255, f"ann@jump: Permission denied (publickey).\n{CLOSED}", False),
-    ],
-)
-def test_a_connection_that_was_closed_before_the_login_may_be_made_a_little_later(
-    code: int, errors: str, is_busy: bool
-) -> None:
-    assert SSH.is_busy(HOST, code, errors) == is_busy
-
-
 def test_agents_are_told_where_their_hosts_keep_the_logs_of_all_runs() -> None:
     assert SSH.host_logs("20260101-000000-abcd") == "~/.local/state/cifar10-launch/hosts"
     assert (

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, ClassVar, Optional
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,16 +19,15 @@ from launch.agent.protocol import Message, read_event
 from launch.backends.local import TRANSPORT
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host
-from launch.cluster.tasks import Devices, Job, Task, make_job
-from launch.connect.connections import Connections, Event, Inbox
+from launch.cluster.tasks import Devices, Task, make_job
+from launch.connect.connections import Connections
 from launch.connect.link import Link
 from launch.record import events as run_events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise import run, run_loop
-from launch.supervise.agents import Agents
-from launch.supervise.run import _with_free_ports, run_with_agents
+from launch.supervise.run import Agents, run_with_agents
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Supervisor, TaskState
 from testbeds.ports import free_ports
@@ -39,53 +38,7 @@ def unopened() -> Link:
     return Link(["true"], lambda code, _: str(code), lambda *_: None)
 
 
-def test_the_search_for_ports_does_not_heed_a_connection_that_was_dropped(tmp_path: Path) -> None:
-    cluster = on_this_machine(0, 0, workdir=str(tmp_path))
-    events: Inbox[Event] = Inbox(8)
-    connections = Connections(cluster, "run", TRANSPORT, events)
-    dropped, current = unopened(), unopened()
-    connections.use("localhost", current)
-    events.put(("localhost", dropped, {"event": "ports", "ports": [20001]}))
-    events.put(("localhost", dropped, {"event": "lost"}))
-    events.put(("localhost", current, {"event": "ports", "ports": [20002]}))
-    ready = _with_free_ports(make_job(cluster, []), connections, events, [])
-    assert isinstance(ready, Job)
-    assert [task.port for task in ready.tasks] == [20002]
-
-
-def _with_events(folder: Path, signals: list[int], *messages: Message) -> "Union[Job, Outcome]":
-    """Looks for ports between two attempts, while an agent sends messages."""
-    cluster = on_this_machine(0, 0, workdir=str(folder))
-    events: Inbox[Event] = Inbox(8)
-    connections = Connections(cluster, "run", TRANSPORT, events)
-    link = unopened()
-    connections.use("localhost", link)
-    for message in messages:
-        events.put(("localhost", link, message))
-    return _with_free_ports(make_job(cluster, []), connections, events, signals)
-
-
 TOLD: Message = {"event": "told", "reason": "the agent got SIGTERM"}
-ORPHANED: Message = {"event": "orphaned", "reason": "the agent got SIGTERM", "by_platform": True}
-PORTS: Message = {"event": "ports", "ports": [20001]}
-
-
-def test_a_stop_between_two_attempts_is_the_users(tmp_path: Path) -> None:
-    for messages in ((), (PORTS,)):
-        found = _with_events(tmp_path, [signal.SIGINT], *messages)
-        assert found == Outcome(130, "stopped by SIGINT", cause=Cause.USER)
-
-
-@pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])
-def test_a_stop_of_the_platform_between_two_attempts_is_the_platforms(
-    signals: list[int], tmp_path: Path
-) -> None:
-    found = _with_events(tmp_path, signals, TOLD, PORTS)
-    assert found == Outcome(143, "localhost: the agent got SIGTERM", cause=Cause.PLATFORM)
-    found = _with_events(tmp_path, signals, ORPHANED)
-    assert found == Outcome(
-        143, "localhost: its agent stopped: the agent got SIGTERM", cause=Cause.PLATFORM
-    )
 
 
 @pytest.fixture
@@ -100,12 +53,11 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     cluster = on_this_machine(0, 0, workdir=str(tmp_path))
     job = make_job(cluster, [], {"localhost": free_ports(1)})
     folder = RunFolder.create(tmp_path / "state", job)
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    connections = Connections(cluster, folder.run_id, TRANSPORT, events)
+    connections = Connections(cluster, folder.run_id, TRANSPORT)
     connections.use("localhost", unopened())
     supervisor = Supervisor(job.tasks, cluster.limits, 0, 0.0)
     display = Display(shown, live=False)
-    loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=False)
+    loop = RunLoop(supervisor, folder, display, connections.events, [], keeps_logs=False)
     agents = Agents(supervisor, loop, connections, {"master/0": {}}, lambda: 0.0)
     agents.start()
     supervisor.started("master/0")
@@ -130,46 +82,54 @@ def _tell(agents: Agents, message: Message) -> None:
     agents.handle(("localhost", agents._connections._links["localhost"], message))
 
 
-def _kills(agents: Agents) -> bool:
-    return signal.SIGKILL in agents._supervisor.states["master/0"].signals
-
-
 def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_same_request(agents: Agents) -> None:
     _tell(agents, TOLD)
-    for count, kills in ((1, False), (2, False), (3, True)):
-        agents.stop(signal.SIGTERM, count)
-        assert _kills(agents) is kills
-
-
-def test_a_stop_counts_long_after_a_sigterm_that_slurm_has_sent_to_the_steps_alone(
-    agents: Agents,
-) -> None:
-    _tell(agents, TOLD)
-    agents._clock = lambda: 6.0
-    for count, kills in ((1, False), (2, True)):
-        agents.stop(signal.SIGTERM, count)
-        assert _kills(agents) is kills
-
-
-def test_agents_know_that_the_platform_has_ended_the_job(agents: Agents) -> None:
-    assert agents.platforms_reason == ""
-    _tell(agents, TOLD)
-    assert agents.platforms_reason == "localhost: the agent got SIGTERM"
+    state = agents._supervisor.states["master/0"]
+    for signum, kills in ((15, False), (15, False), (2, False), (2, True)):
+        agents.stop(signum, 0)
+        assert (signal.SIGKILL in state.signals) is kills
 
 
 class FailsForItsPort:
-    """A run loop whose attempt fails for its port."""
+    """A run loop whose attempts fail for their ports, as the first two do."""
 
     has_stepped = False
-    told = ""  # by the platform, meanwhile
+    ports: ClassVar[list[int]] = []  # of the master in each attempt
 
-    def __init__(self, *_: object) -> None:
-        pass
+    def __init__(self, supervisor: Supervisor, *_: object) -> None:
+        port = supervisor.states["master/0"].task.port
+        assert port is not None
+        self.ports.append(port)
 
     def run(self, agents: Agents) -> Outcome:
+        if len(self.ports) > 2:
+            return Outcome(0, "master/0 is done", cause=Cause.DONE)
         agents.without_port.append("worker/0")
-        agents.platforms_reason = self.told
         return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
+
+
+def test_a_job_whose_port_was_taken_starts_again_with_others_until_the_user_stops_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
+    why = "another program took the port of worker/0: starting the job again with other ports"
+    folder, outcome = run_of(tmp_path / "done")
+    assert outcome.exit_code == 0
+    assert len(set(FailsForItsPort.ports)) == 3
+    again = [f"restart: {why} ({number} of 3)" for number in (1, 2)]
+    assert _events(folder) == [*again, "run ends: master/0 is done"]
+    assert_nothing_left(folder.run_id, timeout_secs=10)
+    FailsForItsPort.ports.clear()
+
+    def stop(self: Display, text: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Display, "note", stop)
+    folder, outcome = run_of(tmp_path / "stopped")
+    assert outcome == Outcome(130, "stopped before the start", cause=Cause.USER)
+    stopped = ["stop: SIGINT to the launcher", "run ends: stopped before the start"]
+    assert _events(folder) == [again[0], *stopped]
+    assert_nothing_left(folder.run_id, timeout_secs=10)
 
 
 def run_of(folder: Path) -> tuple[RunFolder, Outcome]:
@@ -180,50 +140,11 @@ def run_of(folder: Path) -> tuple[RunFolder, Outcome]:
         return found, run_with_agents(job, found, TRANSPORT, display)
 
 
-def test_a_stop_of_the_platform_while_an_attempt_ends_whose_port_was_taken_is_the_outcome(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
-    monkeypatch.setattr(FailsForItsPort, "told", "localhost: the agent got SIGTERM")
-    folder, outcome = run_of(tmp_path)
-    assert outcome == Outcome(143, "localhost: the agent got SIGTERM", cause=Cause.PLATFORM)
-    status = folder.status()
-    assert (status["exit_code"], status["reason"]) == (143, outcome.reason)
-    assert _events(folder)[-1] == f"run ends: {outcome.reason}"
-    assert_nothing_left(folder.run_id, timeout_secs=10)
-
-
 def _events(folder: RunFolder) -> list[str]:
     """Returns the events of the whole run, not those of tasks."""
     lines = map(json.loads, run_events.path_of(folder).read_text().splitlines())
     found = (run_events.RunEvent(**line) for line in lines)
     return [event.words() for event in found if event.task is None]
-
-
-@pytest.mark.parametrize("attempts", [0, 1])
-def test_a_stop_while_ports_are_sought_is_in_the_runs_events(
-    attempts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searches: list[Job] = []
-
-    def search(job: Job, *words: Any) -> "Union[Job, Outcome]":
-        if len(searches) == attempts:
-            os.kill(os.getpid(), signal.SIGINT)
-        searches.append(job)
-        return _with_free_ports(job, *words)
-
-    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
-    monkeypatch.setattr(run, "_with_free_ports", search)
-    folder, outcome = run_of(tmp_path)
-    assert outcome.exit_code == 130
-    why = "another program took the port of worker/0: starting the job again with other ports"
-    again = f"restart: {why} (1 of 3)"
-    words = "stopped by SIGINT" if attempts else "stopped before the start"
-    assert _events(folder) == [
-        *[again][:attempts],
-        "stop: SIGINT to the launcher",
-        f"run ends: {words}",
-    ]
 
 
 LoopEvent = Callable[[], None]
@@ -442,13 +363,12 @@ def test_messages_in_any_order_and_number_are_handled(
     sent: "list[dict[str, Any]]", tmp_path: Path
 ) -> None:
     folder = RunFolder.create(tmp_path / "state", JOB)
-    events: Inbox[Event] = Inbox(8)
-    connections = Connections(JOB.cluster, folder.run_id, TRANSPORT, events)
+    connections = Connections(JOB.cluster, folder.run_id, TRANSPORT)
     link = Link(["true"], lambda code, _: str(code), lambda *_: None)
     connections.use("localhost", link)
     supervisor = Supervisor(JOB.tasks, JOB.cluster.limits, 0, time.monotonic())
     display = Display(io.StringIO(), live=False)
-    loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=True)
+    loop = RunLoop(supervisor, folder, display, connections.events, [], keeps_logs=True)
     agents = Agents(supervisor, loop, connections, {task.name: {} for task in JOB.tasks})
     agents.start()
     for one in sent:

@@ -16,9 +16,8 @@ from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.supervise.ending import Action, Note, Settling, Signal, Start
-from launch.supervise.journal import Journal, run_ends
 from launch.supervise.supervisor import Supervisor, TaskState
-from launch.supervise.task_status import TaskStatusTable
+from launch.supervise.task_status import Journal, TaskStatusTable, run_ends
 
 HOST = Host("node0", "node0", (), workdir="/data")
 LIMITS = Limits(start_secs=100, idle_secs=50, grace_secs=10, stop_secs=20)
@@ -96,19 +95,10 @@ def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
 
 def test_a_ps_that_leaves_a_moment_before_the_master_is_no_failure() -> None:
     supervisor = running(*ALL)
-    assert supervisor.ended("ps/0", 0, 1) == []
+    assert supervisor.ended("ps/0", 0, 1) == [Note("ps/0 is done")]
     supervisor.ended("master/0", 0, 2)
     supervisor.ended("worker/0", 0, 2)
     assert outcome_of(supervisor).exit_code == 0
-
-
-def test_a_ps_that_leaves_while_the_job_goes_on_is_a_failure() -> None:
-    supervisor = running(*ALL)
-    supervisor.ended("ps/0", 0, 1)
-    assert supervisor.tick(10.9) == []
-    assert notes(supervisor.tick(11)) == [
-        "ps/0 on node0 failed: ended by itself while the job was running; stopping the others"
-    ]
 
 
 def test_a_master_may_evaluate_for_long_after_its_ps_have_left() -> None:
@@ -121,24 +111,6 @@ def test_a_master_may_evaluate_for_long_after_its_ps_have_left() -> None:
     assert outcome_of(supervisor).exit_code == 0
 
 
-def test_a_master_that_falls_silent_without_its_ps_is_the_pss_failure() -> None:
-    supervisor = running("master/0", "ps/0")
-    supervisor.heard(1, stepped=True)
-    supervisor.ended("ps/0", 0, 2)
-    assert notes(supervisor.tick(52)) == [
-        "ps/0 on node0 failed: ended by itself while the job was running; stopping the others"
-    ]
-
-
-def test_a_ps_that_left_is_started_again_if_it_may_be() -> None:
-    supervisor = running(*ALL, restarts=1)
-    supervisor.ended("ps/0", 0, 1)
-    assert notes(supervisor.tick(11)) == [
-        "ps/0 on node0: ended by itself while the job was running; restart 1 of 1 in 1 s"
-    ]
-    assert starts(supervisor.tick(12)) == ["ps/0"]
-
-
 def test_a_failed_task_leaves_the_others_the_time_to_save_and_the_ps_a_moment() -> None:
     supervisor = running(*ALL)
     supervisor.ended("worker/0", 1, 10)
@@ -148,13 +120,6 @@ def test_a_failed_task_leaves_the_others_the_time_to_save_and_the_ps_a_moment() 
     assert signals(supervisor.ended("master/0", -9, 31)) == [("ps/0", signal.SIGTERM)]
     assert supervisor.tick(35.9) == []
     assert signals(supervisor.tick(36)) == [("ps/0", signal.SIGKILL)]
-
-
-def test_nobody_is_given_the_time_to_save_without_a_ps() -> None:
-    supervisor = running(*ALL)
-    assert signals(supervisor.ended("ps/0", 1, 10)) == [("master/0", signal.SIGTERM)]
-    assert supervisor.tick(14.9) == []
-    assert signals(supervisor.tick(15)) == [("master/0", signal.SIGKILL)]
 
 
 def test_a_chief_is_a_lead_and_an_evaluator_ends_with_the_workers() -> None:
@@ -300,6 +265,7 @@ def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too(
     supervisor = running(*ALL)
     assert signals(supervisor.stop(signal.SIGTERM, 10)) == [("master/0", signal.SIGTERM)]
     assert word_of_the_platform(supervisor, 10.2) == []
+    assert supervisor.stop(signal.SIGTERM, 12) == []  # and again
     # So the user's first signal still lets the tasks save.
     assert supervisor.stop(signal.SIGINT, 15) == []
     assert ("master/0", signal.SIGKILL) in signals(supervisor.stop(signal.SIGINT, 16))
@@ -467,7 +433,6 @@ def state(task_type: str = "master", **changes: Any) -> TaskState:
         ({"status": "ended", "code": 0, "signals": TERM}, "done"),
         ({"status": "ended", "code": 1, "signals": TERM}, "ended"),
         ({"status": "ended", "code": 143}, "ended"),
-        ({"status": "quit", "code": 0}, "done"),
         ({"status": "failed", "code": 1}, "failed"),
     ],
 )
