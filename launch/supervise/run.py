@@ -59,7 +59,7 @@ def run_with_agents(
         """Runs the job; returns its outcome, its agents, and whether it failed before a step."""
         cluster = ready.cluster
         supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
-        loop = RunLoop(supervisor, folder, display, events, signals, not transport.keeps_logs)
+        loop = RunLoop(supervisor, folder, display, events, signals)
         orders = {
             task.name: _order_to_start(
                 task,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from launch.record.outcome import Outcome, end_record
-from launch.record.progress import Progress, read_progress, read_saved
+from launch.record.output import Progress, read_progress, read_saved
 from launch.screen.row import Row
 from launch.supervise.supervisor import TaskState
 

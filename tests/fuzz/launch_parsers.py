@@ -19,9 +19,9 @@ from launch.cluster.training_files import with_settings
 from launch.connect import preparing
 from launch.connect.link import Link
 from launch.errors import HostError, LaunchError
-from launch.record.progress import read_progress
+from launch.record.output import read_progress
 from launch.screen.plain import plain
-from launch.verbs import cli, listing, logs, moments, runs
+from launch.verbs import cli, flags, follow, runs
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
 from tests.launch.cluster.full import FULL
@@ -185,12 +185,15 @@ _STATUS = {
 }  # fmt: skip
 
 
+_OUTPUT = "2026-01-31T09:00:00.000Z [master/0 node0] step 1/2\n2026-01-31T09:00:01.000Z a note\n"
+
+
 def _run_file(name: str, data: bytes, folder: Path) -> None:
     run = folder / "20260131-090000-0123"
-    (run / "logs").mkdir(parents=True)
+    run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps(_RUN))
     (run / "status.json").write_text(json.dumps(_STATUS))
-    (run / "logs" / "master-0.log").write_text("step 1/2\n")
+    (run / "output.log").write_text(_OUTPUT)
     (run / name).write_bytes(data)
     options = argparse.Namespace(
         state_dir=str(folder), run=None, tasks=[], follow=False, tail=None, since=1.0, grep=None,
@@ -199,8 +202,8 @@ def _run_file(name: str, data: bytes, folder: Path) -> None:
     with mock.patch.object(sys, "stdout", (folder / "out").open("w", encoding="utf-8")) as out:
         try:
             assert isinstance(runs.status(options), int)
-            listing.list_runs(options)
-            logs.logs(options)
+            runs.list_runs(options)
+            follow.logs(options)
         finally:
             out.close()
 
@@ -215,7 +218,7 @@ _MOMENTS = [b"10m", b"1h30m", b"2d", b"2026-01-31T12:00:00+01:00", b"2026-01-31"
 
 
 def _moment(data: bytes, _: Path) -> None:
-    assert moments.moment(data.decode(errors="replace")) < 1e12
+    assert flags.moment(data.decode(errors="replace")) < 1e12
 
 
 _MANIFEST = {
@@ -277,8 +280,8 @@ PARSERS = [
         mutate.of_lines,
     ),
     Parser(
-        "log-times", lambda: [b"1790000000.123 0\n1790000001.000 9\n"],
-        lambda data, folder: _run_file("logs/master-0.times", data, folder), (LaunchError,),
+        "output-log", lambda: [_OUTPUT.encode()],
+        lambda data, folder: _run_file("output.log", data, folder), (LaunchError,),
         mutate.of_text,
     ),
     Parser("moment", lambda: _MOMENTS, _moment, (argparse.ArgumentTypeError,), mutate.of_text),

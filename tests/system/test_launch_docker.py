@@ -335,9 +335,8 @@ def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
 @on_docker
 def test_a_lost_agents_tasks_are_started_again(lab: Lab) -> None:
     process = lab.start(restarts=2)
-    log = lab.launcher.state / lab.launcher.run_id() / "logs" / "worker-0.log"
     os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
-    wait_for(lambda: log.read_text().count("step 1/") == 2, "another start")
+    wait_for(lambda: lab.launcher.log("worker/0").count("step 1/") == 2, "another start")
     interrupt(process)
     assert process.returncode == 130
     lab.assert_nothing_left()

@@ -90,8 +90,7 @@ def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     assert "[worker/0 node-a] epoch 0.1/1  step 1/40" in output
     assert output.splitlines()[-1] == "master/0 is done"
     for task in ("master-0", "worker-0", "ps-0"):
-        log = launcher.state / launcher.run_id() / "logs" / f"{task}.log"
-        assert log.read_text().startswith("here\n")
+        assert launcher.log(task).startswith("here\n")
     assert_nothing_left(cluster)
 
 
@@ -101,8 +100,7 @@ def test_the_operator_tells_each_task_its_place(launcher: Launcher, cluster: Clu
     configs = {}
     for task in ("chief-0", "worker-0", "ps-0", "evaluator-0"):
         launcher.wait_for_log(task, "TF_CONFIG=")
-        log = (launcher.state / launcher.run_id() / "logs" / f"{task}.log").read_text()
-        configs[task] = json.loads(log.splitlines()[0].partition("=")[2])
+        configs[task] = json.loads(launcher.log(task).splitlines()[0].partition("=")[2])
     interrupt(process)
     assert sorted(configs["evaluator-0"]["cluster"]) == ["chief", "ps", "worker"]
     assert configs["evaluator-0"]["task"] == {"type": "evaluator", "index": 0}
@@ -122,8 +120,7 @@ def test_a_failure_lets_the_master_save_and_shows_the_last_lines(
 def test_an_evicted_pod_is_made_anew(launcher: Launcher, cluster: Cluster) -> None:
     process = start(launcher, text="restarts: 1\n")
     cluster.evict("worker-0")
-    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
-    wait_for(lambda: log.read_text().count("step 1/") == 2, "a second worker")
+    wait_for(lambda: launcher.log("worker/0").count("step 1/") == 2, "a second worker")
     output = interrupt(process)
     assert "worker/0 on node-a: Evicted: The node was low on resource: memory.; restart 1" in output
     assert process.returncode == 130
@@ -205,16 +202,14 @@ def test_each_line_comes_once_though_connections_end(launcher: Launcher, cluster
         time.sleep(0.7)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
-    steps = [line.split("step ")[1].split("/")[0] for line in log.read_text().splitlines()]
+    steps = [line.split("step ")[1].split("/")[0] for line in launcher.log("master/0").splitlines()]
     assert steps == [str(step) for step in range(1, 81)]
     assert_nothing_left(cluster)
 
 
 def test_a_flood_of_lines_is_kept(launcher: Launcher, cluster: Cluster) -> None:
     launcher.up(ON, "--", "steps=60", "worker/0:flood=30000")
-    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
-    lines = [line for line in log.read_text().splitlines() if line.startswith("line ")]
+    lines = [line for line in launcher.log("worker/0").splitlines() if line.startswith("line ")]
     assert len(lines) == 30_000
     assert_nothing_left(cluster)
 
@@ -295,8 +290,7 @@ def test_what_keeps_a_job_from_starting_is_said_in_one_line(
 
 def steps_in(launcher: Launcher, task: str) -> list[str]:
     """Returns the numbers of the steps in a task's log, in the order of their lines."""
-    log = launcher.state / launcher.run_id() / "logs" / f"{task}.log"
-    lines = log.read_text().splitlines()
+    lines = launcher.log(task).splitlines()
     return [line.split("step ")[1].split("/")[0] for line in lines if " step " in line]
 
 

@@ -66,7 +66,7 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
         limits, restarts = job.cluster.limits, job.cluster.restarts
         follower = Follower(job.tasks, limits, restarts, time.monotonic(), is_tfjob=is_tfjob)
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
-        loop = RunLoop(follower, folder, display, events, signals, keeps_logs=True)
+        loop = RunLoop(follower, folder, display, events, signals)
         values = {**dict(job.cluster.environment), **passed}
         owned = [manifests.network_policy(job, name), manifests.secret(job, name, values)]
         owned += [] if is_tfjob else jobs.values()

@@ -11,11 +11,9 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Optional
 
-from launch.agent.protocol import SHOWN
 from launch.backends.base import Backend
 from launch.backends.slurm import commands
 from launch.backends.slurm.commands import ENDS, JobState
@@ -25,8 +23,8 @@ from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, end_record, read_cause
+from launch.record.output import Follower as Log
 from launch.record.run_folder import Record, RunFolder
-from launch.record.task_log import Line, TaskLog
 from launch.screen.display import Display
 from launch.screen.row import Row, saved_rows
 from launch.supervise.run import passed_values
@@ -38,7 +36,6 @@ _LONGEST_WAIT_SECS = 10.0  # between two questions otherwise: the controller ser
 _END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
 _CLEAR_UP_SECS = 40.0  # beyond the 30 s that Slurm gives a task before SIGKILL, by default
 _LAST_LINES = 12
-_AT_ONCE = 10_000  # lines of a task between two looks at the job
 
 _SAVE, _KILL, _CANCEL = 1, 2, 3  # how urgently a job is to end; `_CANCEL`: Slurm ends it
 
@@ -188,12 +185,12 @@ def _end(record: Record, urgency: int) -> dict[str, JobState]:
 
 
 class Follower:
-    """Follows one job: shows its states and what its tasks write, ends it, and says how it ended.
+    """Follows one job: shows its states, ends it, and says how it ended.
 
     Args:
       job_id: the job's id in Slurm.
       job: the job's cluster and tasks.
-      folder: the run's folder, to which the job writes.
+      folder: the run's folder, to which the job writes what its tasks do.
       display: shows the job's progress to the user.
     """
 
@@ -201,10 +198,7 @@ class Follower:
         self._job_id, self._folder, self._display = job_id, folder, display
         self._pending_secs = settings_of(job.cluster).pending_secs or math.inf
         self._tasks = job.tasks
-        # A ps ends last, so that its lines come last.
-        names = sorted((task.name for task in job.tasks), key=lambda name: name.startswith("ps/"))
-        self._logs = {name: TaskLog(folder.log_path(name)) for name in names}
-        self._output = TaskLog(output_path(folder))
+        self._output = Log(output_path(folder))
         self._state, self._answers = JobState(""), True
         self._asked_at, self._wait_secs = -math.inf, _HURRY_SECS
         self._pending_since = 0.0
@@ -299,14 +293,10 @@ class Follower:
         self._asked_at = -math.inf  # the last answer may be old
 
     def _show(self, status: Record, *, final: bool = False) -> None:
-        """Shows the new lines of the tasks and of the job itself, and the table of a new status."""
+        """Shows new lines of the batch script, and the table of a new status."""
         rows = saved_rows(status.get("tasks", []))
-        hosts = {row.task: row.host for row in rows}
-        for name, log in self._logs.items():
-            for line in islice(log.lines(final=final), None if final else _AT_ONCE):
-                self._display.task_line(name, hosts.get(name, "-"), _text(line))
         for line in self._output.lines(final=final):
-            self._display.note(_text(line))
+            self._display.note(line.text)
         if rows and status.get("time") != self._shown:
             self._shown = status.get("time")
             self._display.table(rows)
@@ -346,7 +336,7 @@ def how_it_ended(job_id: str, ended: JobState, status: Record, output: Path) -> 
         reason = f"{status['reason']} (Slurm: {words})" if words else str(status["reason"])
         return Outcome(int(code), reason, details=tuple(status.get("details", ())), cause=cause)
     reason = words or f"it ended as {ended.state}, exit code {ended.exit_code}"
-    lines = [_text(line) for line in TaskLog(output).lines(final=True) if line.data.strip()]
+    lines = [line.text for line in Log(output).lines(final=True) if line.text.strip()]
     log = f"  log: {output}"
     if not lines:
         log += " is empty or not there; do the nodes share that folder? see --state-dir"
@@ -356,7 +346,3 @@ def how_it_ended(job_id: str, ended: JobState, status: Record, output: Path) -> 
         details=(*(f"  | {line}" for line in lines[-_LAST_LINES:]), log),
         cause=slurms_cause,
     )
-
-
-def _text(line: Line) -> str:
-    return line.data.decode(errors="replace").rstrip("\r\n")[:SHOWN]
