@@ -22,12 +22,11 @@ from typing import Any, Optional
 
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
-from launch.record import events
-from launch.record.events import MAYBE_INT, MAYBE_TEXT, load
 from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
+MAYBE_TEXT = (str, type(None))
 _KEPT = 100  # the number of runs whose folders are kept
 
 # The types of the fields on which those rely that read run.json and status.json; see `load`.
@@ -38,7 +37,7 @@ _RECORD = {
     "hosts": [{"name": str, "user": MAYBE_TEXT, "agent_python": str}],
     "tasks": [{"task": str, "host": str}],
 }
-_STATUS = {"exit_code": MAYBE_INT, "reason": MAYBE_TEXT, "tasks": [{}]}
+_STATUS = {"exit_code": (int, type(None)), "reason": MAYBE_TEXT, "tasks": [{}]}
 
 
 def state_dir(given: Optional[str] = None) -> Path:
@@ -160,16 +159,12 @@ class RunFolder:
         self.write_status({**known, **end_record(outcome), "details": outcome.details})
 
     def end(self) -> Optional[Outcome]:
-        """Returns how the job ended, as status.json or events.jsonl says; None if neither does."""
+        """Returns how the job ended, as status.json says; None if it does not."""
         status = self.status()
         code, details = status.get("exit_code"), status.get("details")
         lines = tuple(map(str, details)) if isinstance(details, list) else ()
         if code is None:
-            last = events.end(self)
-            if last is None:
-                return None
-            code = 1 if last.exit_code is None else last.exit_code
-            return Outcome(code, last.reason or "ended")
+            return None
         reason = str(status.get("reason") or "ended")
         return Outcome(int(code), reason, details=lines, cause=read_cause(status))
 
@@ -195,6 +190,36 @@ class RunFolder:
         is_inside = launcher.get("process_ids") != here["process_ids"]
         may_run = launcher["boot"] == here["boot"] and is_inside
         return f"{here['machine']}, in another container" if may_run else None
+
+
+def load(data: bytes, form: Any, **defaults: object) -> dict[str, Any]:
+    """Returns the JSON object that a file of a run, or a line of it, holds.
+
+    Args:
+      data: the content.
+      form: its form: the key of each field -> a type or several, the form of an object, or a list
+        with the form of every item.
+      defaults: what fields hold that are missing.
+
+    Raises:
+      ValueError: it is no JSON, or has another form.
+    """
+    try:
+        found = json.loads(data)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    found = {**defaults, **found} if isinstance(found, dict) else found
+    if not _fits(found, form):
+        raise ValueError("a field is missing, or of another type")
+    return dict(found)
+
+
+def _fits(found: Any, form: Any) -> bool:
+    if isinstance(form, dict):
+        return isinstance(found, dict) and all(_fits(found.get(k), f) for k, f in form.items())
+    if isinstance(form, list):
+        return isinstance(found, list) and all(_fits(one, form[0]) for one in found)
+    return isinstance(found, form)
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import math
 import os
 import select
 import sys
@@ -11,14 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TextIO, cast
 
 from launch.screen.plain import plain
-from launch.screen.row import LEADS, Row, count_states, duration, is_progress
+from launch.screen.row import LEADS, Row, is_progress
 
 if TYPE_CHECKING:
     from launch.screen.table import LiveTable
 
 _LONGEST = 8192  # characters of a line
 _MOST_AT_START = 20  # lines of the lead before its first step
-_STARTING_SECS = 15.0  # after which a start without a table is mentioned; then after twice as long
 
 
 class Display:
@@ -29,7 +27,6 @@ class Display:
     Args:
       stream: the stream to write to; by default standard output.
       live: whether to redraw a table in place; by default on terminals.
-      mentions_start: whether lines say how long a start lasts; a live table always does.
       began: when the job began (`time.time`), in seconds; None: now.
     """
 
@@ -37,7 +34,6 @@ class Display:
         self,
         stream: Optional[TextIO] = None,
         live: Optional[bool] = None,
-        mentions_start: bool = True,
         began: Optional[float] = None,
     ) -> None:
         stream = sys.stdout if stream is None else stream
@@ -45,7 +41,6 @@ class Display:
         self._stream = _past_the_buffer(stream)
         self._start: Optional[list[str]] = []  # what the lead has said before its first step
         since = time.monotonic() - (0 if began is None else max(time.time() - began, 0))
-        self._since, self._next_mention = since, _STARTING_SECS if mentions_start else math.inf
         self._table: Optional[LiveTable] = None
         if self.live:
             from launch.screen import table
@@ -89,22 +84,12 @@ class Display:
                 self._stream.flush()
 
     def table(self, rows: Sequence[Row]) -> None:
-        """Redraws the table if live.
-
-        Without a live table, says from time to time that no task has taken a training step yet.
-        """
-        has_step = any(row.step for row in rows)
-        if self.live:
-            if self._start is not None and has_step:
+        """Redraws the table if live."""
+        if self._table is not None:
+            if any(row.step for row in rows):
                 self._show_start()  # The job was training already when this display was opened.
             with contextlib.suppress(OSError):
-                if self._table is not None:
-                    self._table.draw(rows)
-        elif has_step:
-            self._next_mention = math.inf
-        elif (secs := time.monotonic() - self._since) >= self._next_mention:
-            self._next_mention = 2 * secs
-            self.note(f"{duration(secs)} elapsed, no training step yet: {count_states(rows)}")
+                self._table.draw(rows)
 
     def close(self) -> None:
         """Erases the live table; afterwards, others may write below the lines."""

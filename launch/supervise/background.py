@@ -151,7 +151,7 @@ def _give_up_the_terminal(folder: RunFolder, kept: int) -> None:
 def _work(run: Run, folder: RunFolder, channel: socket.socket) -> None:
     """Runs the job, and sends how it ended."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
-    display = Display(writer(folder.output_log), live=False, mentions_start=False)
+    display = Display(writer(folder.output_log), live=False)
     error: Optional[str] = None
     try:
         folder.take_over()

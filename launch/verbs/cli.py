@@ -4,9 +4,9 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 """
 
 import argparse
-import importlib
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import NamedTuple, NoReturn, Optional
 
 from cifar10_program import LAUNCH, TRAIN, started_as
@@ -26,33 +26,63 @@ TRAINING ARGS, after `--`, go to {train}, the same for every task:
 
 
 class _Verb(NamedTuple):
-    """A verb: its function, as MODULE.NAME, its description in the help, and its flags."""
+    """A verb: what imports its function, its description in the help, and its flags."""
 
-    function: str
+    load: Callable[[], Callable[[argparse.Namespace], int]]
     help: str
     flags: tuple[Flag, ...]
 
 
 _VERBS = {
-    "init": _Verb("init.init", "write a commented cluster file", flags.INIT),
-    "plan": _Verb("check.plan", "show every task's TF_CONFIG, command and devices", flags.PLAN),
-    "setup": _Verb(
-        "setup.setup", "prepare bare hosts: code, .venv, kernels and records", flags.SETUP
+    "init": _Verb(
+        lambda: import_module("launch.verbs.init").init,
+        "write a commented cluster file",
+        flags.INIT,
     ),
-    "check": _Verb("check.check", "check the hosts before a job", flags.CLUSTER),
-    "up": _Verb("up.up", "run the job to its end", flags.UP),
+    "plan": _Verb(
+        lambda: import_module("launch.verbs.check").plan,
+        "show every task's TF_CONFIG, command and devices",
+        flags.PLAN,
+    ),
+    "setup": _Verb(
+        lambda: import_module("launch.verbs.setup").setup,
+        "prepare bare hosts: code, .venv, kernels and records",
+        flags.SETUP,
+    ),
+    "check": _Verb(
+        lambda: import_module("launch.verbs.check").check,
+        "check the hosts before a job",
+        flags.CLUSTER,
+    ),
+    "up": _Verb(lambda: import_module("launch.verbs.up").up, "run the job to its end", flags.UP),
     "attach": _Verb(
-        "follow.attach",
+        lambda: import_module("launch.verbs.follow").attach,
         "show a run again until it ends; Ctrl-C leaves it running",
         (*flags.RUN, flags.LINES),
     ),
     "list": _Verb(
-        "runs.list_runs", "show all runs: state, age and accuracy", (flags.STATE, flags.JSON)
+        lambda: import_module("launch.verbs.runs").list_runs,
+        "show all runs: state, age and accuracy",
+        (flags.STATE, flags.JSON),
     ),
-    "status": _Verb("runs.status", "show the state of each task of a run", flags.RUN),
-    "logs": _Verb("follow.logs", "print the logs of tasks", flags.LOGS),
-    "stop": _Verb("runs.stop", "end a run; the master saves first", flags.STOP),
-    "clean": _Verb("runs.clean", "end what a run has left behind on any host", flags.CLEAN),
+    "status": _Verb(
+        lambda: import_module("launch.verbs.runs").status,
+        "show the state of each task of a run",
+        flags.RUN,
+    ),
+    "logs": _Verb(
+        lambda: import_module("launch.verbs.follow").logs, "print the logs of tasks", flags.LOGS
+    ),
+    "stop": _Verb(
+        lambda: import_module("launch.verbs.runs").stop,
+        "end a run; the master saves first",
+        flags.STOP,
+    ),
+    "clean": _Verb(
+        lambda: import_module("launch.verbs.runs").clean,
+        "end what a run has left behind on any host",
+        flags.CLEAN,
+    ),
 }
 
 
@@ -73,11 +103,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             from launch.cluster.training_files import with_settings
 
             options.arguments = with_settings(options.arguments)
-        module, _, name = _VERBS[options.verb].function.partition(".")
-        verb: Callable[[argparse.Namespace], int] = getattr(
-            importlib.import_module(f"launch.verbs.{module}"), name
-        )
-        return verb(options)
+        return _VERBS[options.verb].load()(options)
     except LaunchError as error:
         complain(f"error: {plain_lines(str(error))}")
         return error.exit_code

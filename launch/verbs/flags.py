@@ -45,10 +45,14 @@ class Flag(NamedTuple):
     facts: dict[str, Any]
 
 
-def flag(*names: str, **facts: Any) -> Flag:
-    """Returns a flag; without a type, it says yes or, as one of `tasks`, its type is a text."""
-    is_switch = not {"type", "choices", "nargs"} & set(facts)
-    return Flag(names, {"action": "store_true", **facts} if is_switch else facts)
+def switch(names: str, words: str) -> Flag:
+    """Returns a flag without a value; its names are separated by spaces."""
+    return Flag(tuple(names.split()), {"action": "store_true", "help": words})
+
+
+def value(name: str, metavar: str, words: str, **facts: Any) -> Flag:
+    """Returns a flag with a value, by default a text that is not empty."""
+    return Flag((name,), {"type": filled, "metavar": metavar, "help": words, **facts})
 
 
 def filled(text: str) -> str:
@@ -76,18 +80,15 @@ def _by(rule: Callable[[Any], Any]) -> Callable[[str], Any]:
 
 def _requirements(text: str) -> str:
     if os.path.isabs(text) or ".." in text.split("/"):
-        raise argparse.ArgumentTypeError(
-            "must be a file of the checkout (copy it there), such as requirements.lock, got "
-            f"{text!r}"
-        )
+        rule = "must be a file of the checkout (copy it there), such as requirements.lock"
+        raise argparse.ArgumentTypeError(f"{rule}, got {text!r}")
     return filled(text)
 
 
 def _count(text: str, most: int = 10**6 - 1) -> int:
     if not text.isdecimal() or len(text) > 6 or int(text) > most:
-        raise argparse.ArgumentTypeError(
-            f"must be a whole number from 0 to {most:,}, got {text[:40]!r}"
-        )
+        rule = f"must be a whole number from 0 to {most:,}"
+        raise argparse.ArgumentTypeError(f"{rule}, got {text[:40]!r}")
     return int(text)
 
 
@@ -108,111 +109,69 @@ def moment(text: str) -> float:
         # Python 3.9 and 3.10 do not know Z.
         return datetime.datetime.fromisoformat(re.sub("Z$", "+00:00", text)).timestamp()
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(
-            f"must be a time ago, such as 30s, 10m, 1h30m or 2d, or a date and time, such as "
-            f"2026-01-31T12:00, got {text[:40]!r}"
-        ) from None
+        rule = "must be a time ago, such as 30s, 10m, 1h30m or 2d, or as 2026-01-31T12:00"
+        raise argparse.ArgumentTypeError(f"{rule}, got {text[:40]!r}") from None
 
 
 def _pattern(text: str) -> "re.Pattern[str]":
     try:
         return re.compile(text)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(
-            f"must be a regular expression, got {text[:40]!r}: {error}"
-        ) from None
+        words = f"must be a regular expression, got {text[:40]!r}: {error}"
+        raise argparse.ArgumentTypeError(words) from None
 
+
+_WORKDIR = "the folder of the tasks, with cifar10_main.py unless the package is installed"
+_LOCK = "what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)"
+_SOURCE = "make the records there, from this archive there or `synthetic`, instead of copying"
+_SINCE = "lines of the last 30s, 10m, 1h30m or 2d, or since a date and time"
+_TASKS = "such as worker/0, or worker for all workers (default: all tasks)"
+_STATE = "where runs are kept (default: ~/.local/state/cifar10-launch)"
 
 LAYOUT = (
-    flag("--hosts", type=filled, metavar="IP0,IP1", help="master on the first, a ps on each"),
-    flag("--on", choices=tuple(KINDS), help="where tasks run (default: ssh)"),
-    flag(
-        "--workers",
-        type=_tasks,
-        metavar="N",
-        help="workers beside the master, if no hosts are given",
-    ),
-    flag("--ps", type=_tasks, metavar="N", help="number of parameter servers (default: 1)"),
-    flag("--evaluator", help="add a separate evaluator"),
-    flag("--python", type=_by(PYTHON_RULE), metavar="PATH", help="the training's Python"),
-    flag(
-        "--workdir",
-        type=_by(PATH_RULE),
-        metavar="DIR",
-        help="the folder of the tasks, with cifar10_main.py unless the package is installed",
-    ),
+    value("--hosts", "IP0,IP1", "master on the first, a ps on each"),
+    Flag(("--on",), {"choices": tuple(KINDS), "help": "where tasks run (default: ssh)"}),
+    value("--workers", "N", "workers beside the master, if no hosts are given", type=_tasks),
+    value("--ps", "N", "number of parameter servers (default: 1)", type=_tasks),
+    switch("--evaluator", "add a separate evaluator"),
+    value("--python", "PATH", "the training's Python", type=_by(PYTHON_RULE)),
+    value("--workdir", "DIR", _WORKDIR, type=_by(PATH_RULE)),
 )
 CLUSTER = (
-    flag("--cluster", type=filled, metavar="FILE", help="YAML description of the cluster"),
+    value("--cluster", "FILE", "YAML description of the cluster"),
     *LAYOUT,
-    flag("--nodes", type=_tasks, metavar="N", help="slurm: number of hosts for the tasks"),
+    value("--nodes", "N", "slurm: number of hosts for the tasks", type=_tasks),
 )
 INIT = (
     *LAYOUT,
-    flag(
-        "--out",
-        type=filled,
-        default="cluster.yaml",
-        metavar="FILE",
-        help="the file to write (default: %(default)s)",
-    ),
-    flag("--force", help="replace the file if it is there"),
+    value("--out", "FILE", "the file to write (default: %(default)s)", default="cluster.yaml"),
+    switch("--force", "replace the file if it is there"),
 )
-JSON = flag("--json", help="for programs")
-PLAN = (*CLUSTER, JSON, flag("--shell", help="a line for each node, to run by hand"))
+JSON = switch("--json", "for programs")
+PLAN = (*CLUSTER, JSON, switch("--shell", "a line for each node, to run by hand"))
 SETUP = (
     *CLUSTER,
-    flag(
-        "--requirements",
-        type=_requirements,
-        default="requirements.lock",
-        metavar="FILE",
-        help="what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)",
-    ),
-    flag(
-        "--source",
-        type=filled,
-        metavar="PATH",
-        help="make the records there, from this archive there or `synthetic`, instead of copying",
-    ),
+    value("--requirements", "FILE", _LOCK, type=_requirements, default="requirements.lock"),
+    value("--source", "PATH", _SOURCE),
 )
-STATE = flag(
-    "--state-dir",
-    type=_folder,
-    metavar="DIR",
-    help="where runs are kept (default: ~/.local/state/cifar10-launch)",
-)
-LINES = flag("--lines", help="print lines, not the live table")
+STATE = value("--state-dir", "DIR", _STATE, type=_folder)
+LINES = switch("--lines", "print lines, not the live table")
 UP = (
     *CLUSTER,
     STATE,
     LINES,
-    flag("--restarts", type=_count, metavar="N", help="start a failed task again"),
-    flag("--no-check", help="start without checking the hosts"),
-    flag("--detach", help="return when the job has started"),
+    value("--restarts", "N", "start a failed task again", type=_count),
+    switch("--no-check", "start without checking the hosts"),
+    switch("--detach", "return when the job has started"),
 )
-RUN = (STATE, flag("--run", type=filled, metavar="ID", help="by default the newest one"))
-CLEAN = (
-    STATE,
-    flag("--run", type=filled, metavar="ID", help="by default all without a launcher"),
-)
+RUN = (STATE, value("--run", "ID", "by default the newest one"))
+CLEAN = (STATE, value("--run", "ID", "by default all without a launcher"))
 LOGS = (
     *RUN,
-    flag("-f", "--follow", help="follow the log until the run ends"),
-    flag("--tail", type=_count, metavar="N", help="the last N lines of each task"),
-    flag(
-        "--since",
-        type=moment,
-        default=0.0,
-        metavar="TIME",
-        help="lines of the last 30s, 10m, 1h30m or 2d, or since a date and time",
-    ),
-    flag("--grep", type=_pattern, metavar="REGEX", help="lines in which this is found"),
-    flag(
-        "tasks",
-        nargs="*",
-        metavar="TASK",
-        help="such as worker/0, or worker for all workers (default: all tasks)",
-    ),
+    switch("-f --follow", "follow the log until the run ends"),
+    value("--tail", "N", "the last N lines of each task", type=_count),
+    value("--since", "TIME", _SINCE, type=moment, default=0.0),
+    value("--grep", "REGEX", "lines in which this is found", type=_pattern),
+    Flag(("tasks",), {"nargs": "*", "metavar": "TASK", "help": _TASKS}),
 )
-STOP = (*RUN, flag("--now", help="end the tasks without saving"))
+STOP = (*RUN, switch("--now", "end the tasks without saving"))

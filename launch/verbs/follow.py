@@ -2,11 +2,13 @@
 
 import argparse
 import collections
+import contextlib
+import math
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from cifar10_program.streams import complain
@@ -15,13 +17,14 @@ from launch.record.output import Follower, Line, utc
 from launch.record.run_folder import RunFolder, began_at, find, state_dir
 from launch.screen.display import Display
 from launch.screen.plain import plain
-from launch.screen.row import saved_rows
+from launch.screen.row import Row, count_states, duration, saved_rows
 from launch.supervise.run_loop import ends_in_order
 from launch.verbs.standing import show_end, show_success, state_of, ways_back
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
 _ASK_SECS = 5.0  # for schedulers, which others use, too
 _TABLE_SECS = 1.0  # as often as the launcher writes the table
+_STARTING_SECS = 15.0  # after which a start without a table is mentioned; then after twice as long
 _TAIL = 20  # lines that came before
 _ROOM = 1 << 16  # bytes, as much as a large status
 
@@ -36,7 +39,7 @@ class View:
       hides_tasks: whether to show the launcher's own lines alone.
 
     Attributes:
-      blind: why nothing new can be seen, since nothing can be written; "" while it can.
+      is_blind: whether the disk was full, so that what the run does could not be seen.
     """
 
     def __init__(
@@ -48,10 +51,10 @@ class View:
         hides_tasks: bool = False,
     ) -> None:
         self._folder, self._live, self._tail, self._hides_tasks = folder, live, tail, hides_tasks
-        self._began = began_at(folder.record())
+        self._began = began_at(folder.record()) or time.time()
         self._log = Follower(folder.output_log)
-        self.blind = ""
-        self._next_table = 0.0
+        self.is_blind = False
+        self._next_table, self._next_mention = 0.0, _STARTING_SECS
         self._display: Optional[Display] = None
 
     def note(self, text: str) -> None:
@@ -76,24 +79,27 @@ class View:
         if final or time.monotonic() >= self._next_table:
             self._next_table = time.monotonic() + _TABLE_SECS
             rows = saved_rows(self._folder.status().get("tasks", []))
-            # Without a live table, it says that the start lasts; of an ended run, nothing does.
-            if display.live or (rows and not final):
-                display.table(rows)
-            if not final and not self.blind:
+            display.table(rows)
+            if not final:
+                self._mention_the_start(rows)
                 self._look_at_the_disk()
+
+    def _mention_the_start(self, rows: Sequence[Row]) -> None:
+        """Says from time to time that no task has taken a step yet, as a live table does."""
+        secs = time.time() - self._began
+        if any(row.step for row in rows):
+            self._next_mention = math.inf
+        elif rows and secs >= self._next_mention and not self._shown().live:
+            self._next_mention = 2 * secs
+            self.note(f"{duration(secs)} elapsed, no training step yet: {count_states(rows)}")
 
     def _look_at_the_disk(self) -> None:
         """Tells, once, that a full disk keeps the launcher from writing what it does."""
-        try:
-            is_full = shutil.disk_usage(self._folder.path).free < _ROOM
-        except OSError:
-            is_full = False  # the folder was removed, which `status` says
-        if is_full:
-            self.blind = (
-                f"{self._folder.path}: No space left on device, so nothing new is shown; the run "
-                "goes on"
-            )
-            self.note(self.blind)
+        with contextlib.suppress(OSError):  # the folder was removed, which `status` says
+            if not self.is_blind and shutil.disk_usage(self._folder.path).free < _ROOM:
+                self.is_blind = True
+                words = "No space left on device, so nothing new is shown; the run goes on"
+                self.note(f"{self._folder.path}: {words}")
 
     def close(self) -> None:
         """Ends what is shown, below which others may write; what comes later begins anew."""

@@ -52,7 +52,11 @@ def setup(options: argparse.Namespace) -> int:
     Raises:
       LaunchError: the tasks do not run as processes over ssh, or a flag is wrong.
     """
-    cluster = with_python(cluster_of(options), options)
+    return setup_hosts(with_python(cluster_of(options), options), options)
+
+
+def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Prepares and checks the hosts of a cluster, as `setup` does."""
     backend = backend_named(cluster.backend)
     if cluster.backend != "ssh" or not isinstance(backend, AgentBackend):
         why = _NOT_HERE.get(cluster.backend, "its tasks are no processes that ssh starts")

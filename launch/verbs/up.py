@@ -70,7 +70,7 @@ def up(options: argparse.Namespace) -> int:
             background.start(run, folder),
             folder,
             view,
-            lambda: bool(view.blind) or _has_started(folder, is_agents=is_agents),
+            lambda: view.is_blind or _has_started(folder, is_agents=is_agents),
         )
     elif _can_ask():
         outcome = follow(background.start(run, folder), folder, view)
@@ -78,7 +78,7 @@ def up(options: argparse.Namespace) -> int:
         outcome = _run_here(run, folder, view)
     if outcome is None:
         ways_back(folder)
-        if view.blind:
+        if view.is_blind:
             raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
     if outcome.exit_code == 0:
@@ -115,7 +115,7 @@ def _run_here(run: background.Run, folder: RunFolder, view: View) -> Outcome:
     thread.start()
     try:
         with ends_in_order():
-            return run(Display(writer(folder.output_log), live=False, mentions_start=False))
+            return run(Display(writer(folder.output_log), live=False))
     finally:
         is_over.set()
         thread.join()
@@ -157,7 +157,7 @@ def follow(
             while num_heeded < len(signals) and not is_left:
                 signum = signals[num_heeded]
                 num_heeded += 1
-                answer = _STOP
+                answer: tuple[str, ...] = _STOP
                 if signum == signal.SIGINT and not passed and _can_ask() and _is_typed():
                     view.close()
                     answer = _ask(process, signals, num_heeded)

@@ -101,7 +101,7 @@ def test_a_detached_start_on_a_full_disk_is_left_and_says_why(
     failing_disk.fill(small_disk)
     process = Endless()
     view = View(folder, live=False)
-    assert up.follow(cast(Background, process), folder, view, lambda: bool(view.blind)) is None
+    assert up.follow(cast(Background, process), folder, view, lambda: view.is_blind) is None
     assert process.has_left
     words = f"{folder.path}: No space left on device, so nothing new is shown; the run goes on\n"
     assert capfd.readouterr().out == words

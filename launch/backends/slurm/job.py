@@ -59,7 +59,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
         log = writer(folder.output_log) if options.run else None
-        outcome = _run(job, folder, Display(log, live=False, mentions_start=False))
+        outcome = _run(job, folder, Display(log, live=False))
         outcome, can_go_on = explained_by_slurm(outcome, bool(near_its_end))
         if can_go_on:
             _requeue(folder)

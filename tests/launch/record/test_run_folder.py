@@ -130,24 +130,6 @@ def test_the_flags_of_a_run_name_its_folder_unless_it_is_the_usual_one(
     )
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        '{"exit_code": null, "tasks": []}',
-        "{",
-    ],
-)
-def test_a_run_has_ended_if_its_last_event_says_so(tmp_path: Path, status: str) -> None:
-    run = RunFolder.create(tmp_path, JOB)
-    (run.path / "status.json").write_text(status)
-    assert run.end() is None
-    events.add(run, [events.event("run ends", "worker/0 failed", exit_code=3)])
-    events.add(run, [events.event("left running")])
-    assert run.end() == Outcome(3, "worker/0 failed")
-    events.add(run, [events.event("restart", "requeued")])
-    assert run.end() is None
-
-
 def test_a_launcher_in_another_container_may_run(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, JOB)
     assert (run.launcher_pid(), run.other_machine()) == (os.getpid(), None)

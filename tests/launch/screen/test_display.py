@@ -4,7 +4,6 @@ import io
 import os
 import re
 import threading
-import time
 
 import pytest
 from rich.console import Console
@@ -61,34 +60,6 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
         Display(stream).note("nobody reads this")
-
-
-def test_a_line_says_once_in_a_while_that_no_step_was_taken_yet() -> None:
-    stream = io.StringIO()
-    display = Display(stream, began=time.time() - 61)
-    rows = [
-        Row("master/0", "node0", "starting", "", "", ""),
-        Row("worker/0", "node1", "running", "", "", ""),
-        Row("ps/0", "node0", "running", "", "", ""),
-    ]
-    for _ in range(3):
-        display.table(rows)
-    display.close()
-    (line,) = stream.getvalue().splitlines()
-    assert re.fullmatch(r"1m0\ds elapsed, no training step yet: 1 starting, 2 running", line)
-
-
-@pytest.mark.parametrize("mentions_start", [False, True])
-def test_after_the_first_step_or_where_another_says_so_no_line_is_about_the_start(
-    mentions_start: bool,
-) -> None:
-    stream = io.StringIO()
-    display = Display(stream, mentions_start=mentions_start, began=time.time() - 61)
-    step = "1/282" if mentions_start else ""
-    display.table([Row("master/0", "node0", "running", step, "", "")])
-    display.table([Row("master/0", "node0", "starting", "", "", "")])
-    display.close()
-    assert stream.getvalue() == ""
 
 
 MASTERS = (
