@@ -197,7 +197,7 @@ def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     for host in job.cluster.hosts:
         tasks, public = [task for task in serving if task.host is host], facts[host.name].public
         ports = ", ".join(str(task.port) for task in tasks if task.port is not None)
-        where = f"port {ports}" if ports else "the free ports that its tasks choose"
+        where = f"port{'s' * (',' in ports)} {ports}" if ports else "free ports"
         if tasks and public:
             reached = f"{', '.join(public)} may be reached from the internet, on {where}"
             found.append(f"{host.name}: {reached}; {_OPEN}")

@@ -77,8 +77,9 @@ class View:
             elif not self._hides_tasks:
                 display.task_line(line.task, line.host, line.text)
         if final or time.monotonic() >= self._next_table:
-            self._next_table = time.monotonic() + _TABLE_SECS
             rows = saved_rows(self._folder.status().get("tasks", []))
+            if rows:  # else they may come at any moment
+                self._next_table = time.monotonic() + _TABLE_SECS
             display.table(rows)
             if not final:
                 self._mention_the_start(rows)

@@ -16,7 +16,7 @@ from launch.cluster.model import LEADS
 from launch.errors import HostError, LaunchError
 from launch.record import events
 from launch.record.outcome import Cause
-from launch.record.run_folder import RunFolder, all_runs, began_at, find, state_dir
+from launch.record.run_folder import Record, RunFolder, all_runs, began_at, find, state_dir
 from launch.screen.plain import plain_lines
 from launch.screen.row import duration, job_line, saved_rows
 from launch.screen.table import print_table, print_tasks
@@ -58,23 +58,15 @@ def facts_of(folder: RunFolder) -> dict[str, Any]:
     Its state is `starting`, `running`, `done`, `stopped`, `failed (exit code N)`, `not followed`:
     its launcher has ended before it, `elsewhere`: another machine may launch it, or `damaged`.
     """
-    facts: dict[str, Any] = {
-        "run": folder.run_id,
-        "state": "damaged",
-        "began": None,
-        "backend": "",
-        "tasks": 0,
-        "step": "",
-        "eval_accuracy": None,
-        "reason": None,
-        "folder": str(folder.path),
-    }
+    status, end = folder.status(), folder.end()
+    record: Record = {"backend": "", "tasks": []}
     try:
         record, pid, elsewhere = folder.record(), folder.launcher_pid(), folder.other_machine()
     except HostError:
-        return facts
-    status, end = folder.status(), folder.end()
-    if pid is not None:
+        pid, elsewhere = None, None
+    if "run" not in record:
+        state = "damaged"
+    elif pid is not None:
         state = "running" if status.get("tasks") else "starting"
     elif end is None:
         state = "not followed" if elsewhere is None else "elsewhere"
@@ -84,7 +76,7 @@ def facts_of(folder: RunFolder) -> dict[str, Any]:
         state = f"failed (exit code {end.exit_code})" if end.exit_code else "done"
     rows = saved_rows(status.get("tasks", []))
     return {
-        **facts,
+        "run": folder.run_id,
         "state": state,
         "began": began_at(record),
         "backend": record["backend"],
@@ -92,6 +84,7 @@ def facts_of(folder: RunFolder) -> dict[str, Any]:
         "step": next((row.step for row in rows if row.task.partition("/")[0] in LEADS), ""),
         "eval_accuracy": accuracy_of(record, status),
         "reason": None if end is None else end.reason,
+        "folder": str(folder.path),
     }
 
 

@@ -20,13 +20,7 @@ from launch.screen.row import duration
 
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
 # After these, the same command continues the training.
-_CONTINUABLE = (
-    Cause.USER,
-    Cause.PLATFORM,
-    Cause.PREEMPTED,
-    Cause.TIME_LIMIT,
-    Cause.HOST_LOST,
-)
+_STOPS = (Cause.USER, Cause.PLATFORM, Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.HOST_LOST)
 _HANGUP_CODE = 129  # The terminal is gone; some jobs go on without their launcher.
 
 
@@ -121,7 +115,7 @@ def closing_lines(outcome: Outcome, command: Optional[str] = None) -> list[str]:
     if command is None and sys.argv[1:2] == ["up"]:
         command = own_command()
     is_left = outcome.exit_code in (0, _HANGUP_CODE)
-    continues = command and not is_left and outcome.cause in _CONTINUABLE
+    continues = command and not is_left and outcome.cause in _STOPS
     way_on = [f"to continue: {command}"] if continues else []
     return [*outcome.details, *way_on, f"{words}{outcome.reason}"]
 

@@ -229,7 +229,7 @@ def test_ctrl_c_lets_the_master_save(lab: Lab) -> None:
 def test_a_detached_run_goes_on_can_be_attached_to_and_be_stopped(lab: Lab) -> None:
     words = ("--detach", "--no-check", "--", "steps=100000")
     output = lab.launcher.up(lab.cluster(), *words)
-    assert "the run goes on without this terminal:\n" in output
+    assert "the run goes on without this terminal; to see it again:\n" in output
     assert len(lab.containers()) == lab.tasks
     attached = lab.launcher.start("attach", "--state-dir", str(lab.launcher.state))
     assert attached.stdout is not None

@@ -315,7 +315,7 @@ def test_an_outage_of_the_api_ends_no_job_and_loses_no_line(
 
 def test_a_detached_job_is_followed_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     output = launcher.up(ON, "--detach", "--", "steps=100000")
-    assert "the run goes on without this terminal:\n" in output
+    assert "the run goes on without this terminal; to see it again:\n" in output
     attached = launcher.start("attach", "--state-dir", str(launcher.state))
     launcher.wait_for_log("master/0", "step 3/")
     assert "stopped by SIGTERM" in launcher.verb("stop")
