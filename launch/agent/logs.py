@@ -47,7 +47,6 @@ class Mask:
 
 
 _LIMIT = 64 << 20  # bytes; a larger file is renamed to NAME.1
-_APART_SECS = 0.2  # between two moments
 _AGAIN_SECS = 60.0  # after an error, until the log is tried again
 
 
@@ -60,12 +59,7 @@ class LogFile:
 
     def __init__(self, path: str) -> None:
         self._path = os.path.expanduser(path)
-        stem, ending = os.path.splitext(self._path)
-        self._times_path = f"{stem}.times" if ending == ".log" else os.devnull
         self._fd: Optional[int] = None
-        self._times_fd: Optional[int] = None
-        self._size = 0
-        self._next_moment = 0.0
         self._error: Optional[str] = None
         self._gap = b""  # what is said of lines that an error has kept from the log
         self._try_again = math.inf
@@ -80,19 +74,13 @@ class LogFile:
             if time.monotonic() >= self._try_again:
                 self._open()
                 data = self._gap + data
-            self._note_the_moment()
             while data and self._fd is not None:
                 data = data[os.write(self._fd, data) :]
                 self._gap = b"" if not data else self._gap
-                self._size = os.fstat(self._fd).st_size
-                if self._size > _LIMIT:
+                if os.fstat(self._fd).st_size > _LIMIT:
                     os.replace(self._path, f"{self._path}.1")
-                    if self._times_path != os.devnull:
-                        with contextlib.suppress(OSError):
-                            os.replace(self._times_path, f"{self._times_path}.1")
                     self.close()
                     self._open()
-                    self._note_the_moment()
         except OSError as error:
             self._give_up(error)
 
@@ -102,29 +90,16 @@ class LogFile:
         return error
 
     def close(self) -> None:
-        """Closes the files."""
-        for fd in (self._fd, self._times_fd):
-            if fd is not None:
-                os.close(fd)
-        self._fd = self._times_fd = None
+        """Closes the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = None
         self._try_again = math.inf
 
     def _open(self) -> None:
         if not os.path.exists(os.path.dirname(self._path)):
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
         self._fd, self._try_again = _append_to(self._path), math.inf
-        self._size, self._next_moment = os.fstat(self._fd).st_size, 0.0
-        with contextlib.suppress(OSError):
-            self._times_fd = _append_to(self._times_path)
-
-    def _note_the_moment(self) -> None:
-        """Writes when the next bytes come, unless the last moment was just now."""
-        now = time.monotonic()
-        if self._times_fd is None or now < self._next_moment:
-            return
-        self._next_moment = now + _APART_SECS
-        with contextlib.suppress(OSError):  # `logs` does without; the log itself counts
-            os.write(self._times_fd, b"%.3f %d\n" % (time.time(), self._size))
 
     def _give_up(self, error: OSError) -> None:
         self.close()

@@ -98,8 +98,8 @@ class Backend(Kind):
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Starts the job and follows it; leaves nothing of an ended job behind.
 
-        Writes each task's log to `folder.log_path(task)`, and the status of all tasks with
-        `folder.write_status`.
+        Shows on `display`, which the run's log receives, the lines of the tasks, and writes their
+        status with `folder.write_status`.
 
         Raises:
           LaunchError: the job could not be started.

@@ -11,19 +11,17 @@ import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Optional
 
-from launch.agent.protocol import SHOWN
 from launch.backends.base import Backend
 from launch.cluster.model import FREE_PORTS, TASK_TYPES, Cluster
 from launch.cluster.tasks import Job
 from launch.cluster.yaml_section import said
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, end_record, read_cause
+from launch.record.output import Follower as Log
 from launch.record.run_folder import Record, RunFolder
-from launch.record.task_log import Line, TaskLog
 from launch.screen.display import Display
 from launch.screen.row import Row, saved_rows
 from launch.supervise.run_loop import Interrupted, interrupted_by_a_stop, stop_signals
@@ -34,7 +32,6 @@ _WAIT_SECS = 5.0  # between two questions otherwise: the scheduler serves many u
 _END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
 _CLEAR_UP_SECS = 40.0  # beyond those 30 s
 _LAST_LINES = 12
-_AT_ONCE = 10_000  # lines of a task between two looks at the job
 
 _SAVE, _CANCEL = 1, 2  # how urgently a job is to end
 
@@ -196,7 +193,7 @@ class _Ending:
 
 
 class Follower:
-    """Follows one job: shows its states and what its tasks write, ends it, and says how it ended.
+    """Follows one job: shows its states, ends it, and says how it ended.
 
     Args:
       backend: the scheduler.
@@ -212,10 +209,7 @@ class Follower:
         self._backend, self._job_id = backend, job_id
         self._name = f"{backend.title} job {job_id}"
         self._folder, self._display = folder, display
-        # A ps ends last, so that its lines come last.
-        names = sorted((task.name for task in job.tasks), key=lambda name: name.startswith("ps/"))
-        self._logs = {name: TaskLog(folder.log_path(name)) for name in names}
-        self._output = TaskLog(backend.output_path(folder))
+        self._output = Log(backend.output_path(folder))
         self._state, self._answers, self._asked_at = JobState(""), True, -math.inf
         self._ending_since = math.inf  # the scheduler says so, though the job has written its end
         self._shown: object = None  # the time of the last status that the table has shown
@@ -272,14 +266,10 @@ class Follower:
         return None
 
     def _show(self, status: Record, *, final: bool = False) -> None:
-        """Shows the new lines of the tasks and of the job itself, and the table of a new status."""
+        """Shows new lines of the batch script, and the table of a new status."""
         rows = saved_rows(status.get("tasks", []))
-        hosts = {row.task: row.host for row in rows}
-        for name, log in self._logs.items():
-            for line in islice(log.lines(final=final), None if final else _AT_ONCE):
-                self._display.task_line(name, hosts.get(name, "-"), _text(line))
         for line in self._output.lines(final=final):
-            self._display.note(_text(line))
+            self._display.note(line.text)
         if rows and status.get("time") != self._shown:
             self._shown = status.get("time")
             self._display.table(rows)
@@ -319,7 +309,7 @@ def how_it_ended(title: str, job_id: str, ended: JobState, status: Record, outpu
         details = tuple(status.get("details", ()))
         return Outcome(int(status["exit_code"]), reason, details=details, cause=cause)
     why = ended.why or f"it ended as {ended.words}, exit code {ended.exit_code}"
-    lines = [_text(line) for line in TaskLog(output).lines(final=True) if line.data.strip()]
+    lines = [line.text for line in Log(output).lines(final=True) if line.text.strip()]
     log = f"  log: {output}"
     if not lines:
         log += " is empty or not there; do the nodes share that folder? see --state-dir"
@@ -349,7 +339,3 @@ def description(cluster: Cluster) -> str:
     return "\n".join(
         f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()
     )
-
-
-def _text(line: Line) -> str:
-    return line.data.decode(errors="replace").rstrip("\r\n")[:SHOWN]

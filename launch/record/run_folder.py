@@ -3,8 +3,8 @@
 RUN/run.json      what was started, on which hosts, by which process; no values of variables
 RUN/status.json   the status of each task, and the outcome; each update replaces the file
 RUN/events.jsonl  what happened to the tasks, and why (`launch.record.events`)
-RUN/logs/         one log for each task, and the times of its lines
-RUN/launcher.log  what a launcher in the background has shown
+RUN/output.log    what tasks and launcher have written, line by line (`launch.record.output`)
+RUN/logs/         what an agent on this machine keeps of its tasks' output, as it came
 RUN/clean         an empty file, which `clean` leaves once the run has been cleaned
 """
 
@@ -20,38 +20,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from cifar10_program import LAUNCH, started_as
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
-from launch.record import events
-from launch.record.events import MAYBE_TEXT, TEXT, load
 from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
-_TIME = "%Y%m%d-%H%M%S"  # in ids
+MAYBE_TEXT = (str, type(None))
 _KEPT = 100  # the number of runs whose folders are kept
 
 # The types of the fields on which those rely that read run.json and status.json; see `load`.
-_LAUNCHER = {"pid": (int,), "started": MAYBE_TEXT, "boot": TEXT, "machine": TEXT}
-_HOST = {"name": TEXT, "user": MAYBE_TEXT, "agent_python": TEXT}
 _RECORD = {
-    "run": TEXT,
-    "backend": TEXT,
-    "launcher": _LAUNCHER,
-    "hosts": [_HOST],
-    "tasks": [{"task": TEXT, "host": TEXT}],
+    "run": str,
+    "backend": str,
+    "launcher": {"pid": int, "started": MAYBE_TEXT, "boot": str, "machine": str},
+    "hosts": [{"name": str, "user": MAYBE_TEXT, "agent_python": str}],
+    "tasks": [{"task": str, "host": str}],
 }
-# A status may lack each of them.
-_STATUS = {
-    "exit_code?": (int, type(None)),
-    "reason?": MAYBE_TEXT,
-    "tasks?": [{}],
-}
-
-
-class DamagedError(HostError):
-    """A run.json is not as the launcher wrote it: an editor or a disk has changed it."""
+_STATUS = {"exit_code": (int, type(None)), "reason": MAYBE_TEXT, "tasks": [{}]}
 
 
 def state_dir(given: Optional[str] = None) -> Path:
@@ -102,7 +88,6 @@ class RunFolder:
             while folder.path.exists():  # of a run that began in the same second
                 folder = cls(parent / _new_id())
             folder.path.mkdir(mode=0o700)
-            (folder.path / "logs").mkdir(mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
             _forget_old(parent)
         except OSError as error:
@@ -112,20 +97,19 @@ class RunFolder:
         return folder
 
     def log_path(self, task: str) -> Path:
-        """Returns the path of a task's log: `logs/worker-0.log` for `worker/0`."""
+        """Returns the path of an agent's own log of a task: `logs/worker-0.log` for `worker/0`."""
         return self.path / "logs" / f"{task.replace('/', '-')}.log"
 
     @property
-    def launcher_log(self) -> Path:
-        """The path of the file to which a launcher in the background writes what it shows."""
-        return self.path / "launcher.log"
+    def output_log(self) -> Path:
+        """The path of the file with the lines of all tasks and of the launcher."""
+        return self.path / "output.log"
 
     def record(self) -> Record:
         """Returns the content of run.json.
 
         Raises:
-          HostError: it cannot be read.
-          DamagedError: it is not as it was written.
+          HostError: it cannot be read, or is not as it was written.
         """
         path = self.path / "run.json"
         try:
@@ -133,9 +117,9 @@ class RunFolder:
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}") from None
         except ValueError as error:
-            raise DamagedError(
-                f"{path} is damaged ({error}); to end what the run may have left, and to remove "
-                f"its folder: {started_as(LAUNCH)} clean {self.flags()}"
+            raise HostError(
+                f"{path} is damaged ({error}); end what has {self.run_id} in its environment or "
+                "name on the hosts, then remove that folder"
             ) from None
 
     def flags(self) -> str:
@@ -160,7 +144,7 @@ class RunFolder:
     def status(self) -> Record:
         """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
         try:
-            return load((self.path / "status.json").read_bytes(), _STATUS)
+            return load((self.path / "status.json").read_bytes(), _STATUS, tasks=[])
         except (OSError, ValueError):
             return {}
 
@@ -175,28 +159,22 @@ class RunFolder:
         self.write_status({**known, **end_record(outcome), "details": outcome.details})
 
     def end(self) -> Optional[Outcome]:
-        """Returns how the job ended, as status.json or events.jsonl says; None if neither does."""
+        """Returns how the job ended, as status.json says; None if it does not."""
         status = self.status()
         code, details = status.get("exit_code"), status.get("details")
         lines = tuple(map(str, details)) if isinstance(details, list) else ()
         if code is None:
-            last = events.end(self)
-            if last is None:
-                return None
-            code = 1 if last.exit_code is None else last.exit_code
-            return Outcome(code, last.reason or "ended")
+            return None
         reason = str(status.get("reason") or "ended")
         return Outcome(int(code), reason, details=lines, cause=read_cause(status))
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
-        launcher = self.record()["launcher"]
-        same_machine = (
-            launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
-        )
-        is_visible = same_machine and _has_our_process_ids(launcher)
-        alive = is_visible and _start_time(launcher["pid"]) == launcher["started"]
-        return int(launcher["pid"]) if alive else None
+        launcher, here = self.record()["launcher"], _this_process()
+        if any(launcher.get(key) != here[key] for key in ("boot", "machine", "process_ids")):
+            return None
+        started = _start_time(launcher["pid"])
+        return int(launcher["pid"]) if started and started == launcher["started"] else None
 
     def other_machine(self) -> Optional[str]:
         """Returns the other machine on which the launcher may still run; None if there is none.
@@ -204,14 +182,44 @@ class RunFolder:
         Only that machine knows whether it does. A run that has ended needs its launcher no more.
         A container on this machine that does not share our process ids counts as another one.
         """
-        launcher = self.record()["launcher"]
+        launcher, here = self.record()["launcher"], _this_process()
         if self.end() is not None:
             return None
-        machine = str(launcher["machine"])
-        if machine != socket.gethostname():
-            return machine
-        may_run = launcher["boot"] == _boot_id() and not _has_our_process_ids(launcher)
-        return f"{machine}, in another container" if may_run else None
+        if launcher["machine"] != here["machine"]:
+            return str(launcher["machine"])
+        is_inside = launcher.get("process_ids") != here["process_ids"]
+        may_run = launcher["boot"] == here["boot"] and is_inside
+        return f"{here['machine']}, in another container" if may_run else None
+
+
+def load(data: bytes, form: Any, **defaults: object) -> dict[str, Any]:
+    """Returns the JSON object that a file of a run, or a line of it, holds.
+
+    Args:
+      data: the content.
+      form: its form: the key of each field -> a type or several, the form of an object, or a list
+        with the form of every item.
+      defaults: what fields hold that are missing.
+
+    Raises:
+      ValueError: it is no JSON, or has another form.
+    """
+    try:
+        found = json.loads(data)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    found = {**defaults, **found} if isinstance(found, dict) else found
+    if not _fits(found, form):
+        raise ValueError("a field is missing, or of another type")
+    return dict(found)
+
+
+def _fits(found: Any, form: Any) -> bool:
+    if isinstance(form, dict):
+        return isinstance(found, dict) and all(_fits(found.get(k), f) for k, f in form.items())
+    if isinstance(form, list):
+        return isinstance(found, list) and all(_fits(one, form[0]) for one in found)
+    return isinstance(found, form)
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
@@ -257,13 +265,10 @@ def began_at(record: Mapping[str, Any]) -> Optional[float]:
 
 
 def _began(path: Path, otherwise: float) -> float:
-    """Returns when a run began, by its run.json or else by its id, whose local time may repeat."""
+    """Returns when a run began, by its run.json; the local time in its id may come twice."""
     with contextlib.suppress(OSError, ValueError):
         began = began_at(load((path / "run.json").read_bytes(), {}))
-        if began is not None:
-            return began
-    with contextlib.suppress(ValueError, OverflowError):
-        return time.mktime(time.strptime(path.name.rpartition("-")[0], _TIME))
+        return otherwise if began is None else began
     return otherwise
 
 
@@ -296,7 +301,7 @@ def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
 
 
 def _new_id() -> str:
-    return f"{time.strftime(_TIME)}-{secrets.token_hex(2)}"
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def _this_process() -> Record:
@@ -333,12 +338,6 @@ def _start_time(pid: int) -> Optional[str]:
     except OSError:
         return None
     return None if words[0] == "Z" else words[19]  # A zombie has ended.
-
-
-def _has_our_process_ids(launcher: Record) -> bool:
-    """Returns whether this process sees a launcher of this machine by its process id."""
-    noted = launcher.get("process_ids")  # absent in runs of older versions
-    return noted is None or noted == _process_ids()
 
 
 def _process_ids() -> Optional[str]:

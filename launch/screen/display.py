@@ -1,39 +1,32 @@
-"""Shows a running job: lines with a prefix, and on a terminal a live table below them.
-
-The job must never wait for its output: everything goes into a bounded queue, and one thread writes
-whole lines. If the reader is too slow, lines are missing on the screen, but not in the logs.
-"""
+"""Shows a running job: lines with a prefix, and on a terminal a live table below them."""
 
 import contextlib
 import io
-import math
 import os
-import queue
 import select
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from typing import Optional, TextIO, cast
+from typing import TYPE_CHECKING, Optional, TextIO, cast
 
-from launch.screen.job_line import count_states, duration, is_progress
 from launch.screen.plain import plain
-from launch.screen.row import LEADS, Item, Row
+from launch.screen.row import LEADS, Row, is_progress
 
-_BACKLOG = 10_000  # the longest queue of lines that are not written yet
+if TYPE_CHECKING:
+    from launch.screen.table import LiveTable
+
 _LONGEST = 8192  # characters of a line
-_CLOSE_SECS = 2.0
 _MOST_AT_START = 20  # lines of the lead before its first step
-_STARTING_SECS = 15.0  # after which a start without a table is mentioned; then after twice as long
 
 
 class Display:
-    """Shows lines and the table of tasks; no method waits for the stream, except `close`.
+    """Shows lines and the table of tasks.
+
+    A reader that has gone is no error: the job goes on.
 
     Args:
       stream: the stream to write to; by default standard output.
       live: whether to redraw a table in place; by default on terminals.
-      mentions_start: whether lines say how long a start lasts; a live table always does.
       began: when the job began (`time.time`), in seconds; None: now.
     """
 
@@ -41,20 +34,19 @@ class Display:
         self,
         stream: Optional[TextIO] = None,
         live: Optional[bool] = None,
-        mentions_start: bool = True,
         began: Optional[float] = None,
     ) -> None:
         stream = sys.stdout if stream is None else stream
         self.live = _is_terminal(stream) if live is None else live
         self._stream = _past_the_buffer(stream)
-        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._start: Optional[list[str]] = []  # what the lead has said before its first step
-        self._dropped = 0
-        self._closed = False
-        self._since = time.monotonic() - (0 if began is None else max(time.time() - began, 0))
-        self._next_mention = _STARTING_SECS if mentions_start else math.inf
-        self._thread = threading.Thread(target=self._write_all, name="display", daemon=True)
-        self._thread.start()
+        since = time.monotonic() - (0 if began is None else max(time.time() - began, 0))
+        self._table: Optional[LiveTable] = None
+        if self.live:
+            from launch.screen import table
+
+            with contextlib.suppress(OSError):
+                self._table = table.LiveTable(self._stream, since)
 
     def task_line(self, task: str, host: str, line: str) -> None:
         """Shows a line of a task's output.
@@ -82,60 +74,30 @@ class Display:
         self._start = None
 
     def note(self, text: str) -> None:
-        """Shows one line; drops it if too many lines are waiting."""
-        if self._queue.qsize() >= _BACKLOG:
-            self._dropped += 1
-            return
-        if self._dropped:
-            self._queue.put(f"[{self._dropped:,} lines not shown; they are in the logs]")
-            self._dropped = 0
-        self._queue.put(plain(text[:_LONGEST]))
+        """Shows one line."""
+        line = plain(text[:_LONGEST])
+        with contextlib.suppress(OSError):
+            if self._table is not None:
+                self._table.line(line)
+            elif not self.live:
+                self._stream.write(f"{line}\n")
+                self._stream.flush()
 
     def table(self, rows: Sequence[Row]) -> None:
-        """Redraws the table if live.
-
-        Without a live table, says from time to time that no task has taken a training step yet.
-        """
-        if self.live:
-            if self._start is not None and any(row.step for row in rows):
+        """Redraws the table if live."""
+        if self._table is not None:
+            if any(row.step for row in rows):
                 self._show_start()  # The job was training already when this display was opened.
-            if self._queue.qsize() < _BACKLOG:
-                self._queue.put(rows)
-        elif any(row.step for row in rows):
-            self._next_mention = math.inf
-        elif (secs := time.monotonic() - self._since) >= self._next_mention:
-            self._next_mention = 2 * secs
-            self.note(f"{duration(secs)} elapsed, no training step yet: {count_states(rows)}")
+            with contextlib.suppress(OSError):
+                self._table.draw(rows)
 
     def close(self) -> None:
-        """Waits until everything is written, for at most two seconds."""
-        if not self._closed:
-            self._closed = True
-            self._show_start()
-            self._queue.put(None)
-            self._thread.join(_CLOSE_SECS)
-
-    def _write_all(self) -> None:
-        try:
-            if self.live:
-                from launch.screen.live import show_live
-
-                show_live(self._stream, self._queue, self._since)
-            else:
-                self._write_lines()
-        except (OSError, ValueError):  # The reader is gone, which must not end the job.
-            return
-
-    def _write_lines(self) -> None:
-        open_ended = True
-        while open_ended:
-            items = [self._queue.get()]
-            while not self._queue.empty() and len(items) < 1000:
-                items.append(self._queue.get())
-            open_ended = None not in items
-            text = "".join(f"{item}\n" for item in items if isinstance(item, str))
-            self._stream.write(text)
-            self._stream.flush()
+        """Erases the live table; afterwards, others may write below the lines."""
+        self._show_start()
+        with contextlib.suppress(OSError):
+            if self._table is not None:
+                self._table.close()
+        self._table = None
 
 
 class _Direct(io.TextIOBase):
@@ -148,8 +110,7 @@ class _Direct(io.TextIOBase):
     def __init__(self, stream: TextIO) -> None:
         with contextlib.suppress(BlockingIOError):
             stream.flush()
-        self._fd = os.dup(stream.fileno())
-        self._terminal = stream.isatty()
+        self._fd = stream.fileno()
 
     def write(self, text: str) -> int:
         data = text.encode(errors="replace")
@@ -163,7 +124,7 @@ class _Direct(io.TextIOBase):
         return len(text)
 
     def isatty(self) -> bool:
-        return self._terminal
+        return os.isatty(self._fd)
 
     def fileno(self) -> int:
         return self._fd

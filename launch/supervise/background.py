@@ -7,7 +7,6 @@ SIGHUP. The process sends how the run ended.
 
 import contextlib
 import fcntl
-import io
 import json
 import os
 import select
@@ -17,11 +16,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any, Optional, TextIO, cast
+from typing import Any, Optional
 
-from launch.agent.logs import LogFile
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, end_record, read_cause
+from launch.record.output import writer
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
@@ -88,7 +87,7 @@ class Background:
             return Outcome(128 + os.WTERMSIG(status), words, cause=Cause.LAUNCHER)
         if said is None:
             raise HostError(
-                f"the launcher has failed, see {self._folder.launcher_log}; to end what is left: "
+                f"the launcher has failed, see {self._folder.output_log}; to end what is left: "
                 f"clean --run {self._folder.run_id}"
             )
         if said["error"] is not None:
@@ -101,7 +100,7 @@ class Background:
 def start(run: Run, folder: RunFolder) -> Background:
     """Runs a job in a process that has no terminal; call it while this process has one thread.
 
-    What `run` shows goes to `folder.launcher_log`.
+    What `run` shows goes to `folder.output_log`.
 
     Raises:
       HostError: this machine starts no more processes.
@@ -127,7 +126,7 @@ def start(run: Run, folder: RunFolder) -> Background:
         _work(run, folder, theirs)
         code = 0
     except BaseException:
-        traceback.print_exc()  # to the launcher's log
+        traceback.print_exc()  # to the log
     finally:
         os._exit(code)
 
@@ -138,7 +137,7 @@ def _give_up_the_terminal(folder: RunFolder, kept: int) -> None:
     for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_DFL)
     os.setsid()
-    log = os.open(folder.launcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(folder.output_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for fd, stream in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(fd, stream)
@@ -152,8 +151,7 @@ def _give_up_the_terminal(folder: RunFolder, kept: int) -> None:
 def _work(run: Run, folder: RunFolder, channel: socket.socket) -> None:
     """Runs the job, and sends how it ended."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
-    stream = cast(TextIO, _LogStream(str(folder.launcher_log)))
-    display = Display(stream, live=False, mentions_start=False)  # those who show it do
+    display = Display(writer(folder.output_log), live=False)
     error: Optional[str] = None
     try:
         folder.take_over()
@@ -177,14 +175,3 @@ def _heed(channel: socket.socket) -> None:
         word = b""
     if word != LEAVE:
         os.kill(os.getpid(), signal.SIGHUP)
-
-
-class _LogStream(io.TextIOBase):
-    """A stream into a log of limited size, for a display."""
-
-    def __init__(self, path: str) -> None:
-        self._log = LogFile(path)
-
-    def write(self, text: str) -> int:
-        self._log.write(text.encode(errors="replace"))
-        return len(text)

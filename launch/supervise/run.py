@@ -67,8 +67,7 @@ def run_with_agents(
             ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
             cluster = ready.cluster
             supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
-            keeps_logs = not transport.keeps_logs
-            loop = RunLoop(supervisor, folder, display, connections.events, signals, keeps_logs)
+            loop = RunLoop(supervisor, folder, display, connections.events, signals)
             orders = {
                 task.name: _order_to_start(
                     task,

@@ -1,7 +1,7 @@
 """The loop that follows a job to its end, whether agents or Kubernetes run its tasks.
 
-Until the outcome is known, the loop waits for events and signals, logs and shows the tasks' output,
-and updates the status file.
+Until the outcome is known, the loop waits for events and signals, shows the tasks' output, and
+updates the status file.
 """
 
 import queue
@@ -13,7 +13,6 @@ from dataclasses import replace
 from types import FrameType
 from typing import Generic, Optional, Protocol, TypeVar, Union
 
-from launch.agent.logs import LogFile
 from launch.agent.protocol import SHOWN
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
@@ -69,11 +68,10 @@ class RunLoop(Generic[E]):
 
     Args:
       decider: the object that decides when the job is over.
-      folder: the run's folder, for status and logs.
+      folder: the run's folder, for the status.
       display: shows the job's progress to the user.
       events: a queue of events for the runner.
       signals: a list to which each signal that asks for the job's end is added.
-      keeps_logs: whether this loop writes the tasks' logs.
 
     Attributes:
       events: the queue of events.
@@ -87,22 +85,16 @@ class RunLoop(Generic[E]):
         display: Display,
         events: "Union[queue.Queue[E], queue.SimpleQueue[E]]",
         signals: Sequence[int],
-        keeps_logs: bool,
     ) -> None:
         self._decider, self._folder, self._display = decider, folder, display
-        self.events, self._signals, self._keeps_logs = events, signals, keeps_logs
+        self.events, self._signals = events, signals
         self._task_status = TaskStatusTable(decider.states)
         self._journal = Journal(folder, decider.states)
-        self._logs: dict[str, LogFile] = {}
         self.has_stepped = False
 
     def run(self, runner: Runner[E]) -> Outcome:
         """Runs until the outcome is known; returns it with the details that `_details` lists."""
-        try:
-            outcome = self._follow(runner)
-        finally:
-            for log in self._logs.values():
-                log.close()
+        outcome = self._follow(runner)
         return replace(outcome, details=self._details(outcome))
 
     def note(self, *texts: str) -> None:
@@ -111,25 +103,13 @@ class RunLoop(Generic[E]):
             self._display.note(text)
 
     def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
-        """Logs and shows lines that a task has written."""
-        if self._keeps_logs:
-            self._keep(task, lines)
+        """Shows lines that a task has written."""
         shown = [line[:SHOWN] for line in lines]
         stepped = self._task_status.take(task, shown)
         self.has_stepped = self.has_stepped or stepped
         self._decider.heard(time.monotonic(), stepped=stepped)
         for line in shown:
             self._display.task_line(task, host, line)
-
-    def _keep(self, task: str, lines: Sequence[str]) -> None:
-        """Writes lines to a task's log; tells the user once if that fails."""
-        if task not in self._logs:
-            self._logs[task] = LogFile(str(self._folder.log_path(task)))
-        log = self._logs[task]
-        log.write("".join(f"{line}\n" for line in lines).encode())
-        error = log.new_error()
-        if error is not None:
-            self.note(f"{task}: {error}, but the job goes on")
 
     def _follow(self, runner: Runner[E]) -> Outcome:
         heeded, next_status = 0, 0.0
@@ -182,11 +162,11 @@ class RunLoop(Generic[E]):
         self._folder.write_status(self._task_status.status(outcome))
 
     def _details(self, outcome: Outcome) -> tuple[str, ...]:
-        """Returns a failed task's last lines, the path of its log, and what the lead saved."""
+        """Returns a failed task's last lines, the path of the log, and what the lead saved."""
         lines: list[str] = []
         if outcome.task is not None:
             lines += [f"  | {line}" for line in self._task_status.last_lines(outcome.task)]
-            log = self._folder.log_path(outcome.task)
+            log = self._folder.output_log
             lines += [f"  log: {log}"] if log.exists() else []
         saved = self._task_status.saved()
         if outcome.exit_code and saved is not None:

@@ -9,7 +9,7 @@ from typing import Any, Optional
 from launch.record import events
 from launch.record.events import RunEvent, event
 from launch.record.outcome import Cause, Outcome, end_record, words_for
-from launch.record.progress import Progress, read_progress, read_saved
+from launch.record.output import Progress, read_progress, read_saved
 from launch.record.run_folder import RunFolder
 from launch.screen.row import Row
 from launch.supervise.supervisor import TaskState

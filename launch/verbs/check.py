@@ -1,6 +1,9 @@
-"""`check`: examines all hosts in parallel before a job starts."""
+"""`plan` and `check`: what would run where, and whether all hosts are ready for it."""
 
+import argparse
+import ipaddress
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,49 +13,59 @@ from cifar10_program.streams import complain
 from launch.backends.base import Backend, ContainerNeeds
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
-from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job
+from launch.cluster.show import as_documents
+from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
 from launch.connect.agent_client import Closing, conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
 from launch.errors import HostError, below_each_other
 from launch.screen.plain import plain_lines
 from launch.supervise.run_loop import stop_signals
+from launch.verbs.described_cluster import cluster_of
 from launch.verbs.facts import Facts, cells, columns, problems, warnings
 
 T = TypeVar("T")
 
 
-def check(job: Job) -> int:
+def plan(options: argparse.Namespace) -> int:
+    """Prints what would run where, or with --shell what to run by hand; contacts nobody."""
+    job = make_job(cluster_of(options), options.arguments)
+    backend = backend_named(job.cluster.backend)
+    if options.shell:
+        print(as_documents(backend.plan(job)))
+    else:
+        print(backend.plan_json(job) if options.json else backend.plan_text(job))
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Examines all hosts in parallel; see `check_job`."""
+    return check_job(make_job(cluster_of(options), options.arguments))
+
+
+def check_job(job: Job) -> int:
     """Prints the facts about the hosts, problems and warnings; returns 1 for a problem, else 0.
 
     For a backend with a scheduler that can judge a job, prints its answer instead.
 
     Raises:
-      LaunchError: a scheduler refuses the job, or cannot be asked.
+      LaunchError: the backend can check neither hosts nor the job.
     """
     backend = backend_named(job.cluster.backend)
     if backend.transport is None:
         print(plain_lines("\n".join(backend.check(job))))
         return 0
-    from rich.table import Table
-
-    from launch.screen.table import cell, print_table
+    from launch.screen.table import print_table
 
     containers = backend.containers(job)
     facts = gather(job, backend.transport, containers)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns(containers):
-        table.add_column(column, no_wrap=True)
-    for host in job.cluster.hosts:
-        table.add_row(*map(cell, cells(host, facts[host.name], containers)))
-    print_table(table)
+    rows = [cells(host, facts[host.name], containers) for host in job.cluster.hosts]
+    print_table(columns(containers), rows)
     wrong = problems(job, facts, containers)
-    for problem in wrong:
-        print(f"problem: {plain_lines(problem)}")
-    for warning in warnings(job, facts):
-        print(f"warning: {plain_lines(warning)}")
-    if not wrong:
-        print("everything is in place")
+    found = [f"problem: {one}" for one in wrong]
+    found += [f"warning: {one}" for one in warnings(job, facts)]
+    found += [] if wrong else ["everything is in place"]
+    print(plain_lines("\n".join(found)))
     return 1 if wrong else 0
 
 
@@ -62,8 +75,8 @@ def refuse_problems(job: Job, backend: Backend) -> None:
     Raises:
       HostError: there are problems; the message names all of them.
     """
-    containers = backend.containers(job)
     assert backend.transport is not None
+    containers = backend.containers(job)
     facts = gather(job, backend.transport, containers)
     for warning in warnings(job, facts):
         complain(f"warning: {plain_lines(warning)}")
@@ -86,6 +99,7 @@ def gather(
     """
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
+    tokens = {host.name: secrets.token_hex(8) for host in hosts}
 
     def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
         """Asks each host that was reachable so far; marks those that fail as unreachable."""
@@ -95,37 +109,34 @@ def gather(
             facts[name].unreachable = why
         return answers.found
 
+    def look(host: Host) -> None:
+        theirs, asked = facts[host.name], time.time()
+        theirs.found = agents[host.name](_questions(job, host, containers))
+        theirs.clock_secs = theirs.found["clock"] - asked
+        theirs.public = sorted({*theirs.found.get("public", ()), *_public(host.address)})
+
+    def free_ports(host: Host) -> list[int]:
+        return [port for port, why_not in facts[host.name].found["ports"] if why_not is None]
+
+    def listen(host: Host) -> None:
+        order = {"do": "listen", "ports": free_ports(host), "token": tokens[host.name]}
+        agents[host.name](order)
+
+    def dial(host: Host) -> None:
+        targets = [
+            (other.address, port, tokens[other.name])
+            for other in hosts
+            if other is not host and facts[other.name].unreachable is None
+            for port in free_ports(other)
+        ]
+        answer = agents[host.name]({"do": "dial", "targets": targets})
+        facts[host.name].not_dialled = answer["failures"]
+
     with stop_signals() as stops, ExitStack() as stack:
         closing = Closing(stops)
         agents = everyone(
             lambda host: stack.enter_context(conversation(transport, host, closing.note))
         )
-
-        def look(host: Host) -> None:
-            asked = time.time()
-            answer = agents[host.name](_questions(job, host, containers))
-            facts[host.name].found = answer
-            facts[host.name].clock_secs = answer["clock"] - asked
-
-        def free_ports(host: Host) -> list[int]:
-            return [port for port, why_not in facts[host.name].found["ports"] if why_not is None]
-
-        tokens = {host.name: secrets.token_hex(8) for host in hosts}
-
-        def listen(host: Host) -> None:
-            order = {"do": "listen", "ports": free_ports(host), "token": tokens[host.name]}
-            agents[host.name](order)
-
-        def dial(host: Host) -> None:
-            targets = [
-                (other.address, port, tokens[other.name])
-                for other in hosts
-                if other is not host and facts[other.name].unreachable is None
-                for port in free_ports(other)
-            ]
-            answer = agents[host.name]({"do": "dial", "targets": targets})
-            facts[host.name].not_dialled = answer["failures"]
-
         for question in (look, listen, dial):
             everyone(question)
     if stops:
@@ -145,3 +156,13 @@ def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> di
         "data": records if host.trains else None,
         "ports": [task.port for task in job.on(host) if task.port is not None],
     }
+
+
+def _public(address: str) -> list[str]:
+    """Returns the public addresses of a host at which other tasks connect to its own."""
+    try:
+        rows = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []  # the check tells of names that do not resolve
+    found = {str(row[4][0]).partition("%")[0] for row in rows}
+    return sorted(one for one in found if ipaddress.ip_address(one).is_global)

@@ -1,4 +1,4 @@
-"""`python -m launch VERB`: the command line.
+"""`python -m launch VERB`: the table of verbs, and the command line.
 
 What a verb needs is imported when it runs, so that every verb starts quickly.
 """
@@ -6,14 +6,84 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import Optional
+from importlib import import_module
+from typing import NamedTuple, NoReturn, Optional
 
+from cifar10_program import LAUNCH, TRAIN, started_as
+from cifar10_program.common_flags import add_common
 from cifar10_program.streams import complain, open_streams
-from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError
 from launch.screen.plain import plain_lines
 from launch.verbs import flags
-from launch.verbs.described_cluster import cluster_of
+from launch.verbs.flags import Flag
+
+_EPILOG = """\
+TRAINING ARGS, after `--`, go to {train}, the same for every task:
+  {launch} plan --hosts ip0,ip1 -- --train-batch-size=16
+  {launch} up --on local --workers 2 --ps 1 -- --train-batch-size=16
+  {launch} up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
+"""
+
+
+class _Verb(NamedTuple):
+    """A verb: what imports its function, its description in the help, and its flags."""
+
+    load: Callable[[], Callable[[argparse.Namespace], int]]
+    help: str
+    flags: tuple[Flag, ...]
+
+
+_VERBS = {
+    "init": _Verb(
+        lambda: import_module("launch.verbs.init").init,
+        "write a commented cluster file",
+        flags.INIT,
+    ),
+    "plan": _Verb(
+        lambda: import_module("launch.verbs.check").plan,
+        "show every task's TF_CONFIG, command and devices",
+        flags.PLAN,
+    ),
+    "setup": _Verb(
+        lambda: import_module("launch.verbs.setup").setup,
+        "prepare bare hosts: code, .venv, kernels and records",
+        flags.SETUP,
+    ),
+    "check": _Verb(
+        lambda: import_module("launch.verbs.check").check,
+        "check the hosts before a job",
+        flags.CLUSTER,
+    ),
+    "up": _Verb(lambda: import_module("launch.verbs.up").up, "run the job to its end", flags.UP),
+    "attach": _Verb(
+        lambda: import_module("launch.verbs.follow").attach,
+        "show a run again until it ends; Ctrl-C leaves it running",
+        (*flags.RUN, flags.LINES),
+    ),
+    "list": _Verb(
+        lambda: import_module("launch.verbs.runs").list_runs,
+        "show all runs: state, age and accuracy",
+        (flags.STATE, flags.JSON),
+    ),
+    "status": _Verb(
+        lambda: import_module("launch.verbs.runs").status,
+        "show the state of each task of a run",
+        flags.RUN,
+    ),
+    "logs": _Verb(
+        lambda: import_module("launch.verbs.follow").logs, "print the logs of tasks", flags.LOGS
+    ),
+    "stop": _Verb(
+        lambda: import_module("launch.verbs.runs").stop,
+        "end a run; the master saves first",
+        flags.STOP,
+    ),
+    "clean": _Verb(
+        lambda: import_module("launch.verbs.runs").clean,
+        "end what a run has left behind on any host",
+        flags.CLEAN,
+    ),
+}
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -25,17 +95,15 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     try:
-        descriptions = {verb: text for verb, (_, text) in _VERBS.items()}
-        options = flags.parse(words[:split], descriptions)
+        options = _parse(words[:split])
         options.arguments = words[split + 1 :]
-        run_verb, _ = _VERBS[options.verb]
         if options.arguments and not hasattr(options, "cluster"):
             raise LaunchError(f"{options.verb} takes no training arguments after --")
         if any(word.startswith(("--config", "--recipe")) for word in options.arguments):
             from launch.cluster.training_files import with_settings
 
             options.arguments = with_settings(options.arguments)
-        return run_verb(options)
+        return _VERBS[options.verb].load()(options)
     except LaunchError as error:
         complain(f"error: {plain_lines(str(error))}")
         return error.exit_code
@@ -49,80 +117,30 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 130
 
 
-def _plan(options: argparse.Namespace) -> int:
-    from launch.cluster.show import as_documents
-    from launch.cluster.tasks import make_job
-
-    job = make_job(cluster_of(options), options.arguments)
-    backend = backend_named(job.cluster.backend)
-    if options.shell:
-        print(as_documents(backend.plan(job)))
-    else:
-        print(backend.plan_json(job) if options.json else backend.plan_text(job))
-    return 0
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        complain(f"error: {plain_lines(message)}; see {self.prog} --help")
+        raise SystemExit(2)
 
 
-def _init(options: argparse.Namespace) -> int:
-    from launch.verbs.init import init
-
-    return init(options)
-
-
-def _setup(options: argparse.Namespace) -> int:
-    from launch.verbs.setup import setup, with_python
-
-    return setup(with_python(cluster_of(options), options), options)
-
-
-def _check(options: argparse.Namespace) -> int:
-    from launch.cluster.tasks import make_job
-    from launch.verbs.check import check
-
-    return check(make_job(cluster_of(options), options.arguments))
-
-
-def _up(options: argparse.Namespace) -> int:
-    from launch.verbs.up import up
-
-    return up(cluster_of(options), options)
-
-
-def _on_a_run(options: argparse.Namespace) -> int:
-    from launch.verbs import runs
-
-    verb: Callable[[argparse.Namespace], int] = getattr(runs, options.verb)
-    return verb(options)
-
-
-def _attach(options: argparse.Namespace) -> int:
-    from launch.verbs.attach import attach
-
-    return attach(options)
-
-
-def _list(options: argparse.Namespace) -> int:
-    from launch.verbs.listing import list_runs
-
-    return list_runs(options)
-
-
-def _logs(options: argparse.Namespace) -> int:
-    from launch.verbs.logs import logs
-
-    return logs(options)
-
-
-# verb -> (the function that runs it, its description in the help)
-_VERBS = {
-    "init": (_init, "write a commented cluster file"),
-    "plan": (_plan, "show every task's TF_CONFIG, command and devices"),
-    "setup": (_setup, "prepare bare hosts: code, .venv, kernels and records"),
-    "check": (_check, "check the hosts before a job"),
-    "up": (_up, "run the job to its end"),
-    "attach": (_attach, "show a run again until it ends; Ctrl-C leaves it running"),
-    "list": (_list, "show all runs: state, age and accuracy"),
-    "status": (_on_a_run, "show the state of each task of a run"),
-    "logs": (_logs, "print the logs of tasks"),
-    "stop": (_on_a_run, "end a run; the master saves first"),
-    "clean": (_on_a_run, "end what a run has left behind on any host"),
-}
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parses the words before `--`; a mistake or a flag such as --help ends the program."""
+    parser = _Parser(
+        prog=started_as(LAUNCH),
+        allow_abbrev=False,
+        description="Runs a training job on a cluster of hosts.",
+        epilog=_EPILOG.format(train=started_as(TRAIN).split()[-1], launch=started_as(LAUNCH)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_common(parser, LAUNCH)
+    subparsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, verb in _VERBS.items():
+        of_verb = subparsers.add_parser(name, allow_abbrev=False, help=verb.help)
+        for one in verb.flags:
+            of_verb.add_argument(*one.names, **one.facts)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        hints = dict.fromkeys(hint for word in unknown if (hint := flags.hint(word)))
+        way_out = "; ".join(hints) or "the training's own arguments go after --"
+        parser.error(f"unknown: {' '.join(unknown)}; {way_out}")
+    return options

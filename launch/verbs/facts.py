@@ -1,11 +1,5 @@
 """Finds problems in the facts that a check collects, and makes the rows of its table."""
 
-import contextlib
-import ipaddress
-import queue
-import socket
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -21,6 +15,10 @@ SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _LEAST_DISK = 1 << 30
 _MOST_CLOCK_SECS = 2.0
+_OPEN = (
+    "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there with a "
+    "firewall (`ports:` sets the ports), or use hosts with private addresses alone"
+)
 
 
 @dataclass
@@ -32,12 +30,14 @@ class Facts:
       found: the agent's answer; see launch.agent.host_facts.look.
       clock_secs: the seconds by which the host's clock is ahead of the launcher's.
       not_dialled: (address, port, error) of each port on other hosts that it could not connect to.
+      public: its public addresses.
     """
 
     unreachable: Optional[str] = None
     found: Mapping[str, Any] = field(default_factory=dict)
     clock_secs: float = 0.0
     not_dialled: Sequence[Sequence[Any]] = ()
+    public: Sequence[str] = ()
 
 
 def problems(
@@ -55,8 +55,8 @@ def problems(
         theirs = facts[host.name]
         if theirs.unreachable is not None:
             found.append(theirs.unreachable)
-            continue
-        found += [f"{host.name}: {problem}" for problem in _of_one(job, host, theirs, containers)]
+        else:
+            found += [f"{host.name}: {one}" for one in _of_one(job, host, theirs, containers)]
     return found + _differences(job, facts)
 
 
@@ -66,9 +66,12 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
         way_out = _way_out(job)
         wrong, place, key = _of_python(job, host, found), job.folder("data"), "--data-dir"
     else:
-        way_out, key = None, f"`{containers.data_key}`"
-        wrong = _of_engine(containers, found)
-        place = containers.data or f"{host.workdir}/data"
+        way_out, key = "", f"`{containers.data_key}`"
+        wrong, place = [], containers.data or f"{host.workdir}/data"
+        if found["engine_error"] is not None:
+            wrong.append(found["engine_error"])
+        elif found["image"] is None:
+            wrong.append(f"it has no image {containers.image}; {_IMAGE}")
     if host.trains and found["data"] is None:
         copy = f"copy them: {way_out}" if way_out else "prepare or copy them"
         wrong.append(f"no records in {place}; {copy}, or name {key}")
@@ -77,17 +80,15 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
         f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
         for address, port, why in facts.not_dialled
     ]
-    wanted = {n for task in job.on(host) for n in task.devices.gpus or ()}
-    if wanted and max(wanted) >= len(found["gpus"]):
+    wanted = 1 + max((n for task in job.on(host) for n in task.devices.gpus or ()), default=-1)
+    if wanted > len(found["gpus"]):
         have = len(found["gpus"])
-        wrong.append(f"needs {max(wanted) + 1} GPUs, but has {have}; see gpus, gpus_per_task")
+        wrong.append(f"needs {wanted} GPUs, but has {have}; see gpus, gpus_per_task")
     if found["disk_free"] < _LEAST_DISK:
         wrong.append(f"{found['disk_free'] >> 20} MiB free at {host.workdir}; make room for 1 GiB")
     if abs(facts.clock_secs) > _MOST_CLOCK_SECS:
-        wrong.append(
-            f"its clock differs by {facts.clock_secs:+.1f} s from the launcher's; "
-            "synchronize it (NTP)"
-        )
+        ahead = f"{facts.clock_secs:+.1f} s"
+        wrong.append(f"its clock differs by {ahead} from the launcher's; synchronize it (NTP)")
     return wrong
 
 
@@ -113,9 +114,9 @@ def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _way_out(job: Job) -> Optional[str]:
-    """Returns the command that brings code, packages and records from this checkout to hosts."""
-    return _SETUP if job.cluster.backend == "ssh" and not IS_INSTALLED else None
+def _way_out(job: Job) -> str:
+    """Returns the command that brings code, packages and records to hosts; "" if none does."""
+    return _SETUP if job.cluster.backend == "ssh" and not IS_INSTALLED else ""
 
 
 def _venv(job: Job, host: Host) -> str:
@@ -127,36 +128,26 @@ def _venv(job: Job, host: Host) -> str:
     return f", with `python: {SETUP_PYTHON}` in the cluster file"
 
 
-def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str]:
-    if found["engine_error"] is not None:
-        return [found["engine_error"]]
-    if found["image"] is None:
-        return [f"it has no image {containers.image}; {_IMAGE}"]
-    return []
-
-
 def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     """Returns a message for each fact in which a host differs from the first host that has it."""
     wrong = []
-    over_ssh = _way_out(job) is not None
-    same = f"have the same everywhere: {_SETUP}"
+    same = f"have the same everywhere: {_SETUP}" if _way_out(job) else ""
     for key, name, mend in (
         ("image", "image", _IMAGE),
-        ("code", "code", same if over_ssh else "update it there"),
+        ("code", "code", same or "update it there"),
         ("python", "Python", _TENSORFLOW),
-        ("tensorflow", "TensorFlow", same if over_ssh else _TENSORFLOW),
-        ("data", "data", same if over_ssh else "copy the records of the first one"),
+        ("tensorflow", "TensorFlow", same or _TENSORFLOW),
+        ("data", "data", same or "copy the records of the first one"),
     ):
         values = [
-            (host.name, facts[host.name].found.get(key))
+            (host.name, facts[host.name].found[key])
             for host in job.cluster.hosts
-            if key != "data" or host.trains
+            if (key != "data" or host.trains) and facts[host.name].found.get(key) is not None
         ]
-        known = [(host_name, value) for host_name, value in values if value is not None]
         wrong += [
-            f"{host_name}: {name} is {value}, but {known[0][1]} on {known[0][0]}; {mend}"
-            for host_name, value in known[1:]
-            if value != known[0][1]
+            f"{host_name}: {name} is {value}, but {values[0][1]} on {values[0][0]}; {mend}"
+            for host_name, value in values[1:]
+            if value != values[0][1]
         ]
     return wrong
 
@@ -176,28 +167,18 @@ def cells(host: Host, facts: Facts, containers: Optional[ContainerNeeds] = None)
         inside = [found[key] or "missing" for key in ("python", "tensorflow", "code")]
     else:
         inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
-    taken = [str(port) for port, reason in found["ports"] if reason]
+    taken = ",".join(str(port) for port, reason in found["ports"] if reason)
     return [
         host.name,
         "yes",
         *inside,
         found["data"] or ("missing" if host.trains else "not needed"),
-        f"{','.join(taken)} taken" if taken else "free",
+        f"{taken} taken" if taken else "free",
         f"{len(facts.not_dialled)} unreachable" if facts.not_dialled else "all",
         str(len(found["gpus"])),
         f"{found['disk_free'] / (1 << 30):.0f} GiB",
         f"{facts.clock_secs:+.1f} s",
     ]
-
-
-_RISK = "TensorFlow's servers admit whoever reaches them"
-_WAY_OUT = (
-    "admit only the cluster's hosts there with a firewall (`ports:` sets the ports), or use hosts "
-    "with private addresses alone"
-)
-_RESOLVE_SECS = 5.0  # for all names together
-# Names; a resolver opens a descriptor or two for each. All may hang but one, which has its turn.
-_AT_ONCE = 256
 
 
 def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
@@ -213,68 +194,11 @@ def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     if len(serving) < 2:
         return []  # a trainer alone starts no server
     found = []
-    hosts = [one for one in job.cluster.hosts if any(task in serving for task in job.on(one))]
-    resolved = _resolved(list(dict.fromkeys(host.address for host in hosts)))
-    for host in hosts:
-        public = list(facts[host.name].found.get("public", ()))
-        public += [one for one in resolved.get(host.address, ()) if one not in public]
-        if public:
-            found.append(
-                f"{host.name}: {', '.join(public)} may be reached from the internet, on "
-                f"{_ports(job, host)}; {_RISK}: {_WAY_OUT}"
-            )
-        elif host.address not in resolved:
-            found.append(
-                f"{host.name}: {host.address} did not resolve within {_RESOLVE_SECS:g} s, so the "
-                "internet may reach it or not; see whether this machine's name server answers"
-            )
+    for host in job.cluster.hosts:
+        tasks, public = [task for task in serving if task.host is host], facts[host.name].public
+        ports = ", ".join(str(task.port) for task in tasks if task.port is not None)
+        where = f"port{'s' * (',' in ports)} {ports}" if ports else "free ports"
+        if tasks and public:
+            reached = f"{', '.join(public)} may be reached from the internet, on {where}"
+            found.append(f"{host.name}: {reached}; {_OPEN}")
     return found
-
-
-def _resolved(names: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the public addresses of each name at which tasks connect to others.
-
-    The names are resolved side by side. One whose name server does not answer in time is left out.
-    """
-    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-    answers: queue.SimpleQueue[tuple[str, list[str]]] = queue.SimpleQueue()
-    for name in names:
-        waiting.put(name)
-
-    def work() -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                name = waiting.get_nowait()
-                answers.put((name, _public(name)))
-
-    for _ in range(min(_AT_ONCE, len(names))):
-        # Nothing can interrupt a resolver; the end of this process does not wait for a daemon.
-        threading.Thread(target=work, daemon=True).start()
-    found: dict[str, list[str]] = {}
-    deadline = time.monotonic() + _RESOLVE_SECS
-    with contextlib.suppress(queue.Empty):
-        while len(found) < len(names):
-            name, addresses = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-            found[name] = addresses
-    return found
-
-
-def _public(address: str) -> list[str]:
-    """Returns the public addresses of a host at which other tasks connect to its own."""
-    try:
-        rows = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []  # the check tells of names that do not resolve
-    found = {str(row[4][0]).partition("%")[0] for row in rows}
-    return sorted(one for one in found if ipaddress.ip_address(one).is_global)
-
-
-def _ports(job: Job, host: Host) -> str:
-    ports = [
-        str(task.port)
-        for task in job.on(host)
-        if task.task_type != "evaluator" and task.port is not None
-    ]
-    if not ports:
-        return "the free ports that its tasks choose"
-    return f"port{'s' * (len(ports) > 1)} {', '.join(ports)}"

@@ -28,6 +28,8 @@ from launch.connect.preparing import (
 from launch.errors import LaunchError
 from launch.screen.plain import plain, plain_lines
 from launch.supervise.run_loop import stop_signals
+from launch.verbs.check import check_job
+from launch.verbs.described_cluster import cluster_of
 from launch.verbs.facts import SETUP_PYTHON
 
 # Why setup does nothing with a backend -> what to do instead.
@@ -41,7 +43,7 @@ _NOT_HERE = {
 }
 
 
-def setup(cluster: Cluster, options: argparse.Namespace) -> int:
+def setup(options: argparse.Namespace) -> int:
     """Prepares all hosts in parallel, then checks them; returns the exit code of the check.
 
     A signal that ends it gives 128 and its number, such as 130 for Ctrl-C.
@@ -49,6 +51,11 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
     Raises:
       LaunchError: the tasks do not run as processes over ssh, or a flag is wrong.
     """
+    return setup_hosts(with_python(cluster_of(options), options), options)
+
+
+def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Prepares and checks the hosts of a cluster, as `setup` does."""
     backend = backend_named(cluster.backend)
     if cluster.backend != "ssh" or backend.transport is None:
         why = _NOT_HERE.get(cluster.backend, "its tasks are no processes that ssh starts")
@@ -92,9 +99,7 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
         ready = len(cluster.hosts) - len(failed)
         print(f"{len(failed)} failed, {ready} ready; the same command goes on where it was")
         return 1
-    from launch.verbs.check import check
-
-    exit_code = check(job)
+    exit_code = check_job(job)
     if options.cluster is None and options.python is None and default_python() != SETUP_PYTHON:
         print(f"the other commands need it, too: --python {SETUP_PYTHON}")
     return exit_code

@@ -1,34 +1,47 @@
-"""`up`: runs a job to its end, or with --detach to its start."""
+"""`up`: runs a job to its end, or with --detach to its start.
+
+On a terminal and with --detach, the launcher is a process of its own, so that the run can go on
+without the terminal; `up` shows it, passes signals on, and asks at Ctrl-C what to do. If `up` is
+killed, the launcher ends the run as if the terminal were closed.
+"""
 
 import argparse
 import dataclasses
-import shlex
+import os
+import select
 import signal
 import sys
-from functools import partial
+import threading
+from collections.abc import Callable, Sequence
 from typing import Optional
 
-from cifar10_program import LAUNCH, command_line, started_as
 from launch.backends.base import Backend
 from launch.backends.registry import backend_named
-from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
-from launch.errors import LaunchError
+from launch.errors import HostError, LaunchError
+from launch.record import events
 from launch.record.outcome import Cause, Outcome
+from launch.record.output import writer
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
 from launch.supervise import background
-from launch.supervise.run_loop import ends_in_order
-from launch.verbs import foreground
-from launch.verbs.listing import summary
+from launch.supervise.background import Background
+from launch.supervise.run_loop import ends_in_order, stop_signals
+from launch.verbs.described_cluster import cluster_of
+from launch.verbs.follow import LOOK_SECS, View
+from launch.verbs.standing import own_command, say, show_end, show_success, ways_back
+
+_QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
+_LEAVE, _STOP, _CONTINUE = ("l", "leave"), ("s", "stop"), ("c", "continue", "")
 
 
-def up(cluster: Cluster, options: argparse.Namespace) -> int:
+def up(options: argparse.Namespace) -> int:
     """Runs a job and returns its exit code; 0 if it goes on after --detach, 130 after Ctrl-C.
 
     Raises:
       LaunchError: the job could not be started.
     """
+    cluster = cluster_of(options)
     if options.restarts is not None:
         cluster = dataclasses.replace(cluster, restarts=options.restarts)
     job = make_job(cluster, options.arguments)
@@ -37,43 +50,36 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         from launch.verbs.check import refuse_problems
 
         refuse_problems(job, backend)
-    output = backend.output_folder(job)
-    folder = RunFolder.create(state_dir(options.state_dir), job, output)
+    folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))
     folder.add(command=own_command())
-    live = False if options.lines else None
 
     def run(display: Display) -> Outcome:
         return _run(backend, job, folder, display)
 
-    _say(f"run {folder.run_id}", f"run folder: {folder.path}")
+    say(f"run {folder.run_id}", f"run folder: {folder.path}")
+    live = False if options.lines or options.detach else None
+    view = View(folder, live=live, hides_tasks=options.detach)
     if options.detach:
         is_agents = backend.transport is not None
-        has_started = partial(_has_started, folder, is_agents=is_agents)
-        try:
-            outcome = foreground.follow_start(background.start(run, folder), folder, has_started)
-        except foreground.NotSeen:
-            ways_back(folder)
-            raise
-    elif foreground.can_ask():
-        outcome = foreground.follow(background.start(run, folder), folder, live=live)
+        outcome = follow(
+            background.start(run, folder),
+            folder,
+            view,
+            lambda: view.is_blind or _has_started(folder, is_agents=is_agents),
+        )
+    elif _can_ask():
+        outcome = follow(background.start(run, folder), folder, view)
     else:
-        outcome = _run_here(run, live=live)
+        outcome = _run_here(run, folder, view)
     if outcome is None:
         ways_back(folder)
+        if view.is_blind:
+            raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
     if outcome.exit_code == 0:
-        _say(summary(folder))
+        show_success(folder)
     show_end(outcome)
     return outcome.exit_code
-
-
-def _run_here(run: background.Run, *, live: Optional[bool]) -> Optional[Outcome]:
-    with ends_in_order():
-        display = Display(live=live)
-        try:
-            return run(display)
-        finally:
-            display.close()
 
 
 def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Outcome:
@@ -90,16 +96,24 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
     return outcome
 
 
-def show_end(outcome: Outcome, command: Optional[str] = None) -> None:
-    """Prints how a job ended, below the last table, if there was one; see `closing_lines`."""
-    _say(*closing_lines(outcome, command))
+def _run_here(run: background.Run, folder: RunFolder, view: View) -> Outcome:
+    """Runs a job in this process; a thread shows it, so that the job waits for no reader."""
+    is_over = threading.Event()
 
+    def show() -> None:
+        while not is_over.wait(LOOK_SECS):
+            view.show_new()
+        view.show_new(final=True)
+        view.close()
 
-def _say(*lines: str) -> None:
-    display = Display(live=False)
-    for line in lines:
-        display.note(line)
-    display.close()
+    thread = threading.Thread(target=show, name="view", daemon=True)
+    thread.start()
+    try:
+        with ends_in_order():
+            return run(Display(writer(folder.output_log), live=False))
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _has_started(folder: RunFolder, *, is_agents: bool) -> bool:
@@ -108,54 +122,85 @@ def _has_started(folder: RunFolder, *, is_agents: bool) -> bool:
     A job of Slurm or Kubernetes may wait for hours until its tasks run.
     """
     tasks = folder.status().get("tasks", [])
-    if not is_agents:
-        return bool(tasks)
-    return bool(tasks) and all(
-        str(row.get("state")).partition(" ")[0] in ("running", "done") for row in tasks
-    )
+    states = [str(row.get("state")).partition(" ")[0] for row in tasks]
+    return bool(tasks) and (not is_agents or {*states} <= {"running", "done"})
 
 
-def ways_back(folder: RunFolder) -> None:
-    """Prints how to see and end a run that goes on."""
-    words = folder.flags()
-    _say(
-        "the run goes on without this terminal:",
-        f"  {started_as(LAUNCH)} attach {words}   shows it again",
-        f"  {started_as(LAUNCH)} stop {words}   ends it; the master saves first",
-    )
-
-
-# After these, the same command continues the training.
-_CONTINUABLE = (
-    Cause.USER,
-    Cause.PLATFORM,
-    Cause.PREEMPTED,
-    Cause.TIME_LIMIT,
-    Cause.HOST_LOST,
-)
-_HANGUP_CODE = 129  # The terminal is gone; some jobs go on without their launcher.
-
-
-def closing_lines(outcome: Outcome, command: Optional[str] = None) -> list[str]:
-    """Returns what is known of a job's end, the command that continues it, and the reason.
+def follow(
+    process: Background,
+    folder: RunFolder,
+    view: View,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> Optional[Outcome]:
+    """Shows a run until it has ended or is left; returns how it ended, or None if it goes on.
 
     Args:
-      outcome: how the job ended.
-      command: the command that started it; by default this process's, if that is `up`.
+      process: the run's launcher.
+      folder: the run's folder.
+      view: shows the run.
+      is_enough: a function that returns whether to let the run go on without this process.
+
+    Raises:
+      LaunchError: the job could not be started, or its launcher has failed.
     """
-    words = f"exit code {outcome.exit_code}: " if outcome.exit_code else ""
-    reason = f"{words}{outcome.reason}"
-    if command is None and sys.argv[1:2] == ["up"]:
-        command = own_command()
-    is_left = outcome.exit_code in (0, _HANGUP_CODE)
-    continues = command and not is_left and outcome.cause in _CONTINUABLE
-    way_on = [f"to continue: {command}"] if continues else []
-    return [*outcome.details, *way_on, reason]
+    passed: set[int] = set()
+    with stop_signals() as signals:
+        num_heeded, is_left = 0, False
+        while not process.wait(LOOK_SECS) and not is_left:
+            view.show_new()
+            is_left = is_enough()
+            while num_heeded < len(signals) and not is_left:
+                signum = signals[num_heeded]
+                num_heeded += 1
+                answer: tuple[str, ...] = _STOP
+                if signum == signal.SIGINT and not passed and _can_ask() and _is_typed():
+                    view.close()
+                    answer = _ask(process, signals, num_heeded)
+                    num_heeded += signals[num_heeded : num_heeded + 1] == [signum]
+                is_left = answer is _LEAVE
+                # The shell and the kernel may both tell of the end of a terminal.
+                if answer is _STOP and not (signum == signal.SIGHUP and signum in passed):
+                    process.signal(signum)
+                    passed.add(signum)
+    view.show_new(final=not is_left)
+    view.close()
+    if is_left:
+        process.leave()
+        events.add(folder, [events.event("left running")])
+    return None if is_left else process.outcome()
 
 
-def own_command() -> str:
-    """Returns the command of this process, as its user typed it, except for quotes."""
-    words = command_line()
-    if words[0] == "python":
-        words[0] = getattr(sys, "orig_argv", words)[0]  # from Python 3.10 on
-    return shlex.join(words)
+def _ask(process: Background, signals: Sequence[int], num_heeded: int) -> tuple[str, ...]:
+    """Asks the user at Ctrl-C; a second one means stop, and whatever else happens means none."""
+    _print(f"\n{_QUESTION}")
+    while not process.wait(0) and len(signals) == num_heeded:
+        if select.select([0], [], [], LOOK_SECS)[0]:
+            word = os.read(0, 1024).decode(errors="replace").strip().lower()
+            for answer in (_LEAVE, _STOP, _CONTINUE):
+                if word in answer:
+                    return answer
+            _print(_QUESTION)
+    _print("\n")
+    return _STOP if signals[num_heeded : num_heeded + 1] == [signal.SIGINT] else _CONTINUE
+
+
+def _can_ask() -> bool:
+    """Returns whether a user at a terminal can be asked: not in CI, nor in a pipe."""
+    return os.isatty(0) and sys.stdout.isatty() and not os.environ.get("CI")
+
+
+def _is_typed() -> bool:
+    """Returns whether this is a command of the terminal's shell, and in the foreground.
+
+    Such a command leads a process group of its own. One of a script is in the script's group, which
+    Ctrl-C may end, and a job in the background may not read from the terminal.
+    """
+    try:
+        return os.tcgetpgrp(0) == os.getpid()
+    except OSError:
+        return False
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

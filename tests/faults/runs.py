@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from launch.record.output import Follower
 from testbeds.nodes import Nodes
 from testbeds.process_list import stop_process
 from tests.faults.cells import (
@@ -217,12 +218,9 @@ class Job:
 
     def log(self, task: str) -> str:
         """Returns the logs of a task, of all runs one after the other."""
-        name = f"{task.replace('/', '-')}.log"
-        found = []
-        for run_id in self.run_ids():
-            with contextlib.suppress(FileNotFoundError):
-                found.append((self.state / run_id / "logs" / name).read_text(errors="replace"))
-        return "\n".join(found)
+        logs = [Follower(self.state / run_id / "output.log") for run_id in self.run_ids()]
+        lines = (line for log in logs for line in log.lines(final=True))
+        return "".join(f"{line.text}\n" for line in lines if line.task == task)
 
     def label(self, task: str) -> str:
         """Returns the label of a task's type: `master` is `chief/0` beside an evaluator."""

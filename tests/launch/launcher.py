@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
 
+from launch.record.output import Follower
 from testbeds.process_list import all_commands, environment_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -104,10 +105,15 @@ class Launcher:
         wait_for(lambda: self.state.is_dir() and any(self.state.glob("*/run.json")), "a run")
         return max(path.parent.name for path in self.state.glob("*/run.json"))
 
+    def log(self, task: str) -> str:
+        """Returns the lines of a task, `worker/0` or `worker-0`, in the newest run's log."""
+        log = Follower(self.state / self.run_id() / "output.log")
+        name = task.replace("-", "/")
+        return "".join(f"{one.text}\n" for one in log.lines(final=True) if one.task == name)
+
     def wait_for_log(self, task: str, words: str) -> None:
-        """Waits until a task's log contains `words`."""
-        log = self.state / self.run_id() / "logs" / f"{task.replace('/', '-')}.log"
-        wait_for(lambda: log.exists() and words in log.read_text(), f"{words!r} in {log}")
+        """Waits until a line of a task contains `words`."""
+        wait_for(lambda: words in self.log(task), f"{words!r} of {task}")
 
 
 def _output(process: "subprocess.Popen[str]", exit_code: int) -> str:

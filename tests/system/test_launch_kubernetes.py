@@ -88,8 +88,7 @@ def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     assert "[worker/0 node-a] epoch 0.1/1  step 1/40" in output
     assert output.splitlines()[-1] == "master/0 is done"
     for task in ("master-0", "worker-0", "ps-0"):
-        log = launcher.state / launcher.run_id() / "logs" / f"{task}.log"
-        assert log.read_text().startswith("here\n")
+        assert launcher.log(task).startswith("here\n")
     assert_nothing_left(cluster)
 
 
@@ -106,8 +105,7 @@ def test_a_failure_lets_the_master_save_and_shows_the_last_lines(
 def test_an_evicted_pod_is_made_anew(launcher: Launcher, cluster: Cluster) -> None:
     process = start(launcher, text="restarts: 1\n")
     cluster.evict("worker-0")
-    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
-    wait_for(lambda: log.read_text().count("step 1/") == 2, "a second worker")
+    wait_for(lambda: launcher.log("worker/0").count("step 1/") == 2, "a second worker")
     output = interrupt(process)
     assert "worker/0 on node-a: Evicted: The node was low on resource: memory.; restart 1" in output
     assert process.returncode == 130
@@ -189,16 +187,14 @@ def test_each_line_comes_once_though_connections_end(launcher: Launcher, cluster
         time.sleep(0.7)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
-    steps = [line.split("step ")[1].split("/")[0] for line in log.read_text().splitlines()]
+    steps = [line.split("step ")[1].split("/")[0] for line in launcher.log("master/0").splitlines()]
     assert steps == [str(step) for step in range(1, 81)]
     assert_nothing_left(cluster)
 
 
 def test_a_flood_of_lines_is_kept(launcher: Launcher, cluster: Cluster) -> None:
     launcher.up(ON, "--", "steps=60", "worker/0:flood=30000")
-    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
-    lines = [line for line in log.read_text().splitlines() if line.startswith("line ")]
+    lines = [line for line in launcher.log("worker/0").splitlines() if line.startswith("line ")]
     assert len(lines) == 30_000
     assert_nothing_left(cluster)
 
@@ -261,8 +257,7 @@ def test_what_keeps_a_job_from_starting_is_said_in_one_line(
 
 def steps_in(launcher: Launcher, task: str) -> list[str]:
     """Returns the numbers of the steps in a task's log, in the order of their lines."""
-    log = launcher.state / launcher.run_id() / "logs" / f"{task}.log"
-    lines = log.read_text().splitlines()
+    lines = launcher.log(task).splitlines()
     return [line.split("step ")[1].split("/")[0] for line in lines if " step " in line]
 
 
@@ -287,7 +282,7 @@ def test_an_outage_of_the_api_ends_no_job_and_loses_no_line(
 
 def test_a_detached_job_is_followed_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     output = launcher.up(ON, "--detach", "--", "steps=100000")
-    assert "the run goes on without this terminal:\n" in output
+    assert "the run goes on without this terminal; to see it again:\n" in output
     attached = launcher.start("attach", "--state-dir", str(launcher.state))
     launcher.wait_for_log("master/0", "step 3/")
     assert "stopped by SIGTERM" in launcher.verb("stop")

@@ -14,14 +14,15 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.record.run_folder import RunFolder
 from launch.supervise.background import Background
-from launch.verbs import foreground, view
+from launch.verbs import up
+from launch.verbs.follow import View
 from tests import failing_disk
 from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, cluster_file, wait_for
 
 pytestmark = pytest.mark.system
 
 
-def test_a_full_disk_ends_neither_the_job_nor_its_output(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_does_not_end_the_job_and_is_told(tmp_path: Path, small_disk: Path) -> None:
     launcher = Launcher(tmp_path)
     launcher.state = small_disk / "state"
     try:
@@ -29,8 +30,7 @@ def test_a_full_disk_ends_neither_the_job_nor_its_output(tmp_path: Path, small_d
         run_id = launcher.run_id()
     finally:
         launcher.end()
-    assert "No space left on device; lines are left out until that is repaired" in output
-    assert "[master/0 localhost] epoch 0.1/1  step 20/20" in output
+    assert "No space left on device, so nothing new is shown; the run goes on" in output
     assert output.splitlines()[-1] == "master/0 is done"
     assert_nothing_left(run_id)
 
@@ -94,18 +94,17 @@ class Endless:
         self.has_left = True
 
 
-def test_a_detached_start_on_a_full_disk_returns_and_says_why(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_detached_start_on_a_full_disk_is_left_and_says_why(
+    small_disk: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(view, "_SILENT_SECS", 0.5)
     folder = RunFolder.create(small_disk, make_job(on_this_machine(1, 1)))
     failing_disk.fill(small_disk)
     process = Endless()
-    with pytest.raises(foreground.NotSeen, match="whether the job has started cannot be seen"):
-        foreground.follow_start(cast(Background, process), folder, lambda: False)
+    view = View(folder, live=False)
+    assert up.follow(cast(Background, process), folder, view, lambda: view.is_blind) is None
     assert process.has_left
-    words = f"{folder.path}: No space left on device; nothing was written there for 0.5 s"
-    assert capfd.readouterr().out.startswith(words)
+    words = f"{folder.path}: No space left on device, so nothing new is shown; the run goes on\n"
+    assert capfd.readouterr().out == words
 
 
 def test_a_reader_that_stands_still_does_not_stop_training(tmp_path: Path) -> None:
@@ -113,7 +112,9 @@ def test_a_reader_that_stands_still_does_not_stop_training(tmp_path: Path) -> No
     process = launcher.start_up((*LOCAL, "--workers", "1"), "--", "steps=20", "flood=20000")
     try:
         launcher.wait_for_log("master/0", "step 20/20")
-        wait_for(lambda: process.poll() is not None, "end of the launcher")
+        folder = RunFolder(launcher.state / launcher.run_id())
+        wait_for(lambda: folder.end() is not None, "end of the run")
+        assert process.communicate(timeout=60)[0].endswith("\nmaster/0 is done\n")
     finally:
         launcher.end()
     assert process.returncode == 0

@@ -174,7 +174,7 @@ def test_a_detached_job_is_attached_to_with_and_without_its_launcher(
 ) -> None:
     output = launcher.up(cluster(launcher), "--detach", "--", "steps=100000")
     assert f"Slurm job {job_of(slurm)}: submitted; " in output
-    assert "the run goes on without this terminal:\n" in output
+    assert "the run goes on without this terminal; to see it again:\n" in output
     launcher.wait_for_log("worker/0", "step 3/")
     folder = RunFolder(launcher.state / launcher.run_id())
     place = ("--state-dir", str(launcher.state))

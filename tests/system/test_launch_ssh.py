@@ -104,7 +104,7 @@ def test_a_job_runs_to_its_end(launcher: Launcher, nodes: Nodes) -> None:
 def test_each_host_keeps_its_tasks_logs(launcher: Launcher, nodes: Nodes) -> None:
     launcher.up(cluster(launcher, nodes), "--no-check", "--", "steps=2", "print=here")
     for task in ("master-0", "worker-1", "ps-2"):
-        assert "here" in (launcher.state / launcher.run_id() / "logs" / f"{task}.log").read_text()
+        assert "here" in launcher.log(task)
         assert "here" in (_host_logs_folder(launcher.run_id()) / f"{task}.log").read_text()
 
 
@@ -215,7 +215,7 @@ def test_a_run_that_is_left_outlives_its_terminal_under_the_same_leases(
         terminal.type("l\n")
         assert terminal.finish() == 130
     run_id = launcher.run_id()
-    steps = (launcher.state / run_id / "logs" / "worker-1.log").read_text().count("step ")
+    steps = launcher.log("worker/1").count("step ")
     # A step takes a twentieth of a second: the tasks run for longer than a lease.
     launcher.wait_for_log("worker/1", f"step {steps + 150:,}/")
     folder = RunFolder(launcher.state / run_id)

@@ -68,7 +68,7 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
         is_tfjob, now = form is TFJOB, time.monotonic()
         follower = Follower(name, job.tasks, limits, restarts, now, is_tfjob=is_tfjob)
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
-        loop = RunLoop(follower, folder, display, events, signals, keeps_logs=True)
+        loop = RunLoop(follower, folder, display, events, signals)
         create = partial(objects.create, owner, owned)
         runner = Runner(objects, create, follower, loop, list(passed.values()), jobs)
         goes_on = f"{form.noun} {name} goes on; to end it: clean --run {folder.run_id}"

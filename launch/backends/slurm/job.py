@@ -28,19 +28,13 @@ from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 from launch.record import events
 from launch.record.outcome import Cause, Outcome, end_record
+from launch.record.output import writer
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
 from launch.supervise.run import passed_values, run_with_agents
 
 _NEAR_ITS_END = signal.SIGUSR1  # Slurm sends it some time before the job's time limit
 _REQUEUE_SECS = 60.0
-
-
-class _NotesAlone(Display):
-    """Leaves out the tasks' lines: the launcher that follows the job reads them from their logs."""
-
-    def task_line(self, task: str, host: str, line: str) -> None:
-        """Shows nothing."""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -65,7 +59,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
-        display = (_NotesAlone if options.run else Display)(live=False, mentions_start=False)
+        display = Display(writer(folder.output_log) if options.run else None, live=False)
         try:
             outcome = run_with_agents(job, folder, _transport(job.cluster), display)
         finally:

@@ -18,22 +18,6 @@ def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "a.log").stat().st_mode & 0o077 == 0
 
 
-def test_beside_a_log_stand_the_times_and_offsets_of_its_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1_790_000_000.5]
-    for clock in ("time", "monotonic"):
-        monkeypatch.setattr(time, clock, lambda: now[0])
-    log = LogFile(str(tmp_path / "a.log"))
-    for secs, data in ((0.0, b"one\n"), (0.1, b"two\n"), (0.2, b"three\n")):
-        now[0] += secs
-        log.write(data)
-    log.close()
-    times = tmp_path / "a.times"
-    assert times.read_text() == "1790000000.500 0\n1790000000.800 8\n"
-    assert times.stat().st_mode & 0o777 == 0o600
-
-
 def test_a_log_goes_on_once_the_disk_has_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +54,7 @@ def test_a_log_never_grows_beyond_two_parts(
     for i in range(100):
         log.write(f"line {i:03}\n".encode())
     log.close()
-    names = ["a.log", "a.log.1", "a.times", "a.times.1"]
+    names = ["a.log", "a.log.1"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     kept = (tmp_path / "a.log.1").read_text() + (tmp_path / "a.log").read_text()
     assert kept.endswith("line 098\nline 099\n")

@@ -359,27 +359,15 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(
     ]
 
 
-def test_the_tasks_lines_are_shown_with_their_nodes_and_those_of_the_job_itself(
-    scene: Scene, slurm: Controller
-) -> None:
+def test_the_lines_of_the_batch_script_are_shown(scene: Scene, slurm: Controller) -> None:
     slurm.state = "RUNNING"
     scene.job_writes(1.0)
-    logs = scene.folder.path / "logs"
-    logs.mkdir()
-    (logs / "ps-0.log").write_text("serves\n")
-    (logs / "master-0.log").write_text("step 1\nste")
-    (scene.folder.path / "slurm.out").write_text("a remark\n")
+    (scene.folder.path / "slurm.out").write_text("a remark\nano")
     scene.steps(0.2)
-    with (logs / "master-0.log").open("a") as file:
-        file.write("p 2\n")
+    with (scene.folder.path / "slurm.out").open("a") as file:
+        file.write("ther\n")
     scene.steps(0.2)
-    assert scene.shown() == [
-        "[master/0 m1] step 1",
-        "[ps/0 -] serves",
-        "a remark",
-        "Slurm job 7: RUNNING",
-        "[master/0 m1] step 2",
-    ]
+    assert scene.shown() == ["a remark", "Slurm job 7: RUNNING", "another"]
 
 
 @pytest.mark.parametrize(("ended_secs", "is_over"), [(30, False), (60, True)])

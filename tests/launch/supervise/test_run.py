@@ -57,7 +57,7 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     connections.use("localhost", unopened())
     supervisor = Supervisor(job.tasks, cluster.limits, 0, 0.0)
     display = Display(shown, live=False)
-    loop = RunLoop(supervisor, folder, display, connections.events, [], keeps_logs=False)
+    loop = RunLoop(supervisor, folder, display, connections.events, [])
     agents = Agents(supervisor, loop, connections, {"master/0": {}}, lambda: 0.0)
     agents.start()
     supervisor.started("master/0")
@@ -193,15 +193,13 @@ class Runner:
 class Scene:
     """A loop and what is around it."""
 
-    def __init__(self, folder: Path, keeps_logs: bool = True) -> None:
-        (folder / "logs").mkdir(parents=True)
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
         self.folder, self.screen = RunFolder(folder), io.StringIO()
         self.decider, self.signals = Decider(), list[int]()
         self.display = Display(self.screen, live=False)
         events: queue.SimpleQueue[LoopEvent] = queue.SimpleQueue()
-        self.loop = RunLoop(
-            self.decider, self.folder, self.display, events, self.signals, keeps_logs
-        )
+        self.loop = RunLoop(self.decider, self.folder, self.display, events, self.signals)
 
     def lines(self, *lines: str) -> LoopEvent:
         return lambda: self.loop.take_lines("worker/0", "node0", lines)
@@ -217,40 +215,23 @@ class Scene:
         self.display.close()
         return outcome
 
-    @property
-    def log(self) -> Path:
-        return self.folder.log_path("worker/0")
-
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "run")
 
 
-def test_lines_are_shown_and_kept(scene: Scene) -> None:
+def test_lines_are_shown(scene: Scene) -> None:
     scene.run(scene.lines("step 3/9", "hello"), scene.lines("bye"))
-    assert scene.log.read_text() == "step 3/9\nhello\nbye\n"
     assert scene.screen.getvalue() == (
         "[worker/0 node0] step 3/9\n[worker/0 node0] hello\n[worker/0 node0] bye\n"
     )
     assert scene.decider.stepped == [True, False]
 
 
-def test_a_long_line_is_whole_in_the_log_alone(scene: Scene) -> None:
+def test_a_long_line_is_cut(scene: Scene) -> None:
     scene.run(scene.lines("x" * 5000))
-    assert scene.log.read_text() == "x" * 5000 + "\n"
     assert scene.screen.getvalue() == f"[worker/0 node0] {'x' * 4096}\n"
-
-
-def test_a_log_that_cannot_be_written_is_told_once_and_the_job_goes_on(scene: Scene) -> None:
-    scene.log.symlink_to("/dev/full")
-    outcome = scene.run(scene.lines("one"), scene.lines("two"))
-    assert outcome.exit_code == 0
-    assert scene.screen.getvalue() == (
-        f"worker/0: {scene.log}: No space left on device; lines are left out until that is "
-        "repaired, but the job goes on\n"
-        "[worker/0 node0] one\n[worker/0 node0] two\n"
-    )
 
 
 def test_the_status_file_has_the_outcome_in_the_end(scene: Scene) -> None:
@@ -261,10 +242,11 @@ def test_the_status_file_has_the_outcome_in_the_end(scene: Scene) -> None:
 
 
 def test_a_failed_tasks_last_lines_and_log_are_in_the_outcome(scene: Scene) -> None:
+    scene.folder.output_log.touch()
     outcome = scene.run(
         scene.lines("a", " ", "b"), lambda: scene.end(3, "worker/0"), runner=Runner()
     )
-    assert outcome.details == ("  | a", "  | b", f"  log: {scene.log}")
+    assert outcome.details == ("  | a", "  | b", f"  log: {scene.folder.output_log}")
 
 
 def test_each_signal_is_heeded_once_and_counted(scene: Scene) -> None:
@@ -278,7 +260,7 @@ def test_lines_that_are_still_to_come_are_waited_for(scene: Scene) -> None:
     runner = Runner()
     runner.late = [lambda: scene.loop.events.put(scene.lines("last"))] * 2
     scene.run(scene.end, runner=runner)
-    assert scene.log.read_text() == "last\n"
+    assert scene.screen.getvalue() == "[worker/0 node0] last\n"
 
 
 def test_lines_that_do_not_come_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,7 +350,7 @@ def test_messages_in_any_order_and_number_are_handled(
     connections.use("localhost", link)
     supervisor = Supervisor(JOB.tasks, JOB.cluster.limits, 0, time.monotonic())
     display = Display(io.StringIO(), live=False)
-    loop = RunLoop(supervisor, folder, display, connections.events, [], keeps_logs=True)
+    loop = RunLoop(supervisor, folder, display, connections.events, [])
     agents = Agents(supervisor, loop, connections, {task.name: {} for task in JOB.tasks})
     agents.start()
     for one in sent:
@@ -376,6 +358,4 @@ def test_messages_in_any_order_and_number_are_handled(
         if message is not None:
             agents.handle(("localhost", link, message))
             agents.tick(time.monotonic())
-    for log in loop._logs.values():
-        log.close()
     display.close()

@@ -108,18 +108,6 @@ def test_a_value_that_means_nothing_is_refused_with_the_rule(
     assert error in capsys.readouterr().err
 
 
-def test_local_counts_its_workers_besides_the_master(capsys: pytest.CaptureFixture[str]) -> None:
-    code, output = run(capsys, "plan", "--on", "local", "--workers", "2", "--ps", "1")
-    assert code == 0
-    assert output.startswith("1 master, 2 workers, 1 ps on 1 host (local)\n")
-
-
-def test_an_evaluator_stands_beside_a_chief(capsys: pytest.CaptureFixture[str]) -> None:
-    code, output = run(capsys, "plan", "--on", "local", "--evaluator")
-    assert code == 0
-    assert output.startswith("1 chief, 1 evaluator, 1 ps on 1 host (local)\n")
-
-
 def test_a_folder_that_the_system_refuses_is_named_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

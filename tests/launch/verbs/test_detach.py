@@ -1,5 +1,6 @@
 """Runs that outlive their terminal: `up --detach`, `attach`, and Ctrl-C on a terminal."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -17,8 +18,8 @@ from launch.cluster.tasks import make_job
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.supervise.background import Background
-from launch.verbs.foreground import Foreground
-from launch.verbs.view import View
+from launch.verbs import up as up_verb
+from launch.verbs.follow import View
 from testbeds.terminal import Terminal
 from tests.launch.launcher import (
     LOCAL,
@@ -78,10 +79,10 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     assert output.splitlines() == [
         f"run {run}",
         f"run folder: {folder}",
-        "the run goes on without this terminal:",
-        f"  python -m launch attach --run {run} --state-dir {launcher.state}   shows it again",
-        f"  python -m launch stop --run {run} --state-dir {launcher.state}   ends it; the master "
-        "saves first",
+        "the run goes on without this terminal; to see it again:",
+        f"  python -m launch attach --run {run} --state-dir {launcher.state}",
+        "to end it (the master saves first):",
+        f"  python -m launch stop --run {run} --state-dir {launcher.state}",
     ]
     for task in ("master/0", "worker/0", "ps/0"):
         assert pid_of(run, task)
@@ -94,7 +95,7 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     ours = [one for one in opened if one.startswith("/") and not one.startswith(str(folder))]
     assert ours == [os.devnull]
     assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
-    assert "[master/0 localhost] saved" in (folder / "launcher.log").read_text()
+    assert "[master/0 localhost] saved" in (folder / "output.log").read_text()
     attached = launcher.verb("attach", exit_code=143).splitlines()
     assert re.match("to continue: .*python.* -m launch up --on local ", attached[-2])
     assert attached[-2].endswith(" --detach -- steps=100000")
@@ -128,7 +129,7 @@ def test_attach_shows_a_run_to_its_end_and_ends_with_its_exit_code(launcher: Lau
     assert "worker/0 on localhost failed: killed by SIGKILL; stopping the others" in lines
     assert "[master/0 localhost] saved" in lines
     assert lines[-2:] == [
-        f"  log: {launcher.state / run / 'logs' / 'worker-0.log'}",
+        f"  log: {launcher.state / run / 'output.log'}",
         "exit code 137: worker/0 on localhost failed: killed by SIGKILL",
     ]
     # A run that is over says how it ended, as often as it is asked.
@@ -146,14 +147,14 @@ def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(
     up.wait_for_new(QUESTION)
     up.type("l\n")
     assert up.finish() == 130
-    assert "the run goes on without this terminal:" in up.all_lines
+    assert "the run goes on without this terminal; to see it again:" in up.all_lines
     assert any(f"attach --run {launcher.run_id()}" in line for line in up.all_lines)
     up.close()  # the terminal, too
     attached = on_terminal("attach", "--state-dir", str(launcher.state))
     attached.wait_for_new("images/s")
     attached.type("\x03")
     assert attached.finish() == 130
-    assert "the run goes on without this terminal:" in attached.all_lines
+    assert "the run goes on without this terminal; to see it again:" in attached.all_lines
     assert pid_of(launcher.run_id(), "master/0")
     launcher.verb("stop")
     assert_nothing_left(launcher.run_id())
@@ -177,8 +178,8 @@ def test_a_lost_terminal_ends_a_run_that_was_not_left(
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal)
     up.hang_up()
-    shown = RunFolder(launcher.state / launcher.run_id()).launcher_log
-    wait_for(lambda: "SIGHUP: stopping all tasks" in shown.read_text(), "the first SIGHUP")
+    log = launcher.state / launcher.run_id() / "output.log"
+    wait_for(lambda: "SIGHUP: stopping all tasks" in log.read_text(), "the first SIGHUP")
     up.process.kill()
     wait_until_over(launcher)
     assert "exit code 129: stopped by SIGHUP" in launcher.verb("status", exit_code=129)
@@ -188,7 +189,9 @@ def test_a_lost_terminal_ends_a_run_that_was_not_left(
     assert_nothing_left(launcher.run_id())
 
 
-def test_a_terminal_that_ends_twice_asks_for_the_end_once(tmp_path: Path) -> None:
+def test_a_terminal_that_ends_twice_asks_for_the_end_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The shell and the kernel may both tell of it, and a second signal ends tasks at once."""
     passed: list[int] = []
 
@@ -208,8 +211,9 @@ def test_a_terminal_that_ends_twice_asks_for_the_end_once(tmp_path: Path) -> Non
     folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
     view = View(folder, live=False)
     signals = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
-    shown = Foreground(cast(Background, Process()), folder, view, signals)
-    assert shown.follow() == Outcome(129, "stopped by SIGHUP")
+    monkeypatch.setattr(up_verb, "stop_signals", lambda: contextlib.nullcontext(signals))
+    outcome = up_verb.follow(cast(Background, Process()), folder, view)
+    assert outcome == Outcome(129, "stopped by SIGHUP")
     assert passed == [signal.SIGHUP, signal.SIGTERM]
 
 

@@ -122,9 +122,3 @@ def test_a_file_that_is_there_is_kept(
     assert capsys.readouterr().err == error
     assert Path("cluster.yaml").read_text() == "mine"
     assert os.listdir() == ["cluster.yaml"]
-
-
-def test_flags_are_refused_as_by_the_other_verbs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "--hosts", "a", "--workers", "2"]) == 2
-    rule = "error: --workers 2 does not go with --hosts: --hosts decides each host's tasks"
-    assert capsys.readouterr().err.startswith(rule)

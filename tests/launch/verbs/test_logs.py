@@ -1,23 +1,21 @@
 """What logs, attach and up show of a run, and the last lines of up."""
 
 import argparse
-import os
 import re
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from launch.agent.logs import LogFile
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.record.outcome import Cause, Outcome
+from launch.record.output import utc
 from launch.record.run_folder import RunFolder
-from launch.verbs import attach, cli, moments
-from launch.verbs.up import closing_lines
-from launch.verbs.view import View
+from launch.verbs import cli, flags, follow
+from launch.verbs.follow import View
+from launch.verbs.standing import State, closing_lines
 
 JOB = make_job(on_this_machine(2, 1))
 
@@ -25,19 +23,17 @@ JOB = make_job(on_this_machine(2, 1))
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     """A run of four tasks, three of which have written lines in the last two hours."""
-    folder = RunFolder.create(tmp_path, JOB)
-    now = time.time()
-    for task, lines in {
-        "worker/0": {7000: "step 1 of worker", 30: "step 2 of worker"},
-        "master/0": {6000: "step 1", 5000: "saved", 20: "step 2"},
-        "ps/0": {6500: "ps serves"},
-    }.items():
-        log, offset, marks = folder.log_path(task), 0, ""
-        for ago, text in lines.items():
-            marks += f"{now - ago:.3f} {offset}\n"
-            offset += len(text) + 1
-        log.write_text("".join(f"{text}\n" for text in lines.values()))
-        log.with_suffix(".times").write_text(marks)
+    folder, now = RunFolder.create(tmp_path, JOB), time.time()
+    lines = (
+        (7000, "[worker/0 localhost] step 1 of worker"),
+        (6500, "[ps/0 localhost] ps serves"),
+        (6000, "[master/0 localhost] step 1"),
+        (5500, "worker/1 on localhost: lost; restart 1 of 1 in 1 s"),
+        (5000, "[master/0 localhost] saved"),
+        (30, "[worker/0 localhost] step 2 of worker"),
+        (20, "[master/0 localhost] step 2"),
+    )
+    folder.output_log.write_text("".join(f"{utc(now - ago)} {text}\n" for ago, text in lines))
     return folder
 
 
@@ -48,7 +44,7 @@ def said(run: RunFolder, capfd: pytest.CaptureFixture[str], *words: str, code: i
     return printed.out + printed.err
 
 
-def test_lines_of_all_tasks_are_merged_by_time_and_prefixed(
+def test_lines_of_all_tasks_have_their_names(
     run: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert said(run, capfd) == (
@@ -61,26 +57,11 @@ def test_lines_of_all_tasks_are_merged_by_time_and_prefixed(
     )
 
 
-def test_one_task_has_no_prefix(run: RunFolder, capfd: pytest.CaptureFixture[str]) -> None:
-    assert said(run, capfd, "master/0") == "step 1\nsaved\nstep 2\n"
-
-
-def test_a_task_type_stands_for_all_its_tasks(
-    run: RunFolder, capfd: pytest.CaptureFixture[str]
-) -> None:
-    log = LogFile(str(run.log_path("worker/1")))
-    log.write(b"I am new\n")
-    log.close()
-    assert said(run, capfd, "worker").splitlines() == [
-        "[worker/0 localhost] step 1 of worker",
-        "[worker/0 localhost] step 2 of worker",
-        "[worker/1 localhost] I am new",
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
+        (["master/0"], ["step 1", "saved", "step 2"]),
+        (["worker"], ["step 1 of worker", "step 2 of worker"]),
         (["--tail", "1"], ["ps serves", "step 2 of worker", "step 2"]),
         (["--since", "1h50m"], ["ps serves", "step 1", "saved", "step 2 of worker", "step 2"]),
         (["--grep", "^step 1"], ["step 1 of worker", "step 1"]),
@@ -88,21 +69,11 @@ def test_a_task_type_stands_for_all_its_tasks(
         (["--since", "1h50m", "--grep", "1", "master/0"], ["step 1"]),
     ],
 )
-def test_tail_since_and_grep_choose_lines_of_each_task(
+def test_tasks_tail_since_and_grep_choose_lines(
     run: RunFolder, capfd: pytest.CaptureFixture[str], words: "list[str]", shown: "list[str]"
 ) -> None:
     lines = said(run, capfd, *words).splitlines()
     assert [re.sub(r"^\[\S+ localhost\] ", "", line) for line in lines] == shown
-
-
-def test_since_says_which_log_has_no_times(
-    run: RunFolder, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run.log_path("master/0").with_suffix(".times").unlink()
-    assert said(run, capfd, "--since", "10m", "master/0") == (
-        "step 1\nsaved\nstep 2\nnote: master/0: the times of its earlier lines are not known; "
-        "--since left none of them out\n"
-    )
 
 
 def test_a_task_that_the_run_does_not_have_is_named_with_those_that_it_has(
@@ -114,9 +85,8 @@ def test_a_task_that_the_run_does_not_have_is_named_with_those_that_it_has(
 
 def test_a_run_without_lines_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.create(tmp_path, JOB)
-    assert said(folder, capfd, "worker/1", code=2) == (
-        f"error: worker/1 has not written anything yet: {folder.path / 'logs'}\n"
-    )
+    words = f"error: no task has written anything yet: {folder.output_log}\n"
+    assert said(folder, capfd, code=2) == words
 
 
 @pytest.mark.parametrize(
@@ -136,20 +106,9 @@ def test_a_choice_that_means_nothing_is_refused(
 
 
 def test_moments_are_counted_back_or_taken_as_they_are() -> None:
-    assert abs(time.time() - 5400 - moments.moment("1h30m")) < 60
-    assert moments.moment("2026-01-31T12:00:00Z") == 1769860800.0
-    assert moments.moment("2026-01-31T13:00+01:00") == 1769860800.0
-
-
-@pytest.mark.parametrize(
-    ("secs", "words"),
-    [
-        (-3, "0 s"), (59.9, "59 s"),
-        (86399, "23 h 59 min"), (90000, "1 d 1 h"),
-    ],
-)  # fmt: skip
-def test_an_age_has_two_units(secs: float, words: str) -> None:
-    assert moments.age(secs) == words
+    assert abs(time.time() - 5400 - flags.moment("1h30m")) < 60
+    assert flags.moment("2026-01-31T12:00:00Z") == 1769860800.0
+    assert flags.moment("2026-01-31T13:00+01:00") == 1769860800.0
 
 
 @pytest.fixture
@@ -170,105 +129,45 @@ def shown(view: View, capfd: pytest.CaptureFixture[str], *, final: bool = False)
     return capfd.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("hides_tasks", [False, True])
-def test_lines_say_that_a_start_lasts(
-    hides_tasks: bool, folder: RunFolder, capfd: pytest.CaptureFixture[str]
-) -> None:
-    view = View(folder, live=False)
-    view.hides_tasks = hides_tasks
-    assert shown(view, capfd) == []  # not even its tasks are known
-    folder.write_status(rows("starting"))
-    (line,) = shown(view, capfd)
-    assert line.startswith("1m0")
-    assert line.endswith("s elapsed, no training step yet: 1 starting")
-
-
-def test_nothing_is_said_of_the_start_of_a_run_that_trains_or_is_over(
+def test_lines_say_that_a_start_lasts_until_the_first_step(
     folder: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    view = View(folder, live=False)
+    view = View(folder, live=False, hides_tasks=True)
+    folder.output_log.write_text("[master/0 here] hello\na note\n")
+    assert shown(view, capfd) == ["a note"]  # not even its tasks are known
+    folder.write_status(rows("starting"))
+    (line,) = shown(view, capfd)
+    assert re.fullmatch(r"1m0\ds elapsed, no training step yet: 1 starting", line)
     folder.write_status(rows("running", "1/9"))
     assert shown(view, capfd) == []
     folder.write_status(rows("failed"))
     assert shown(view, capfd, final=True) == []
 
 
-def test_the_last_lines_of_all_tasks_are_in_the_order_of_their_times(
-    folder: RunFolder, capfd: pytest.CaptureFixture[str]
+def test_a_job_that_outlives_its_launcher_is_followed_to_its_end(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for task, times in (("master/0", (100, 103)), ("worker/0", (101, 102))):
-        log = folder.log_path(task)
-        log.write_text("".join(f"line of {moment}\n" for moment in times))
-        marks = (f"{moment}.000 {12 * i}\n" for i, moment in enumerate(times))
-        log.with_suffix(".times").write_text("".join(marks))
-    view = View(folder, live=False, tail=3, of_tasks=True)
-    lines = shown(view, capfd)
-    view.close()
-    assert lines == [
-        "[worker/0 localhost] line of 101",
-        "[worker/0 localhost] line of 102",
-        "[master/0 localhost] line of 103",
-    ]
+    lines = ["[master/0 node7] early", "followed no more", "[master/0 node7] late"]
+    states = [State("running", is_followed=True, writes=True), State("x", writes=True), State("x")]
+    folder.output_log.write_text(f"{lines[0]}\n")
+    waits: list[float] = []
 
-
-def test_a_folder_that_cannot_be_written_is_told_once_until_there_is_news(
-    folder: RunFolder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    view = View(folder, live=False)
-
-    def after(secs: float) -> list[str]:
-        now[0] += secs
-        return [line for line in shown(view, capfd) if "elapsed" not in line]
-
-    assert after(60) == []  # there is room: the job may just wait
-    aside = folder.path.with_name("aside")
-    folder.path.rename(aside)
-    assert after(9) == []
-    words = "No such file or directory; nothing was written there for 10 s, so nothing new is shown"
-    assert after(2) == [f"{folder.path}: {words}; the run goes on"]
-    assert after(60) == []
-    aside.rename(folder.path)
-    folder.write_status({**rows("running"), "time": 5.0})
-    assert after(2) == []
-    assert view.blind == ""
-
-
-def test_the_tasks_logs_are_shown_when_the_launcher_ends_before_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
-    folder.launcher_log.write_text("[master/0 node7] early\nfollowed no more\n")
-    log = folder.log_path("master/0")
-    log.write_text("early\n")
-    states = [(os.getpid(), ""), (None, "job 7 runs"), (None, "job 7 runs"), (None, "")]
-
-    def late() -> None:
-        log.write_text("early\nlate\n")
-
-    def end() -> None:
-        folder.write_end(Outcome(0, "master/0 is done"))
-        folder.write_status({**folder.status(), "time": folder.record()["began"] + 100})
-
-    between: list[Callable[[], object]] = [lambda: None, late, end]
-
-    def next_state(_: float) -> None:
+    def next_state(secs: float) -> None:
+        waits.append(secs)
         states.pop(0)
-        between.pop(0)()
+        with folder.output_log.open("a") as file:
+            file.write(f"{lines[len(waits)]}\n")
+        if len(states) == 1:
+            folder.write_end(Outcome(0, "master/0 is done"))
+            ended = folder.record()["began"] + 100
+            folder.write_status({**folder.status(), "time": ended})
 
-    monkeypatch.setattr(RunFolder, "launcher_pid", lambda _: states[0][0])
-    monkeypatch.setattr(attach, "without_launcher", lambda _: states[0][1])
+    monkeypatch.setattr(follow, "state_of", lambda _: states[0])
     monkeypatch.setattr(time, "sleep", next_state)
-    words = argparse.Namespace(state_dir=str(tmp_path), run=None, lines=True)
-    assert attach.attach(words) == 0
-    assert capfd.readouterr().out.splitlines()[2:] == [
-        "[master/0 node7] early",
-        "followed no more",
-        "[master/0 localhost] late",
-        "3 tasks, 1m40s",
-        "master/0 is done",
-    ]
+    words = argparse.Namespace(state_dir=str(folder.path.parent), run=None, lines=True)
+    assert follow.attach(words) == 0
+    assert capfd.readouterr().out.splitlines()[2:] == [*lines, "3 tasks, 1m40s", "master/0 is done"]
+    assert waits == [0.2, 5.0]
 
 
 SAVED = ("saved output/model.ckpt-31",)
@@ -304,14 +203,3 @@ def test_a_job_that_is_done_failed_or_goes_on_names_no_command(
     outcome: Outcome, as_typed: None
 ) -> None:
     assert [line for line in closing_lines(outcome) if line.startswith("to continue")] == []
-
-
-def test_another_verb_does_not_name_its_own_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["launch/__main__.py", "attach"])
-    outcome = Outcome(130, "stopped by SIGINT", details=SAVED, cause=Cause.USER)
-    assert closing_lines(outcome) == [*SAVED, "exit code 130: stopped by SIGINT"]
-    assert closing_lines(outcome, "python -m launch up --on local") == [
-        *SAVED,
-        "to continue: python -m launch up --on local",
-        "exit code 130: stopped by SIGINT",
-    ]

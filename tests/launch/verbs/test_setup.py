@@ -192,12 +192,6 @@ def test_an_incomplete_set_here_is_none(here: Path, change: str) -> None:
     assert records(here / "data") == {}
 
 
-def test_what_a_login_shell_prints_does_not_matter(here: Path, tmp_path: Path) -> None:
-    noise = "printf 'no line end'; echo; echo >&2 motd"
-    lines = Run(tmp_path / "there", here, "data", noise).success()
-    assert lines == ["code: 4 files copied", "records: 2 files copied"]
-
-
 def test_a_working_directory_that_cannot_be_made_is_named(here: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     words = Run(tmp_path / "file" / "x", here).failure().splitlines()
@@ -280,13 +274,6 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     assert run.lines[2:] == ["records: are there"]
 
 
-def test_complete_records_in_a_read_only_folder_need_no_lock(here: Path, tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    shutil.copytree(here / "data", shared)
-    assert Run(tmp_path / "there", here, str(shared)).success()[1] == "records: are there"
-    assert not (shared / LOCK_NAME).exists()
-
-
 def test_records_are_made_there(here: Path, tmp_path: Path) -> None:
     # data_prep with a set of 40 images, which setup has no flag for.
     make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
@@ -358,7 +345,7 @@ def checked(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return 7
 
     monkeypatch.chdir(here)
-    monkeypatch.setattr("launch.verbs.check.check", check)
+    monkeypatch.setattr(verb, "check_job", check)
     monkeypatch.setattr(verb, "backend_named", lambda name: Here())
     return found
 
@@ -372,7 +359,7 @@ def of_two(tmp_path: Path) -> Cluster:
 def test_all_hosts_are_prepared_and_the_exit_code_is_that_of_the_check(
     checked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert verb.setup(of_two(tmp_path), options()) == 7
+    assert verb.setup_hosts(of_two(tmp_path), options()) == 7
     assert checked == ["node1", "node2"]
     output = capsys.readouterr().out
     for name in checked:
@@ -384,7 +371,7 @@ def test_a_host_that_fails_is_named_and_the_others_are_finished(
     checked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "node1").touch()
-    assert verb.setup(of_two(tmp_path), options()) == 1
+    assert verb.setup_hosts(of_two(tmp_path), options()) == 1
     output = capsys.readouterr().out
     assert f"problem: node1: code: {tmp_path}/node1 cannot be used" in output
     assert output.splitlines()[-1] == ("1 failed, 1 ready; the same command goes on where it was")
@@ -408,7 +395,7 @@ def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
     names = ",".join(f"node{i}" for i in range(8))
     cluster = from_hosts(names, python="python3", workdir=str(tmp_path / "there"))
     with signals_once(lambda: begun.read_text() == "\n" * 8, signal.SIGTERM) as told:
-        assert verb.setup(cluster, options()) == 143
+        assert verb.setup_hosts(cluster, options()) == 143
     assert time.monotonic() - told[0] < 60.0
     assert capsys.readouterr().out.endswith("stopped; the same command goes on where it was\n")
     assert checked == []
@@ -428,7 +415,7 @@ def test_hosts_without_a_file_get_a_venv_and_the_other_commands_are_told_of_it(
     words = "the other commands need it, too: --python .venv/bin/python\n"
     for default, is_told in (("python3", True), (".venv/bin/python", False)):
         monkeypatch.setattr(verb, "default_python", lambda default=default: default)
-        assert verb.setup(cluster, options(cluster=None)) == 7
+        assert verb.setup_hosts(cluster, options(cluster=None)) == 7
         assert capsys.readouterr().out.endswith(words) == is_told
 
 

@@ -151,8 +151,7 @@ def test_a_port_that_is_taken_before_the_first_step_starts_the_job_with_others(
     events = next(launcher.state.glob("*/events.jsonl")).read_text()
     assert events.count('"what": "run ends"') == 1  # the first attempt's end is not the run's
     (stolen,) = [path.read_text() for path in thieves.glob("*.pid")]
-    log = next(launcher.state.glob("*/logs/ps-0.log")).read_text()
-    ports = re.findall(r'"worker": \["127.0.0.1:(\d+)"\]', log)
+    ports = re.findall(r'"worker": \["127.0.0.1:(\d+)"\]', launcher.log("ps/0"))
     assert ports[-1] != stolen
     assert_nothing_left(launcher.run_id())
 

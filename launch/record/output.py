@@ -1,0 +1,159 @@
+"""output.log of a run: the lines of all its tasks and of its launcher; who writes it, who reads it.
+
+2026-01-31T12:00:00.123Z [worker/0 node1] step 10/282  loss 2.1  512 images/s
+2026-01-31T12:00:01.456Z worker/0 on node1: exit code 1; restart 1 of 3 in 1 s
+"""
+
+import contextlib
+import datetime
+import io
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple, Optional, TextIO, cast
+
+from launch.agent.logs import LogFile
+
+_LONGEST_LINE = 1 << 16  # bytes; a longer line is given in parts
+_LINE = re.compile(
+    r"(?:(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) )?(?:\[(\w+/\d+) (\S+)\] )?(.*)", re.S
+)
+
+
+def utc(secs: float) -> str:
+    """Returns a time in seconds since 1970 as `2026-01-31T12:00:00.123Z`; times sort as texts."""
+    moment = datetime.datetime.fromtimestamp(max(secs, 0.0), datetime.timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+class _Writer(io.TextIOBase):
+    """A stream of whole lines into a log of limited size, which puts the time before each."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = LogFile(str(path))
+
+    def write(self, text: str) -> int:
+        now = utc(time.time())
+        lines = "".join(f"{now} {line}\n" for line in text.removesuffix("\n").split("\n"))
+        self._log.write(lines.encode(errors="replace"))
+        return len(text)
+
+
+def writer(path: Path) -> TextIO:
+    """Returns a stream that appends whole lines with their time; a full disk loses lines alone."""
+    return cast(TextIO, _Writer(path))
+
+
+class Line(NamedTuple):
+    """A line of the log.
+
+    Attributes:
+      time: when it was written, as `utc` returns it; "" for a line that has no time.
+      task: the task that has written it; "" for the launcher's own.
+      host: the task's host.
+      text: its text, without the line end.
+    """
+
+    time: str
+    task: str
+    host: str
+    text: str
+
+
+class Follower:
+    """Reads a log from its beginning, with its earlier part `.1`, and what is new at each call.
+
+    Each call opens the log again: only then, a network file system is sure to show new lines.
+
+    Args:
+      path: the path of the log, which need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode: Optional[int] = None  # of the part that was read last, up to this offset
+        self._offset = 0
+
+    def lines(self, *, final: bool) -> Iterator[Line]:
+        """Yields the lines that were written since the last call.
+
+        Args:
+          final: whether to yield a last line that has no line end yet.
+        """
+        with contextlib.ExitStack() as stack:
+            parts: dict[int, IO[bytes]] = {}  # by inode; the newest first
+            for path in (self._path, self._path.with_name(f"{self._path.name}.1")):
+                with contextlib.suppress(OSError):  # not there yet
+                    part = stack.enter_context(path.open("rb"))
+                    parts.setdefault(os.fstat(part.fileno()).st_ino, part)
+                if self._inode in parts:
+                    break
+            for inode, file in reversed(parts.items()):
+                if inode != self._inode:
+                    self._inode, self._offset = inode, 0
+                # What stands before the log gets its new name is written before that.
+                yield from self._rest(file, final=final or inode != next(iter(parts)))
+
+    def _rest(self, file: IO[bytes], *, final: bool) -> Iterator[Line]:
+        file.seek(self._offset)
+        while data := file.readline(_LONGEST_LINE):
+            if not final and not data.endswith(b"\n") and len(data) < _LONGEST_LINE:
+                return
+            self._offset += len(data)
+            found = _LINE.fullmatch(data.decode(errors="replace").rstrip("\r\n"))
+            if found is not None:  # it fits every text
+                yield Line(*(part or "" for part in found.groups()))
+
+
+# Numbers and spaces are limited, since a search for longer ones takes a time that grows with the
+# square of their length, and Python converts only 4,300 digits.
+_NUMBER = r"(?<![0-9,])[0-9,]{1,20}"
+_STEP = re.compile(
+    rf"\bstep\s{{1,20}}({_NUMBER})(?![0-9,])\s{{0,20}}(?:/\s{{0,20}}({_NUMBER})(?![0-9,]))?", re.I
+)
+_SAVED = re.compile(r"saved:? {1,20}(\S.{0,4000})")
+_RATE = re.compile(rf"({_NUMBER}(?:\.[0-9]{{1,20}})?)\s{{0,20}}(?:images|img)/s", re.I)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress that one line of a task's output reports, whichever program writes it.
+
+    Attributes:
+      step: the global step.
+      total: the last step, at least `step`; None if the line does not name it.
+      images_per_sec: the rate as the line writes it, such as `1,024.5`; empty if it has none.
+    """
+
+    step: int
+    total: Optional[int]
+    images_per_sec: str
+
+
+def read_progress(line: str) -> Optional[Progress]:
+    """Returns the progress in a line; None if it is not a progress line.
+
+    A step alone may stand in any message ("training to step 282"), so a progress line must also
+    have a total or a rate.
+    """
+    step, rate = _STEP.search(line), _RATE.search(line)
+    if not step or not (step[2] or rate):
+        return None
+    reached = _whole(step[1])
+    # Of several asynchronous trainers, some may take a step after the last one.
+    total = max(_whole(step[2]), reached) if step[2] else None
+    return Progress(reached, total, rate[1] if rate else "")
+
+
+def read_saved(line: str) -> Optional[str]:
+    """Returns the checkpoint that a task saved at its end (`saved output/model.ckpt-40`)."""
+    found = _SAVED.fullmatch(line.strip())
+    return found[1] if found else None
+
+
+def _whole(text: str) -> int:
+    """Returns the number that digits and commas give; 0 for commas alone."""
+    return int(text.replace(",", "") or 0)

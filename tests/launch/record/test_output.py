@@ -1,0 +1,121 @@
+"""The log of a run as it is written and read: lines with their times and tasks; progress."""
+
+import time
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from launch.agent import logs
+from launch.record.output import (
+    Follower,
+    Line,
+    Progress,
+    read_progress,
+    read_saved,
+    utc,
+    writer,
+)
+from launch.screen.display import Display
+
+
+def texts(log: Follower, *, final: bool = True) -> list[str]:
+    return [line.text for line in log.lines(final=final)]
+
+
+def test_each_line_has_its_time_task_and_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_790_000_000.5)
+    path = tmp_path / "output.log"
+    display = Display(writer(path), live=False)
+    display.task_line("worker/0", "node1", "step 1/2 [x] ")
+    display.note("SIGINT: stopping all tasks")
+    moment = "2026-09-21T14:13:20.500Z"
+    assert path.read_text() == (
+        f"{moment} [worker/0 node1] step 1/2 [x] \n{moment} SIGINT: stopping all tasks\n"
+    )
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(Follower(path).lines(final=True)) == [
+        Line(moment, "worker/0", "node1", "step 1/2 [x] "),
+        Line(moment, "", "", "SIGINT: stopping all tasks"),
+    ]
+
+
+def test_what_a_full_disk_or_a_traceback_leaves_is_a_line_without_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_bytes(b"[lines are missing here: x]\n2026-01-3\xff\n\n")
+    found = list(Follower(path).lines(final=True))
+    assert found == [
+        Line("", "", "", "[lines are missing here: x]"),
+        Line("", "", "", "2026-01-3\ufffd"),
+        Line("", "", "", ""),
+    ]
+
+
+def test_times_sort_as_texts() -> None:
+    assert utc(-5.0) == "1970-01-01T00:00:00.000Z"
+    assert utc(999.9) < utc(1_790_000_000.0) < utc(1_790_000_000.25)
+
+
+def test_new_lines_come_across_a_rotation_and_half_ones_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "output.log"
+    reading = Follower(path)
+    assert texts(reading, final=False) == []
+    log = logs.LogFile(str(path))
+    log.write(b"one\ntw")
+    assert texts(reading, final=False) == ["one"]
+    monkeypatch.setattr(logs, "_LIMIT", 8)
+    log.write(b"o\nthree\n")
+    log.write(b"four\nfi")
+    assert texts(reading, final=False) == ["two", "three", "four"]
+    assert texts(reading) == ["fi"]
+    assert texts(Follower(path)) == ["one", "two", "three", "four", "fi"]
+    log.close()
+
+
+def test_a_long_line_is_given_in_parts_and_a_reader_that_stops_goes_on_there(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "output.log"
+    path.write_bytes(b"x" * 200_000 + b"\n" + b"line\n" * 3)
+    log = Follower(path)
+    first = [len(next(log.lines(final=False)).text) for _ in range(5)]
+    assert first == [1 << 16, 1 << 16, 1 << 16, 200_000 - 3 * (1 << 16), 4]
+    assert texts(log) == ["line"] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "progress"),
+    [
+        (
+            "epoch 2.9/4  step 207/282  loss 0.328  accuracy 0.922  lr 0.0169  553 images/s  17s",
+            Progress(207, 282, "553"),
+        ),
+        ("step 12  loss 2.3  1,024.5 images/s", Progress(12, None, "1,024.5")),
+        # One of several asynchronous trainers has taken a step after the last one.
+        ("epoch 1.0/1  step 61/60  loss 1.018", Progress(61, 61, "")),
+        ("training to step 3,516; output: output", None),
+        ("validation accuracy 0.3456 at step 352 (best so far)", None),
+        ("stepping 3/4", None),
+    ],
+)
+def test_a_progress_line_is_read_and_another_is_not(
+    line: str, progress: Optional[Progress]
+) -> None:
+    assert read_progress(line) == progress
+
+
+@pytest.mark.parametrize(
+    ("line", "saved"),
+    [
+        ("saved demo/output/model.ckpt-31", "demo/output/model.ckpt-31"),
+        ("saved: gs://bucket/my run/model.ckpt-31 ", "gs://bucket/my run/model.ckpt-31"),
+        ("saved", None),
+        ("it saved demo/output/model.ckpt-31", None),
+    ],
+)
+def test_a_line_names_what_was_saved(line: str, saved: Optional[str]) -> None:
+    assert read_saved(line) == saved
