@@ -25,7 +25,13 @@ from cifar10.host import cpu
 from cifar10.input.records import open_records
 from cifar10.ops.kernels import library
 from cifar10.run import cluster_session
-from cifar10.run.job import evaluation_input, make_job, make_trainer, training_input
+from cifar10.run.job import (
+    checkpoint_steps,
+    evaluation_input,
+    make_job,
+    make_trainer,
+    training_input,
+)
 from cifar10.schema import EVAL
 from cifar10.settings import flag_name
 from cifar10.step import devices, model_fn
@@ -71,22 +77,25 @@ def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
     with machine(gpus):
         job = make_job(config, open_records(config.data_place))
         run = make_trainer(job).config
+    kept: list[int] = []  # checkpoints
 
     def graph(mode: str) -> None:
         tf.train.create_global_step()
         images = tf.zeros([config.train_batch_size, 32, 32, 3], tf.uint8)
         labels = tf.zeros([config.train_batch_size], tf.int64)
-        model_fn.model_fn(images, labels, mode, job.params)
+        spec = model_fn.model_fn(images, labels, mode, job.params)
+        if mode == "train":
+            kept.append(spec.scaffold.saver.saver_def.max_to_keep)
 
     return {
         "session": run.session_config.SerializeToString(deterministic=True),
         "seed": run.tf_random_seed,
-        "checkpoints": (run.model_dir, run.save_checkpoints_steps, run.keep_checkpoint_max),
         "last step": job.total_steps,
         "batches": nodes(lambda: training_input(job)),
         "evaluation's batches": nodes(lambda: evaluation_input(job, EVAL)),
         "training": nodes(lambda: graph("train")),
         "evaluation": nodes(lambda: graph("eval")),
+        "checkpoints": (run.model_dir, checkpoint_steps(config, job.params), kept),
     }
 
 
