@@ -48,12 +48,12 @@ def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Attribute):
             names = [node.attr]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("attr"):
-            names = [one.value for one in node.args[1:2] if isinstance(one, ast.Constant)]
+            names = [str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
-        for name in map(str, names):
+        for name in names:
             is_tensorflow = name.split(".")[0] in ("tensorflow", "tensorflow_estimator")
             if _PRIVATE.fullmatch(name) or (is_tensorflow and name not in PUBLIC):
                 yield getattr(node, "lineno", 0), name

@@ -284,10 +284,11 @@ class Layers:
         """
         if not self.training and self.norm != "off" and x.ref() in self.convolved:
             with tf.variable_scope(None, "batch_norm"):
-                numbers = self._norm_weights(x, True, first_scale)
+                gamma, beta, mean, variance = self._norm_weights(x, True, first_scale)
             images, kernel = self.convolved[x.ref()]
-            epsilon = self.norm_epsilon
-            return normalisation.conv_norm_relu(images, kernel, *numbers, shortcut, epsilon)
+            return normalisation.conv_norm_relu(
+                images, kernel, gamma, beta, mean, variance, shortcut, self.norm_epsilon
+            )
         own = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
         if not (own and self.data_format == "channels_last" and normalisation.fits(x)):
             y = self.batch_norm(x, first_scale=first_scale)
