@@ -53,7 +53,7 @@ def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
-        for name in map(str, names):
+        for name in names:
             is_tensorflow = name.split(".")[0] in ("tensorflow", "tensorflow_estimator")
             if _PRIVATE.fullmatch(name) or (is_tensorflow and name not in PUBLIC):
                 yield getattr(node, "lineno", 0), name
