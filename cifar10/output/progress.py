@@ -7,6 +7,7 @@ training continues.
 
 import atexit
 import contextlib
+import io
 import math
 import os
 import queue
@@ -59,7 +60,7 @@ class ProgressLine:
     Args:
       total_steps: global step at which training ends.
       total_epochs: number of epochs that training has at its end; may be fractional.
-      stream: stream to write to, with a descriptor; None: `sys.stdout`.
+      stream: stream to write to; None: `sys.stdout`, which in a notebook has no descriptor.
       start_step: global step from which this run continues.
 
     Attributes:
@@ -77,10 +78,13 @@ class ProgressLine:
         is_dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("CI"))
         self.live = stream.isatty() and not is_dumb
         self._totals, self._start_step = (total_steps, total_epochs), start_step
-        self._encoding, self._fd, self._is_broken = stream.encoding or "utf-8", -1, True
-        with contextlib.suppress(OSError, ValueError):  # a closed pipe, a closed stream
+        self._stream, self._encoding = stream, stream.encoding or "utf-8"
+        self._fd, self._is_broken = -1, False
+        try:
             stream.flush()
-            self._fd, self._is_broken = os.dup(stream.fileno()), False
+            self._fd = os.dup(stream.fileno())
+        except (OSError, ValueError) as error:  # a closed pipe, a closed stream
+            self._is_broken = not isinstance(error, io.UnsupportedOperation)
         # A SimpleQueue may be used inside a signal handler, unlike a lock.
         self._queue: queue.SimpleQueue[Union[TrainingStatus, str, None]] = queue.SimpleQueue()
         self._closed = False
@@ -156,6 +160,9 @@ class ProgressLine:
         """
         data = b"" if self._is_broken else text.encode(self._encoding, errors="replace")
         try:
+            if self._fd < 0:
+                self._stream.write(data.decode(self._encoding))
+                return
             while data:
                 select.select((), (self._fd,), ())
                 with contextlib.suppress(BlockingIOError):  # Another process uses it, too.

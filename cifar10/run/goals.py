@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
+import tensorflow.compat.v1 as tf
+
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
 from cifar10.input.records import RecordSet
@@ -129,6 +131,6 @@ class Goals:
         if time.monotonic() - self._read_at >= _EVALUATOR_SECS:
             place, self._read_at = self._config.output_place, time.monotonic()
             # A checkpoint may be damaged or not be read now; later looks may find another one.
-            with contextlib.suppress(UserError):
+            with contextlib.suppress(UserError, tf.errors.OpError):
                 self._rows = validations(place, checkpoints.latest_step(place))
         return self._rows

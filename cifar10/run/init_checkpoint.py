@@ -54,7 +54,6 @@ def read(place: str, here: Mapping[str, tuple[int, ...]]) -> Start:
     Raises:
       ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
       DamagedError: the best.json of its folder is damaged.
-      UnreadableError: a file of it cannot be read.
     """
     path = place
     if not checkpoints.exists(place):

@@ -99,9 +99,6 @@ def describe_finished(
 
     Returns:
       The message; None if the results of a run that ended at `step` have not been written.
-
-    Raises:
-      UnreadableError: result.json cannot be read.
     """
     report, path = (str(tf.io.gfile.join(output_dir, one)) for one in (REPORT_NAME, RESULT_NAME))
     if not files.exists(path):

@@ -109,7 +109,6 @@ def note_model(job: Job, start: Start) -> None:
     Raises:
       ConfigError: the output folder has checkpoints of another model or of other classes.
       DamagedError: run.json is damaged.
-      UnreadableError: run.json cannot be read.
     """
     config, records = job.config, job.records.fingerprints()
     model_settings.check_same(config, job.class_names)
@@ -194,7 +193,7 @@ def seen_by_worker(output_place: str) -> Done:
     """
     try:
         return checkpoints.latest_done(output_place)
-    except UserError:
+    except (UserError, tf.errors.OpError):
         return NOTHING_DONE
 
 

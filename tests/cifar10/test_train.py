@@ -207,13 +207,13 @@ def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_
     run(config)
     forget_validations(config, after=0)
     told.clear()
-    stop, record = StopRequest(), ValidationRecorder.record
+    stop, record = StopRequest(), ValidationRecorder.export
 
     def stopped(self: Any, *args: Any, **settings: Any) -> None:
         record(self, *args, **settings)
         stop._note(signal.SIGTERM)
 
-    monkeypatch.setattr(ValidationRecorder, "record", stopped)
+    monkeypatch.setattr(ValidationRecorder, "export", stopped)
     with pytest.raises(Stopped):
         run(config, stop)
     assert told == [("validated", 1)]

@@ -19,6 +19,7 @@ from launch.cluster.show import Document
 from launch.cluster.tasks import Job, make_job
 from launch.cluster.yaml_section import matching, setting
 from launch.errors import HostError
+from launch.record.output import writer
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
@@ -72,7 +73,7 @@ def in_job(folder: RunFolder, arguments: list[str]) -> int:
     cluster = read_cluster("/dev/stdin", KINDS)
     (host,) = cluster.hosts
     here = replace(cluster, hosts=(replace(host, name="here", address="127.0.0.1"),))
-    display = Display(sys.stdout, live=False)
+    display = Display(writer(folder.output_log), live=False)
     outcome = run_with_agents(make_job(here, arguments), folder, TRANSPORT, display)
     folder.write_end(outcome)
     return outcome.exit_code

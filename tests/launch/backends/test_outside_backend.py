@@ -83,7 +83,7 @@ def test_a_job_that_outlives_its_launcher_can_be_asked_for_and_be_stopped(lab: L
     process.communicate()
     (run,) = all_runs(lab.state)
     words = "continues without its launcher: LSF job 7: RUN"
-    assert f"run {run.run_id}: {words}\n" in lab.verb("status")
+    assert f"run {run.run_id}: {words}; to end it: stop --run {run.run_id}\n" in lab.verb("status")
     assert lab.verb("stop") == f"run {run.run_id}: stopped by SIGTERM\n"
     assert "saved" in lab.verb("logs")
     assert_nothing_left(run.run_id)

@@ -132,7 +132,8 @@ KUBECTL = """#!/bin/sh
 echo "$@" >> {place}/calls
 case "$*" in
 *"get pods,tfjobs.kubeflow.org "*) cat {place}/tfjob ;;
-*"get tfjobs.kubeflow.org,"*) echo tfjob.kubeflow.org/cifar10-r1 ;;
+*"delete tfjobs.kubeflow.org "*) touch {place}/deleted ;;
+*"get tfjobs.kubeflow.org,"*) [ -e {place}/deleted ] || echo tfjob.kubeflow.org/cifar10-r1 ;;
 esac
 """
 
@@ -157,9 +158,9 @@ def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **policy: Any
 def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_id = of_kubernetes(tmp_path, monkeypatch, suspend=True)
+    run_id = of_kubernetes(tmp_path, monkeypatch)
     assert said(tmp_path / "runs", capfd, "clean") == (
-        f"run {run_id}: continues without its launcher: TFJob cifar10-r1 is suspended; to end it: "
+        f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: "
         f"clean --run {run_id}\n"
     )
     assert "delete" not in (tmp_path / "calls").read_text()

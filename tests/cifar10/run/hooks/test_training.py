@@ -79,7 +79,7 @@ class Chief(ChiefHook):
 
     @property
     def said(self) -> list[str]:
-        messages: list[str] = self.given[3]._line.messages
+        messages: list[str] = self.given[3].say.__self__.messages
         return messages
 
 
