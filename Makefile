@@ -123,7 +123,7 @@ test: .venv/.installed-dev kernels
 CPU_TESTS := tests/cifar10/ops/test_kernels.py tests/cifar10/ops/test_normalisation.py \
   tests/cifar10/ops/test_layers.py tests/cifar10/step/test_devices.py \
   tests/reference/test_training_step.py
-LIMITS := from cifar10.ops.kernels import library as l; \
+LIMITS := from cifar10.ops.kernels import library as l; l.load(); \
   print(*l.LIMITS[:l.LIMITS.index(l.instructions()) + 1])
 
 test-cpus: .venv/.installed-dev kernels
@@ -167,7 +167,7 @@ lock: .venv/.installed-dev
 	$(call lock,requirements-gpu,$(X86_64),-c requirements.lock)
 
 audit: .venv/.installed-dev
-	$(PY) -m pip_audit --disable-pip --require-hashes $(ARGS) \
+	$(PY) -m pip_audit --strict --disable-pip --require-hashes $(ARGS) \
 	  $(foreach lock,$(wildcard *.lock),--requirement $(lock)) \
 	  $(addprefix --ignore-vuln ,$(shell sed -n 's/^\([A-Z][^ ]*\) ..*/\1/p' .ci/accepted-advisories.txt))
 

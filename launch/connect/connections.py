@@ -111,9 +111,9 @@ class Connections:
             try:
                 link = self._open(self._hosts[host_name])
             except HostError as error:
-                self._put((host_name, None, {"event": "unreachable", "reason": str(error)}))
+                self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
             else:
-                self._put((host_name, link, {"event": "connected"}))
+                self.put((host_name, link, {"event": "connected"}))
 
         threading.Thread(target=work, daemon=True).start()
 
@@ -177,7 +177,7 @@ class Connections:
         while not self._closed.wait(self.lease_secs / _BEATS):
             self.beat()
 
-    def _put(self, event: Event) -> None:
+    def put(self, event: Event) -> None:
         """Waits for room among the events, until nobody reads them any more."""
         while not self._closed.is_set():
             try:
@@ -192,7 +192,7 @@ class Connections:
                 with contextlib.suppress(queue.Full):
                     ports.put_nowait(message)
             if message["event"] != "ports":
-                self._put((host.name, link, message))
+                self.put((host.name, link, message))
 
         link = self._transport.link(host, self._run_id, hear)
         self._all.append((host.name, link))

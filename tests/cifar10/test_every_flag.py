@@ -180,20 +180,52 @@ AGREED_ON = [
 
 # Settings with a test of their own, below tests/cifar10.
 ELSEWHERE = {
-    *("check_address", "checkpoint", "cluster_timeout", "data_dir", "early_stopping_epochs"),
-    *("images", "init_checkpoint", "json", "log_dir", "log_steps", "max_minutes", "mode"),
-    *("output_dir", "profile_steps", "recipe", "stall_timeout", "stop_at_accuracy"),
-    *("summary_steps", "test_time_augmentation", "verbose", "work_dir"),
+    "check_address": "cluster/test_spec.py::"
+    "test_another_machine_is_refused_unless_ports_are_forwarded",
+    "checkpoint": "output/test_checkpoints.py::"
+    "test_find_prefers_the_flag_then_the_best_then_the_latest",
+    "cluster_timeout": "run/test_parameter_server.py::test_a_master_that_stays_away_is_named",
+    "data_dir": "test_train.py::test_a_damaged_record_is_named_before_the_first_step",
+    "early_stopping_epochs": "run/test_goals.py::"
+    "test_training_ends_when_the_best_validation_is_so_many_epochs_ago",
+    "images": "run/modes/test_predict.py::test_folders_and_patterns_stand_for_the_images_in_them",
+    "init_checkpoint": "run/test_init_checkpoint.py::"
+    "test_training_starts_from_all_weights_statistics_and_averages",
+    "json": "run/modes/test_predict.py::test_json_has_an_object_a_line_also_of_bad_files",
+    "log_dir": "test_main.py::test_a_run_killed_and_started_again_ends_with_the_same_weights",
+    "log_steps": "run/hooks/test_progress.py::"
+    "test_a_row_has_the_means_since_the_last_one_without_the_first_step",
+    "max_minutes": "test_every_flag.py::test_a_run_can_be_verbose_and_ends_after_its_minutes",
+    "mode": "cluster/test_resolve.py::"
+    "test_other_modes_run_alone_on_the_master_and_muon_synchronously",
+    "output_dir": "test_main.py::test_a_run_killed_and_started_again_ends_with_the_same_weights",
+    "profile_steps": "run/hooks/test_training.py::"
+    "test_what_is_left_of_the_steps_to_profile_is_recorded",
+    "recipe": "config/test_recipes.py::"
+    "test_a_recipe_is_a_configuration_that_names_it_and_is_printed_as_a_file",
+    "stall_timeout": "run/test_watchdog.py::"
+    "test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1",
+    "stop_at_accuracy": "run/test_goals.py::test_training_ends_at_an_accuracy_as_float32_has_it",
+    "summary_steps": "run/hooks/test_summaries.py::"
+    "test_rows_are_of_step_1_of_multiples_and_of_the_last_step",
+    "test_time_augmentation": "run/modes/test_evaluate.py::"
+    "test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept",
+    "verbose": "test_every_flag.py::test_a_run_can_be_verbose_and_ends_after_its_minutes",
+    "work_dir": "config/test_train_config.py::test_relative_paths_start_from_the_work_dir",
 }
 
 
 def test_every_setting_has_a_row_and_every_row_a_setting():
-    found = {row.setting for row in [*MADE_OF, *NETWORKS, *AGREED_ON]} | ELSEWHERE
+    found = {row.setting for row in [*MADE_OF, *NETWORKS, *AGREED_ON]} | ELSEWHERE.keys()
     assert found == {field.name for field in dataclasses.fields(TrainConfig)}
-    here = pathlib.Path(__file__)
-    others = [one.read_text() for one in here.parent.rglob("test_*.py") if one != here]
-    for name in ELSEWHERE:
-        assert any(name in text or flag_name(name) in text for text in others), name
+    for place in ELSEWHERE.values():
+        file, _, name = place.partition("::")
+        assert f"def {name}(" in (pathlib.Path(__file__).parent / file).read_text(), place
+
+
+def test_the_same_settings_build_the_same(places):
+    config = parse([*MLP.split(), *places])
+    assert made_of(config) == made_of(config)
 
 
 @pytest.fixture(scope="module")

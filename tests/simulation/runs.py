@@ -110,7 +110,7 @@ class AgentRun:
         )
         transport: Any = SimTransport(self.hosts)
         self.connections = SimConnections(cluster, "run", transport)
-        self.connections._put = self._arrive  # type: ignore[method-assign]
+        self.connections.put = self._arrive  # type: ignore[method-assign]
         self.connections.world = world
         orders = {task.name: _order(task) for task in tasks}
         loop: Any = self

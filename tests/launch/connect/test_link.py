@@ -286,7 +286,7 @@ def test_a_host_waits_for_the_reader_of_its_messages_and_not_for_one_that_has_go
 
     def send() -> None:
         for number in range(size + 3):
-            connections._put(("ip0", None, {"event": "note", "text": str(number)}))
+            connections.put(("ip0", None, {"event": "note", "text": str(number)}))
             sent.append(number)
 
     sender = threading.Thread(target=send, daemon=True)
