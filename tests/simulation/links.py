@@ -153,9 +153,9 @@ class SimConnections(Connections):
             try:
                 link = self._open(self._hosts[host_name])
             except HostError as error:
-                self._put((host_name, None, {"event": "unreachable", "reason": str(error)}))
+                self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
             else:
-                self._put((host_name, link, {"event": "connected"}))
+                self.put((host_name, link, {"event": "connected"}))
 
         self.world.later(self.world.rng.uniform(0.1, 4.0), work)
 
