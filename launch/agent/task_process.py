@@ -34,8 +34,8 @@ Send = Callable[..., bool]  # takes a message; with `droppable`, returns False i
 class Running:
     """A task that has been started.
 
-    While the disk with its log does not answer, much output waits in its pipe. Once the task has got
-    a signal, the log loses it instead, so that the task can save.
+    While the disk with its log does not answer, much output waits in its pipe. Once the task has
+    got a signal, the log loses it instead, so that the task can save.
 
     Args:
       order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, log, masked,
