@@ -45,6 +45,14 @@ class Mask:
             data = data.replace(part, _MASK.encode())
         return data
 
+    def cut(self, data: bytes) -> int:
+        """Returns where to cut a part off a long line, so that no value is divided."""
+        end = len(data) - max(0, self.longest - 1)  # a value that begins before is all there
+        for part in self._encoded:
+            found = data.find(part, max(0, end - len(part) + 1))
+            end = found if 0 < found < end else end
+        return end
+
 
 _LIMIT = 64 << 20  # bytes; a larger file is renamed to NAME.1
 _AGAIN_SECS = 60.0  # after an error, until the log is tried again

@@ -77,7 +77,10 @@ class Machine:
             found = work()
             self._to_do.put(lambda: done(found))
 
-        threading.Thread(target=run, daemon=True).start()
+        try:
+            threading.Thread(target=run, daemon=True).start()
+        except RuntimeError:  # this host starts no more threads
+            run()
 
     def send(self, message: Message, *, droppable: bool = False) -> bool:
         """Sends a message to the launcher, from any thread; False if it was dropped."""

@@ -14,12 +14,14 @@ RUN, HOST, TASK = "LAUNCH_RUN_ID", "LAUNCH_HOST", "LAUNCH_TASK"
 AGENT_WORD = "launch-agent"  # precedes the run's id on the agent's command line
 
 _PR_SET_PDEATHSIG = 1
+_LOOK_SECS = 0.1
+_MOST = 1 << 24  # bytes of a command's output
 _libc = ctypes.CDLL(None)
 
 
 def run(
     argv: Sequence[str],
-    timeout_secs: Optional[float] = None,
+    timeout_secs: float,
     *,
     cwd: Optional[str] = None,
     env: Optional[Mapping[str, str]] = None,
@@ -27,29 +29,46 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a command to its end, without input; collects its output.
 
+    A process that it leaves in the background may hold the output open, which does not matter.
+
     Args:
       argv: the command.
-      timeout_secs: the seconds after which to kill it if it still runs; None for no limit.
+      timeout_secs: the seconds after which to kill it if it still runs.
       cwd: its working directory; None for this process's.
       env: its environment; None for this process's.
       own_session: whether to keep Ctrl-C from reaching it.
 
     Raises:
       OSError: it could not be run.
-      subprocess.TimeoutExpired: it did not end in time and was killed.
+      subprocess.TimeoutExpired: it did not end in time, or wrote without end, and was killed.
     """
-    return subprocess.run(
+    deadline = time.monotonic() + timeout_secs
+    with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=timeout_secs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         cwd=cwd,
         env=env,
         start_new_session=own_session,
-        check=False,
-    )
+    ) as process:
+        try:
+            while True:
+                has_ended = process.poll() is not None
+                try:
+                    found = process.communicate(timeout=_LOOK_SECS)
+                    break
+                except subprocess.TimeoutExpired as error:
+                    found = (error.output or b"", error.stderr or b"")
+                if has_ended:
+                    break
+                if time.monotonic() > deadline or sum(map(len, found)) > _MOST:
+                    raise subprocess.TimeoutExpired(argv, timeout_secs)
+        except BaseException:
+            process.kill()
+            raise
+    texts = [data.decode(errors="replace") for data in found]
+    return subprocess.CompletedProcess(argv, process.returncode, *texts)
 
 
 def die_with(parent: int) -> None:

@@ -1,7 +1,9 @@
-"""Runs a task as a process in its own session; a thread reads its output as lines."""
+"""Runs a task as a process in its own session; threads read its output and write its log."""
 
 import contextlib
 import os
+import queue
+import select
 import signal
 import subprocess
 import threading
@@ -19,7 +21,9 @@ _CHUNK = 1 << 16
 _LONGEST = 1 << 16  # bytes of a line to wait for its end
 _AT_ONCE = 1 << 16  # characters of a message's lines; JSON has at most twelve bytes for each
 _LAST_CHUNKS = 16  # to read of an ended task: a pipe holds 1 MiB, and others may still write
-_REST_SECS = 0.5  # for the rest of an ended task's output, which may hang with the log's disk
+_REST_SECS = 0.5  # for the rest of an ended task's output, which another process may hold open
+_LOOK_SECS = 0.1
+_BACKLOG = 256  # reads, each of at most _CHUNK, that wait for the disk with the log
 
 # Tells a task that its cores are reserved for it (read by `cifar10/step/devices.py`).
 OWN_CORES = "CIFAR10_OWN_CORES"
@@ -30,7 +34,8 @@ Send = Callable[..., bool]  # takes a message; with `droppable`, returns False i
 class Running:
     """A task that has been started.
 
-    Its output waits in its pipe while the disk with its log does not answer.
+    While the disk with its log does not answer, much output waits in its pipe. Once the task has
+    got a signal, the log loses it instead, so that the task can save.
 
     Args:
       order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, log, masked,
@@ -55,7 +60,7 @@ class Running:
         self.signals: list[int] = []
         self._send = send
         self._contained = order.get("contained", False)
-        self._has_written = self._is_over = False
+        self._has_written = self._has_ended = self._is_over = self._is_lossy = False
         self._dropped = 0  # lines not sent because the launcher was too slow; the log has them
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]
@@ -72,9 +77,17 @@ class Running:
         except ValueError as error:  # a NUL, or half a character, among the words or variables
             raise OSError(f"{order['argv'][0]} cannot be run: {error}") from None
         self.pid = self._popen.pid
-        self._log = order["log"]
+        self._to_log: queue.Queue[Optional[bytes]] = queue.Queue(_BACKLOG)
+        self._logging = threading.Thread(target=self._write, args=(order["log"],), daemon=True)
         self._thread = threading.Thread(target=self._pass_on, daemon=True)
-        self._thread.start()
+        try:
+            self._logging.start()
+            self._thread.start()
+        except RuntimeError as error:
+            with self._popen:
+                self.kill_group()
+            self._to_log.put(None)
+            raise OSError(f"its output cannot be read: {error}; see ulimit -u") from None
 
     def poll(self) -> Optional[int]:
         """Returns the exit code, -n for signal n; None while the process runs."""
@@ -86,13 +99,14 @@ class Running:
 
     def finish(self) -> None:
         """Waits a moment for the rest of an ended task's output."""
+        self._has_ended = True
         self._thread.join(_REST_SECS)
         self._is_over = True
 
     @property
     def is_written(self) -> bool:
         """Whether all of an ended task's output is in its log."""
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and not self._logging.is_alive()
 
     def send(self, signum: int) -> None:
         """Sends a signal to the task's process group.
@@ -106,36 +120,60 @@ class Running:
         processes.send(self.pid, signum, group=True)
 
     def _pass_on(self) -> None:
-        """Writes the output to the log, with secrets masked, and sends its lines."""
-        log = LogFile(self._log)
-        kept = max(0, self._mask.longest - 1)  # bytes that may be the beginning of a secret
+        """Sends the lines of the output, with secrets masked, and passes them on to the log."""
         rest, left = b"", _LAST_CHUNKS
+        there = select.poll()
         assert self._popen.stdout is not None
-        with self._popen.stdout as pipe, contextlib.closing(log):
-            while left and (data := os.read(pipe.fileno(), _CHUNK)):
+        with self._popen.stdout as pipe:
+            there.register(pipe, select.POLLIN)
+            while left:
+                if not there.poll(_LOOK_SECS * 1000):
+                    if self._has_ended and rest:  # and another process holds the pipe
+                        self._take(rest + b"\n")
+                        rest = b""
+                    continue
+                data = os.read(pipe.fileno(), _CHUNK)
+                if not data:
+                    break
                 left -= self._is_over
-                rest = self._mask.data(rest + data)
+                rest += data
                 end = rest.rfind(b"\n") + 1
-                if not end and len(rest) > _LONGEST + kept:  # a line that is sent in parts
-                    end = len(rest) - kept
-                self._take(rest[:end], log)
+                if not end and len(rest) > _LONGEST + self._mask.longest:  # sent in parts
+                    end = self._mask.cut(rest)
+                self._take(rest[:end])
                 rest = rest[end:]
-            if rest:
-                self._take(rest + b"\n", log)
+        if rest:
+            self._take(rest + b"\n")
+        self._to_log.put(None)
 
-    def _take(self, data: bytes, log: LogFile) -> None:
+    def _take(self, data: bytes) -> None:
         if not data:
             return
         self._has_written = True
-        log.write(data)
-        error = log.new_error()
-        if error is not None:
-            self._send({"event": "note", "text": f"{self.name}: {error}, but the job goes on"})
+        data = self._mask.data(data)
         lines = data.removesuffix(b"\n").split(b"\n")
         for some in portions([one.decode(errors="replace").rstrip("\r")[:SHOWN] for one in lines]):
             message = {"event": "lines", "task": self.name, "lines": some, "dropped": self._dropped}
             is_sent = self._send(message, droppable=True)
             self._dropped = 0 if is_sent else self._dropped + len(some)
+        while not (self.signals and self._to_log.full()):
+            with contextlib.suppress(queue.Full):
+                self._to_log.put(data, timeout=_LOOK_SECS)
+                return
+        if not self._is_lossy:
+            self._is_lossy = True
+            self._note("the disk with its log does not answer; the log loses lines")
+
+    def _write(self, path: str) -> None:
+        with contextlib.closing(LogFile(path)) as log:
+            while (data := self._to_log.get()) is not None:
+                log.write(data)
+                error = log.new_error()
+                if error is not None:
+                    self._note(f"{error}, but the job goes on")
+
+    def _note(self, text: str) -> None:
+        self._send({"event": "note", "text": f"{self.name}: {text}"})
 
 
 def portions(lines: list[str]) -> Iterator[list[str]]:

@@ -24,7 +24,7 @@ from launch.record.output import Follower as Log
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.screen.row import Row, saved_rows
-from launch.supervise.run_loop import Interrupted, interrupted_by_a_stop, stop_signals
+from launch.supervise.run_loop import stop_signals
 
 _LOOK_SECS = 0.5  # between two looks at what the job has written
 _HURRY_SECS = 1.0  # between two questions to the scheduler while the job starts or ends
@@ -107,16 +107,7 @@ class Batch(Backend):
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Submits the batch script, and follows the job to its end."""
         with stop_signals() as stops:
-            try:
-                with interrupted_by_a_stop():
-                    job_id = self.submit(job, folder)
-            except Interrupted as stop:
-                time.sleep(_HURRY_SECS)  # the scheduler may be about to take it
-                self.clean({"run": folder.run_id})
-                words = f"stopped by {signal.Signals(stop.signum).name}"
-                undone = Outcome(128 + stop.signum, words, cause=Cause.USER)
-                folder.write_end(undone)
-                return undone
+            job_id = self.submit(job, folder)  # a signal waits: only its answer names the job
             display.note(
                 f"{self.title} job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"
@@ -125,7 +116,7 @@ class Batch(Backend):
                 rows = [Row(one.name, one.host.name, "waiting", "", "", "") for one in job.tasks]
                 waiting = {"time": time.time(), **end_record(None), "tasks": list(map(vars, rows))}
                 folder.write_status(waiting)
-            follower = Follower(self, job_id, job, folder, display)
+            follower = Follower(self, job_id, folder, display)
             while (outcome := follower.step(time.monotonic(), stops)) is None:
                 time.sleep(_LOOK_SECS)
             return outcome
@@ -198,14 +189,11 @@ class Follower:
     Args:
       backend: the scheduler.
       job_id: the job's id there.
-      job: the job's cluster and tasks.
       folder: the run's folder, to which the job writes.
       display: shows the job's progress to the user.
     """
 
-    def __init__(
-        self, backend: Batch, job_id: str, job: Job, folder: RunFolder, display: Display
-    ) -> None:
+    def __init__(self, backend: Batch, job_id: str, folder: RunFolder, display: Display) -> None:
         self._backend, self._job_id = backend, job_id
         self._name = f"{backend.title} job {job_id}"
         self._folder, self._display = folder, display

@@ -9,8 +9,6 @@ _OPERATOR = (
     "?ref=v1.8.1"
 )
 _OLD_PYTHON = ("needs Python 3.9", "its {python} is older than 3.9; say `agent_python:`")
-# What ssh says of a connection that the other side closes before the login.
-CLOSED_EARLY = "(kex|ssh)_exchange_identification"
 _NO_PYTHON = "it has no {python} on PATH; say `agent_python:`"
 
 # Tool -> (regular expression for its standard error, what that means and the way out). Case does
@@ -25,7 +23,10 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Connection refused", "nothing answers at its ssh port; is sshd running?"),
         ("Connection timed out|No route to host", "it does not answer; is it up, and in reach?"),
         # Last: a jump host that cannot be reached is a nearer cause.
-        (CLOSED_EARLY, "closed before the login; for many at once, raise MaxStartups of its sshd"),
+        (
+            "(kex|ssh)_exchange_identification",
+            "closed before the login; for many at once, raise MaxStartups of its sshd",
+        ),
     ),
     "login shell": (
         (r"python\S*: not found|command not found", _NO_PYTHON),
@@ -78,15 +79,9 @@ def meaning(tool: str, errors: str, **facts: object) -> Optional[str]:
       errors: the tool's standard error.
       **facts: values for the placeholders in the texts of this tool.
     """
-    pattern = cause(tool, errors)
-    return None if pattern is None else dict(_MEANINGS[tool])[pattern].format(**facts)
-
-
-def cause(tool: str, errors: str) -> Optional[str]:
-    """Returns the pattern of the table that says what a tool's standard error means, or None."""
-    for pattern, _ in _MEANINGS[tool]:
+    for pattern, text in _MEANINGS[tool]:
         if re.search(pattern, errors, re.IGNORECASE):
-            return pattern
+            return text.format(**facts)
     return None
 
 

@@ -53,6 +53,7 @@ _MOST_BEFORE = 1000  # lines that a login shell may print before the agent's gre
 _CHUNK = 1 << 16
 _LAST_WORDS = 4000  # bytes of standard error that are kept
 _END_SECS = 5.0  # for a process that has closed its output
+_ERRORS_SECS = 0.5  # for standard error, which a process in the background may hold open
 
 
 def agent_command(python: str, run_id: str) -> list[str]:
@@ -110,6 +111,7 @@ class Link:
         self._ready = False
         self._wrong = ""  # what the host has sent that is no message
         self._end = (0, "")  # exit code, and standard error
+        self._errors = b""  # the end of standard error
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._threads: list[threading.Thread] = []
@@ -179,8 +181,9 @@ class Link:
 
     def _read(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None
-        assert process.stderr is not None
-        with process.stdout, process.stderr:
+        errors = threading.Thread(target=self._read_errors, args=(process,), daemon=True)
+        errors.start()
+        with process.stdout:
             if self._finds_greeting(process.stdout):
                 self._read_messages(process.stdout)
             if self._wrong:
@@ -188,13 +191,17 @@ class Link:
             code = 0
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = process.wait(_END_SECS)
-            # A process in the background may hold standard error open, so this does not wait.
-            os.set_blocking(process.stderr.fileno(), False)
-            errors = (process.stderr.read(_CHUNK) or b"")[-_LAST_WORDS:]
-            self._end = (code, errors.decode(errors="replace").strip())
+            errors.join(_ERRORS_SECS)
+            self._end = (code, self._errors.decode(errors="replace").strip())
         if self._ready:  # else `open` tells
             self._hear(self, {"event": "lost"})
         self._answered.set()
+
+    def _read_errors(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stderr is not None
+        with process.stderr as pipe:
+            while data := os.read(pipe.fileno(), _CHUNK):
+                self._errors = (self._errors + data)[-_LAST_WORDS:]
 
     def _finds_greeting(self, stream: IO[bytes]) -> bool:
         """Reads what a login shell prints, up to the greeting, which may follow other text."""

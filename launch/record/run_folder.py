@@ -4,6 +4,7 @@ RUN/run.json      what was started, on which hosts, by which process; no values 
 RUN/status.json   the status of each task, and the outcome; each update replaces the file
 RUN/events.jsonl  what happened to the tasks, and why (`launch.record.events`)
 RUN/output.log    what tasks and launcher have written, line by line (`launch.record.output`)
+RUN/launcher.log  what the launcher has written, if the job writes output.log itself
 RUN/logs/         what an agent on this machine keeps of its tasks' output, as it came
 RUN/clean         an empty file, which `clean` leaves once the run has been cleaned
 """
@@ -104,6 +105,11 @@ class RunFolder:
     def output_log(self) -> Path:
         """The path of the file with the lines of all tasks and of the launcher."""
         return self.path / "output.log"
+
+    @property
+    def launcher_log(self) -> Path:
+        """The path of the launcher's lines, if a job on another machine writes `output_log`."""
+        return self.path / "launcher.log"
 
     def record(self) -> Record:
         """Returns the content of run.json.

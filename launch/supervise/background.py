@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Optional
 
 from launch.errors import HostError, LaunchError
@@ -35,12 +36,13 @@ class Background:
 
     Args:
       folder: the run's folder.
+      log: the log of the process.
       pid: the process.
       channel: this end of the socket.
     """
 
-    def __init__(self, folder: RunFolder, pid: int, channel: socket.socket) -> None:
-        self._folder, self._pid, self._channel = folder, pid, channel
+    def __init__(self, folder: RunFolder, log: Path, pid: int, channel: socket.socket) -> None:
+        self._folder, self._log, self._pid, self._channel = folder, log, pid, channel
         self._said = b""
         self._is_over = False
 
@@ -87,7 +89,7 @@ class Background:
             return Outcome(128 + os.WTERMSIG(status), words, cause=Cause.LAUNCHER)
         if said is None:
             raise HostError(
-                f"the launcher has failed, see {self._folder.output_log}; to end what is left: "
+                f"the launcher has failed, see {self._log}; to end what is left: "
                 f"clean --run {self._folder.run_id}"
             )
         if said["error"] is not None:
@@ -97,10 +99,10 @@ class Background:
         return Outcome(said["exit_code"], said["reason"], said["task"], details, read_cause(said))
 
 
-def start(run: Run, folder: RunFolder) -> Background:
+def start(run: Run, folder: RunFolder, log: Path) -> Background:
     """Runs a job in a process that has no terminal; call it while this process has one thread.
 
-    What `run` shows goes to `folder.output_log`.
+    What `run` shows goes to `log`.
 
     Raises:
       HostError: this machine starts no more processes.
@@ -118,12 +120,12 @@ def start(run: Run, folder: RunFolder) -> Background:
         ) from None
     if pid:
         theirs.close()
-        return Background(folder, pid, ours)
+        return Background(folder, log, pid, ours)
     code = 1
     try:
         ours.close()
-        _give_up_the_terminal(folder, theirs.fileno())
-        _work(run, folder, theirs)
+        _give_up_the_terminal(log, theirs.fileno())
+        _work(run, folder, log, theirs)
         code = 0
     except BaseException:
         traceback.print_exc()  # to the log
@@ -131,13 +133,13 @@ def start(run: Run, folder: RunFolder) -> Background:
         os._exit(code)
 
 
-def _give_up_the_terminal(folder: RunFolder, kept: int) -> None:
+def _give_up_the_terminal(path: Path, kept: int) -> None:
     """Begins a session without a terminal, and closes every file of the user's but `kept`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_DFL)
     os.setsid()
-    log = os.open(folder.output_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for fd, stream in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(fd, stream)
@@ -148,10 +150,10 @@ def _give_up_the_terminal(folder: RunFolder, kept: int) -> None:
                 os.close(fd)
 
 
-def _work(run: Run, folder: RunFolder, channel: socket.socket) -> None:
+def _work(run: Run, folder: RunFolder, log: Path, channel: socket.socket) -> None:
     """Runs the job, and sends how it ended."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
-    display = Display(writer(folder.output_log), live=False)
+    display = Display(writer(log), live=False)
     error: Optional[str] = None
     try:
         folder.take_over()

@@ -71,6 +71,7 @@ class Supervisor:
         self._settling = Settling()
         self._end: Optional[Ending] = None
         self._stop_signals = 0
+        self._is_excused = False  # whether a SIGTERM was the platform's
 
     @property
     def ending(self) -> bool:
@@ -162,8 +163,12 @@ class Supervisor:
           cause: the cause of the job's end; only the calls of the user are counted.
         """
         is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
-        # A platform that says that it ends the job may send SIGTERM to this process, too.
-        self._stop_signals += cause is Cause.USER and not (is_told and signum == signal.SIGTERM)
+        if is_told and cause is Cause.USER and signum == signal.SIGTERM:
+            # The platform may have sent the first one to this process; `stop --now` sends two.
+            self._stop_signals = max(self._stop_signals, 2 * self._is_excused)
+            self._is_excused = True
+        else:
+            self._stop_signals += cause is Cause.USER
         words = reason or f"stopped by {signal.Signals(signum).name}"
         is_done = self.verdict is not None and self.verdict.exit_code == 0
         took = self._settling.report(Outcome(128 + signum, words, cause=cause), now)

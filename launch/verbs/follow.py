@@ -3,6 +3,7 @@
 import argparse
 import collections
 import contextlib
+import heapq
 import math
 import shutil
 import signal
@@ -52,7 +53,7 @@ class View:
     ) -> None:
         self._folder, self._live, self._tail, self._hides_tasks = folder, live, tail, hides_tasks
         self._began = began_at(folder.record()) or time.time()
-        self._log = Follower(folder.output_log)
+        self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
         self.is_blind = False
         self._next_table, self._next_mention = 0.0, _STARTING_SECS
         self._display: Optional[Display] = None
@@ -67,7 +68,8 @@ class View:
         Args:
           final: whether the run is over, and nothing more will come.
         """
-        lines: Iterable[Line] = self._log.lines(final=final)
+        new = (log.lines(final=final) for log in self._logs)
+        lines: Iterable[Line] = heapq.merge(*new, key=lambda line: line.time)
         if self._tail is not None:
             lines, self._tail = collections.deque(lines, self._tail), None
         display = self._shown()

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Optional
 
 from launch.backends.base import Backend
@@ -57,20 +58,22 @@ def up(options: argparse.Namespace) -> int:
         return _run(backend, job, folder, display)
 
     say(f"run {folder.run_id}", f"run folder: {folder.path}")
+    # A lasting job writes output.log itself; two machines cannot append to one file.
+    log = folder.launcher_log if backend.is_lasting else folder.output_log
     live = False if options.lines or options.detach else None
     view = View(folder, live=live, hides_tasks=options.detach)
     if options.detach:
         is_agents = backend.transport is not None
         outcome = follow(
-            background.start(run, folder),
+            background.start(run, folder, log),
             folder,
             view,
             lambda: view.is_blind or _has_started(folder, is_agents=is_agents),
         )
     elif _can_ask():
-        outcome = follow(background.start(run, folder), folder, view)
+        outcome = follow(background.start(run, folder, log), folder, view)
     else:
-        outcome = _run_here(run, folder, view)
+        outcome = _run_here(run, log, view)
     if outcome is None:
         ways_back(folder)
         if view.is_blind:
@@ -96,7 +99,7 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
     return outcome
 
 
-def _run_here(run: background.Run, folder: RunFolder, view: View) -> Outcome:
+def _run_here(run: background.Run, log: Path, view: View) -> Outcome:
     """Runs a job in this process; a thread shows it, so that the job waits for no reader."""
     is_over = threading.Event()
 
@@ -110,7 +113,7 @@ def _run_here(run: background.Run, folder: RunFolder, view: View) -> Outcome:
     thread.start()
     try:
         with ends_in_order():
-            return run(Display(writer(folder.output_log), live=False))
+            return run(Display(writer(log), live=False))
     finally:
         is_over.set()
         thread.join()

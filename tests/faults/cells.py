@@ -32,7 +32,6 @@ TASKS_OF = {
     "clock": (PS, MASTER, WORKER, EVALUATOR, LAUNCHER),
     "slow": TASKS,
 }
-FAULTS = tuple(TASKS_OF)
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Cell:
     """One experiment.
 
     Attributes:
-      fault: one of FAULTS.
+      fault: one of TASKS_OF.
       task: one of TASKS, whose process, folder or host is broken.
       time: one of TIMES, the state of the job in which the fault comes.
       replication: one of REPLICATIONS.

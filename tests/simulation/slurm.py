@@ -6,8 +6,6 @@ from typing import Any
 
 from launch.backends.batch import Follower, JobState
 from launch.backends.slurm.backend import Slurm, state_of
-from launch.cluster.host_list import on_this_machine
-from launch.cluster.tasks import make_job
 from launch.errors import HostError
 from launch.record.outcome import Outcome, end_record
 from tests.simulation.world import World
@@ -59,11 +57,10 @@ class SlurmRun:
         self._stops: list[int] = []
         self._requeues = rng.choice((0, 0, 1, 2))
         self._exit_code = rng.choice((0, 0, 3))
-        job: Any = make_job(on_this_machine(1, 1), [], {"localhost": [1, 2, 3]})
         folder: Any = self
         display: Any = Display()
         self.outcome: Any = None
-        self._follower = Follower(_Controller(self), "7", job, folder, display)
+        self._follower = Follower(_Controller(self), "7", folder, display)
         self.world.later(rng.choice((0.1, 3.0, 30.0)), self._start)
         moment = rng.uniform(0.1, 60)
         for i in range(rng.choice((0, 1, 1, 2, 3))):

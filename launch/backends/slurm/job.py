@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Optional
+from typing import Optional, TextIO
 
 from launch.backends.local import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
@@ -59,17 +59,23 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
-        display = Display(writer(folder.output_log) if options.run else None, live=False)
+        log = writer(folder.output_log)
+        display = Display(log, live=False) if options.run else _Twice(log)
         try:
             outcome = run_with_agents(job, folder, _transport(job.cluster), display)
         finally:
             display.close()
         is_late = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
-        if is_late:
-            why = "stopped in time to save before Slurm's time limit; raise `time:`"
-            outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
         if is_late or outcome.cause is Cause.PLATFORM:
-            _perhaps_requeue(folder, is_late=is_late)
+            shown = _shown()
+            if is_late and "PreemptTime" in shown:
+                why = "stopped in time to save before another job takes the nodes"
+                outcome = replace(outcome, reason=why, cause=Cause.PREEMPTED)
+            elif is_late:
+                why = "stopped in time to save before Slurm's time limit; raise `time:`"
+                outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
+            if shown.get("Requeue") == "1" and (is_late or "PreemptTime" in shown):
+                _requeue(folder)
     except LaunchError as error:
         outcome = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
     if folder is not None:
@@ -77,6 +83,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if not options.run:  # otherwise the launcher that submitted the job prints these lines
         print(*outcome.details, outcome.reason, sep="\n")
     return outcome.exit_code
+
+
+class _Twice(Display):
+    """Shows lines on standard output, too: the output of a job that was submitted by hand."""
+
+    def __init__(self, log: TextIO) -> None:
+        super().__init__(log, live=False)
+        self._also = Display(live=False)
+
+    def note(self, text: str) -> None:
+        super().note(text)
+        self._also.note(text)
 
 
 def cores_per_node(words: str) -> list[int]:
@@ -128,22 +146,23 @@ def explain_srun(host: Host, code: int, errors: str) -> str:
     return known or f"{last_line(errors, 'its step ended')} (srun exit code {code})"
 
 
-def _perhaps_requeue(folder: RunFolder, *, is_late: bool) -> None:
-    """Returns a preempted or late job to the queue, if it may go on; this process ends with it."""
-    job_id = os.environ["SLURM_JOB_ID"]
+def _shown() -> dict[str, str]:
+    """Returns what Slurm says of this job; {} if it does not answer."""
     try:
-        job = backend.show(job_id)
+        return backend.show(os.environ["SLURM_JOB_ID"])
     except HostError as error:
         print(error)
-        return
-    if job.get("Requeue") != "1" or not (is_late or "PreemptTime" in job):
-        return
+        return {}
+
+
+def _requeue(folder: RunFolder) -> None:
+    """Returns a preempted or late job to the queue; this process ends with it."""
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
     events.add(folder, [events.event("restart", "requeued")])
     refusal = ""
     try:
-        backend.run("scontrol", "requeue", job_id)
+        backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
     except HostError as error:  # the requeue may also have ended scontrol before it answered
         refusal = str(error)
     time.sleep(_REQUEUE_SECS)

@@ -73,3 +73,15 @@ def test_output_errors_and_exit_code_are_collected() -> None:
 def test_a_command_that_does_not_end_is_killed() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         processes.run(["sleep", "300"], 0.2)
+
+
+def test_a_process_that_a_command_leaves_behind_does_not_hold_up_its_result() -> None:
+    code = "import subprocess; print(subprocess.Popen(['sleep', '300']).pid)"
+    done = processes.run([sys.executable, "-c", code], 60)
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert done.returncode == 0
+
+
+def test_a_command_that_writes_without_end_is_killed() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes.run(["yes"], 600)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,72 @@ def test_a_container_that_has_not_begun_is_not_asked_to_end(tmp_path: Path) -> N
     assert _ends_by(tmp_path, "pass", contained=True) == -signal.SIGKILL
     assert _ends_by(tmp_path, "print('here', flush=True)", contained=True) == -signal.SIGTERM
     assert _ends_by(tmp_path, "pass", contained=False) == -signal.SIGTERM
+
+
+def test_of_two_secrets_that_begin_alike_none_shows_its_end(tmp_path: Path) -> None:
+    code = (
+        "import os, time\n"
+        "for part in ('y' * 70_000 * long + 'hunter2', '-and-more', 'z' * 70_000 * long, '\\n'):\n"
+        "    os.write(1, part.encode())\n"
+        "    time.sleep(0.1)\n"
+    )
+    env = {"SHORT": "hunter2", "LONG": "hunter2-and-more"}
+    for long in (0, 1):
+        _, log = run_to_its_end(tmp_path, f"long = {long}\n{code}", env=env, masked=list(env))
+        assert log.splitlines()[-1].strip(b"yz") == b"***"
+
+
+def test_the_last_words_of_a_task_are_shown_though_another_process_holds_its_output(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os, subprocess\n"
+        "print(subprocess.Popen(['sleep', '300'], start_new_session=True).pid, flush=True)\n"
+        "os.write(1, b'last words')\n"
+    )
+    lines: list[str] = []
+
+    def take(message: Message, *, droppable: bool) -> bool:
+        lines.extend(message["lines"])
+        return True
+
+    end_of(Running(_order(tmp_path, code), take))
+    os.kill(int(lines[0]), signal.SIGKILL)
+    assert lines[1:] == ["last words"]
+
+
+def test_a_disk_that_hangs_does_not_keep_a_task_from_saving(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")  # opening it waits for a reader
+    code = (
+        "import signal, sys\n"
+        "def save(*_):\n"
+        "    print('x' * 1000 * 40_000)\n"
+        "    print('saved', flush=True)\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "print('ready', flush=True)\n"
+        "signal.pause()\n"
+    )
+    lines: list[str] = []
+
+    def take(message: Message, *, droppable: bool = False) -> bool:
+        lines.extend(message.get("lines", [message.get("text", "")]))
+        return True
+
+    task = Running(_order(tmp_path, code), take)
+    wait_for(lambda: lines, "the first line")
+    task.send(signal.SIGTERM)
+    assert end_of(task) == 0
+    assert "saved" in lines
+    assert "worker/0: the disk with its log does not answer; the log loses lines" in lines
+
+
+def test_a_host_without_threads_fails_the_task_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(OSError, match="^its output cannot be read: can't start new thread"):
+        Running(_order(tmp_path, "import time; time.sleep(300)"), sent)

@@ -276,6 +276,52 @@ def test_the_jobs_own_word_goes_before_slurms(tmp_path: Path) -> None:
     assert (outcome.exit_code, outcome.cause) == (143, Cause.PREEMPTED)
 
 
+def test_a_job_in_a_state_that_is_neither_waiting_nor_live_is_over() -> None:
+    for state in ("STOPPED", "SIGNALING", "COMPLETING", "PENDING"):
+        assert not state_of({"JobState": state}).is_over
+    assert state_of({"JobState": "EXPEDITED_END"}).is_over
+
+
+@pytest.mark.parametrize(
+    ("shown", "code", "cause"),
+    [
+        ("JobState=RUNNING PreemptTime=2026-01-01T00:00:00", 143, "preempted"),
+        ("JobState=RUNNING", 124, "time limit"),
+    ],
+)
+def test_a_script_submitted_by_hand_keeps_its_log_and_says_why_it_was_ended(
+    tools: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    shown: str,
+    code: int,
+    cause: str,
+) -> None:
+    def run(job: Any, folder: RunFolder, transport: Any, display: Display) -> Outcome:
+        display.task_line("master/0", "m1", "hello")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
+
+    put_tool(tools, "scontrol", f"echo {shown}")
+    monkeypatch.setattr("launch.backends.slurm.job.read_cluster", lambda *_: slurm_cluster())
+    monkeypatch.setattr("launch.backends.slurm.job._on_its_nodes", lambda cluster: cluster)
+    monkeypatch.setattr("launch.backends.slurm.job._transport", lambda *_: None)
+    monkeypatch.setattr("launch.backends.slurm.job.run_with_agents", run)
+    monkeypatch.setattr("launch.backends.slurm.job.state_dir", lambda: tools / "state")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    before = [(signum, signal.getsignal(signum)) for signum in (signal.SIGTERM, signal.SIGUSR1)]
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert run_job(["--"]) == code
+    finally:
+        for signum, handler in before:
+            signal.signal(signum, handler)
+    (log,) = (tools / "state").glob("*/output.log")
+    assert log.read_text().endswith(" [master/0 m1] hello\n")
+    assert "[master/0 m1] hello\n" in capfd.readouterr().out
+    assert RunFolder(log.parent).status()["cause"] == cause
+
+
 class Controller(Slurm):
     """Slurm with one job; a test sets the job's state."""
 
@@ -307,8 +353,7 @@ class Scene:
     def __init__(self, folder: Path, slurm: Controller) -> None:
         self.slurm, self.folder, self.screen = slurm, RunFolder(folder), io.StringIO()
         self.display = Display(self.screen, live=False)
-        job = make_job(slurm_cluster())
-        self.follower = Follower(slurm, "7", job, self.folder, self.display)
+        self.follower = Follower(slurm, "7", self.folder, self.display)
         self.now, self.stops = 0.0, list[int]()
         self.outcome: Any = None
 
@@ -438,7 +483,7 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
     tools: Path, tmp_path: Path
 ) -> None:
     asked, cancelled = tmp_path / "asked", tmp_path / "cancelled"
-    put_tool(tools, "sbatch", f"touch {asked}; exec sleep 600")
+    put_tool(tools, "sbatch", f"touch {asked}; sleep 1; echo 7")
     put_tool(tools, "squeue", "echo 7")
     put_tool(
         tools, "scontrol", f"[ -e {cancelled} ] && echo JobState=CANCELLED || echo JobState=PENDING"

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -299,3 +300,14 @@ def test_a_host_waits_for_the_reader_of_its_messages_and_not_for_one_that_has_go
     sender.join(60)
     assert len(sent) == size + 3
     assert connections.events.full()
+
+
+def test_an_agent_that_writes_many_errors_is_not_held_up(tmp_path: Path) -> None:
+    file = tmp_path / "sent"
+    file.write_bytes(MAGIC + b'{"event":"hello"}\n')
+    many = "import sys; sys.stderr.write('x' * 1_000_000 + 'the last')"
+    command = ("sh", "-c", f'"$0" -c "{many}"; cat {file}; exec sleep 300', sys.executable)
+    link = Link(command, lambda _, errors: errors[-8:], lambda *_: None)
+    link.open(60)
+    link.close(0)
+    assert link.why() == "the last"
