@@ -369,6 +369,14 @@ def test_only_a_poll_after_the_deletion_shows_that_all_have_ended() -> None:
         assert (told.follower.outcome is not None) == is_over
 
 
+def test_a_task_that_fails_while_it_is_deleted_for_the_user_has_ended() -> None:
+    told = running()
+    told.follower.stop("stopped by SIGINT", 130, told.now)
+    told.follower.deletes(told.now)
+    assert told.pod("worker/0", terminated(1), deleted=True) == []
+    assert told.follower.states["worker/0"].status == "ended"
+
+
 # Whose fault it is.
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -195,6 +196,32 @@ def test_a_task_without_lines_is_named_with_the_way_out(
 def test_a_time_that_utc_does_not_have_is_refused() -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="must be a time ago"):
         flags.moment("9999-12-31T23:00-05:00")
+
+
+STOOD_STILL = """
+import pathlib, sys
+from launch.cluster.host_list import on_this_machine
+from launch.cluster.tasks import make_job
+from launch.record.outcome import Outcome
+from launch.record.run_folder import RunFolder
+from launch.verbs import up
+from launch.verbs.follow import View
+
+folder = RunFolder.create(pathlib.Path(sys.argv[1]), make_job(on_this_machine(1, 1)))
+
+def run(display):
+    for _ in range(100):
+        display.note("x" * 9999)
+    return Outcome(3, "worker/0 failed")
+
+up._run_here(run, folder, View(folder, live=False))
+"""
+
+
+def test_a_reader_that_stands_still_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", STOOD_STILL, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.wait(60) == 3
 
 
 SAVED = ("saved output/model.ckpt-31",)
