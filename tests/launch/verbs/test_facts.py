@@ -1,6 +1,7 @@
 """The problems and warnings that a check reports."""
 
 import dataclasses
+import socket
 import threading
 from dataclasses import replace
 from typing import Any
@@ -156,7 +157,7 @@ def test_the_address_of_a_host_may_be_public_where_its_own_are_not(
 def test_a_name_server_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = threading.Event()
     monkeypatch.setattr(check, "_NAME_SECS", 0.1)
-    monkeypatch.setattr(check.socket, "getaddrinfo", lambda *_, **__: answer.wait(60) and [])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer.wait(60) and [])
     assert check._public("nowhere.invalid") == []
     answer.set()
 
