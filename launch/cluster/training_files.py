@@ -1,10 +1,10 @@
 """Puts the files of settings that the training's arguments name into the arguments themselves.
 
-`--config FILE` and `--recipe FILE` name files of the folder in which the launcher was started.
-Tasks run in other folders, on other hosts or in containers. So the launcher reads the files, and
-passes their settings as one JSON object, `--config={"train_batch_size": "64"}`, which the training
-program takes as well. The launcher knows no settings but the places of the data and the output; the
-training program checks names and values.
+`--config FILE` names a file of the folder in which the launcher was started. Tasks run in other
+folders, on other hosts or in containers. So the launcher reads the file, and passes its settings
+as one JSON object, `--config={"train_batch_size": "64"}`, which the training program takes as well.
+The launcher knows no settings but the places of the data and the output; the training program
+checks names and values.
 """
 
 import json
@@ -16,8 +16,7 @@ import yaml
 from launch.cluster.yaml_section import Section, read
 from launch.errors import LaunchError
 
-_FLAGS = ("--config", "--recipe")
-_ENDINGS = (".yaml", ".yml", ".json")
+_CONFIG = "--config"
 _OF_A_RESULT = ("configuration", "chosen")  # what a run needs of the result.json of another one
 _LONGEST = 100_000  # bytes; the longest argument of a process on Linux has 128 KiB
 _OTHER_NAMES = {
@@ -39,21 +38,21 @@ def with_settings(arguments: Sequence[str]) -> list[str]:
         flag, equals, value = word.partition("=")
         if word == "--":  # Only image files follow.
             return [*result, word, *words]
-        if flag not in _FLAGS:
+        if flag != _CONFIG:
             result.append(word)
             continue
         path = value if equals else next(words, None)
-        if path is None or not _is_file(flag, path):
+        if not path or path.startswith("{"):  # The training program refuses an empty one.
             result += [word] if equals or path is None else [word, path]
         else:
-            result.append(f"{flag}={_as_json(flag, path)}")
+            result.append(f"{_CONFIG}={_as_json(path)}")
     return result
 
 
 def place(arguments: Sequence[str], setting: str) -> Optional[str]:
     """Returns the folder that the arguments give for a setting, as given; None if none.
 
-    Flags override --config, which overrides --recipe.
+    Flags override --config.
 
     Args:
       arguments: the training's arguments, as `with_settings` returns them.
@@ -64,11 +63,11 @@ def place(arguments: Sequence[str], setting: str) -> Optional[str]:
     for word, following in zip(arguments, [*arguments[1:], ""]):
         flag, equals, value = word.partition("=")
         value = value if equals else following
-        given = {flag[2:]: value} if flag not in _FLAGS else _settings(value)
+        given = {flag[2:]: value} if flag != _CONFIG else _settings(value)
         for key, folder in given.items():
             if flag.startswith("--") and key.replace("-", "_") in names and isinstance(folder, str):
-                found[flag if flag in _FLAGS else "flag"] = folder
-    return next((found[key] for key in ("flag", *_FLAGS) if key in found), None)
+                found[flag if flag == _CONFIG else "flag"] = folder
+    return found.get("flag", found.get(_CONFIG))
 
 
 def _settings(text: str) -> dict[str, Any]:
@@ -81,14 +80,7 @@ def _settings(text: str) -> dict[str, Any]:
     return configuration if isinstance(configuration, dict) else content
 
 
-def _is_file(flag: str, path: str) -> bool:
-    """Returns whether a value names a file: any value of --config, some of --recipe."""
-    if not path or path.startswith("{"):  # The training program refuses an empty one.
-        return False
-    return flag == "--config" or path.lower().endswith(_ENDINGS)
-
-
-def _as_json(flag: str, path: str) -> str:
+def _as_json(path: str) -> str:
     """Returns the settings of a YAML or JSON file as a JSON object on one line.
 
     The values are text, since their types depend on the settings.
@@ -96,14 +88,12 @@ def _as_json(flag: str, path: str) -> str:
     Raises:
       LaunchError: the file cannot be read, is no mapping of single values, or is too long.
     """
-    section = read(path, f"{flag} names a file of settings", "write settings into it")
+    section = read(path, f"{_CONFIG} names a file of settings", "write settings into it")
     rows = {key: node for key, (_, node) in section.left.items()}
     if isinstance(rows.get("configuration"), yaml.MappingNode):
         found = {key: _plain(section, key, rows[key]) for key in _OF_A_RESULT if key in rows}
     else:
         found = {key: _scalar(section, key, node) for key, node in rows.items()}
-    if flag == "--recipe":
-        found.setdefault("name", path)
     text = json.dumps(found)
     if len(text) > _LONGEST:
         raise LaunchError(

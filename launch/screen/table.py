@@ -126,7 +126,6 @@ class LiveTable:
             transient=True,
         )
         self._since = since
-        self._rows: Sequence[Row] = ()
         self._terminal = _without_echo(stream)
         self._live.start()
         # The cursor stays visible, since a program that is killed could not show it again.

@@ -1,13 +1,15 @@
 """`plan` and `check`: what would run where, and whether all hosts are ready for it."""
 
 import argparse
+import contextlib
 import ipaddress
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Optional, TypeVar
+from typing import Any, Optional, TypeVar
 
 from cifar10_program.streams import complain
 from launch.backends.base import Backend, ContainerNeeds
@@ -18,19 +20,22 @@ from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
 from launch.connect.agent_client import Closing, conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
-from launch.errors import HostError, below_each_other
+from launch.errors import HostError, LaunchError, below_each_other
 from launch.screen.plain import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.described_cluster import cluster_of
 from launch.verbs.facts import Facts, cells, columns, problems, warnings
 
 T = TypeVar("T")
+_NAME_SECS = 5.0  # for a look-up of a name
 
 
 def plan(options: argparse.Namespace) -> int:
     """Prints what would run where, or with --shell what to run by hand; contacts nobody."""
     job = make_job(cluster_of(options), options.arguments)
     backend = backend_named(job.cluster.backend)
+    if options.shell and options.json:
+        raise LaunchError("--json does not go with --shell; choose one")
     if options.shell:
         print(as_documents(backend.plan(job)))
     else:
@@ -160,9 +165,14 @@ def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> di
 
 def _public(address: str) -> list[str]:
     """Returns the public addresses of a host at which other tasks connect to its own."""
-    try:
-        rows = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []  # the check tells of names that do not resolve
+    rows: list[Any] = []
+
+    def look_up() -> None:
+        with contextlib.suppress(OSError, UnicodeError):  # the check tells of unknown names
+            rows.extend(socket.getaddrinfo(address, None, type=socket.SOCK_STREAM))
+
+    thread = threading.Thread(target=look_up, daemon=True)  # A name server may never answer.
+    thread.start()
+    thread.join(_NAME_SECS)
     found = {str(row[4][0]).partition("%")[0] for row in rows}
     return sorted(one for one in found if ipaddress.ip_address(one).is_global)

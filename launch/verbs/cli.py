@@ -99,7 +99,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         options.arguments = words[split + 1 :]
         if options.arguments and not hasattr(options, "cluster"):
             raise LaunchError(f"{options.verb} takes no training arguments after --")
-        if any(word.startswith(("--config", "--recipe")) for word in options.arguments):
+        if any(word.startswith("--config") for word in options.arguments):
             from launch.cluster.training_files import with_settings
 
             options.arguments = with_settings(options.arguments)

@@ -107,7 +107,8 @@ def moment(text: str) -> float:
         return time.time() - sum(int(number) * _UNITS[unit] for number, unit in parts)
     try:
         # Python 3.9 and 3.10 do not know Z.
-        return datetime.datetime.fromisoformat(re.sub("Z$", "+00:00", text)).timestamp()
+        found = datetime.datetime.fromisoformat(re.sub("Z$", "+00:00", text))
+        return found.astimezone(datetime.timezone.utc).timestamp()  # a year that UTC has, too
     except (ValueError, OverflowError):
         rule = "must be a time ago, such as 30s, 10m, 1h30m or 2d, or as 2026-01-31T12:00"
         raise argparse.ArgumentTypeError(f"{rule}, got {text[:40]!r}") from None

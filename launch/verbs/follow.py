@@ -24,6 +24,7 @@ from launch.verbs.standing import show_end, show_success, state_of, ways_back
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
 _ASK_SECS = 5.0  # for schedulers, which others use, too
+_TRIES = 12  # questions without an answer, after which a job is not followed any more
 _TABLE_SECS = 1.0  # as often as the launcher writes the table
 _STARTING_SECS = 15.0  # after which a start without a table is mentioned; then after twice as long
 _TAIL = 20  # lines that came before
@@ -119,10 +120,11 @@ class View:
 
 def _looks(folder: RunFolder) -> Iterator[bool]:
     """Yields at each look at a run whether it is the last one; waits between two."""
-    is_running = True
+    is_running, tries = True, _TRIES
     while is_running:
         state = state_of(folder)
-        is_running = state.writes
+        tries = tries - 1 if state.is_unknown else _TRIES
+        is_running = state.writes and tries > 0
         yield not is_running
         if is_running:
             time.sleep(LOOK_SECS if state.is_followed else _ASK_SECS)
@@ -171,10 +173,11 @@ def logs(options: argparse.Namespace) -> int:
     tasks = _chosen(folder, options.tasks)
     if not options.follow and not folder.output_log.exists():
         raise LaunchError(f"no task has written anything yet: {folder.output_log}")
-    log, since = Follower(folder.output_log), utc(options.since)
+    log, since, silent = Follower(folder.output_log), utc(options.since), {*tasks}
 
     def new_lines(*, final: bool) -> Iterator[Line]:
         for line in log.lines(final=final):
+            silent.discard(line.task)
             is_found = options.grep is None or options.grep.search(line.text)
             if line.task in tasks and line.time >= since and is_found:
                 yield line
@@ -187,6 +190,9 @@ def logs(options: argparse.Namespace) -> int:
 
     old = new_lines(final=not options.follow)
     show(old if options.tail is None else _last(old, options.tail))
+    if silent == tasks and not options.follow:
+        names = ", ".join(sorted(map(plain, silent)))
+        raise LaunchError(f"no line of {names} in {folder.output_log}; to wait for one: logs -f")
     if options.follow:
         for is_last in _looks(folder):
             show(new_lines(final=is_last))

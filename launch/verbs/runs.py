@@ -134,7 +134,8 @@ def clean(options: argparse.Namespace) -> int:
     """Ends what is left of one run, or of all runs without a launcher that are not cleaned yet.
 
     A job that goes on without its launcher is ended only if `--run` names its run; so is one whose
-    launcher may run on another machine. Ctrl-C ends `clean` at once.
+    launcher may run on another machine, or whose cluster does not answer. Ctrl-C ends `clean` at
+    once.
 
     Returns:
       1 if some runs could not be cleaned, else 0.
@@ -155,8 +156,9 @@ def clean(options: argparse.Namespace) -> int:
             if (folder.path / "clean").exists() or folder.launcher_pid() is not None:
                 continue
             state = state_of(folder)
-            if state.goes_on or folder.other_machine() is not None:
+            if state.goes_on or state.is_unknown or folder.other_machine() is not None:
                 say(f"run {folder.run_id}: {state.words}")
+                exit_code = HostError.exit_code if state.is_unknown else exit_code
             else:
                 _clean(folder)
         except LaunchError as error:  # The other runs are still cleaned.

@@ -31,12 +31,14 @@ class State(NamedTuple):
       is_followed: whether its launcher runs on this machine.
       goes_on: whether a job goes on in its cluster without its launcher.
       writes: whether new lines may come into the run's folder.
+      is_unknown: whether the cluster did not answer, so that its job may go on.
     """
 
     words: str
     is_followed: bool = False
     goes_on: bool = False
     writes: bool = False
+    is_unknown: bool = False
 
 
 def state_of(folder: RunFolder) -> State:
@@ -61,8 +63,10 @@ def state_of(folder: RunFolder) -> State:
         words = f"continues without {owner}: {job}; {way_out}"
         return State(words, goes_on=True, writes=is_lasting)
     if elsewhere is not None:
-        return State(f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}")
-    return State(f"its launcher has ended; {rest}{unknown}")
+        words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
+    else:
+        words = f"its launcher has ended; {rest}{unknown}"
+    return State(words, writes=bool(unknown) and is_lasting, is_unknown=bool(unknown))
 
 
 def accuracy_of(record: Mapping[str, Any], status: Record) -> Optional[float]:

@@ -32,6 +32,7 @@ from launch.verbs.described_cluster import cluster_of
 from launch.verbs.follow import LOOK_SECS, View
 from launch.verbs.standing import own_command, say, show_end, show_success, ways_back
 
+_READER_SECS = 2.0  # for a reader that stands still, at the end
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
 _LEAVE, _STOP, _CONTINUE = ("l", "leave"), ("s", "stop"), ("c", "continue", "")
 
@@ -76,7 +77,7 @@ def up(options: argparse.Namespace) -> int:
         outcome = _run_here(run, log, view)
     if outcome is None:
         ways_back(folder)
-        if view.is_blind:
+        if options.detach and view.is_blind:
             raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
     if outcome.exit_code == 0:
@@ -93,7 +94,7 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
         if backend.transport is not None:  # without agents, something may have been submitted
             folder.write_end(Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER))
         raise
-    # A job without agents may go on; one with agents may have been stopped before its first task.
+    # A job without agents that has no end yet may go on.
     if backend.transport is not None or folder.end() is not None:
         folder.write_end(outcome)
     return outcome
@@ -113,10 +114,13 @@ def _run_here(run: background.Run, log: Path, view: View) -> Outcome:
     thread.start()
     try:
         with ends_in_order():
-            return run(Display(writer(log), live=False))
+            outcome = run(Display(writer(log), live=False))
     finally:
         is_over.set()
-        thread.join()
+        thread.join(_READER_SECS)
+    if thread.is_alive():  # It holds the stream, so that nothing can be shown or flushed any more.
+        os._exit(outcome.exit_code)
+    return outcome
 
 
 def _has_started(folder: RunFolder, *, is_agents: bool) -> bool:

@@ -1,1 +1,1 @@
-"""Runs tasks as a Kubeflow TFJob, which kubectl creates and follows."""
+"""Runs tasks as a Kubeflow TFJob, or as a Job each, which kubectl creates and follows."""

@@ -246,7 +246,8 @@ class Follower:
         if self.verdict is None:
             return self._judge(state, pod.code, pod.words, pod.cause, now)
         state.status, state.code, state.last, state.cause = "ended", pod.code, pod.words, pod.cause
-        if pod.code == 0 or pod.by_deletion:  # a deletion comes after the cause
+        is_stopped = self._deleted is not None and self.verdict.cause is Cause.USER
+        if pod.code == 0 or pod.by_deletion or is_stopped:  # a deletion comes after the cause
             return []
         if pod.cause is Cause.TASK_FAILED:
             state.status = "failed"

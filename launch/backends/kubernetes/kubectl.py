@@ -10,11 +10,12 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Optional
+from typing import IO, Optional
 
 from launch.agent.processes import die_with
 from launch.backends.kubernetes import state
@@ -28,6 +29,7 @@ _TIMEOUT_SECS = 60.0
 _POLL_SECS = 10.0
 _LOOK_SECS = 0.25  # a signal that another thread gets does not end a wait of this one
 _CALL_SECS = 15.0  # for calls while the job runs, during which no line and no signal is handled
+_LONGEST_ANSWER = 1 << 26  # characters
 _QUIETLY = ("--ignore-not-found", "--wait=false")
 _TFJOBS = "tfjobs.kubeflow.org"
 
@@ -56,31 +58,35 @@ class Kubectl:
             why, and the way out.
         """
         try:
-            with subprocess.Popen(
-                self.command(*words),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,  # so that Ctrl-C reaches only the launcher
-                preexec_fn=partial(die_with, os.getpid()),
-            ) as process:
+            # Files: what a program for credentials leaves behind may hold a pipe open.
+            with (
+                _file() as output,
+                _file() as errors,
+                subprocess.Popen(
+                    self.command(*words),
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=errors,
+                    text=True,
+                    start_new_session=True,  # so that Ctrl-C reaches only the launcher
+                    preexec_fn=partial(die_with, os.getpid()),
+                ) as process,
+            ):
                 try:
-                    output, errors = _answer(process, given, timeout_secs)
+                    _wait(process, given, timeout_secs)
                 except BaseException:
                     with contextlib.suppress(ProcessLookupError):  # a program for credentials, too
                         os.killpg(process.pid, signal.SIGKILL)
                     raise
+                if process.returncode:
+                    raise HostError(self.explain(_start_of(errors)))
+                return _start_of(output)
         except OSError as error:
-            raise HostError(
-                f"kubectl: {error.strerror}; install it: https://kubernetes.io/docs/tasks/tools"
-            ) from None
+            way_out = "; install it: https://kubernetes.io/docs/tasks/tools"
+            way_out = way_out if error.filename == "kubectl" else ""  # not for temporary files
+            raise HostError(f"kubectl: {error.strerror}{way_out}") from None
         except subprocess.TimeoutExpired:
             raise HostError(f"kubectl {words[0]}: no answer within {timeout_secs:g} s") from None
-        if process.returncode:
-            raise HostError(self.explain(errors))
-        return output
 
     def explain(self, errors: str) -> str:
         """Returns what kubectl's standard error means, in one line."""
@@ -96,14 +102,22 @@ class Kubectl:
         return ["kubectl", *where, *words]
 
 
-def _answer(
-    process: "subprocess.Popen[str]", given: Optional[str], timeout_secs: float
-) -> tuple[str, str]:
-    """Waits for the end of a process; returns its standard output and standard error."""
+def _file() -> IO[str]:
+    return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+
+
+def _start_of(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read(_LONGEST_ANSWER)
+
+
+def _wait(process: "subprocess.Popen[str]", given: Optional[str], timeout_secs: float) -> None:
+    """Waits for the end of a process; TimeoutExpired if it does not come in time."""
     deadline = time.monotonic() + timeout_secs
     while True:
         try:
-            return process.communicate(given, _LOOK_SECS)
+            process.communicate(given, _LOOK_SECS)
+            return
         except subprocess.TimeoutExpired:
             given = None
             if time.monotonic() > deadline:

@@ -32,7 +32,7 @@ _BACKLOG = 2000  # lines; when the queue is full, the threads that read logs wai
 _POLL_SECS = 2.0
 _SOON_SECS = 0.5  # between polls while a task or the job ends
 _WARNINGS_SECS = 5.0  # between two looks at why tasks wait
-_DELETE_SECS = 5.0  # between two tries to delete the job
+_AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 
 Event = Callable[[], None]  # called in the main thread
@@ -182,12 +182,12 @@ class Runner:
         self._poll_if_due(now)
         self._loop.note(*self._follower.tick(now))
         for task in self._follower.due(now):
-            self._restart(task)
+            self._restart(task, now)
         if self._is_deleted or now < self._delete_due or not self._follower.wants_deletion(now):
             return
         self._logs_due = self._logs_due or now + _LOGS_SECS
         if self._stops or self._logs.are_complete or now >= self._logs_due:
-            self._delete_due = now + _DELETE_SECS
+            self._delete_due = now + _AGAIN_SECS
             self._delete(now)
 
     def has_lines_to_come(self) -> bool:
@@ -196,11 +196,12 @@ class Runner:
             self._poll_if_due(time.monotonic())
         return not self._logs.are_complete
 
-    def _restart(self, task: str) -> None:
+    def _restart(self, task: str, now: float) -> None:
         try:
             self._objects.make_anew(self._jobs[task])
             self._follower.restarted(task)
         except HostError as error:
+            self._follower.states[task].due = now + _AGAIN_SECS
             self._tell_once(f"{error}; trying again to restart {task}")
 
     def _delete(self, now: float) -> None:

@@ -6,6 +6,7 @@ terminal and the status file.
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -45,6 +46,8 @@ _DISRUPTIONS = {
     "DeletionByPodGC": Cause.HOST_LOST,  # its node does not exist any more
     "DeadlineExceeded": Cause.TIME_LIMIT,
 }
+# An eviction for which the pod itself is to blame.
+_OWN_FAULT = re.compile("exceeds the (total )?limit|exceeded its local ephemeral storage limit")
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
 
 
@@ -120,7 +123,11 @@ def read_poll(found: str) -> Poll:
     """
     with _readable(found, "kubectl get"):
         items = json.loads(found)["items"]
-        pods = tuple(read_pod(one) for one in items if one["kind"] == "Pod")
+        all_pods = [one for one in items if one["kind"] == "Pod"]
+        of_tasks = [
+            one for one in all_pods if {TYPE, INDEX} <= {*one["metadata"].get("labels", ())}
+        ]
+        pods = tuple(map(read_pod, of_tasks))
         job = next((one for one in items if one["kind"] != "Pod"), None)
         if job is None:
             return Poll(pods, is_deleted=True)
@@ -145,8 +152,9 @@ def read_warnings(found: str) -> dict[str, str]:
     with _readable(found, "kubectl get events"):
         warnings: dict[str, str] = {}
         for event in json.loads(found)["items"]:
-            about = event["involvedObject"]
-            warnings |= dict.fromkeys((about["name"], about.get("uid", "")), _words(event))
+            with contextlib.suppress(LookupError, TypeError, AttributeError):  # an odd one
+                about = event["involvedObject"]
+                warnings |= dict.fromkeys((about["name"], about.get("uid", "")), _words(event))
         return warnings
 
 
@@ -170,7 +178,9 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     why = status if status.get("reason") else _condition(pod, "DisruptionTarget", "True") or {}
     is_oom = ended is not None and ended.get("reason") == "OOMKilled"
     is_killed = not (why or is_oom) and code in _KILLED
-    by_deletion = is_killed and "deletionTimestamp" in metadata
+    # A pod that was deleted after its end, as by an operator that makes it anew, has no grace.
+    has_grace = metadata.get("deletionGracePeriodSeconds") != 0
+    by_deletion = is_killed and "deletionTimestamp" in metadata and has_grace
     if by_deletion:
         why = {"message": "its pod was deleted"}
     words, is_stuck = _words(why), False
@@ -183,8 +193,11 @@ def read_pod(pod: dict[str, Any]) -> Pod:
         waits = state.get("waiting", {})
         now, is_stuck = "waiting", waits.get("reason") in _STUCK
         is_passing = waits.get("reason") in _PASSING
-        words = _words(_condition(pod, "PodScheduled", "False") or {} if is_passing else waits)
-    cause = _DISRUPTIONS.get(why.get("reason", ""), Cause.PLATFORM) if why else Cause.TASK_FAILED
+        waits = _condition(pod, "PodScheduled", "False") or {} if is_passing else waits
+        words = words or _words(waits)
+    is_own_fault = not why or _OWN_FAULT.search(why.get("message", ""))
+    cause = _DISRUPTIONS.get(why.get("reason", ""), Cause.PLATFORM)
+    cause = Cause.TASK_FAILED if is_own_fault else cause
     task = f"{metadata['labels'][TYPE]}/{metadata['labels'][INDEX]}"
     names = (task, metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
     return Pod(*names, now, code, words, cause, is_stuck, by_deletion)

@@ -352,6 +352,15 @@ def test_a_kubectl_that_does_not_answer_ends_with_its_children(
     assert_ended(tmp_path / "pids")
 
 
+def test_a_child_that_holds_the_streams_does_not_hold_up_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kubectl").write_text("#!/bin/sh\nsleep 3 &\necho yes\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert Kubectl(None, None)("get", timeout_secs=1.0) == "yes\n"
+
+
 def test_a_signal_ends_a_create_that_hangs_and_what_it_may_have_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,11 @@ PAST_DEADLINE = {
     "reason": "DeadlineExceeded",
     "message": "Pod was active",
 }
+OWN_VOLUME = {
+    "phase": "Failed",
+    "reason": "Evicted",
+    "message": 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".',
+}
 EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}
 
 
@@ -82,6 +87,9 @@ DRAINED = disrupted(RUNNING, "EvictionByEvictionAPI", "evicting")
         (BY_PREEMPTION, "ended", 143, "PreemptionByScheduler: preempting; exit code 143",
          Cause.PREEMPTED),
         (DRAINED, "running", None, "EvictionByEvictionAPI: evicting", Cause.PLATFORM),
+        (OWN_VOLUME, "ended", None, "Evicted: Usage of EmptyDir volume", Cause.TASK_FAILED),
+        (disrupted({}, "PreemptionByScheduler", "preempting"), "waiting", None,
+         "PreemptionByScheduler: preempting", Cause.PREEMPTED),
         ({"phase": "Failed", "reason": "NodeLost"}, "ended", None, "NodeLost", Cause.HOST_LOST),
     ],
 )  # fmt: skip
@@ -92,6 +100,22 @@ def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str, ca
     assert found.words.startswith(words)
     assert bool(found.words) == bool(words)
     assert found.is_stuck == (status == PULLING)
+
+
+@pytest.mark.parametrize(("grace", "cause"), [(30, Cause.PLATFORM), (0, Cause.TASK_FAILED)])
+def test_a_pod_that_is_deleted_after_its_end_has_failed(grace: int, cause: Cause) -> None:
+    pod = pod_status(terminated(137))
+    deleted = "2026-01-31T09:00:00Z"
+    pod["metadata"] |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace}
+    assert read_pod(pod).cause is cause
+
+
+def test_what_belongs_to_no_task_and_odd_events_are_left_out() -> None:
+    other = {"kind": "Pod", "metadata": {"name": "debug", "uid": "1"}}
+    assert read_poll(json.dumps({"items": [other]})).pods == ()
+    sound = {"involvedObject": {"name": "a", "uid": "1"}, "reason": "Why"}
+    found = read_warnings(json.dumps({"items": [{}, 1, sound]}))
+    assert found == {"a": "Why", "1": "Why"}
 
 
 def test_a_poll_shows_the_job_and_its_pods() -> None:
@@ -343,6 +367,14 @@ def test_only_a_poll_after_the_deletion_shows_that_all_have_ended() -> None:
         told.follower.saw(Poll(), asked, told.now)
         told.pass_secs(1)
         assert (told.follower.outcome is not None) == is_over
+
+
+def test_a_task_that_fails_while_it_is_deleted_for_the_user_has_ended() -> None:
+    told = running()
+    told.follower.stop("stopped by SIGINT", 130, told.now)
+    told.follower.deletes(told.now)
+    assert told.pod("worker/0", terminated(1), deleted=True) == []
+    assert told.follower.states["worker/0"].status == "ended"
 
 
 # Whose fault it is.

@@ -1,6 +1,8 @@
 """The problems and warnings that a check reports."""
 
 import dataclasses
+import socket
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -150,6 +152,14 @@ def test_the_address_of_a_host_may_be_public_where_its_own_are_not(
     address: str, public: list[str]
 ) -> None:
     assert check._public(address) == public
+
+
+def test_a_name_server_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(check, "_NAME_SECS", 0.1)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer.wait(60) and [])
+    assert check._public("nowhere.invalid") == []
+    answer.set()
 
 
 def test_a_trainer_alone_listens_nowhere() -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -168,6 +169,59 @@ def test_a_job_that_outlives_its_launcher_is_followed_to_its_end(
     assert follow.attach(words) == 0
     assert capfd.readouterr().out.splitlines()[2:] == [*lines, "3 tasks, 1m40s", "master/0 is done"]
     assert waits == [0.2, 5.0]
+
+
+def test_a_platform_that_does_not_answer_for_a_while_is_asked_again(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = State("unknown", writes=True, is_unknown=True)
+    states = [unknown, State("over"), unknown]
+    monkeypatch.setattr(follow, "state_of", lambda _: states.pop(0))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert [*follow._looks(folder)] == [False, True]
+    monkeypatch.setattr(follow, "state_of", lambda _: unknown)
+    assert [*follow._looks(folder)] == [False] * 11 + [True]
+
+
+def test_a_task_without_lines_is_named_with_the_way_out(
+    folder: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder.output_log.write_text("[master/0 node7] early\n")
+    words = ["logs", "--state-dir", str(folder.path.parent)]
+    assert cli.main([*words, "worker/0"]) == 2
+    output = f"error: no line of worker/0 in {folder.output_log}; to wait for one: logs -f\n"
+    assert capfd.readouterr().err == output
+
+
+def test_a_time_that_utc_does_not_have_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a time ago"):
+        flags.moment("9999-12-31T23:00-05:00")
+
+
+STOOD_STILL = """
+import pathlib, sys
+from launch.cluster.host_list import on_this_machine
+from launch.cluster.tasks import make_job
+from launch.record.outcome import Outcome
+from launch.record.run_folder import RunFolder
+from launch.verbs import up
+from launch.verbs.follow import View
+
+folder = RunFolder.create(pathlib.Path(sys.argv[1]), make_job(on_this_machine(1, 1)))
+
+def run(display):
+    for _ in range(100):
+        display.note("x" * 9999)
+    return Outcome(3, "worker/0 failed")
+
+up._run_here(run, folder, View(folder, live=False))
+"""
+
+
+def test_a_reader_that_stands_still_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", STOOD_STILL, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.wait(60) == 3
 
 
 SAVED = ("saved output/model.ckpt-31",)

@@ -183,6 +183,8 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
     words = "whether its job goes on is not known: kubectl: it failed without an error message"
     assert first.endswith(f"; {words}")
+    assert first in said(runs, capfd, "clean", code=1)
+    assert not (runs / run_id / "clean").exists()
 
 
 def test_a_run_that_is_not_there_is_an_error_with_those_that_are(
