@@ -1,7 +1,9 @@
 """Checkpoints: the latest one, the best one by validation accuracy, and whether one is sound."""
 
 import dataclasses
+import errno
 import math
+import os
 import posixpath
 import re
 from collections.abc import Sequence
@@ -82,9 +84,9 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
         return 0
     try:
         return int(tf.train.NewCheckpointReader(checkpoint).get_tensor(name))
-    except tf.errors.PermissionDeniedError:
-        raise
     except (tf.errors.OpError, ValueError, IndexError) as error:
+        if os.strerror(errno.EACCES) in str(error):  # The reader's errors are of no special class.
+            raise tf.errors.PermissionDeniedError(None, None, str(error)) from error
         way_out = "name another by --checkpoint, or train again, which goes back to a sound one"
         raise DamagedError(checkpoint, str(error).splitlines()[0], way_out) from error
 
