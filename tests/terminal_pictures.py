@@ -24,12 +24,11 @@ _HALF = 141  # of the demo's steps
 _STEP = re.compile(r"^step (\d+)/282 .* left ", re.MULTILINE)
 _SECS = 600
 _LINES = 18  # of the terminal
-_END_LINES = 20  # of the demo, from the accuracy on
 _COLOURS = {"brown": "yellow", "default": None}  # pyte's names -> rich's
 
 
 def main() -> None:
-    """Writes docs/pictures/live-table.svg, live-table-60.svg and demo-end.svg."""
+    """Writes docs/pictures/live-table.svg and live-table-60.svg."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = make_workspace(Path(folder))
         run(f"{sys.executable} -m data_prep --source synthetic --out demo/data", workspace)
@@ -38,10 +37,6 @@ def main() -> None:
             with _demo(workspace, columns) as terminal:
                 terminal.wait_for(lambda: _is_half_done(terminal), "half of the steps", _SECS)
                 _draw(_styled(terminal)[-_LINES:], columns, _PICTURES / f"{name}.svg")
-                if columns == 100:
-                    terminal.finish(_SECS)
-                    end = _styled(terminal)[-_END_LINES:]
-                    _draw(end, columns, _PICTURES / "demo-end.svg")
 
 
 def _demo(workspace: Path, columns: int) -> Terminal:

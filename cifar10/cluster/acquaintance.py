@@ -44,9 +44,13 @@ class Acquaintance:
         self._cluster, self._asked, self._serving = cluster, asked, serving
         self._said: set[str] = set()
         self._silent_since: dict[Task, float] = {}
+        self._met: set[Task] = set()
 
     def meet(self, task: Task) -> bool:
         """Asks a task who it is.
+
+        If a task of another job answers where one of this job was before, it may end by itself, and
+        the right one may come back. So it counts as no answer, unless it would be used at once.
 
         Returns:
           Whether the task has answered and may be used.
@@ -64,10 +68,16 @@ class Acquaintance:
                     if task == self._cluster.master:  # From it, others learn the run.
                         own = self.identity
                         self.identity = dataclasses.replace(own, run=found.run, place=found.place)
-                    return task not in self._serving or self._serves_this_run(task, board)
+                    may_be_used = task not in self._serving or self._serves_this_run(task, board)
+                    self._met.update([task] * may_be_used)
+                    return may_be_used
         except NoAnswer:
             self._silent_since.pop(task, None)
             return False
+        except ConfigError:
+            if task in self._met and task not in self._serving:
+                return False
+            raise
         if unlike and not self._cluster.is_master:
             time.sleep(_ASKED_SECS)
             raise ConfigError(unlike)

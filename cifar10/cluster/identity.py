@@ -14,11 +14,12 @@ import json
 from collections.abc import Mapping
 from typing import Optional
 
-from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs
+from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster, Jobs
 
 TOKEN = "CIFAR10_JOB_TOKEN"
 Terms = Mapping[str, str]  # what trainers must agree on, by name
 _SHOWN_CHARS = 8  # of a digest, in messages
+_MOST_CHARS = 1 << 18  # of an identity; thousands of tasks need no more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +61,13 @@ class Identity:
         Raises:
           ValueError: the text is something else.
         """
+        if len(text) > _MOST_CHARS:
+            raise ValueError(f"longer than {_MOST_CHARS:,} characters")
         try:
             found = cls(**json.loads(text))
             jobs = {job: tuple(addresses) for job, addresses in found.jobs.items()}
+            texts = [found.role, found.token, found.run, found.place, *found.terms.values()]
+            "".join(itertools.chain(texts, *jobs.values()))  # TypeError: one is no text.
             return dataclasses.replace(found, jobs=jobs)
         except (AttributeError, RecursionError, TypeError) as error:
             raise ValueError(f"malformed: {str(error)[:100]}") from None
@@ -70,8 +75,6 @@ class Identity:
 
 def difference(cluster: Cluster, other: Identity) -> Optional[str]:
     """Describes by what another task shows that it belongs to another job, and the way out.
-
-    Evaluators do not compare clusters: by Estimator's convention, theirs may lack other tasks.
 
     Args:
       cluster: this task's cluster.
@@ -85,7 +88,7 @@ def difference(cluster: Cluster, other: Identity) -> Optional[str]:
             f"it has {_shown(other.token)}, this task has {_shown(cluster.token)}; correct the "
             f"address, or start all tasks in the same way with the same {TOKEN}"
         )
-    if cluster.token or cluster.task_type == EVALUATOR:
+    if cluster.token:
         return None
     for job in (MASTER, WORKER, PS):
         both = itertools.zip_longest(cluster.jobs.get(job, ()), other.jobs.get(job, ()))

@@ -50,11 +50,15 @@ def read(source: str, flag: str, known: Mapping[str, Setting]) -> tuple[dict[str
     is_json = is_inline or source.lower().endswith(".json")
     is_result, rows = _of_json(path, text) if is_json else (False, _of_yaml(path, text))
     names = {alias: name for name, one in known.items() for alias in (*one.aliases, one.flag[2:])}
-    del names["images"]  # They are named on the command line.
+    del names["images"]
     texts: dict[str, Any] = {}
     values = {}
     for place, key, value in rows:
         name = names.get(key.replace("_", "-"))
+        if key == "images":
+            _refuse(place, "images: name them on the command line")
+        if name is None and value is None and is_result:
+            continue  # An earlier version had it.
         if name is None:
             meant = hint(key.replace("_", "-"), names, lambda near: near.replace("-", "_"))
             _refuse(place, f"there is no setting {key}{meant or '; --help-all lists all settings'}")

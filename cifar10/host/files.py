@@ -53,10 +53,17 @@ def whose(path: str) -> str:
       path: path of a file or folder; if it does not exist, the nearest folder that does counts.
     """
     for place in () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents):
-        with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name.
-            own = pwd.getpwuid(os.geteuid()).pw_name
-            return f"; {place} belongs to {place.owner()}, and this process is {own}"
+        with contextlib.suppress(OSError):
+            owner, own = _user(place.stat().st_uid), _user(os.geteuid())
+            return f"; {place} belongs to {owner}, and this process is {own}"
     return ""
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # Many containers have no names for their users.
+        return f"user {uid}"
 
 
 def write_text(path: str, text: str) -> None:

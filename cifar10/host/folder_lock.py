@@ -70,20 +70,23 @@ def hold(
         yield check_owner
 
 
-def is_held(folder: str, role: str) -> bool:
-    """Returns whether a process of a role holds a folder; where there are no locks, it may have."""
+def is_held(folder: str, role: str, if_unknown: bool = True) -> bool:
+    """Returns whether a process of a role holds a folder.
+
+    Where there are no locks, a process that has its name there may hold it: `if_unknown` then.
+    """
     path = _path(folder, role)
     if "://" in folder:
-        return _name_in(path) != ""
+        return if_unknown and _name_in(path) != ""
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return False
         if error.errno not in (errno.EWOULDBLOCK, *_NO_LOCKS):
             raise
-        return True
+        return if_unknown or error.errno == errno.EWOULDBLOCK
     return False
 
 
@@ -126,6 +129,8 @@ def _wait_for(folder: str, flag: str, role: str, check: Callable[[], None]) -> O
             time.sleep(_POLL_SECS)
         return file
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path} is a link, which is not followed; remove it") from error
         if error.errno not in _NO_LOCKS:
             raise
         return None

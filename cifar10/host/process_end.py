@@ -1,42 +1,36 @@
 """Ends this process, whatever its threads do at the moment. Standard library only."""
 
-import ctypes
+import contextlib
 import os
-import signal
 import sys
+import threading
 from typing import NoReturn
 
 from cifar10.host.console import one_line
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LAST_LINE_SECS = 2.0
 
 
 def end_process(line: str, code: int) -> NoReturn:
     """Prints the last line on standard error and ends the process, whatever the main thread does.
 
-    The process ends even if the line cannot be printed, for example into a file on a full disk:
-    nobody else would end it.
+    The process ends even if the line cannot be printed, for example into a file on a full disk, or
+    into a terminal that is stopped by Ctrl-S: nobody else would end it.
     """
-    try:
-        # Names and addresses in it may be from another program.
-        print(one_line(line), file=sys.stderr, flush=True)
-    finally:
-        leave(code)
+    last = threading.Thread(target=_print_last, args=(line,), daemon=True)
+    last.start()
+    last.join(_LAST_LINE_SECS)
+    os._exit(code)
 
 
-def end_with(parent: int) -> None:
-    """Makes the kernel send this process SIGTERM when its parent ends, whatever ended that.
-
-    Only Linux does so; elsewhere, nothing happens.
-
-    Args:
-      parent: the process id of the parent, which has forked this process in its main thread.
-    """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-    if os.getppid() != parent:  # It ended before that.
-        os.kill(os.getpid(), signal.SIGTERM)
+def _print_last(line: str) -> None:
+    # AttributeError: a stream is closed since the process began.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        try:
+            # Names and addresses in it may be from another program.
+            print(one_line(line), file=sys.stderr, flush=True)
+        finally:
+            sys.stdout.flush()
 
 
 def leave(code: int) -> NoReturn:

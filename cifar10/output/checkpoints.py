@@ -1,7 +1,9 @@
 """Checkpoints: the latest one, the best one by validation accuracy, and whether one is sound."""
 
 import dataclasses
+import errno
 import math
+import os
 import posixpath
 import re
 from collections.abc import Sequence
@@ -42,10 +44,17 @@ def latest(output_dir: str) -> Optional[str]:
     """Returns the latest checkpoint; None if TensorFlow's file names none, or one elsewhere.
 
     TensorFlow would continue from one in another folder, and remove it when it has newer ones.
+
+    Raises:
+      tf.errors.PermissionDeniedError: the file may not be read.
     """
     try:
+        with tf.io.gfile.GFile(tf.io.gfile.join(output_dir, STATE), "rb") as file:
+            file.read(1)  # TensorFlow passes over a file that it may not read.
         state = tf.train.get_checkpoint_state(output_dir)
-    except ValueError:  # It is not UTF-8.
+    except tf.errors.PermissionDeniedError:
+        raise
+    except (tf.errors.OpError, ValueError):  # ValueError: it is not UTF-8.
         return None
     if state is None or not state.model_checkpoint_path:
         return None
@@ -69,12 +78,15 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
 
     Raises:
       DamagedError: the checkpoint is damaged.
+      tf.errors.PermissionDeniedError: it may not be read.
     """
     if checkpoint is None:
         return 0
     try:
         return int(tf.train.NewCheckpointReader(checkpoint).get_tensor(name))
     except (tf.errors.OpError, ValueError, IndexError) as error:
+        if os.strerror(errno.EACCES) in str(error):  # The reader's errors are of no special class.
+            raise tf.errors.PermissionDeniedError(None, None, str(error)) from error
         way_out = "name another by --checkpoint, or train again, which goes back to a sound one"
         raise DamagedError(checkpoint, str(error).splitlines()[0], way_out) from error
 

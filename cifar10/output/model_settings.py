@@ -22,8 +22,6 @@ from cifar10.settings import flag_name, settings_of
 
 # The settings that decide which variables the checkpoints hold, beside those of the model's shape.
 _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
-# Those that decide how the network was trained, or what it computes, but not its variables.
-_NOT_OF_NETWORK = ("optimizer", "lookahead_steps", "batch_norm_epsilon")
 # Values with the same variables: training may change from one to the other.
 _SAME = {"nesterov": "momentum"}
 
@@ -126,21 +124,6 @@ def resize_of(config: TrainConfig) -> str:
       DamagedError: run.json is damaged.
     """
     return _of_checkpoint(config)[1].resize or STRETCH
-
-
-def other_flags(config: TrainConfig, checkpoint: str) -> str:
-    """Returns the flags of a checkpoint's network that differ from these; empty if none is known.
-
-    Args:
-      config: the settings.
-      checkpoint: the checkpoint's path; run.json may be in its folder or in that folder's parent.
-    """
-    own, (_, run) = _settings_of(config), _first_of(_folders_of(checkpoint))
-    return " ".join(
-        f"{flag_name(name)}={value}"
-        for name, value in run.settings.items()
-        if name not in _NOT_OF_NETWORK and not _is_same(value, own.get(name))
-    )
 
 
 def _settings_of(config: TrainConfig) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from cifar10.cluster.identity import Identity
 from cifar10.cluster.peers import Peers
 from cifar10.cluster.spec import PS, WORKER, Cluster, Task
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, UserError
+from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.host.activity import EVALUATION, SAVING, START
 from cifar10.host.console import say
 from cifar10.host.signals import Stay, StopRequest
@@ -229,9 +229,8 @@ class ClusterSession:
         that cannot be read at the moment says nothing.
         """
         for tasks, at_least in self._needs():
-            for line in self._peers.news(tasks):
-                with contextlib.suppress(OSError):  # For example, the disk of the log is full.
-                    say(line)
+            for line in self._peers.news(tasks):  # By itself, since a terminal may block.
+                threading.Thread(target=_say, args=(line,), daemon=True, name="news").start()
             if self._peers.silent(tasks, 0.0):
                 with contextlib.suppress(Stopped, UserError, OSError, tf.errors.OpError):
                     check()
@@ -258,10 +257,18 @@ class ClusterSession:
         # which there is a time limit of its own.
         self.watchdog.activity.begin(START if self.cluster.is_master else None)
         self._acquaintance.claims = self.cluster.is_master
+        began, limit = None, self._config.cluster_timeout
         while True:
             self._peers.wait_for(self._serving)  # The watchdog handles signals meanwhile.
-            if all(map(self._acquaintance.meet, self._serving)):
+            late = next((one for one in self._serving if not self._acquaintance.meet(one)), None)
+            if late is None:
                 return
+            began = began or time.monotonic()
+            if time.monotonic() - began > limit:
+                raise TrainingError(
+                    f"{late} has not said for {limit:g} s whom it serves (--cluster-timeout); "
+                    "start it again, and then this task"
+                )
             time.sleep(_MEET_AGAIN_SECS)
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:
@@ -274,15 +281,20 @@ class ClusterSession:
         return stay
 
     def heed_signals(self, stop: StopRequest) -> None:
-        """Ends this master after a signal if a task that it needs does not answer.
+        """Ends this master after a signal if a task that it needs hangs or is gone.
 
         Otherwise the master ends its step and saves, however long that takes. To save, it needs the
-        parameter servers, but no worker.
+        parameter servers, but no worker. If workers have only gone, they do not count: after a
+        signal, they leave in good order.
         """
 
         def check() -> None:
-            if stop.requested and not self.hears_all():
-                stop.check()
+            for tasks, at_least in self._needs() if stop.requested else ():
+                silent = self._peers.silent(tasks)
+                leave = tasks is self._workers and not self._in_graph
+                in_vain = not leave or any(map(self._peers.is_here, silent))
+                if len(tasks) - len(silent) < at_least and in_vain:
+                    stop.check()
 
         self._watch(check)
 
@@ -366,6 +378,11 @@ class ClusterSession:
         self._closed.set()
         self._peers.stop()
         self._watched.close()
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # For example, the disk of the log is full.
+        say(line)
 
 
 def _run(output_place: str, cluster: Cluster) -> tuple[str, str]:

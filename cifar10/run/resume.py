@@ -203,7 +203,10 @@ def step_of_end(config: TrainConfig, cluster: Cluster, records: RecordSet) -> Op
     A task that does not share the chief's output folder cannot see the end there. The chief judges
     by the same rows whether it goes on from that step.
     """
-    note = run_file.read(config.output_place).training
+    try:
+        note = run_file.read(config.output_place).training
+    except tf.errors.PermissionDeniedError:
+        return None
     if note is None or note["ended_at_step"] is None:
         return None
     step, done = note["ended_at_step"], seen_by_worker(config.output_place)

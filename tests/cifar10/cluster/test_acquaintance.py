@@ -170,6 +170,18 @@ def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
     monkeypatch.setattr(acquaintance, "board_of", lambda _: board_of(other))
 
 
+def test_once_the_master_was_met_another_jobs_master_there_is_no_answer(monkeypatch):
+    job, other = Job("mine"), Job("other")
+    job.serve("master", MINE)
+    other.serve("master", OTHER)
+    seen = job.seen_by("worker")
+    assert meets(seen, "master/0")
+    replace_master(monkeypatch, other)
+    assert not meets(seen, "master/0")
+    assert (seen.identity.run, seen.identity.place) == MINE
+    refused(job.seen_by("worker"), "master/0")
+
+
 def test_a_master_that_comes_back_with_other_settings_is_refused_by_its_old_worker(monkeypatch):
     monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
     job, again = Job("token"), Job("token")

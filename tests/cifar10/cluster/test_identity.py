@@ -30,8 +30,6 @@ def cluster(task: str = "ps", token: str = "", **jobs: tuple[str, ...]) -> Clust
             {"worker": ("ip1:2222", "ip2:2222")},
             f"worker/1 of its cluster is ip2:2222, of this task's cluster missing{WAY_OUT}",
         ),
-        # By Estimator's convention, an evaluator's cluster may lack other tasks.
-        ({"task": "evaluator"}, {"worker": ()}, None),
         # A token decides, whatever the clusters.
         ({"token": SECRET}, {"token": SECRET, "ps": ("ip9:1",)}, None),
         ({"token": "one"}, {"token": "two"}, "it has the job token 3fc4ccfe..."),
@@ -54,7 +52,13 @@ def test_an_identity_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     "text",
     ["master/0", "[]", '{"role": "ps/0"}', "[" * 100_000]
-    + [json.dumps({"role": "ps/0", "token": "", "jobs": jobs}) for jobs in (5, {"ps": 5})],
+    + [json.dumps({"role": "ps/0", "token": "", "jobs": jobs}) for jobs in (5, {"ps": 5})]
+    + [
+        json.dumps({"role": "ps/0", "token": 5, "jobs": {}}),
+        Identity("", "", {}, "a" * 300_000).as_text(),
+    ]
+    + [json.dumps({"role": "ps/0", "token": "", "jobs": {"ps": [5]}})]
+    + [json.dumps({"role": "ps/0", "token": "", "jobs": {}, "terms": {"--sync": []}})],
     ids=lambda text: text[:20],
 )
 def test_what_is_no_identity_is_refused(text):

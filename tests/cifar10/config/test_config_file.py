@@ -77,7 +77,7 @@ def test_flags_beat_the_file_and_the_file_beats_the_recipe(write):
         ("seed: [1, 2]\n", "1: seed must be one value, not a list or a mapping"),
         ("seed: 1\nseed: 1\n", "2: seed is given twice; keep one"),
         ("job_dir: a\noutput-dir: a\n", "2: output-dir is given twice; keep one"),
-        ("images: [a.png]\n", "1: there is no setting images; --help-all lists all settings"),
+        ("images: [a.png]\n", "1: images: name them on the command line"),
         ("- seed: 1\n", " the file must be a mapping (`train_batch_size: 64`)"),
         ("? [a]\n: 1\n", "1: a key must be one word"),
         ("seed: 1\n  x: 2\n", "2: not YAML: mapping values are not allowed here"),
@@ -165,7 +165,13 @@ def test_a_result_runs_again_with_its_settings_and_not_with_what_was_chosen(writ
 
 
 def test_a_result_of_an_earlier_version_may_have_settings_that_have_no_effect(write):
-    settings = {"weight_decay": 0, "decay_biases": True, "optimizer": "adam", "momentum": 0.5}
+    settings = {
+        "seeds": None,
+        "weight_decay": 0,
+        "decay_biases": True,
+        "optimizer": "adam",
+        "momentum": 0.5,
+    }
     config = parse(["--config", write({"configuration": settings}, "result.json")])
     assert config == TrainConfig(weight_decay=0.0, optimizer="adam")
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError
-from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
+from cifar10.host.files import exists, read_json, require_writable, whose, write_json, write_text
 from tests.failing_disk import every_rename_is_synced, failures_of, fill
 from tests.unprivileged import open_folder, unprivileged
 
@@ -35,6 +35,12 @@ def test_what_may_not_be_seen_is_not_missing():
         closed.chmod(0)
         with unprivileged(), pytest.raises(tf.errors.PermissionDeniedError):
             exists(f"{closed}/a.json")
+
+
+def test_users_without_a_name_are_told_apart_by_their_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    owner = tmp_path.owner()
+    assert whose(str(tmp_path)).endswith(f" belongs to {owner}, and this process is user 54321")
 
 
 @pytest.mark.parametrize("scheme", ["", "file://", "ram://"])

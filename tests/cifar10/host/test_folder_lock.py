@@ -70,7 +70,7 @@ def test_a_lock_that_is_a_link_is_not_followed(folders: Path) -> None:
     (folders / "precious").write_text("all")
     (folders / "logs/.training.lock").symlink_to(folders / "precious")
     with (
-        pytest.raises(OSError, match="'logs/.training.lock'"),
+        pytest.raises(UserError, match=r"^logs/\.training\.lock is a link, .*; remove it$"),
         hold("a", "logs", TRAINING, nothing),
     ):
         pass
@@ -125,6 +125,21 @@ def test_without_locks_the_name_counts_and_a_stale_file_of_nfs_is_opened_again(
         check_owner()
     assert not failures
     assert not list(folders.glob("*/.*.lock*"))
+
+
+@pytest.mark.parametrize(
+    ("number", "held"),
+    [(errno.ESTALE, [False, False]), (errno.ENOLCK, [True, False])],
+)
+def test_a_stale_lock_is_held_by_nobody_and_one_that_proves_nothing_may_be(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, number: int, held: list[bool]
+) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(number, "")
+
+    (folders / "a/.training.lock").write_text("process 4 on node7")
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert [is_held("a", TRAINING), is_held("a", TRAINING, if_unknown=False)] == held
 
 
 # Processes that compete.

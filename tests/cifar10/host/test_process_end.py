@@ -1,5 +1,7 @@
 """How a thread ends its process, with real processes."""
 
+import contextlib
+import os
 import subprocess
 import sys
 
@@ -26,6 +28,21 @@ def end(words: str, errors: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("errors", ["2> /dev/full", "2>&-", ">&- 2> /dev/full"])
 def test_a_process_whose_last_line_cannot_be_printed_ends_all_the_same(errors):
     assert end("training failed", errors).returncode == 3
+
+
+def test_a_process_whose_last_line_waits_for_its_reader_ends_all_the_same():
+    reader, writer = os.pipe()  # Nobody reads it, like a terminal after Ctrl-S.
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, bytes(4096)):
+            pass
+    os.set_blocking(writer, True)
+    words = [sys.executable, "-c", PROGRAM, "training failed"]
+    try:
+        assert subprocess.run(words, cwd=ROOT, stderr=writer, timeout=20).returncode == 3
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_the_last_line_is_one_printable_line_whatever_names_are_in_it():

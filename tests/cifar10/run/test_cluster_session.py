@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -172,6 +173,9 @@ def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, checks, 
     lose(session, "ps/0")
     with pytest.raises(TrainingError, match="^ps/0 "):
         look()
+    for thread in threading.enumerate():
+        if thread.name == "news":
+            thread.join()
     assert capsys.readouterr().out.startswith("ps/0 (")
     over[0] = True
     with pytest.raises(TrainingOver):
@@ -187,6 +191,9 @@ def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(job
     lose(session, "worker/0")
     checks[0]()
     stop._note(15)
+    checks[0]()  # The worker has left in good order.
+    (worker,) = labelled(session, "worker/0")
+    session._peers._states[worker].is_here = True
     with pytest.raises(Stopped):
         checks[0]()
     session.watchdog.activity.begin(activity.SAVING)
@@ -260,6 +267,14 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
     session_wait.MODULE.SessionManager.keywords["check"]()
     assert met == ["ps/0", "ps/0", "ps/1"]
     assert noted.phase == phase  # The step of the session before is over.
+
+
+def test_a_task_that_does_not_say_whom_it_serves_is_waited_for_in_bounds(job, monkeypatch):
+    session = job.session("master", cluster_timeout=0.3)
+    monkeypatch.setattr(Acquaintance, "meet", lambda *_: False)
+    monkeypatch.setattr(Peers, "wait_for", lambda *_: None)
+    with pytest.raises(TrainingError, match=r"^ps/0 .* has not said for 0\.3 s whom it serves"):
+        session.meet_serving()
 
 
 def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, TrainConfig
 from cifar10.input.records import open_records
 from cifar10.run.job import make_job
-from cifar10.run.resume import Start, note_model
+from cifar10.run.resume import Start, note_model, step_of_end
 from tests.cifar10.saved import save_untrained
+from tests.unprivileged import open_folder, unprivileged
 
 OTHER = (
     "note: these records differ from those that this run began with (train, validation); "
@@ -69,3 +71,13 @@ def test_another_seed_is_told_and_the_first_one_remembered(say, noted, prepared_
     assert say(prepared_data, seed=4).startswith(line)
     assert json.loads(noted.read_text())["seed"] == 3
     assert say(prepared_data, seed=3) == ""
+
+
+def test_a_worker_that_may_not_read_the_folder_of_the_chief_does_not_know_the_end(tutorial_data):
+    jobs = {"master": ("a:1",), "worker": ("b:1",)}
+    cluster = Cluster(jobs, "worker", 0, has_evaluator=False, source="TF_CONFIG")
+    records = open_records(str(tutorial_data))
+    with open_folder() as folder:
+        (folder / "output").mkdir(0)
+        with unprivileged():
+            assert step_of_end(TrainConfig(output_dir=f"{folder}/output"), cluster, records) is None
