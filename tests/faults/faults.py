@@ -237,7 +237,7 @@ class Cut(Fault):
         self._for_good = for_good
         self._cut = False
         if for_good:
-            reasons = "no message from its agent|there is no way to it|does not answer|lost"
+            reasons = "no message from its agent|does not answer|lost"
             self.ending = Ending([1], rf"on node\d failed: .*({reasons})")
 
     def strike(self, job: Job) -> None:

@@ -129,7 +129,7 @@ def test_a_host_that_is_not_there_is_named(launcher: Launcher, nodes: Nodes) -> 
     file = described(launcher, nodes, "python3")
     file.write_text(f"{file.read_text()}- {{name: {nodes.network}.99, workdir: /nowhere}}\n")
     lines = run(launcher, file, exit_code=1)
-    reason = "there is no way to it; is it up, and on this network?"
+    reason = "it does not answer; is it up, and in reach?"
     assert f"problem: {nodes.network}.99: connection: {reason}" in lines
     assert lines[-1] == "1 failed, 2 ready; the same command goes on where it was"
 

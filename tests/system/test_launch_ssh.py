@@ -324,14 +324,14 @@ def test_an_unknown_host_key_is_refused(launcher: Launcher, nodes: Nodes) -> Non
         output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)
     finally:
         known.write_text(before)
-    assert "node3: its host key is not known yet; look at it once by hand: ssh node3" in output
+    assert "node3: its host key is not known; look at it once: ssh node3" in output
 
 
 def test_an_unreachable_host_is_named(launcher: Launcher, nodes: Nodes) -> None:
     absent = f"{nodes.network}.99"
     hosts = ("--hosts", f"node1,{absent},nowhere.invalid")
     output = launcher.up(hosts, "--no-check", "--", exit_code=1)
-    assert f"{absent}: there is no way to it; is it up, and on this network?" in output
+    assert f"{absent}: it does not answer; is it up, and in reach?" in output
     assert "nowhere.invalid: ssh does not know the name; try: ssh nowhere.invalid" in output
 
 
