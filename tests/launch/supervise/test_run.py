@@ -7,7 +7,7 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Optional
 
@@ -82,12 +82,15 @@ def _tell(agents: Agents, message: Message) -> None:
     agents.handle(("localhost", agents._connections._links["localhost"], message))
 
 
-def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_same_request(agents: Agents) -> None:
+@pytest.mark.parametrize("signals", [(15, 15), (2, 2), (15, 2, 2)], ids=str)
+def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_same_request(
+    agents: Agents, signals: Sequence[int]
+) -> None:
     _tell(agents, TOLD)
     state = agents._supervisor.states["master/0"]
-    for signum, kills in ((15, False), (15, False), (2, False), (2, True)):
+    for number, signum in enumerate(signals, 1):
         agents.stop(signum, 0)
-        assert (signal.SIGKILL in state.signals) is kills
+        assert (signal.SIGKILL in state.signals) is (number == len(signals))
 
 
 class FailsForItsPort:

@@ -214,7 +214,7 @@ def run(display):
         display.note("x" * 9999)
     return Outcome(3, "worker/0 failed")
 
-up._run_here(run, folder, View(folder, live=False))
+up._run_here(run, folder.output_log, View(folder, live=False))
 """
 
 
