@@ -326,10 +326,15 @@ class _SaverHook(tf.train.CheckpointSaverHook):
         )
         self._goals = goals
 
+    def before_run(self, run_context: Any) -> Any:
+        """Requests the step's report, which parameter servers send anyway, for the global step."""
+        return tf.train.SessionRunArgs(StepTensors.find().report)
+
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Saves and validates a checkpoint that is due, unless training is to end."""
         if not run_context.stop_requested:
-            super().after_run(run_context, run_values)
+            before = StepReport.of(*run_values.results).step - 1  # This step follows it.
+            super().after_run(run_context, run_values._replace(results=before))
             if not self._goals.has_evaluator and self._goals.are_reached():
                 run_context.request_stop()
 

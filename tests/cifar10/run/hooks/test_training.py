@@ -4,6 +4,7 @@ import math
 import pathlib
 import signal
 import time
+import types
 from typing import Any, Optional
 
 import pytest
@@ -20,6 +21,7 @@ from cifar10.run.goals import Goals
 from cifar10.run.hooks import summaries
 from cifar10.run.hooks.training import ChiefHook, WorkerHook, check_window
 from cifar10.run.hooks.validation import EvaluationHook
+from cifar10.step.training_step import StepTensors
 from tests.cifar10.hooked import job_in, parts, stopped, train
 from tests.cifar10.tf_internals.private import add_listener
 
@@ -142,6 +144,12 @@ def test_the_last_checkpoint_comes_at_the_end_and_says_so_before_its_validation(
     assert checkpoints.latest_step(str(tmp_path)) == total
     assert chief.calls[-2:] == ["last", f"validated {total}"]
     assert len(chief.calls) == 2 * len(validated) + 2
+
+
+def test_saving_fetches_nothing_more_in_a_step(tmp_path, monkeypatch):
+    report = (tf.constant(1.0),)
+    monkeypatch.setattr(StepTensors, "find", lambda: types.SimpleNamespace(report=report))
+    assert Chief(tmp_path).saver.before_run(None).fetches is report
 
 
 def test_a_checkpoint_stops_the_clock(tmp_path):
