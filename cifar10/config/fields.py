@@ -334,9 +334,6 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         600.0,
         at_least=0,
     )
-    check_address: bool = _cluster(
-        "check that this task's own address is of this machine; false for port forwarding", True
-    )
 
     checkpoint_steps: Optional[int] = _report(
         "steps between checkpoints, each followed by validation (default: an epoch, or a 500th of "

@@ -12,11 +12,11 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import identity, server
+from cifar10.cluster import server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity
 from cifar10.cluster.peers import Peers
-from cifar10.cluster.spec import PS, WORKER, Cluster, Task
+from cifar10.cluster.server import Identity
+from cifar10.cluster.spec import PS, WORKER, Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.host.activity import EVALUATION, SAVING, START
@@ -389,5 +389,5 @@ def _run(output_place: str, cluster: Cluster) -> tuple[str, str]:
     """Returns key and place of this master's run; both are empty in a worker, which learns them."""
     if not cluster.is_master:
         return "", ""
-    key = cluster.token or identity.digest(run_file.read_or_make_owner(output_place))
+    key = cluster.token or digest(run_file.read_or_make_owner(output_place))
     return key, run_file.place(output_place)

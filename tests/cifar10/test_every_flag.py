@@ -180,8 +180,6 @@ AGREED_ON = [
 
 # Settings with a test of their own, below tests/cifar10.
 ELSEWHERE = {
-    "check_address": "cluster/test_spec.py::"
-    "test_another_machine_is_refused_unless_ports_are_forwarded",
     "checkpoint": "output/test_checkpoints.py::"
     "test_find_prefers_the_flag_then_the_best_then_the_latest",
     "cluster_timeout": "run/test_parameter_server.py::test_a_master_that_stays_away_is_named",

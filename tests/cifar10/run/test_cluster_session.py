@@ -14,9 +14,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import peers, server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity
 from cifar10.cluster.peers import Peers
-from cifar10.cluster.server import Board
+from cifar10.cluster.server import Board, Identity
 from cifar10.cluster.spec import Cluster, Task
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
@@ -288,7 +287,7 @@ def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
     session = job.session("master", cluster_timeout=60.0)
     session._peers.start()
     session._peers.wait_for(labelled(session, "ps/1"))
-    with pytest.raises(ConfigError, match="^ps/0 .* serves another run: that of there:/other, "):
+    with pytest.raises(ConfigError, match="^ps/0 .* serves another run, that of there:/other, "):
         session.meet_serving()
     with contextlib.closing(Board(targets[1])) as second:
         assert second.master() is None
