@@ -22,7 +22,6 @@ from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.host import garbage
 from cifar10.host.console import one_line, say
 from cifar10.host.signals import STAY_SECS, StopRequest
-from cifar10.tf_internals import silence_native_log
 from cifar10_program.streams import complain, open_streams
 
 _Work = Callable[[StopRequest, float], None]  # takes the time when the process started, too
@@ -125,7 +124,7 @@ def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
 def _quieten(verbose: bool) -> None:
     """Silences TensorFlow's log and Python's warnings unless `verbose`; errors still raise."""
     if not verbose:
-        silence_native_log()
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of C++ code, read as it loads
         warnings.filterwarnings("ignore")
     import tensorflow.compat.v1 as tf
 

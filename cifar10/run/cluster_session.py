@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import tf_internals
 from cifar10.cluster import server
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.peers import Peers
@@ -29,7 +30,6 @@ from cifar10.schema import TRAIN
 from cifar10.settings import flag_name, flag_of
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.params import Replication
-from cifar10.tf_internals import session_wait
 from cifar10_program import VERSION
 
 _OF_TRAINERS = ("sync", "replicas_to_aggregate", "replication", "ps_transfer")
@@ -179,7 +179,7 @@ class ClusterSession:
         self._acquaintance = Acquaintance(cluster, asked, self._serving, own)
         self._peers = Peers(others, config.cluster_timeout, self._acquaintance.meet)
         self._closed, self._is_told = threading.Event(), False
-        session_wait.look_often(self._target, self.meet_serving)
+        tf_internals.look_often(self._target, self.meet_serving)
 
     def join(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start, and watches them afterwards.

@@ -26,7 +26,6 @@ from typing import Optional
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
-from cifar10.tf_internals import silence_native_log
 
 _PART = "part-"  # The names of folders begin so in which libraries are made.
 _KEPT_SECS = 24 * 3600.0
@@ -115,7 +114,7 @@ def _compiler() -> Optional[list[str]]:
 
 
 def _build(compiler: Sequence[str], path: pathlib.Path) -> None:
-    silence_native_log()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # Only fatal errors, as in training.
     import tensorflow as tf2  # Imported here because it takes seconds to load.
 
     from cifar10.host import files

@@ -273,7 +273,7 @@ _WITHOUT_MEMORY = """
 import resource, sys
 import tensorflow.compat.v1 as tf
 from cifar10.ops.kernels import library
-from cifar10.tf_internals import error_messages
+from cifar10 import tf_internals
 
 tf.disable_eager_execution()
 op, settings, small, large = eval(sys.argv[1])
@@ -291,7 +291,7 @@ with tf.Session() as session:
     try:
         session.run(fetches[1])
     except tf.errors.ResourceExhaustedError as error:
-        print(error_messages.reason(error.message))
+        print(tf_internals.reason(error.message))
     session.run(fetches[0])
 print("it goes on")
 """

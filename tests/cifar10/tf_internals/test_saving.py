@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.tf_internals.saving import NamedTensors
+from cifar10.tf_internals import NamedTensors
 
 
 def halves(flat: tf.Variable) -> NamedTensors:
