@@ -68,7 +68,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         common=True,
     )
     images: tuple[str, ...] = _job(
-        "image files, folders of them or patterns for --mode predict",
+        "image files, or folders of them, for --mode predict",
         (),
         metavar="FILE",
         common=True,
