@@ -11,9 +11,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.ops import convolution
-from cifar10.ops.convolution import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
+from cifar10.ops import operations
 from cifar10.ops.kernels import library
+from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
 from tests.cifar10.forks import Forks
@@ -42,8 +42,8 @@ def outputs_and_gradients(
     with tf.Graph().as_default() as graph, tf.Session() as session:
         images, filters = (tf.cast(tf.constant(value), dtype) for value in (x, kernel))
         trains = None if early is None else tf.constant(early)
-        chosen = convolution.choose(images, filters, SETTINGS, algorithm)
-        y = convolution.convolve(chosen, images, filters, SETTINGS, trains)
+        chosen = operations.choose(images, filters, SETTINGS, algorithm)
+        y = operations.convolve(chosen, images, filters, SETTINGS, trains)
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
         found = tf.gradients(y, [images, filters], tf.cast(tf.constant(factors), dtype))
         ops = {op.type for op in graph.get_operations()}
@@ -97,7 +97,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("images", "filters", "pairs"), SHAPES, ids=str)
 def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, filters, pairs):
-    monkeypatch.setattr(convolution, "_MOST_COVERED", 16.0)
+    monkeypatch.setattr(operations, "_MOST_COVERED", 16.0)
     has_own_gradient = images[3] % library.CHANNELS == 0  # Else that of images is TensorFlow's.
 
     def errors(algorithm: str, dtype: Any) -> list[float]:
@@ -403,9 +403,9 @@ def test_what_does_not_fit_is_left_to_tensorflow(shape, kernel, changed, fits):
     with tf.Graph().as_default():
         x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
         for wanted in (OWN_KERNELS, OWN_PAIRS):
-            found = convolution.choose(x, weights, settings, wanted)
+            found = operations.choose(x, weights, settings, wanted)
             assert found == (wanted if fits else TENSORFLOW)
-        assert convolution.choose(x, weights, settings, TENSORFLOW) == TENSORFLOW
+        assert operations.choose(x, weights, settings, TENSORFLOW) == TENSORFLOW
 
 
 # Two towers: the first layer of 3 channels and two of stride 2 are TensorFlow's, four are ours.

@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops.convolution import OWN_KERNELS, TENSORFLOW
 from cifar10.ops.kernels import library
 from cifar10.ops.layers import Layers
-from cifar10.ops.normalisation import conv_norm_relu, gelu, norm_relu
+from cifar10.ops.operations import (
+    OWN_KERNELS,
+    TENSORFLOW,
+    conv_norm_relu,
+    gelu,
+    norm_relu,
+)
 
 EPSILON = 1e-3
 BOTH_TYPES = pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
