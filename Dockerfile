@@ -42,7 +42,6 @@ COPY cifar10/__init__.py cifar10/errors.py cifar10/
 COPY cifar10/host/__init__.py cifar10/host/cpu.py cifar10/host/files.py cifar10/host/
 COPY cifar10/ops/__init__.py cifar10/ops/
 COPY cifar10/ops/kernels/ cifar10/ops/kernels/
-COPY cifar10/tf_internals/__init__.py cifar10/tf_internals/
 RUN mkdir -p cifar10/ops/kernels/built \
     && { python -m cifar10.ops.kernels.build || [ $? -eq 2 ]; }
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Callable, Optional
 
 from cifar10.cluster import resolve
-from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_own_address
+from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_port
 from cifar10.cluster.tf_config import TF_CONFIG
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
@@ -22,7 +22,6 @@ from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.host import garbage
 from cifar10.host.console import one_line, say
 from cifar10.host.signals import STAY_SECS, StopRequest
-from cifar10.tf_internals import silence_native_log
 from cifar10_program.streams import complain, open_streams
 
 _Work = Callable[[StopRequest, float], None]  # takes the time when the process started, too
@@ -39,7 +38,7 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
     open_streams()
     try:
         words = sys.argv[1:] if argv is None else argv
-        config = resolve.with_model_dir(flags.parse(words, config_type), os.environ)
+        config = flags.parse(words, config_type)
     except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
         return 0
     except UserError as error:
@@ -69,7 +68,7 @@ def _refuse(error: UserError) -> int:
 def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
     cluster = resolve.resolve(config, os.environ)
     if cluster is not None:
-        check_own_address(cluster, config.check_address)
+        check_port(cluster)
     for note in resolve.notes(config, cluster):
         say(note)
     # Estimator would read TF_CONFIG, too, and it rejects some forms that platforms write.
@@ -125,7 +124,7 @@ def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
 def _quieten(verbose: bool) -> None:
     """Silences TensorFlow's log and Python's warnings unless `verbose`; errors still raise."""
     if not verbose:
-        silence_native_log()
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of C++ code, read as it loads
         warnings.filterwarnings("ignore")
     import tensorflow.compat.v1 as tf
 

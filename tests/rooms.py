@@ -58,7 +58,7 @@ _CIFAR10 = _rooms(
         NO_TENSORFLOW,
     ),
     ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
-    ("ops", "layers, and the operations below them", "schema errors tf_internals host", ANYTHING),
+    ("ops", "layers, and the operations below them", "schema errors host", ANYTHING),
     (
         "optim",
         "the rate, update rules, averages of weights",
@@ -75,7 +75,7 @@ _CIFAR10 = _rooms(
     (
         "cluster",
         "who the tasks are, and whether they answer",
-        "errors settings config host optim",
+        "errors settings config optim",
         ANYTHING,
     ),
     (
@@ -103,7 +103,7 @@ _CIFAR10 = _rooms(
         "errors schema config host input cluster output run",
         ANYTHING,
     ),
-    ("main", "command line → exit code", "errors tf_internals config host cluster run train", LATE),
+    ("main", "command line → exit code", "errors config host cluster run train", LATE),
     ("__main__", "python -m cifar10", "host main", STDLIB),
 )
 

@@ -1,18 +1,11 @@
 """Checks that the tasks which this one meets belong to its job, before it uses them."""
 
-import dataclasses
-import time
 from collections.abc import Collection
 from typing import Optional
 
-from cifar10.cluster.identity import Identity, difference
-from cifar10.cluster.server import Board, NoAnswer, board_of
-from cifar10.cluster.spec import Cluster, Task
+from cifar10.cluster.server import Board, Identity, NoAnswer, board_of
+from cifar10.cluster.spec import TOKEN, Cluster, Task
 from cifar10.errors import ConfigError
-from cifar10.host.console import say
-
-_ASKED_SECS = 2.0  # for the master, which asks each second, and then says what differs, too
-_SILENCE_SECS = 30.0  # after which a server that does not say who it is counts as another program
 
 
 class Acquaintance:
@@ -42,81 +35,52 @@ class Acquaintance:
     ) -> None:
         self.identity, self.claims = identity or Identity.of(cluster), False
         self._cluster, self._asked, self._serving = cluster, asked, serving
-        self._said: set[str] = set()
-        self._silent_since: dict[Task, float] = {}
-        self._met: set[Task] = set()
 
     def meet(self, task: Task) -> bool:
         """Asks a task who it is.
 
-        If a task of another job answers where one of this job was before, it may end by itself, and
-        the right one may come back. So it counts as no answer, unless it would be used at once.
-
         Returns:
-          Whether the task has answered and may be used.
+          Whether the task has answered and may be used. A server that does not say who it is has
+          just started, or is another program's, and counts as one that does not answer.
 
         Raises:
-          ConfigError: the task belongs to another job or another run, or trains otherwise.
+          ConfigError: the task belongs to another job or another run, or a worker trains otherwise
+            than its master.
         """
         if task not in self._asked:
             return True
         try:
             with board_of(task) as board:
-                found = self._of_this_job(task, board.identity())
-                unlike = found and self._unlike(task, found)
-                if found and not unlike:
-                    if task == self._cluster.master:  # From it, others learn the run.
-                        own = self.identity
-                        self.identity = dataclasses.replace(own, run=found.run, place=found.place)
-                    may_be_used = task not in self._serving or self._serves_this_run(task, board)
-                    self._met.update([task] * may_be_used)
-                    return may_be_used
+                found = board.identity()
+                if found is None:
+                    return False
+                self._check(task, found)
+                if task == self._cluster.master:  # From it, others learn the run.
+                    self.identity = self.identity.in_run_of(found)
+                return task not in self._serving or self._serves_this_run(task, board)
         except NoAnswer:
-            self._silent_since.pop(task, None)
             return False
-        except ConfigError:
-            if task in self._met and task not in self._serving:
-                return False
-            raise
-        if unlike and not self._cluster.is_master:
-            time.sleep(_ASKED_SECS)
-            raise ConfigError(unlike)
-        if unlike and unlike not in self._said:  # The master goes on, and waits for the right one.
-            self._said.add(unlike)
-            say(unlike)
-        return False
 
-    def _of_this_job(self, task: Task, found: Optional[Identity]) -> Optional[Identity]:
-        """Returns who answers at a task's address; None if that is not known yet."""
-        if found is None:
-            since = self._silent_since.setdefault(task, time.monotonic())
-            if time.monotonic() - since < _SILENCE_SECS:
-                return None
+    def _check(self, task: Task, found: Identity) -> None:
+        own = self.identity
+        if found.job != own.job:
             raise ConfigError(
-                f"{task} does not say which job it belongs to, so it is another program or another "
-                "version of this one; correct the address, or start the task there with this "
-                "version"
+                f"{task} belongs to another job: it has {found.job}, this task has {own.job}; "
+                f"correct the address, or give all tasks of a job the same cluster and {TOKEN}"
             )
-        self._silent_since.pop(task, None)
-        unlike = difference(self._cluster, found)
-        if unlike:
-            raise ConfigError(f"{task} belongs to another job: {unlike}")
         if found.role != task.role:
             labels = {one.role: one.label for one in self._cluster.tasks}
             other = labels.get(found.role, found.role)
             raise ConfigError(f"{task} is {other} of this job; correct the addresses")
-        return found
-
-    def _unlike(self, task: Task, found: Identity) -> Optional[str]:
-        """Describes in what another trainer trains otherwise than this one."""
-        for name, own in self.identity.terms.items():
-            other = found.terms.get(name, own)
-            if own != other:
-                return (
-                    f"{name} is {own} for {self._cluster.label}, but {other} for {task}; start all "
-                    "trainers with the same program, settings and records"
-                )
-        return None
+        differing = [name for name in own.terms if found.terms.get(name) != own.terms[name]]
+        # A master goes on, and waits for the right worker; a task that only serves has no terms.
+        if differing and found.terms and not self._cluster.is_master:
+            name = differing[0]
+            raise ConfigError(
+                f"{name} is {own.terms[name]} for {self._cluster.label}, but "
+                f"{found.terms.get(name)} for {task}; start all trainers with the same program, "
+                "settings and records"
+            )
 
     def _serves_this_run(self, task: Task, board: Board) -> bool:
         """Returns whether a serving task may be used; raises ConfigError if another run has it."""
@@ -126,15 +90,13 @@ class Acquaintance:
         holder = board.claim(own) if self.claims else board.master()
         if holder is None or holder.run == own.run:
             return True
-        if not self._cluster.is_master:
+        if not self._cluster.is_master:  # Its master may have started again, with another run.
             if not self.meet(self._cluster.master):
                 return False
-            if own != self.identity:  # The master has started again meanwhile.
-                return self._serves_this_run(task, board)
-        other = f"that of {holder.place}, but this task's is that of {own.place}"
-        if holder.place == own.place:
-            other = f"one that began earlier in {own.place}, whose files are gone"
+            if self.identity.run == holder.run:
+                return True
         raise ConfigError(
-            f"{task} serves another run: {other}; end that run first; if it has ended, start "
+            f"{task} serves another run, that of {holder.place}, and not this task's, that of "
+            f"{own.place}; end that run first; if it has ended, or its files are gone, start "
             f"{task.label} again; to continue it, give its --output-dir"
         )

@@ -29,8 +29,6 @@ _SAY_AFTER_SECS = 5.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + b"\4" + b"\0" + b"\0\0\0\0"
 # A frame's header: 3 bytes of payload length, type, flags, and 4 bytes of stream.
 _HEADER_BYTES, _SETTINGS_OF_CONNECTION = 9, b"\4\0\0\0\0\0"
-# Seconds after which the kernel gives up a connection to a machine that acknowledges no packet.
-_LOST_SECS = 5.0
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -47,7 +45,6 @@ class Probe:
     def __init__(self, address: str) -> None:
         self._place = split_address(address)
         self._socket: Optional[socket.socket] = None
-        self._received = b""
         self.is_here = False
 
     def answers(self, timeout_secs: float) -> bool:
@@ -55,20 +52,15 @@ class Probe:
 
         If it does not, the connection remains, and the next call waits for the same answer.
         """
-        deadline = time.monotonic() + timeout_secs
         try:
             connected = self._socket or self._connect(timeout_secs)
-            self.is_here = True
-            while len(self._received) < _HEADER_BYTES:
-                connected.settimeout(max(deadline - time.monotonic(), 0.001))  # 0: non-blocking
-                try:
-                    received = connected.recv(_HEADER_BYTES - len(self._received))
-                except socket.timeout:
-                    return False
-                if not received:
-                    raise ConnectionError("the task has closed the connection")
-                self._received += received
-            self.is_here = self._received[3:] == _SETTINGS_OF_CONNECTION
+            connected.settimeout(timeout_secs)
+            try:
+                received = connected.recv(_HEADER_BYTES)
+            except socket.timeout:
+                self.is_here = True
+                return False
+            self.is_here = received[3:] == _SETTINGS_OF_CONNECTION
         except (OSError, UnicodeError):  # UnicodeError: a part of the host's name is empty.
             self.is_here = False
         self.close()
@@ -78,15 +70,12 @@ class Probe:
         """Closes the connection if there is one."""
         if self._socket:
             self._socket.close()
-        self._socket, self._received = None, b""
+        self._socket = None
 
     def _connect(self, timeout_secs: float) -> socket.socket:
         self._socket = socket.create_connection(self._place, timeout_secs)
         # Closing sends a reset, so that no port of this machine stays occupied for a minute.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        with contextlib.suppress(AttributeError):  # Only Linux has the option.
-            milliseconds = int(1000 * _LOST_SECS)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self._socket.sendall(_PREFACE)
         return self._socket
 
@@ -183,16 +172,12 @@ class Peers:
             "and then this task"
         )
 
-    def refuse_wrong(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
-        """Raises ConfigError if so many of the tasks belong to another job that too few remain."""
+    def require(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
+        """Raises TrainingError if tasks are missing, ConfigError if they are another job's."""
         found = [wrong for one in tasks if (wrong := self._states[one].wrong)]
         needed = len(tasks) if at_least is None else at_least
         if len(tasks) - len(found) < needed and not self._stopped.is_set():
             raise ConfigError(found[0])
-
-    def require(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
-        """Raises TrainingError if tasks are missing, ConfigError if they are another job's."""
-        self.refuse_wrong(tasks, at_least)
         missing = self.missing(tasks, at_least)
         if missing:
             raise TrainingError(missing)

@@ -8,9 +8,20 @@ from collections.abc import Mapping
 from typing import Optional
 
 from cifar10 import optim
-from cifar10.cluster import identity, tf_config
-from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs
-from cifar10.cluster.tf_config import FLAGS, TF_CONFIG, normalise, show, source_named
+from cifar10.cluster import tf_config
+from cifar10.cluster.spec import (
+    CHIEF,
+    EVALUATOR,
+    MASTER,
+    PS,
+    TOKEN,
+    WORKER,
+    Cluster,
+    Jobs,
+    digest,
+    show,
+)
+from cifar10.cluster.tf_config import FLAGS, TF_CONFIG, normalise, source_named
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
@@ -33,7 +44,13 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
         not fit the cluster.
     """
     with source_named(TF_CONFIG):
-        cluster = normalise(*tf_config.read(environ.get(TF_CONFIG, ""))[:3], TF_CONFIG)
+        *task, model_dir = tf_config.read(environ.get(TF_CONFIG, ""))
+        if model_dir and real(config.place(model_dir)) != real(config.output_place):
+            raise ConfigError(
+                f"model_dir is {model_dir}, but --output-dir {config.output_dir}; give both the "
+                "same folder"
+            )
+        cluster = normalise(*task, TF_CONFIG)
     with source_named(FLAGS):
         by_flags = normalise(*_tasks_of_flags(config), FLAGS)
     if cluster and by_flags:
@@ -41,9 +58,9 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
     cluster = cluster or by_flags
     if cluster is None:
         return None
-    token = environ.get(identity.TOKEN, "").strip()
+    token = environ.get(TOKEN, "").strip()
     if token:
-        cluster = dataclasses.replace(cluster, token=identity.digest(token))
+        cluster = dataclasses.replace(cluster, token=digest(token))
     with source_named(cluster.source):
         if config.mode == "train_and_evaluate":
             _check_settings(config, cluster)
@@ -54,25 +71,6 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
                 "cluster; run it on the master, or without a cluster"
             )
     return None
-
-
-def with_model_dir(config: TrainConfig, environ: Mapping[str, str]) -> TrainConfig:
-    """Returns the settings with the output folder that TF_CONFIG names, as Estimator does.
-
-    Raises:
-      ConfigError: TF_CONFIG is wrong, or the settings name another folder.
-    """
-    with source_named(TF_CONFIG):
-        model_dir = tf_config.read(environ.get(TF_CONFIG, "")).model_dir
-    if model_dir is None:
-        return config
-    named = config.with_settings(output_dir=model_dir)
-    if config.is_set("output_dir") and real(config.output_place) != real(named.output_place):
-        raise ConfigError(
-            f"--output-dir {config.output_dir} and the model_dir of TF_CONFIG, {model_dir}, "
-            "contradict each other; give one"
-        )
-    return named
 
 
 def _tasks_of_flags(config: TrainConfig) -> tuple[Jobs, Optional[str], Optional[int]]:
@@ -111,10 +109,8 @@ def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
     """
     if config.mode != "train_and_evaluate" or (cluster and not cluster.is_trainer):
         return []
-    count, who = cluster.num_trainers if cluster else 1, "this process trains alone"
-    if cluster and count > 1:
-        trainers = show(cluster.platform_jobs, (PS, EVALUATOR))
-        who = f"the cluster has {count} tasks that train ({trainers})"
+    count = cluster.num_trainers if cluster else 1
+    who = f"the cluster has {count} tasks that train" if count > 1 else "this process trains alone"
     names = ("sync", "replication", "ps_transfer", "replicas_to_aggregate") if count == 1 else ()
     useless = [flag_name(name) for name in names if config.is_set(name)]
     if config.num_workers not in (None, count):
@@ -137,19 +133,17 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
         )
     if config.replicas_to_aggregate is not None and config.replicas_to_aggregate > count:
         raise ConfigError(
-            f"--replicas-to-aggregate must be at most {count}, the tasks that train "
-            f"({show(jobs, (PS, EVALUATOR))}), got {config.replicas_to_aggregate}"
+            f"--replicas-to-aggregate must be at most {count}, the number of tasks that train, got "
+            f"{config.replicas_to_aggregate} ({show(jobs)})"
         )
     if count == 1 or config.sync or config.replication == "in-graph":
         return
-    way_out = f"{count} tasks update them at any time; leave --sync=false out, or give"
-    if config.lookahead_steps:
+    at_once = {
+        "lookahead_steps": bool(config.lookahead_steps),
+        "optimizer": optim.find(config.optimizer).updates_at_once,
+    }
+    for name in (name for name, is_so in at_once.items() if is_so):
         raise ConfigError(
-            f"--lookahead-steps {config.lookahead_steps} averages the weights between updates, and "
-            f"{way_out} --lookahead-steps 0"
-        )
-    if optim.find(config.optimizer).updates_at_once:
-        raise ConfigError(
-            f"--optimizer {config.optimizer} updates whole kernels at once, and {way_out} another "
-            "--optimizer"
+            f"{flag_name(name)} {getattr(config, name)} needs all weights between two updates, and "
+            f"{count} tasks update them at any time; leave --sync=false out, or give another"
         )

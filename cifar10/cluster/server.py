@@ -9,12 +9,13 @@ need no other task, and it does not matter which task the server is, and of whic
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.identity import Identity
 from cifar10.cluster.peers import answers
 from cifar10.cluster.spec import Cluster, Task, check_port
 from cifar10.errors import ConfigError
@@ -23,6 +24,56 @@ _ANSWER_SECS = 5.0  # for each request to another task's server
 _NO_TASK = "/job:nobody"
 _NOT_OURS = (tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
 _TASK, _MASTER = 0, 1  # the keys of the map: who the task is, and the master that uses it
+Terms = Mapping[str, str]  # what trainers must agree on, by name
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What a task says about itself to other tasks.
+
+    Attributes:
+      role: the task's name in `Cluster.jobs`, e.g. `ps/0`.
+      job: what it has in common with the tasks of its job alone, see `Cluster.known_by`.
+      run: the key of the run that the task belongs to: SHA-256 of the job token, or of the random
+        number in the output folder; empty if the task does not know it.
+      place: the output folder of that run's master, as `HOST:FOLDER`, for messages.
+      terms: what trainers must agree on, by name; a task that trains nothing has none.
+    """
+
+    role: str
+    job: str
+    run: str = ""
+    place: str = ""
+    terms: Terms = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, cluster: Cluster, run: str = "", place: str = "", terms: Optional[Terms] = None
+    ) -> "Identity":
+        """Returns the identity of the cluster's own task."""
+        return cls(cluster.own.role, cluster.known_by, run, place, terms or {})
+
+    def in_run_of(self, master: "Identity") -> "Identity":
+        """Returns this identity in the run of a master."""
+        return dataclasses.replace(self, run=master.run, place=master.place)
+
+    def as_text(self) -> str:
+        """Returns the identity as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> "Identity":
+        """Reads what `as_text` has written.
+
+        Raises:
+          ValueError: the text is something else.
+        """
+        try:
+            found = cls(**json.loads(text))
+            "".join((found.role, found.job, found.run, found.place, *found.terms.values()))
+        except (AttributeError, RecursionError, TypeError) as error:
+            raise ValueError(f"malformed: {str(error)[:100]}") from None
+        return found
 
 
 def start(cluster: Cluster, session_config: Any, identity: Optional[Identity] = None) -> str:

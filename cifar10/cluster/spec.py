@@ -3,14 +3,17 @@
 All platforms' clusters have the same form here: exactly one master, which trains as the workers do
 and also saves checkpoints. `cifar10.cluster.resolve` makes it from TF_CONFIG or the flags. For
 people, each task keeps the name that its platform gives it, its label.
+
+Two tasks belong to the same job if they have the same job token (CIFAR10_JOB_TOKEN, which the
+launcher sets), or if neither has one and both have the same cluster. A token is only known by its
+SHA-256, so that no message can show it.
 """
 
-import contextlib
 import dataclasses
 import errno
+import hashlib
 import re
 import socket
-import time
 from collections.abc import Mapping
 from typing import Optional
 
@@ -18,9 +21,9 @@ from cifar10.errors import ConfigError
 
 MASTER, WORKER, PS, EVALUATOR = "master", "worker", "ps", "evaluator"
 CHIEF = "chief"  # Another name of the master.
+TOKEN = "CIFAR10_JOB_TOKEN"
+_SHOWN_CHARS = 16  # of a token's digest
 Jobs = Mapping[str, tuple[str, ...]]  # job -> address of each of its tasks
-# On Kubernetes, a process may start shortly before its own host name resolves.
-RESOLVE_SECS = 10.0
 _ADDRESS = re.compile(r"([\w.-]{1,253}|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
 
 
@@ -32,7 +35,7 @@ class Task:
       job: MASTER, WORKER, PS or EVALUATOR.
       index: its index in that job, from 0.
       label: its name as its platform calls it, e.g. `worker/0` of a master.
-      address: its `host:port`; empty for an evaluator that the cluster does not list.
+      address: its `host:port`; empty for an evaluator, which needs none.
     """
 
     job: str
@@ -70,9 +73,7 @@ class Cluster:
       task_index: this task's index in its job, from 0.
       has_evaluator: whether the cluster lists an evaluator, or this task is one.
       source: origin of these values, for messages: "TF_CONFIG" or "the flags".
-      evaluator_address: `host:port` of the evaluator, at which nothing listens; None if the cluster
-        does not list it.
-      token: SHA-256 of the job token, see `cifar10.cluster.identity`; None without a token.
+      token: the `digest` of the job token; None without one.
       listed: the same addresses by the jobs of the platform, such as "chief", or "worker" alone;
         None: as in `jobs`.
     """
@@ -82,7 +83,6 @@ class Cluster:
     task_index: int
     has_evaluator: bool
     source: str
-    evaluator_address: Optional[str] = None
     token: Optional[str] = None
     listed: Optional[Jobs] = None
 
@@ -98,7 +98,7 @@ class Cluster:
     def own(self) -> Task:
         """This process's task."""
         if self.task_type == EVALUATOR:
-            return Task(EVALUATOR, 0, self.label, self.evaluator_address or "")
+            return Task(EVALUATOR, 0, self.label, "")
         return self.of(self.task_type)[self.task_index]
 
     @property
@@ -134,6 +134,14 @@ class Cluster:
         return self.jobs if self.listed is None else self.listed
 
     @property
+    def known_by(self) -> str:
+        """What only the tasks of one job have in common, as messages say it."""
+        if self.token:
+            return f"the job token {self.token[:_SHOWN_CHARS]}... (SHA-256)"
+        ordered = {job: self.jobs[job] for job in (MASTER, WORKER, PS) if job in self.jobs}
+        return f"the cluster {show(ordered)}".lower()
+
+    @property
     def num_trainers(self) -> int:
         """The number of tasks that compute gradients."""
         return len(self.trainers)
@@ -149,14 +157,9 @@ class Cluster:
         return self.task_type in (MASTER, WORKER)
 
     @property
-    def is_alone(self) -> bool:
-        """Whether the cluster has one trainer and no ps."""
-        return len(self.tasks) == 1
-
-    @property
     def is_single_process(self) -> bool:
         """Whether the cluster has no other task; then this one needs no server."""
-        return self.is_alone and self.is_master and not self.has_evaluator
+        return len(self.tasks) == 1 and self.is_master and not self.has_evaluator
 
     @property
     def trainers_here(self) -> list[Task]:
@@ -173,6 +176,16 @@ class Cluster:
         if not self.is_trainer:
             return 0, 1
         return self.trainers_here.index(self.own), len(self.trainers_here)
+
+
+def show(jobs: Jobs) -> str:
+    """Returns the addresses of all jobs as text for messages."""
+    return "; ".join(f"{job} {', '.join(addresses)}" for job, addresses in jobs.items())
+
+
+def digest(secret: str) -> str:
+    """Returns the SHA-256 of a token, in hexadecimal."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def split_address(address: str, name: str = "an address") -> tuple[str, int]:
@@ -196,37 +209,10 @@ def split_address(address: str, name: str = "an address") -> tuple[str, int]:
     return found[1].strip("[]").lower(), int(found[2])
 
 
-def check_own_address(
-    cluster: Cluster, check_host: bool, resolve_secs: float = RESOLVE_SECS
-) -> None:
-    """Checks that this task can listen at its own address, if it needs a server.
-
-    TensorFlow's server listens on all interfaces, whatever host its address names. Without this
-    check, a wrong host would go unnoticed, and the other tasks would wait for this one.
-
-    Args:
-      cluster: the cluster and this process's task in it.
-      check_host: whether to check that the host is this machine; the port is always checked.
-      resolve_secs: seconds during which to retry if the host does not resolve.
-
-    Raises:
-      ConfigError: the host does not resolve or is another machine, or the port cannot be had.
-    """
+def check_port(cluster: Cluster) -> None:
+    """Checks that this task's server, if it needs one, can have its port; ConfigError if not."""
     if cluster.is_single_process or cluster.task_type == EVALUATOR:
         return
-    host, _ = split_address(cluster.own.address)
-    wrong = _why_not_here(host, resolve_secs) if check_host else None
-    if wrong:
-        raise ConfigError(
-            f"{cluster.label} is at {cluster.own.address}, but {host} {wrong}; start the task "
-            "there, or correct the address; behind forwarded ports give --check-address=false "
-            f"(from {cluster.source})"
-        )
-    check_port(cluster)
-
-
-def check_port(cluster: Cluster) -> None:
-    """Checks that this task's server can have its port; ConfigError if not."""
     try:
         socket.create_server(("", split_address(cluster.own.address)[1])).close()
     except OSError as error:
@@ -236,22 +222,3 @@ def check_port(cluster: Cluster) -> None:
         }.get(error.errno or 0, f"{error.strerror}; choose another port")
         where = f"{cluster.label} cannot listen at {cluster.own.address}"
         raise ConfigError(f"{where}: {reason} (from {cluster.source})") from error
-
-
-def _why_not_here(host: str, resolve_secs: float) -> Optional[str]:
-    """Says why a host is not this machine; None if it is."""
-    deadline = time.monotonic() + resolve_secs
-    while True:
-        try:
-            found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-            break
-        except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a part of it is empty.
-            if time.monotonic() >= deadline:
-                return f"does not resolve on this machine ({error})"
-        time.sleep(0.5)
-    for family, _, _, _, place in found:
-        # Only an address of this machine can be bound, here at a port that the system chooses.
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as tried:
-            tried.bind(place)
-            return None
-    return "is no address of this machine"

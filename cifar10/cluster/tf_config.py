@@ -8,9 +8,19 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
-from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs, split_address
+from cifar10.cluster.spec import (
+    CHIEF,
+    EVALUATOR,
+    MASTER,
+    PS,
+    WORKER,
+    Cluster,
+    Jobs,
+    show,
+    split_address,
+)
 from cifar10.errors import ConfigError
 
 TF_CONFIG, FLAGS = "TF_CONFIG", "the flags"  # where a cluster comes from
@@ -18,24 +28,12 @@ _EXAMPLE = '{"cluster": {"master": ["ip0:2222"]}, "task": {"type": "master", "in
 _JOBS = (MASTER, CHIEF, WORKER, PS, EVALUATOR)
 
 
-class TFConfig(NamedTuple):
-    """What TF_CONFIG says.
-
-    Attributes:
-      jobs: the addresses by job, without jobs that have no tasks.
-      task_type: the task's type; None if it is missing.
-      task_index: the task's index; None if it is missing.
-      model_dir: the output folder; None if it is missing.
-    """
-
-    jobs: Jobs
-    task_type: Optional[str]
-    task_index: Optional[int]
-    model_dir: Optional[str]
-
-
-def read(text: str) -> TFConfig:
+def read(text: str) -> tuple[Jobs, Optional[str], Optional[int], Optional[str]]:
     """Reads TF_CONFIG.
+
+    Returns:
+      The addresses by job, without jobs that have no tasks; the task's type and index, and the
+      output folder (`model_dir`). What is missing is None.
 
     Raises:
       ConfigError: the text is not JSON, a part of it has the wrong type, or the cluster has another
@@ -57,12 +55,8 @@ def read(text: str) -> TFConfig:
                 f"the cluster must have the key cluster, got {json.dumps(key)}; rename it (for "
                 "sparseCluster, take enableDynamicWorker out of the TFJob)"
             )
-    return TFConfig(
-        jobs,
-        _text(task.get("type"), "the task's type"),
-        None if task.get("index") is None else _index(task["index"]),
-        _text(spec.get("model_dir"), "model_dir"),
-    )
+    task_type = _text(task.get("type"), "the task's type")
+    return jobs, task_type, _index(task.get("index")), _text(spec.get("model_dir"), "model_dir")
 
 
 def _require_object(value: Any, rule: str) -> None:
@@ -84,10 +78,12 @@ def _addresses(job: str, tasks: Any) -> tuple[str, ...]:
     return tuple(tasks)
 
 
-def _index(value: Any) -> int:
+def _index(value: Any) -> Optional[int]:
     # Some platforms write it as text.
     if type(value) in (int, str) and re.fullmatch("[0-9]{1,9}", str(value)):
         return int(value)
+    if value is None:
+        return None
     raise ConfigError(f"the task's index must be a whole number from 0, got {json.dumps(value)}")
 
 
@@ -149,7 +145,6 @@ def normalise(
         task_index=task_index,
         has_evaluator=EVALUATOR in (*jobs, task_type),
         source=source,
-        evaluator_address=jobs[EVALUATOR][0] if EVALUATOR in jobs else None,
         listed=listed,
     )
 
@@ -165,18 +160,13 @@ def _check_addresses(jobs: Jobs) -> None:
 
 
 def _check_jobs(jobs: Jobs) -> None:
-    chiefs = [f"{job} {address}" for job in (CHIEF, MASTER) for address in jobs.get(job, ())]
-    if len(chiefs) > 1:
-        raise ConfigError(
-            f"two chiefs: {', '.join(chiefs)}; a cluster has one chief (or master), make the "
-            "others workers"
-        )
-    evaluators = jobs.get(EVALUATOR, ())
-    if len(evaluators) > 1:
-        raise ConfigError(
-            f"a cluster has one evaluator, got {', '.join(evaluators)}; leave the others out"
-        )
-    if not chiefs and WORKER not in jobs:
+    for job, names in (("chief (or master)", (CHIEF, MASTER)), (EVALUATOR, (EVALUATOR,))):
+        found = [f"{name} {address}" for name in names for address in jobs.get(name, ())]
+        if len(found) > 1:
+            raise ConfigError(
+                f"a cluster has one {job}, got {', '.join(found)}; leave the others out"
+            )
+    if not {CHIEF, MASTER, WORKER} & jobs.keys():
         raise ConfigError(
             f"nobody trains: the cluster has {show(jobs)} but no master and no worker; add one"
         )
@@ -199,8 +189,3 @@ def _find_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) 
             "correct the task or the cluster (an index counts from 0)"
         )
     return MASTER if task_type == CHIEF else task_type, task_index
-
-
-def show(jobs: Jobs, without: tuple[str, ...] = ()) -> str:
-    """Returns the addresses of all jobs but some as text for messages."""
-    return "; ".join(f"{job} {', '.join(jobs[job])}" for job in jobs if job not in without)

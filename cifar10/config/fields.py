@@ -68,7 +68,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         common=True,
     )
     images: tuple[str, ...] = _job(
-        "image files, folders of them or patterns for --mode predict",
+        "image files, or folders of them, for --mode predict",
         (),
         metavar="FILE",
         common=True,
@@ -333,9 +333,6 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "time limit for a step, a save or a batch of an evaluation, seconds; 0: none",
         600.0,
         at_least=0,
-    )
-    check_address: bool = _cluster(
-        "check that this task's own address is of this machine; false for port forwarding", True
     )
 
     checkpoint_steps: Optional[int] = _report(

@@ -2,14 +2,10 @@
 
 import contextlib
 import dataclasses
-import gzip
 import json
 import os
 import posixpath
-import re
 import shlex
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
@@ -25,10 +21,6 @@ from cifar10_program.streams import one_line
 CIFAR10_MEAN = (125.31, 122.95, 113.87)
 CIFAR10_DEVIATION = (62.99, 62.09, 66.70)
 
-_HEADER = struct.Struct("<QI")  # length of the record, CRC of the length
-_FOOTER_BYTES = 4  # CRC of the record
-# Other forms of CIFAR-10, of which data_prep makes records.
-_SOURCE = re.compile(r"cifar-10-(python|binary)\.tar\.gz|cifar-10-batches-(py|bin)")
 # What reading a JSON document raises where it is not as expected.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 _MOST_NAMES = 5  # of a folder's files in a message
@@ -105,15 +97,12 @@ class RecordSet:
 def way_out(data_dir: str, names: Sequence[str] = ()) -> str:
     """Returns the end of a message about missing records: what is there instead, and a command."""
     names = [name for name in names if name[0] != "."]
-    sources = [tf.io.gfile.join(data_dir, name) for name in names if _SOURCE.fullmatch(name)]
-    source, out = shlex.quote(sources[0]) if sources else "SOURCE", shlex.quote(data_dir)
-    command = f"`python -m data_prep --source {source} --out {out}` makes them"
-    if sources:
-        return command
     held = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     holds = f"it holds {held}; training reads {schema.RECORD_NAMES}; " if names else ""
-    known = "SOURCE is cifar-10-python.tar.gz, an image folder, or synthetic"
-    return f"{holds}{command}, where {known}"
+    return (
+        f"{holds}`python -m data_prep --source SOURCE --out {shlex.quote(data_dir)}` makes them, "
+        "where SOURCE is cifar-10-python.tar.gz, cifar-10-batches-py, an image folder, or synthetic"
+    )
 
 
 def open_records(data_dir: str) -> RecordSet:
@@ -176,16 +165,13 @@ def _names(data_dir: str) -> list[str]:
     Raises:
       DataError: it is not there, or cannot be read.
     """
+    local = data_dir.removeprefix("file://")
     with _readable(data_dir, "folder"):
         try:
-            return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(data_dir))
-        except UnicodeDecodeError:
-            # TensorFlow fails at a name that is no UTF-8, though no file of records has one.
-            return sorted(os.listdir(data_dir.removeprefix("file://")))
-        except tf.errors.NotFoundError as error:
-            # TensorFlow says that also of a folder inside one that may not be entered.
-            with contextlib.suppress(tf.errors.NotFoundError):
-                tf.io.gfile.stat(data_dir)
+            if "://" in local:
+                return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(data_dir))
+            return sorted(os.listdir(local))
+        except (FileNotFoundError, tf.errors.NotFoundError) as error:
             raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
 
 
@@ -291,8 +277,8 @@ def _readable(path: str, kind: str = "file") -> Iterator[None]:
     """Raises DataError for what TensorFlow says of a file or folder that cannot be read."""
     try:
         yield
-    except (tf.errors.OpError, OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "message", str(error)).rpartition("; ")[2]
+    except (tf.errors.OpError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.message.rpartition("; ")[2]
         raise DataError(
             f"{path} cannot be read: {reason}; make it a readable {kind}, or run the data_prep "
             "command again"
@@ -310,20 +296,12 @@ def _stand_in(counts: dict[str, int]) -> dict[str, Any]:
 
 
 def count_records(path: str) -> int:
-    """Counts the records of a TFRecord file by their length fields, without parsing them.
+    """Counts the records of a TFRecord file, and checks their CRCs.
 
     Raises:
       DataError: the file ends inside a record, or cannot be read.
     """
-    count, position = 0, 0
-    with _readable(path), tf.io.gfile.GFile(path, "rb") as file:
-        data = gzip.decompress(file.read()) if path.endswith(".gz") else file.read()
-    while position < len(data):
-        end = position + _HEADER.size
-        if end <= len(data):
-            length, _ = _HEADER.unpack_from(data, position)
-            end += length + _FOOTER_BYTES
-        if end > len(data):
-            raise DataError(f"{path} ends inside record {count}; make it again with data_prep")
-        count, position = count + 1, end
-    return count
+    compression = tf.io.TFRecordCompressionType.GZIP if path.endswith(".gz") else None
+    options = compression and tf.io.TFRecordOptions(compression)
+    with _readable(path):
+        return sum(1 for _ in tf.io.tf_record_iterator(path, options))

@@ -11,29 +11,6 @@ NAMES, register, unregister = REGISTRY.names, REGISTRY.register, REGISTRY.unregi
 find = REGISTRY.find
 
 
-def check_chosen(config: Any) -> None:
-    """Checks what only the settings of a run can show of the model that they name.
-
-    Args:
-      config: a `TrainConfig`.
-
-    Raises:
-      TypeError: some model's settings are not among those of a run, or the model has no title of
-        its own.
-    """
-    REGISTRY.check_settings(config)
-    model = find(config.model)
-    title = model.title(config)
-    if not isinstance(title, str) or not title:
-        raise TypeError(f"model {model.name} must have a title, a str, got {title!r}")
-    for name in NAMES:
-        if name != model.name and find(name).title(config) == title:
-            raise TypeError(
-                f"model {model.name} has the title of model {name}, {title!r}; give it one of its "
-                "own"
-            )
-
-
 def network(config: Any) -> Network:
     """Returns the network of the model that a `TrainConfig` names."""
     return find(config.model).network(config)

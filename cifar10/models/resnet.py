@@ -74,36 +74,28 @@ def _block_v2(layers: Layers, x: Any, filters: int, strides: int, scale: float) 
     return y + _shortcut(layers, x, filters, strides)
 
 
-def _resnet(
-    layers: Layers,
-    images: Any,
-    num_layers: int,
-    block: Block,
-    preactivation: bool,
-    scale: float,
-) -> Any:
+def _resnet(layers: Layers, images: Any, num_layers: int, block: Block, scale: float) -> Any:
     """Builds a ResNet.
 
     Args:
       layers: the layers of the tower.
       images: standardised images, float32 [N, 32, 32, 3].
       num_layers: the number of layers, 6n+2, for n blocks per stage.
-      block: `_block_v1` or `_block_v2`.
-      preactivation: whether the blocks normalise their input, so that the head normalises, too, and
-        the stem does not.
+      block: `_block_v1` or `_block_v2`, which normalises its input, so that the head normalises,
+        too, and the stem does not.
       scale: the initial factor of what each block adds to its shortcut; the block's last scale (v1)
         or kernel (v2) contains it.
 
     Returns:
       Logits float32 [N, classes].
     """
+    preactivation = block is _block_v2
     with layers.scope("stem"):
         x = layers.conv(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
         if not preactivation:
             x = layers.batch_norm_relu(x)
-    for stage, filters in enumerate(
-        STAGE_FILTERS
-    ):  # [N, 32, 32, 16], [N, 16, 16, 32], [N, 8, 8, 64]
+    # [N, 32, 32, 16], [N, 16, 16, 32], [N, 8, 8, 64]
+    for stage, filters in enumerate(STAGE_FILTERS):
         for index in range(num_layers // 6):
             with layers.scope(f"stage_{stage}/block_{index}"):
                 strides = 2 if stage and not index else 1
@@ -122,17 +114,16 @@ class ResNet(Model):
       name: the value of `--model`.
       version: the version's name for people.
       block: `_block_v1` or `_block_v2`.
-      preactivation: see `_resnet`.
     """
 
     settings = ResNetSettings
     convolves = normalises = True
 
-    def __init__(self, name: str, version: str, block: Block, preactivation: bool) -> None:
+    def __init__(self, name: str, version: str, block: Block) -> None:
         self.name, self._version = name, version
         # A block of version 2 adds the output of its last convolution to the shortcut as it is.
-        self.normalises_convolutions = not preactivation
-        self._build = functools.partial(_resnet, block=block, preactivation=preactivation)
+        self.normalises_convolutions = block is _block_v1
+        self._build = functools.partial(_resnet, block=block)
 
     def title(self, config: Any) -> str:
         """Returns e.g. `ResNet-44 v1`."""
@@ -165,5 +156,5 @@ class ResNet(Model):
         return f"--num-layers must be {_DEPTHS}, got {config.layers}"
 
 
-V1 = ResNet("resnet", "v1", _block_v1, preactivation=False)
-V2 = ResNet("resnet_v2", "v2", _block_v2, preactivation=True)
+V1 = ResNet("resnet", "v1", _block_v1)
+V2 = ResNet("resnet_v2", "v2", _block_v2)

@@ -12,21 +12,9 @@ from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops import normalisation, variables
-from cifar10.ops.convolution import OWN_KERNELS, TENSORFLOW, choose, convolve
-from cifar10.ops.variables import (
-    BIAS,
-    EARLY,
-    FIXED,
-    KERNEL,
-    MEAN,
-    NORM,
-    OFFSET,
-    VARIANCE,
-    SeparateVariables,
-    Spec,
-    VariableSource,
-)
+from cifar10.ops import operations, variables
+from cifar10.ops.operations import OWN_KERNELS, TENSORFLOW, choose, convolve
+from cifar10.ops.variables import SeparateVariables, Spec, VariableSource
 from cifar10.schema import NUM_CLASSES
 
 
@@ -49,7 +37,7 @@ class Layers:
       norm: `tower` or `off`, see `TrainConfig.batch_norm`.
       norm_decay: the decay of the moving statistics.
       norm_epsilon: the number that is added to the variance.
-      kernels: the algorithm of convolutions that it supports, see `cifar10.ops.convolution`; unless
+      kernels: the algorithm of convolutions that it supports, see `cifar10.ops.operations`; unless
         it is TENSORFLOW, activations use our own kernels, too.
       num_classes: the number of classes, which is that of the logits.
       early: whether the weights that train only in the first epochs still train, a bool scalar
@@ -80,19 +68,10 @@ class Layers:
     partial_identity = staticmethod(variables.PartialIdentity)
     uniform = staticmethod(variables.uniform)
 
-    def for_tower(
-        self,
-        source: VariableSource,
-        early: Optional[tf.Tensor] = None,
-    ) -> "Layers":
+    def for_tower(self, source: VariableSource, early: Optional[tf.Tensor] = None) -> "Layers":
         """Makes the layers of one tower: the same settings, but its own variables and records."""
         return dataclasses.replace(
-            self,
-            source=source,
-            early=early,
-            statistics=[],
-            convolutions={},
-            convolved={},
+            self, source=source, early=early, statistics=[], convolutions={}, convolved={}
         )
 
     def variable(self, name: str, shape: Sequence[int], initializer: Any, kind: str) -> tf.Tensor:
@@ -165,7 +144,7 @@ class Layers:
             initializer = initializer or self.he()
             shape = [kernel, kernel, channels, filters]
             weights = tf.cast(
-                self.variable("kernel", shape, initializer, KERNEL), self.compute_dtype
+                self.variable("kernel", shape, initializer, variables.KERNEL), self.compute_dtype
             )
             settings = {
                 "strides": self._window(strides),
@@ -191,8 +170,10 @@ class Layers:
             channels = x.shape[self._channel_axis]
             outputs = 2 * size * size * channels
             zeros = tf.zeros_initializer()
-            projection = self.variable("projection", [size, size, channels, outputs], zeros, FIXED)
-            bias = self.variable("bias", [outputs], zeros, EARLY)
+            projection = self.variable(
+                "projection", [size, size, channels, outputs], zeros, variables.FIXED
+            )
+            bias = self.variable("bias", [outputs], zeros, variables.EARLY)
             y = tf.nn.conv2d(
                 x,
                 tf.cast(projection, self.compute_dtype),
@@ -208,7 +189,7 @@ class Layers:
 
     def gelu(self, x: tf.Tensor) -> tf.Tensor:
         """Applies GELU in its tanh form (arXiv:1606.08415)."""
-        return normalisation.gelu(x, self.kernels != TENSORFLOW)
+        return operations.gelu(x, self.kernels != TENSORFLOW)
 
     def dense(
         self, x: tf.Tensor, units: int, *, initializer: Any = None, bias: bool = True
@@ -220,11 +201,11 @@ class Layers:
         """
         with tf.variable_scope(None, "dense"):
             initializer = initializer or tf.glorot_uniform_initializer()
-            kernel = self.variable("kernel", [x.shape[1], units], initializer, KERNEL)
+            kernel = self.variable("kernel", [x.shape[1], units], initializer, variables.KERNEL)
             y = tf.matmul(x, tf.cast(kernel, x.dtype))
             if not bias:
                 return y
-            offset = self.variable("bias", [units], tf.zeros_initializer(), BIAS)
+            offset = self.variable("bias", [units], tf.zeros_initializer(), variables.BIAS)
             return tf.nn.bias_add(y, tf.cast(offset, x.dtype))
 
     def max_pool(self, x: tf.Tensor, size: int) -> tf.Tensor:
@@ -281,14 +262,14 @@ class Layers:
             with tf.variable_scope(None, "batch_norm"):
                 gamma, beta, mean, variance = self._norm_weights(x, True, first_scale)
             inputs = (*self.convolved[x.ref()], gamma, beta, mean, variance, shortcut)
-            return normalisation.conv_norm_relu(*inputs, epsilon=self.norm_epsilon)
+            return operations.conv_norm_relu(*inputs, epsilon=self.norm_epsilon)
         own = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
-        if not (own and self.data_format == "channels_last" and normalisation.fits(x)):
+        if not (own and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
             y = self.batch_norm(x, first_scale=first_scale)
             return self.relu(y if shortcut is None else y + shortcut)
         with tf.variable_scope(None, "batch_norm"):
             gamma, beta, *_ = self._norm_weights(x, True, first_scale)
-            of_batch = normalisation.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
+            of_batch = operations.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
         y, mean, variance = of_batch
         self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
         return y
@@ -298,12 +279,12 @@ class Layers:
         shape = [x.shape[self._channel_axis]]
         ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
         first = tf.constant_initializer(first_scale)
-        gamma = self.variable("gamma", shape, first, NORM) if scale else tf.ones(shape)
-        beta = self.variable("beta", shape, zeros, OFFSET)
+        gamma = self.variable("gamma", shape, first, variables.NORM) if scale else tf.ones(shape)
+        beta = self.variable("beta", shape, zeros, variables.OFFSET)
         if self.norm == "off":
             return [gamma, beta]
-        moving_mean = self.variable("moving_mean", shape, zeros, MEAN)
-        moving_variance = self.variable("moving_variance", shape, ones, VARIANCE)
+        moving_mean = self.variable("moving_mean", shape, zeros, variables.MEAN)
+        moving_variance = self.variable("moving_variance", shape, ones, variables.VARIANCE)
         return [gamma, beta, moving_mean, moving_variance]
 
     def _values_per_channel(self, x: tf.Tensor) -> tf.Tensor:

@@ -12,11 +12,12 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import identity, server
+from cifar10 import tf_internals
+from cifar10.cluster import server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity
 from cifar10.cluster.peers import Peers
-from cifar10.cluster.spec import PS, WORKER, Cluster, Task
+from cifar10.cluster.server import Identity
+from cifar10.cluster.spec import PS, WORKER, Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.host.activity import EVALUATION, SAVING, START
@@ -29,7 +30,6 @@ from cifar10.schema import TRAIN
 from cifar10.settings import flag_name, flag_of
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.params import Replication
-from cifar10.tf_internals import session_wait
 from cifar10_program import VERSION
 
 _OF_TRAINERS = ("sync", "replicas_to_aggregate", "replication", "ps_transfer")
@@ -179,7 +179,7 @@ class ClusterSession:
         self._acquaintance = Acquaintance(cluster, asked, self._serving, own)
         self._peers = Peers(others, config.cluster_timeout, self._acquaintance.meet)
         self._closed, self._is_told = threading.Event(), False
-        session_wait.look_often(self._target, self.meet_serving)
+        tf_internals.look_often(self._target, self.meet_serving)
 
     def join(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start, and watches them afterwards.
@@ -389,5 +389,5 @@ def _run(output_place: str, cluster: Cluster) -> tuple[str, str]:
     """Returns key and place of this master's run; both are empty in a worker, which learns them."""
     if not cluster.is_master:
         return "", ""
-    key = cluster.token or identity.digest(run_file.read_or_make_owner(output_place))
+    key = cluster.token or digest(run_file.read_or_make_owner(output_place))
     return key, run_file.place(output_place)

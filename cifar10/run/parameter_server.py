@@ -11,9 +11,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity, difference
 from cifar10.cluster.peers import Peers
-from cifar10.cluster.server import Board
+from cifar10.cluster.server import Board, Identity
 from cifar10.cluster.spec import PS, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
@@ -75,7 +74,7 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
 
 def _is_of_this_run(sender: Identity, cluster: Cluster, master: Optional[Identity]) -> bool:
     """Returns whether a trainer belongs to this job, and to the run that uses this task."""
-    return not difference(cluster, sender) and (master is None or sender.run == master.run)
+    return sender.job == cluster.known_by and (master is None or sender.run == master.run)
 
 
 def _is_over(output_place: str) -> bool:

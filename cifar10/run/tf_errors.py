@@ -8,11 +8,11 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import tf_internals
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, TrainingError, UserError
 from cifar10.host.files import whose
 from cifar10.input.pipeline import BAD_RECORD, REPLACED
-from cifar10.tf_internals import error_messages
 
 _DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
@@ -52,15 +52,15 @@ def _of_os(error: OSError) -> Optional[UserError]:
 def _of_session(config: TrainConfig, error: Any) -> Optional[Exception]:
     """Returns the error to show for one of TensorFlow's; None if the user cannot fix it."""
     message, data, place = error.message, config.data_place, config.output_place
-    reason, forbidden = error_messages.reason(message), error_messages.forbidden_file(message)
+    reason, forbidden = tf_internals.reason(message), tf_internals.forbidden_file(message)
     find_record = f"in {data}; `python -m data_prep verify {data}` names it"
-    if error_messages.is_session_timeout(message):
+    if tf_internals.is_session_timeout(message):
         return TrainingError(
             "the master answers, but it has begun no session for a minute and for "
             f"--cluster-timeout {config.cluster_timeout:g}; see what it says, or raise that"
         )
-    if error_messages.is_failed_restore(message):
-        missing = error_messages.missing_variable(message)
+    if tf_internals.is_failed_restore(message):
+        missing = tf_internals.missing_variable(message)
         return UserError(
             f"the checkpoint in {config.checkpoint_place or place} "
             + (
@@ -72,21 +72,21 @@ def _of_session(config: TrainConfig, error: Any) -> Optional[Exception]:
         )
     if isinstance(error, tf.errors.DataLossError):
         return DataError(f"a file is damaged {find_record}")
-    if error_messages.is_disk_failure(message):
+    if tf_internals.is_disk_failure(message):
         return UserError(_DISK.format(reason))
     if forbidden:
         return UserError(_ACCESS.format(reason, whose(forbidden)))
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(f"out of memory: {reason}; free some, or use a smaller --train-batch-size")
-    is_gone = isinstance(error, tf.errors.NotFoundError) and error_messages.names_file_in(
+    is_gone = isinstance(error, tf.errors.NotFoundError) and tf_internals.names_file_in(
         data, message
     )
-    if is_gone or REPLACED in message or error_messages.is_other_number(message):
+    if is_gone or REPLACED in message or tf_internals.is_other_number(message):
         return DataError(
             f"the records in {data} were replaced while they were read; when data_prep has ended, "
             "run the same command again"
         )
-    broken_rule = error_messages.failed_assertion(message, BAD_RECORD)
-    if not broken_rule and error_messages.is_not_an_example(message):
+    broken_rule = tf_internals.failed_assertion(message, BAD_RECORD)
+    if not broken_rule and tf_internals.is_not_an_example(message):
         broken_rule = "a record is not an image with a label"
     return DataError(f"{broken_rule} {find_record}") if broken_rule else None

@@ -58,7 +58,7 @@ class DevicePlan:
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       own_kernels: whether `cifar10.ops.kernels` computes the convolutions that it supports, of
         which the model has some, and the activations.
-      pairs: whether convolutions in training are `cifar10.ops.convolution.OWN_PAIRS`.
+      pairs: whether convolutions in training are `cifar10.ops.operations.OWN_PAIRS`.
       kernels_missing: why this CPU cannot use `cifar10.ops.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.

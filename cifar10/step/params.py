@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
-from cifar10.ops.convolution import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 from cifar10.ops.layers import Layers
+from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 from cifar10.schema import NUM_CLASSES
 from cifar10.step.devices import DevicePlan
 

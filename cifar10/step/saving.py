@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.optim.packed import FlatVariable
 from cifar10.step.sync_replicas import Rendezvous
-from cifar10.tf_internals.saving import NamedTensors
+from cifar10.tf_internals import NamedTensors
 
 
 def make_scaffold(

@@ -180,15 +180,13 @@ AGREED_ON = [
 
 # Settings with a test of their own, below tests/cifar10.
 ELSEWHERE = {
-    "check_address": "cluster/test_spec.py::"
-    "test_another_machine_is_refused_unless_ports_are_forwarded",
     "checkpoint": "output/test_checkpoints.py::"
     "test_find_prefers_the_flag_then_the_best_then_the_latest",
     "cluster_timeout": "run/test_parameter_server.py::test_a_master_that_stays_away_is_named",
     "data_dir": "test_train.py::test_a_damaged_record_is_named_before_the_first_step",
     "early_stopping_epochs": "run/test_goals.py::"
     "test_training_ends_when_the_best_validation_is_so_many_epochs_ago",
-    "images": "run/modes/test_predict.py::test_folders_and_patterns_stand_for_the_images_in_them",
+    "images": "run/modes/test_predict.py::test_folders_stand_for_the_images_in_them",
     "init_checkpoint": "run/test_init_checkpoint.py::"
     "test_training_starts_from_all_weights_statistics_and_averages",
     "json": "run/modes/test_predict.py::test_json_has_an_object_a_line_also_of_bad_files",

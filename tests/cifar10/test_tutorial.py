@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import generate_cifar10_tfrecords
-from cifar10.cluster.resolve import notes, resolve, with_model_dir
+from cifar10.cluster.resolve import notes, resolve
 from cifar10.config.flags import parse
 from data_prep import commands
 from tests.data_prep import made
@@ -57,7 +57,7 @@ def test_every_command_of_the_tutorials_readme_is_accepted(task_type, words, fou
         "environment": "cloud",
     }
     environ = {"TF_CONFIG": json.dumps(tf_config)} if task_type else {}
-    config = with_model_dir(parse(words.split()), environ)
+    config = parse(words.split())
     cluster = resolve(config, environ)
     assert (cluster and cluster.label) == (task_type and f"{task_type}/0")
     assert notes(config, cluster) == found

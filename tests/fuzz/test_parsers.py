@@ -32,7 +32,7 @@ from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.console import one_line
-from cifar10.input import decode, records
+from cifar10.input import image_files, records
 from cifar10.output import checkpoints, model_settings, recovery, run_file
 from cifar10.output.history import History, Metrics
 from cifar10.run.modes.predict import read_image
@@ -335,7 +335,7 @@ def _predict(data: bytes, folder: Path) -> None:
 
 def _decode_in_graph(data: bytes, _: Path) -> None:
     try:
-        assert decode.decode(tf.constant(data)).shape == (32, 32, 3)
+        assert image_files.decode(tf.constant(data)).shape == (32, 32, 3)
     except tf.errors.InvalidArgumentError as error:
         raise UserError(str(error).replace("\n", " ") or "refused") from error
 
@@ -499,7 +499,7 @@ PARSERS = [
     ),
     Parser("data-folder", _open_records, _manifests, JSON),
     Parser("predicted-image", _predict, IMAGES, most_bytes=512 << 20),
-    Parser("exported-decoder", _decode_in_graph, IMAGES, most_bytes=512 << 20),
+    Parser("exported-decoder", _decode_in_graph, IMAGES[:5], most_bytes=512 << 20),
     Parser(
         "cluster-file", _read_cluster,
         [

@@ -16,7 +16,7 @@ from tests.reference.rules import Settings, Values
 from tests.reference.trajectory import Batch, Start
 
 # Images per step of the whole job, and steps. A tower of 16 images uses all algorithms of
-# `cifar10.ops.convolution`, one of 8 does not.
+# `cifar10.ops.operations`, one of 8 does not.
 BATCH, STEPS = 16, 3
 # The run is far enough for lookahead and for the warm-up of the moving statistics to have an
 # effect. `steps.build` trains 100 steps with 1,000 images in an epoch.

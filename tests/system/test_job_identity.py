@@ -53,8 +53,8 @@ def test_a_master_with_another_jobs_ps_ends_and_that_job_goes_on(data, tmp_path,
         two.start("master/0", "worker/0")
         (ps,), (ours,), (theirs,) = one.jobs["ps"], two.jobs["master"], one.jobs["master"]
         line = (
-            rf"error: ps/0 \({ps}\) belongs to another job: master/0 of its cluster is {theirs}, "
-            rf"of this task's cluster {ours}; .*"
+            rf"error: ps/0 \({ps}\) belongs to another job: it has the cluster master {theirs}; "
+            rf".*, this task has the cluster master {ours}; .*"
         )
         refused(two, "master/0", line)
         if mode != IN_GRAPH:
@@ -75,8 +75,8 @@ def test_of_masters_with_one_cluster_only_that_of_the_first_output_folder_goes_o
         refused(
             tasks,
             "master/0",
-            rf"error: (ps|worker)/0 \(127.0.0.1:\d+\) serves another run: that of \S+{here}output, "
-            rf"but this task's is that of \S+{here}other; .*",
+            rf"error: (ps|worker)/0 \(127.0.0.1:\d+\) serves another run, that of \S+{here}output, "
+            rf"and not this task's, that of \S+{here}other; .*",
         )
         assert not list((tmp_path / "other").glob("model.ckpt*"))
         tasks.start("master/0", more=["--output-dir=output"])

@@ -4,14 +4,12 @@
 
 The library contains code for AVX2, AVX-512, AVX512-BF16 and AMX and chooses when it runs, so that
 all x86-64 machines that share this folder can use it. The file is replaced atomically, so several
-processes may build at the same time. A library that was cut off, as by a full disk, is compiled
-anew. CXX names a compiler, also with arguments (`ccache g++`); the default is the first of c++, g++
-and clang++ on PATH. CIFAR10_KERNELS_ISA limits what runs use of the library; with `none`, nothing
-is compiled.
+processes may build at the same time. CXX names a compiler, also with arguments (`ccache g++`); the
+default is the first of c++, g++ and clang++ on PATH. CIFAR10_KERNELS_ISA limits what runs use of
+the library; with `none`, nothing is compiled.
 """
 
 import argparse
-import contextlib
 import os
 import pathlib
 import shlex
@@ -19,17 +17,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
-from cifar10.tf_internals import silence_native_log
 
-_PART = "part-"  # The names of folders begin so in which libraries are made.
-_KEPT_SECS = 24 * 3600.0
 _COMPILERS = ("c++", "g++", "clang++")
 _OPS = ("conv_op.cc", "gelu_op.cc", "norm_op.cc")
 # Compiled once per architecture, with the macro INSTRUCTIONS.
@@ -63,15 +57,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     anew = parser.parse_args(argv).anew
     try:
         library.limit()
-        if not anew and library.is_whole():
-            return 0
+        return 0 if not anew and library.path().exists() else _compile()
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        _complain(f"{library.path()} cannot be read: {library.explain(error)}")
+        _complain(f"{error}; when that is mended, run {library.BUILD_COMMAND} again")
         return 1
-    return _compile()
 
 
 def _compile() -> int:
@@ -90,9 +82,6 @@ def _compile() -> int:
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip() or f"exit code {error.returncode}"
         _complain(f"{shlex.join(compiler)} failed.\n{said}")
-        return 1
-    except OSError as error:
-        _complain(f"{error}; when that is mended, run {library.BUILD_COMMAND} again")
         return 1
     return 0
 
@@ -115,13 +104,13 @@ def _compiler() -> Optional[list[str]]:
 
 
 def _build(compiler: Sequence[str], path: pathlib.Path) -> None:
-    silence_native_log()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # Only fatal errors, as in training.
     import tensorflow as tf2  # Imported here because it takes seconds to load.
 
     from cifar10.host import files
 
     path.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=_PART, dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         headers = [f"-I{library.SOURCE_DIR}", *tf2.sysconfig.get_compile_flags()]
         objects: list[str] = []
         for source, flags in _sources():
@@ -132,19 +121,6 @@ def _build(compiler: Sequence[str], path: pathlib.Path) -> None:
         files.sync(linked)
         os.replace(linked, path)
         files.sync(str(path.parent))
-    _remove_old(path)
-
-
-def _remove_old(path: pathlib.Path) -> None:
-    """Removes other libraries and what killed builds left, which `sync` would copy to all hosts.
-
-    Those of the last day stay, since another process may be building or using them.
-    """
-    latest = time.time() - _KEPT_SECS
-    for other in [*path.parent.glob("kernels-*.so"), *path.parent.glob(f"{_PART}*")]:
-        with contextlib.suppress(OSError):  # Another build may remove it at the same time.
-            if other != path and other.stat().st_mtime < latest:
-                shutil.rmtree(other) if other.is_dir() else other.unlink()
 
 
 def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:

@@ -6,7 +6,6 @@ import hashlib
 import os
 import pathlib
 import platform
-import struct
 import sys
 from collections.abc import Set
 from importlib import metadata
@@ -27,10 +26,6 @@ LIMITS = ("none", "avx2", "avx512", PAIRS, MATRICES)
 
 # The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.
 _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
-
-# Of the header of a 64-bit ELF file: the magic number; where the table of sections begins, which
-# linkers put at the end of the file; the size of an entry, and how many there are.
-_HEADER = struct.Struct("<4s36xQ10xHH")
 
 
 def path() -> pathlib.Path:
@@ -106,33 +101,8 @@ def why_not(cpu_flags: Set[str]) -> Optional[str]:
             else:
                 reason = f"they are not compiled ({BUILD_COMMAND})"
         except OSError as error:
-            reason = f"{path()} cannot be loaded: {explain(error)}"
+            reason = f"{path()} cannot be loaded: {error} ({BUILD_COMMAND} --anew)"
     return reason
-
-
-def explain(error: OSError) -> str:
-    """Says why the file at `path` cannot be read or loaded, and what makes it usable."""
-    folder, what = path().parent, error.strerror or error
-    if isinstance(error, PermissionError):
-        return f"{what}; who owns {folder} can let others read it (chmod -R a+rX {folder})"
-    return f"{what} ({BUILD_COMMAND} --anew)"
-
-
-def is_whole() -> bool:
-    """Returns whether there is a library at `path`, from its header to its end.
-
-    Raises:
-      OSError: the file cannot be read.
-    """
-    try:
-        with path().open("rb") as file:
-            header, size = file.read(_HEADER.size), os.fstat(file.fileno()).st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    if len(header) < _HEADER.size:
-        return False
-    magic, table, size_of_entry, entries = _HEADER.unpack(header)
-    return bool(magic == b"\x7fELF" and table + entries * size_of_entry <= size)
 
 
 @functools.cache
@@ -142,10 +112,6 @@ def load() -> Any:
     Raises:
       OSError: there is no library at `path`, or it cannot be loaded.
     """
-    # The dynamic linker maps what the header promises. Where the file ends before that, SIGBUS
-    # would end the process.
-    if not is_whole():
-        raise OSError("the file is cut off or is no library")
     # Imported here, because the build looks for the library without loading TensorFlow.
     import tensorflow.compat.v1 as tf
 

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
 from cifar10.host.files import require_writable, sync, sync_tree
-from cifar10.input.decode import decode_batch
+from cifar10.input.image_files import decode_batch
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import load_model
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
@@ -47,7 +47,7 @@ def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> 
     Signatures, both with outputs `classes` (string [N]), `class_ids` (int64 [N]) and
     `probabilities` (float32 [N, 10]):
       serving_default: `images` uint8 [N, 32, 32, 3];
-      encoded: `bytes` string [N], contents of PNG, JPEG, GIF or BMP files; images of other sizes
+      encoded: `bytes` string [N], contents of PNG or JPEG files; images of other sizes
         than 32x32 are resized as those of training were.
 
     Args:

@@ -14,7 +14,7 @@ from cifar10.host.console import one_line, say
 from cifar10.host.files import as_json
 from cifar10.host.signals import StopRequest
 from cifar10.image_file import Decoded
-from cifar10.input.image_paths import expand
+from cifar10.input.image_files import expand
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import load_model
 from cifar10.schema import CHANNELS, CROP, HEIGHT, PAD, STRETCH, WIDTH
@@ -55,7 +55,7 @@ def find_files(places: Sequence[str]) -> list[tuple[str, str]]:
     A place without any, or a folder that cannot be read, is there with its error instead.
 
     Args:
-      places: names of files and folders, or patterns.
+      places: names of files and folders.
     """
     files = []
     for place in places:

@@ -245,9 +245,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     settings, cluster = settings_of(job.cluster), job.cluster
     is_ps = task.task_type == "ps"
     gpus = 0 if is_ps else cluster.gpus_per_task or 0
-    # The cluster's DNS may learn a pod's own name late, and it caches failed lookups. The check is
-    # not needed: the addresses are made from the names of the pods.
-    arguments = [f"{_WORKDIR}/{SCRIPT}", "--check-address=false", *job.arguments]
+    arguments = [f"{_WORKDIR}/{SCRIPT}", *job.arguments]
     variables = [{"name": "PYTHONUNBUFFERED", "value": "1"}]
     if not gpus:  # the image's `all` would show others' GPUs
         variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})

@@ -1,9 +1,7 @@
-"""Whom a task takes for one of its own job, and whom it refuses: with TensorFlow's servers.
-
-How two identities differ is what test_identity.py shows.
-"""
+"""Whom a task takes for one of its own job, and whom it refuses: with TensorFlow's servers."""
 
 import contextlib
+import json
 from typing import Optional
 from unittest import mock
 
@@ -13,9 +11,10 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import acquaintance, server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity, digest
-from cifar10.cluster.server import Board
-from cifar10.cluster.spec import Cluster, Task
+from cifar10.cluster.resolve import resolve
+from cifar10.cluster.server import Board, Identity
+from cifar10.cluster.spec import Cluster, Task, digest
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from testbeds.ports import free_ports
 
@@ -76,24 +75,16 @@ def refused(seen: Acquaintance, label: str) -> str:
     return str(error.value)
 
 
-def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(
-    monkeypatch, capsys
-):
-    monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
+def test_a_worker_that_trains_otherwise_is_refused_and_its_master_goes_on():
     job = Job()
     job.serve("master", MINE, batch="32", rate="0.1")
     job.serve("worker", batch="128", rate="0.2")
-    (master,), (worker,) = job.jobs["master"], job.jobs["worker"]
     own = job.looking("worker", batch="128", rate="0.2")
-    way_out = "start all trainers with the same program, settings and records"
     assert refused(own, "master/0") == (
-        f"batch is 128 for worker/0, but 32 for master/0 ({master}); {way_out}"
+        f"batch is 128 for worker/0, but 32 for master/0 ({job.jobs['master'][0]}); start all "
+        "trainers with the same program, settings and records"
     )
-    own = job.looking("master", MINE, batch="32", rate="0.1")
-    for _ in range(2):  # It goes on, and waits for the right one.
-        assert not meets(own, "worker/0")
-    line = f"batch is 32 for master/0, but 128 for worker/0 ({worker}); {way_out}\n"
-    assert capsys.readouterr().out == line
+    assert meets(job.looking("master", MINE, batch="32", rate="0.1"), "worker/0")
 
 
 def test_a_master_claims_a_ps_of_its_job_and_meets_it_again_when_it_has_started_again():
@@ -113,9 +104,9 @@ def test_of_two_masters_with_one_cluster_the_second_is_refused_and_changes_nothi
     meets(job.seen_by("master", OTHER), "ps/0")
     (ps,) = job.jobs["ps"]
     assert refused(job.seen_by("master", MINE), "ps/0") == (
-        f"ps/0 ({ps}) serves another run: that of there:/other, but this task's is that of "
-        "here:/mine; end that run first; if it has ended, start ps/0 again; to continue it, give "
-        "its --output-dir"
+        f"ps/0 ({ps}) serves another run, that of there:/other, and not this task's, that of "
+        "here:/mine; end that run first; if it has ended, or its files are gone, start ps/0 again; "
+        "to continue it, give its --output-dir"
     )
     assert job.run_of() == OTHER
 
@@ -124,10 +115,14 @@ def test_a_ps_of_another_cluster_is_refused_before_it_is_claimed():
     job, other = Job(), Job()
     other.serve("ps")
     job.jobs["ps"] = other.jobs["ps"]
-    (ps,), (ours,), (theirs,) = job.jobs["ps"], job.jobs["master"], other.jobs["master"]
-    assert refused(job.seen_by("master", MINE), "ps/0") == (
-        f"ps/0 ({ps}) belongs to another job: master/0 of its cluster is {theirs}, of this task's "
-        f"cluster {ours}; correct the address, or give all tasks of a job the same cluster"
+    theirs, ours = (f"master {one.jobs['master'][0]}; " for one in (other, job))
+    refusal = refused(job.seen_by("master", MINE), "ps/0")
+    assert refusal.startswith(
+        f"ps/0 ({job.jobs['ps'][0]}) belongs to another job: it has the cluster {theirs}"
+    )
+    assert f", this task has the cluster {ours}" in refusal
+    assert refusal.endswith(
+        "; correct the address, or give all tasks of a job the same cluster and CIFAR10_JOB_TOKEN"
     )
     assert other.run_of() == NOBODYS
 
@@ -161,45 +156,29 @@ def test_a_worker_refuses_a_ps_that_another_master_has_claimed():
     meets(job.seen_by("master", OTHER), "ps/0")
     seen = job.seen_by("worker")
     assert meets(seen, "master/0")
-    assert "serves another run: that of there:/other" in refused(seen, "ps/0")
+    assert "serves another run, that of there:/other" in refused(seen, "ps/0")
 
 
-def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
-    """From now on, another job's master answers; TensorFlow's servers cannot be stopped."""
-    board_of, other = acquaintance.board_of, job.task("worker").master
-    monkeypatch.setattr(acquaintance, "board_of", lambda _: board_of(other))
-
-
-def test_once_the_master_was_met_another_jobs_master_there_is_no_answer(monkeypatch):
-    job, other = Job("mine"), Job("other")
+def test_a_worker_whose_master_began_another_run_asks_it_before_it_refuses_a_ps(monkeypatch):
+    job, again = Job("token"), Job("token")
     job.serve("master", MINE)
-    other.serve("master", OTHER)
+    again.serve("master", OTHER)
+    job.serve("ps")
     seen = job.seen_by("worker")
     assert meets(seen, "master/0")
-    replace_master(monkeypatch, other)
-    assert not meets(seen, "master/0")
-    assert (seen.identity.run, seen.identity.place) == MINE
-    refused(job.seen_by("worker"), "master/0")
+    meets(job.seen_by("master", OTHER), "ps/0")
+    board_of, other = acquaintance.board_of, again.task("worker").master
+    monkeypatch.setattr(  # TensorFlow's servers cannot be stopped.
+        acquaintance, "board_of", lambda task: board_of(other if task.job == "master" else task)
+    )
+    assert meets(seen, "ps/0")
+    assert (seen.identity.run, seen.identity.place) == OTHER
 
 
-def test_a_master_that_comes_back_with_other_settings_is_refused_by_its_old_worker(monkeypatch):
-    monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
-    job, again = Job("token"), Job("token")
-    job.serve("master", MINE, batch="32")
-    again.serve("master", MINE, batch="64")
-    seen = job.looking("worker", batch="32")
-    assert meets(seen, "master/0")
-    replace_master(monkeypatch, again)
-    assert refused(seen, "master/0").startswith("batch is 32 for worker/0, but 64 for master/0 (")
-
-
-def test_a_server_that_does_not_introduce_itself_is_refused_after_a_time(monkeypatch):
+def test_a_server_that_does_not_introduce_itself_counts_as_one_that_does_not_answer():
     job = Job()
     job.serve("ps", introduces=False)
-    seen = job.seen_by("master", MINE)
-    assert not meets(seen, "ps/0")
-    monkeypatch.setattr(acquaintance, "_SILENCE_SECS", 0.0)
-    assert "does not say which job it belongs to" in refused(seen, "ps/0")
+    assert not meets(job.seen_by("master", MINE), "ps/0")
 
 
 def test_a_server_of_another_program_is_refused():
@@ -213,6 +192,52 @@ def test_a_server_of_another_program_is_refused():
         assert "is no task of this program (" in refused(job.seen_by("master", MINE), "ps/0")
     finally:
         other.stop(None).wait()
+
+
+def known_by(token: str = "", **jobs: tuple[str, ...]) -> str:
+    jobs = {"master": ("ip0:2222",), "worker": ("ip1:2222",), "ps": ("ip0:2223",), **jobs}
+    return Cluster(
+        jobs, "ps", 0, False, "TF_CONFIG", token=digest(token) if token else None
+    ).known_by
+
+
+def test_tasks_of_one_job_have_the_same_token_or_else_cluster():
+    assert known_by() == "the cluster master ip0:2222; worker ip1:2222; ps ip0:2223"
+    assert known_by(ps=("IP0:2223",)) == known_by()
+    for other in ({"master": ("ip9:2222",)}, {"worker": ("ip1:2222", "ip2:2222")}):
+        assert known_by(**other) != known_by()
+    assert known_by("one") == known_by("one", ps=("ip9:1",))
+    assert known_by("one") == "the job token 7692c3ad3540bb80... (SHA-256)"
+    assert known_by("two") != known_by("one")
+
+
+def test_an_identity_is_read_as_it_was_written():
+    own = Identity.of(Job().task("master"), *MINE, {"--sync": "True"})
+    assert Identity.from_text(own.as_text()) == own
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["master/0", "[]", "5", '{"role": "ps/0"}', "[" * 100_000]
+    + [json.dumps({"role": "ps/0", "job": "", **one}) for one in ({"run": 5}, {"terms": {"a": 5}})]
+    + [json.dumps({"role": "ps/0", "job": "", **one}) for one in ({"terms": []}, {"other": ""})],
+    ids=lambda text: text[:50],
+)
+def test_what_is_no_identity_is_refused(text):
+    with pytest.raises(ValueError, match=".") as error:
+        Identity.from_text(text)
+    assert len(str(error.value)) < 1000
+
+
+def test_a_token_is_known_only_by_its_sha_256():
+    tf_config = (
+        '{"cluster": {"master": ["a:1"], "ps": ["a:2"]}, "task": {"type": "ps", "index": 0}}'
+    )
+    secret = "a-token-of-this-test"
+    found = resolve(TrainConfig(), {"TF_CONFIG": tf_config, "CIFAR10_JOB_TOKEN": f" {secret}\n"})
+    assert isinstance(found, Cluster)
+    assert found.token == digest(secret)
+    assert secret not in repr(found) + Identity.of(found).as_text()
 
 
 STRANGER = """

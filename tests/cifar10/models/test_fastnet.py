@@ -13,45 +13,32 @@ from cifar10.ops.layers import Layers
 from cifar10.ops.variables import KERNEL, PartialIdentity, Recorder
 
 
-def build(layers: Layers, count: int = 2) -> Any:
+def build(layers: Layers) -> Any:
     with tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
-        return fastnet(layers, tf.zeros([count, 32, 32, 3]))
+        return fastnet(layers, tf.zeros([2, 32, 32, 3]))
 
 
-def test_three_groups_of_two_convolutions_behind_the_whitening_one():
-    with tf.Graph().as_default() as graph:
-        logits = build(Layers(training=True))
+@pytest.mark.parametrize(
+    ("name", "filters", "convolutions"),
+    [("fastnet", (64, 256, 256), 2), ("fastnet_large", (128, 384, 512), 3)],
+)
+def test_three_groups_of_convolutions_behind_the_whitening_one(name, filters, convolutions):
+    with tf.Graph().as_default() as graph, tf.variable_scope("model"):
+        logits = models.network(TrainConfig(model=name))(Layers(True), tf.zeros([2, 32, 32, 3]))
         shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
         sizes = {one.op.name: one.shape.num_elements() for one in tf.trainable_variables()}
     assert logits.shape.as_list() == [2, 10]
-    assert [shape.as_list() for shape in shapes] == [
-        [31, 31, 24],
-        *([31, 31, 64], [15, 15, 64]),
-        *([15, 15, 256], [7, 7, 256]),
-        *([7, 7, 256], [3, 3, 256]),
-    ]
-    # 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256), the head, and biases.
-    assert sum(sizes.values()) == 1_967_616 + 2_560 + 24 + 1_152
+    expected, inputs, kernels = [[31, 31, 24]], 24, 0
+    for side, count in zip((31, 15, 7), filters):
+        expected += [[side, side, count], *[[side // 2, side // 2, count]] * (convolutions - 1)]
+        kernels += 9 * (inputs * count + (convolutions - 1) * count**2)
+        inputs = count
+    assert [shape.as_list() for shape in shapes] == expected
+    # The kernels, the head, the whitening's bias, and an offset for each normalisation.
+    assert sum(sizes.values()) == kernels + 10 * inputs + 24 + convolutions * sum(filters)
     assert [name for name in sizes if "gamma" in name] == []
     assert "model/whitening/projection" not in sizes
     assert "model/whitening/bias" in sizes
-
-
-def test_the_large_one_has_three_convolutions_in_a_group():
-    config = TrainConfig(model="fastnet_large")
-    with tf.Graph().as_default() as graph:
-        logits = models.network(config)(Layers(training=True), tf.zeros([2, 32, 32, 3]))
-        shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
-        sizes = [one.shape.num_elements() for one in tf.trainable_variables()]
-    assert logits.shape.as_list() == [2, 10]
-    assert [shape.as_list() for shape in shapes] == [
-        [31, 31, 24],
-        *([31, 31, 128], [15, 15, 128], [15, 15, 128]),
-        *([15, 15, 384], [7, 7, 384], [7, 7, 384]),
-        *([7, 7, 512], [3, 3, 512], [3, 3, 512]),
-    ]
-    kernels = 24 * 128 + 2 * 128**2 + 128 * 384 + 2 * 384**2 + 384 * 512 + 2 * 512**2
-    assert sum(sizes) == 9 * kernels + 5_120 + 24 + 3 * (128 + 384 + 512)
 
 
 @pytest.mark.parametrize(("inputs", "filters"), [(4, 6), (6, 6), (6, 4)])

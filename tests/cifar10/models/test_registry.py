@@ -1,6 +1,5 @@
 """Models by name, one from outside the tree among them."""
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,28 +34,11 @@ class Linear(Model):
         return {}
 
 
-class Other(Linear):
-    name = "other"
-
-    def title(self, config: Any) -> str:
-        return "another network"
-
-
 @pytest.fixture
 def linear() -> Iterator[None]:
     models.register(Linear())
     yield
     models.unregister("linear")
-
-
-@contextlib.contextmanager
-def registered(**changes: Any) -> Iterator[None]:
-    """The model `other` with changes to its class."""
-    models.register(type("Other", (Other,), changes)())
-    try:
-        yield
-    finally:
-        models.unregister("other")
 
 
 def test_a_flag_can_name_every_model_of_the_registry(linear: None) -> None:
@@ -76,20 +58,6 @@ def test_a_model_that_forgets_something_is_refused_by_its_name() -> None:
         assert str(refused.value) == (
             f"model Forgets must have {attribute}, a {kind}, got {value!r}; set it in the class"
         )
-
-
-def test_a_model_never_has_the_title_of_another_one() -> None:
-    resnet = models.find("resnet")
-    with registered(title=lambda self, config: resnet.title(config)):
-        with pytest.raises(TypeError) as refused:
-            TrainConfig(model="other", train_steps=5)
-        assert str(refused.value) == (
-            "model other has the title of model resnet, 'ResNet-44 v1'; give it one of its own"
-        )
-    with registered(title=lambda self, config: None), pytest.raises(TypeError, match="other must"):
-        TrainConfig(model="other")
-    with registered():
-        assert TrainConfig(model="other").model_title == "another network"
 
 
 def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:

@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import pytest
 
@@ -14,10 +13,8 @@ from cifar10.errors import ConfigError
 from cifar10.ops.kernels import build, library
 from cifar10.step.devices import plan_devices
 from tests import failing_disk
-from tests.cifar10.forks import Forks
 
 ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
-COMPILED = library.path()
 BUILD = "python -m cifar10.ops.kernels.build"
 
 
@@ -111,69 +108,16 @@ def test_a_machine_that_cannot_use_them_does_not_compile_them(
         assert f"cannot be had: {reason}\n" in capsys.readouterr().err
 
 
-_WHY_NOT = """
-import os, pathlib, sys
-from cifar10.ops.kernels import build, library
-sys.stdout.reconfigure(errors="backslashreplace")
-library.why_impossible = lambda flags: None
-library.path = lambda: pathlib.Path(sys.argv[1])
-os.seteuid(int(sys.argv[2]))
-print(library.why_not(frozenset()))
-"""
-
-
-def why_not(forks: Forks, path: pathlib.Path, user: int = os.geteuid()) -> str:
-    """What `why_not` says of a library at a path to a process of its own."""
-    done = forks.run_code(_WHY_NOT, path, user)
-    assert done.returncode == 0, done
-    return done.stdout.strip()
-
-
 def test_what_is_not_compiled_says_how(elsewhere):
     assert library.why_not(ALL_FLAGS) == f"they are not compiled ({BUILD})"
 
 
-def test_a_whole_library_is_loaded_from_wherever_it_lies(compiled_kernels, forks, elsewhere):
+def test_what_is_no_library_is_left_out_and_the_way_out_named(elsewhere):
     elsewhere.parent.mkdir()
-    elsewhere.write_bytes(COMPILED.read_bytes())
-    assert why_not(forks, elsewhere) == "None"
-    folder = elsewhere.parent / os.fsdecode(b"b\xe4ume")
-    folder.mkdir()
-    named = why_not(forks, elsewhere.rename(folder / "kernels.so"))
-    assert "ume/kernels.so cannot be loaded: its path is not UTF-8 (" in named
-
-
-# No library, nothing, a part of the header, and parts of what the header promises.
-@pytest.mark.parametrize("size", [None, 0, 50, 5000, -1])
-def test_a_library_that_was_cut_off_is_refused_and_compiled_anew(
-    compiled_kernels, forks, elsewhere, monkeypatch, size
-):
-    elsewhere.parent.mkdir()
-    content = COMPILED.read_bytes()[:size] if size is not None else b"no library, but a text"
-    elsewhere.write_bytes(content)
-    assert why_not(forks, elsewhere) == (
-        f"{elsewhere} cannot be loaded: the file is cut off or is no library ({BUILD} --anew)"
-    )
-    monkeypatch.setenv("CXX", "false")
-    assert build.main([]) == 1  # It compiles.
-
-
-@pytest.mark.parametrize(("of_folder", "of_file"), [(0o700, 0o755), (0o755, 0o700)])
-def test_a_library_that_may_not_be_read_is_left_out_and_the_way_out_named(
-    forks, of_folder, of_file
-):
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to become a user who may not read the file")
-    with tempfile.TemporaryDirectory() as folder:  # Others may not enter pytest's folders.
-        os.chmod(folder, 0o755)
-        path = pathlib.Path(folder) / "built" / "kernels.so"
-        path.parent.mkdir()
-        path.write_bytes(pathlib.Path(sys.executable).read_bytes())
-        path.chmod(of_file)
-        path.parent.chmod(of_folder)
-        found = why_not(forks, path, user=65534)
-    way_out = f"who owns {path.parent} can let others read it (chmod -R a+rX {path.parent})"
-    assert found == f"{path} cannot be loaded: Permission denied; {way_out}"
+    elsewhere.write_text("no library, but a text")
+    reason = library.why_not(ALL_FLAGS)
+    assert reason.startswith(f"{elsewhere} cannot be loaded: {elsewhere}: ")
+    assert reason.endswith(f" ({BUILD} --anew)")
 
 
 def test_a_new_library_reaches_the_disk_before_its_name_does(elsewhere, compiler):
@@ -228,12 +172,6 @@ def test_without_a_compiler_that_works_nothing_is_left(
     assert not elsewhere.parent.exists() or list(elsewhere.parent.iterdir()) == []
 
 
-def test_a_compiler_may_have_arguments(elsewhere, compiler, monkeypatch):
-    monkeypatch.setenv("CXX", f"env -u NOTHING {compiler}")
-    assert build.main([]) == 0
-    assert elsewhere.read_text() == "compiled\n"
-
-
 def test_a_folder_that_cannot_be_written_is_named(elsewhere, monkeypatch, capsys):
     elsewhere.parent.write_bytes(b"")
     monkeypatch.setenv("CXX", "true")
@@ -244,23 +182,10 @@ def test_a_folder_that_cannot_be_written_is_named(elsewhere, monkeypatch, capsys
     )
 
 
-def test_a_build_removes_what_is_older_than_a_day(elsewhere, compiler):
-    folder = elsewhere.parent
-    for name in ("kernels-1.so", "kernels-2.so", "part-1/0.o", "part-2/0.o", "notes.txt"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    for name in ("kernels-1.so", "part-1", "notes.txt"):
-        os.utime(folder / name, (0, 0))
-    assert build.main([]) == 0
-    kept = ["kernels-2.so", "kernels.so", "notes.txt", "part-2"]
-    assert sorted(path.name for path in folder.iterdir()) == kept
-
-
 def test_what_is_there_is_not_compiled_again_unless_asked(elsewhere, monkeypatch):
-    built_before = pathlib.Path(sys.executable).read_bytes()  # A whole ELF file.
     elsewhere.parent.mkdir()
-    elsewhere.write_bytes(built_before)
+    elsewhere.write_bytes(b"a library")
     assert build.main([]) == 0
     monkeypatch.setenv("CXX", "false")
     assert build.main(["--anew"]) == 1
-    assert elsewhere.read_bytes() == built_before
+    assert elsewhere.read_bytes() == b"a library"

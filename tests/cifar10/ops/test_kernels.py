@@ -11,9 +11,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.ops import convolution
-from cifar10.ops.convolution import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
+from cifar10.ops import operations
 from cifar10.ops.kernels import library
+from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
 from tests.cifar10.forks import Forks
@@ -42,8 +42,8 @@ def outputs_and_gradients(
     with tf.Graph().as_default() as graph, tf.Session() as session:
         images, filters = (tf.cast(tf.constant(value), dtype) for value in (x, kernel))
         trains = None if early is None else tf.constant(early)
-        chosen = convolution.choose(images, filters, SETTINGS, algorithm)
-        y = convolution.convolve(chosen, images, filters, SETTINGS, trains)
+        chosen = operations.choose(images, filters, SETTINGS, algorithm)
+        y = operations.convolve(chosen, images, filters, SETTINGS, trains)
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
         found = tf.gradients(y, [images, filters], tf.cast(tf.constant(factors), dtype))
         ops = {op.type for op in graph.get_operations()}
@@ -59,35 +59,23 @@ def differs(found: Any, expected: Any) -> float:
 # Images, filters, and the error with pairs where the CPU has them: 0.01 with tiles of 3, more with
 # tiles of 4; 0: they are not rounded more; None: as another row.
 SHAPES = [
-    ((5, 32, 32, 16), 16, None),
     ((3, 32, 32, 16), 16, 0.016),
-    ((3, 16, 16, 32), 32, None),
     ((7, 8, 8, 64), 64, 0.016),
     # Odd numbers of tiles, and of blocks of 16 positions or filters; tiles beside the image.
     ((1, 4, 4, 32), 48, 0.02),
     ((2, 4, 3, 16), 48, None),
-    ((2, 12, 20, 48), 16, None),
     ((3, 4, 36, 32), 64, 0.016),
-    ((3, 4, 36, 32), 80, None),
-    ((3, 31, 14, 32), 16, None),
-    ((2, 5, 17, 16), 32, None),
     # Tiles of 5.
     ((2, 15, 15, 64), 256, 0.016),
-    ((2, 10, 14, 48), 80, None),
     # Channels that are no multiple of 16, or of 32, with and without others between them.
     ((2, 31, 31, 24), 64, 0.016),
     ((3, 8, 1, 40), 16, None),
-    ((1, 19, 4, 24), 64, 0.016),
-    ((1, 19, 4, 72), 16, None),
     ((1, 9, 3, 24), 64, 0.01),
     # Images that are a single tile, of one group and of several, of whole panels and others.
     ((1, 1, 2, 16), 16, None),
     ((4, 3, 3, 64), 48, 0.01),
-    ((7, 2, 3, 256), 256, 0.01),
-    ((65, 3, 2, 256), 16, None),
     ((3, 6, 6, 32), 64, 0.01),
     ((3, 7, 7, 256), 256, 0.016),
-    ((131, 7, 7, 32), 48, None),
     ((257, 7, 1, 16), 32, None),
     # So many filters of small images.
     ((2, 7, 7, 256), 272, 0),
@@ -97,7 +85,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("images", "filters", "pairs"), SHAPES, ids=str)
 def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, filters, pairs):
-    monkeypatch.setattr(convolution, "_MOST_COVERED", 16.0)
+    monkeypatch.setattr(operations, "_MOST_COVERED", 16.0)
     has_own_gradient = images[3] % library.CHANNELS == 0  # Else that of images is TensorFlow's.
 
     def errors(algorithm: str, dtype: Any) -> list[float]:
@@ -127,21 +115,6 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
     assert of_kernel < pairs + 0.001
     if not library.is_one_tile(*images[1:3]):
         assert pairs / 2 < of_kernel
-
-
-def test_a_cpu_that_multiplies_matrices_does_so(compiled):
-    if library.instructions() != library.MATRICES:
-        pytest.skip(f"needs amx; the library uses {library.instructions()}")
-    x, kernel = numbers(tf.bfloat16, 2, 8, 8, 64), numbers(tf.bfloat16, 3, 3, 64, 64)
-    exact, own, pairs = (
-        outputs_and_gradients(algorithm, x, kernel, dtype)[0]
-        for algorithm, dtype in (
-            (TENSORFLOW, tf.float64),
-            (OWN_KERNELS, tf.bfloat16),
-            (OWN_PAIRS, tf.bfloat16),
-        )
-    )
-    assert 3 * differs(own, exact) < differs(pairs, exact)
 
 
 @pytest.mark.parametrize("side", [7, 8])
@@ -221,15 +194,11 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
     ("op", "images", "others", "words"),
     [
         ("", (1, 0, 8, 16), (3, 3, 16, 16), "Images are not empty"),
-        ("", (1, 8, 0, 16), (3, 3, 16, 16), "Images are not empty"),
         ("", (1, 8, 8, 20), (3, 3, 20, 16), "multiples of 8"),
         ("", (1, 8, 8, 8), (3, 3, 8, 16), "from 16 on"),
         ("", (1, 7, 7, 24), (3, 3, 24, 16), "and of 16 for images of a single tile"),
         ("", (1, 8, 8, 16), (3, 3, 16, 40), "filters come in multiples of 16"),
-        ("", (1, 8, 8, 16), (3, 3, 16, 0), "filters come in multiples of 16"),
-        ("", (1, 8, 8, 16), (5, 5, 16, 16), "not [3,3,16,16]"),
         ("", (1, 8, 8, 16), (3, 3, 32, 16), "not [3,3,16,16]"),
-        ("", (8, 8, 16), (3, 3, 16, 16), "rank 4"),
         ("", (1, 8, 8, 16), (16, 16), "rank 4"),
         ("_backprop_filter", (2, 8, 8, 16), (2, 4, 8, 16), "not [2,8,8,16]"),
     ],
@@ -273,7 +242,7 @@ _WITHOUT_MEMORY = """
 import resource, sys
 import tensorflow.compat.v1 as tf
 from cifar10.ops.kernels import library
-from cifar10.tf_internals import error_messages
+from cifar10 import tf_internals
 
 tf.disable_eager_execution()
 op, settings, small, large = eval(sys.argv[1])
@@ -291,7 +260,7 @@ with tf.Session() as session:
     try:
         session.run(fetches[1])
     except tf.errors.ResourceExhaustedError as error:
-        print(error_messages.reason(error.message))
+        print(tf_internals.reason(error.message))
     session.run(fetches[0])
 print("it goes on")
 """
@@ -316,13 +285,6 @@ def normalised(count: int, channels: int, others: int) -> list[tuple[int, ...]]:
             convolved(1, 16),
             convolved(9, 960),
         ),
-        (
-            "cifar10_conv3x3_backprop_filter",
-            "Cifar10Conv3x3BackpropFilter",
-            {},
-            convolved(1, 16)[:1] * 2,
-            convolved(9, 960)[:1] * 2,
-        ),
         # Sums of 131 MB: two for each number, since a row is as long as a block.
         (
             "cifar10_norm_relu",
@@ -330,13 +292,6 @@ def normalised(count: int, channels: int, others: int) -> list[tuple[int, ...]]:
             {"epsilon": 1e-5, "shortcut": []},
             normalised(1, 16, 2),
             normalised(1000, 16384, 2),
-        ),
-        (
-            "cifar10_norm_relu_grad",
-            "Cifar10NormReluGrad",
-            {"epsilon": 1e-5, "y": []},
-            [*normalised(1, 16, 4), (1, 1, 1, 16)],
-            [*normalised(1000, 16384, 4), (1, 1, 1000, 16384)],
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -348,18 +303,6 @@ def test_memory_that_runs_out_is_an_error_as_of_tensorflows_ops(
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines == [f"OOM when allocating what {name} works with", "it goes on"]
-
-
-def test_shapes_are_known_before_it_runs(compiled):
-    with tf.Graph().as_default():
-        x = tf.placeholder(tf.float32, [None, 8, 8, 16])
-        kernel = tf.zeros([3, 3, 16, 32])
-        assert compiled.cifar10_conv3x3(x, kernel).shape.as_list() == [None, 8, 8, 32]
-        y = tf.placeholder(tf.float32, [None, 8, 8, 32])
-        back = compiled.cifar10_conv3x3(y, kernel, transposes=True)
-        assert back.shape.as_list() == [None, 8, 8, 16]
-        of_filters = compiled.cifar10_conv3x3_backprop_filter(x, y)
-        assert of_filters.shape.as_list() == [3, 3, 16, 32]
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -378,11 +321,8 @@ def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early, algor
         # Few channels, or small images.
         ((8, 8, 8, 64), (3, 3, 64, 64), {}, True),
         ((8, 15, 15, 256), (3, 3, 256, 64), {}, True),
-        ((8, 15, 15, 128), (3, 3, 128, 384), {}, True),
         ((8, 31, 31, 24), (3, 3, 24, 64), {}, True),
-        ((8, 14, 10, 64), (3, 3, 64, 64), {}, True),
         ((8, 7, 7, 256), (3, 3, 256, 256), {}, True),
-        ((8, 3, 3, 512), (3, 3, 512, 512), {}, True),
         ((8, 8, 8, 20), (3, 3, 20, 64), {}, False),
         ((8, 8, 8, 8), (3, 3, 8, 64), {}, False),
         ((8, 7, 7, 24), (3, 3, 24, 64), {}, False),
@@ -403,9 +343,9 @@ def test_what_does_not_fit_is_left_to_tensorflow(shape, kernel, changed, fits):
     with tf.Graph().as_default():
         x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
         for wanted in (OWN_KERNELS, OWN_PAIRS):
-            found = convolution.choose(x, weights, settings, wanted)
+            found = operations.choose(x, weights, settings, wanted)
             assert found == (wanted if fits else TENSORFLOW)
-        assert convolution.choose(x, weights, settings, TENSORFLOW) == TENSORFLOW
+        assert operations.choose(x, weights, settings, TENSORFLOW) == TENSORFLOW
 
 
 # Two towers: the first layer of 3 channels and two of stride 2 are TensorFlow's, four are ours.

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import tf_internals
 from cifar10.cluster import peers, server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity
 from cifar10.cluster.peers import Peers
-from cifar10.cluster.server import Board
+from cifar10.cluster.server import Board, Identity
 from cifar10.cluster.spec import Cluster, Task
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
@@ -27,7 +27,6 @@ from cifar10.run import cluster_session
 from cifar10.run.cluster_session import ClusterSession, terms
 from cifar10.run.watchdog import Watchdog
 from cifar10.step.params import Replication
-from cifar10.tf_internals import session_wait
 from testbeds.ports import free_ports
 from tests.cifar10 import record_files
 from tests.cifar10.answering import answering
@@ -76,7 +75,7 @@ class Job:
 @pytest.fixture
 def job(monkeypatch, tmp_path, tutorial_data):
     """A session starts its server and looks often at the others; both is over with the test."""
-    monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
+    monkeypatch.setattr(tf_internals.SESSIONS, "SessionManager", tf.train.SessionManager)
     monkeypatch.setattr(peers, "_PERIOD_SECS", 0.05)
     # The pools of the tests' own process have their sizes already.
     monkeypatch.setattr(cluster_session, "use_devices", lambda *devices: None)
@@ -264,7 +263,7 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
 
     monkeypatch.setattr(Acquaintance, "meet", meet)
     monkeypatch.setattr(Peers, "wait_for", lambda *_: None)
-    session_wait.MODULE.SessionManager.keywords["check"]()
+    tf_internals.SESSIONS.SessionManager.keywords["check"]()
     assert met == ["ps/0", "ps/0", "ps/1"]
     assert noted.phase == phase  # The step of the session before is over.
 
@@ -279,7 +278,7 @@ def test_a_task_that_does_not_say_whom_it_serves_is_waited_for_in_bounds(job, mo
 
 def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
     monkeypatch.undo()  # These servers say who they are.
-    monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
+    monkeypatch.setattr(tf_internals.SESSIONS, "SessionManager", tf.train.SessionManager)
     monkeypatch.setattr(cluster_session, "use_devices", lambda *devices: None)
     targets = [server.start(job.cluster("ps", index), tf.ConfigProto()) for index in range(2)]
     other = Identity.of(job.cluster("master"), "0" * 64, "there:/other")
@@ -288,7 +287,7 @@ def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
     session = job.session("master", cluster_timeout=60.0)
     session._peers.start()
     session._peers.wait_for(labelled(session, "ps/1"))
-    with pytest.raises(ConfigError, match="^ps/0 .* serves another run: that of there:/other, "):
+    with pytest.raises(ConfigError, match="^ps/0 .* serves another run, that of there:/other, "):
         session.meet_serving()
     with contextlib.closing(Board(targets[1])) as second:
         assert second.master() is None

@@ -10,10 +10,9 @@ import pytest
 
 from cifar10.cluster import peers, server
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity, digest
 from cifar10.cluster.peers import Peers
-from cifar10.cluster.server import board_of
-from cifar10.cluster.spec import Cluster
+from cifar10.cluster.server import Identity, board_of
+from cifar10.cluster.spec import Cluster, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
 from cifar10.host.signals import StopRequest
@@ -181,7 +180,7 @@ def test_only_the_end_of_this_job_and_of_the_run_that_uses_the_task_is_heard(job
     with board_of(task) as board:
         board.claim(own)
     for wrong in (
-        dataclasses.replace(own, jobs={**own.jobs, "master": ("other:1",)}),
+        dataclasses.replace(own, job="the cluster master other:1"),
         dataclasses.replace(own, run=digest("theirs")),
         dataclasses.replace(own, run=""),
     ):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.tf_internals import error_messages
-from cifar10.tf_internals.saving import NamedTensors
+from cifar10 import tf_internals
+from cifar10.tf_internals import NamedTensors
 from tests.unprivileged import open_folder, unprivileged
 
 
@@ -33,8 +33,8 @@ def test_a_record_that_is_no_example_of_ours_is_told_from_other_errors(record):
     with tf.Graph().as_default():
         feature = tf.io.FixedLenFeature([], tf.int64)
         message = message_of(tf.io.parse_example(tf.constant([record]), {"label": feature}))
-    assert error_messages.is_not_an_example(message)
-    assert not error_messages.is_failed_restore(message)
+    assert tf_internals.is_not_an_example(message)
+    assert not tf_internals.is_failed_restore(message)
 
 
 @pytest.fixture
@@ -63,15 +63,15 @@ def restoring(path: str, name: str, size: int = 3) -> str:
 
 def test_a_variable_that_a_checkpoint_has_not_is_named(saved):
     message = restoring(saved, "other/kernel")
-    assert error_messages.is_failed_restore(message)
-    found = error_messages.missing_variable(message)
+    assert tf_internals.is_failed_restore(message)
+    found = tf_internals.missing_variable(message)
     assert found == "Key other/kernel not found in checkpoint"
 
 
 def test_a_damaged_checkpoint_is_a_failed_restore(saved):
     with open(f"{saved}.data-00000-of-00001", "wb") as file:
         file.write(bytes(12))
-    assert error_messages.is_failed_restore(restoring(saved, "kernel"))
+    assert tf_internals.is_failed_restore(restoring(saved, "kernel"))
 
 
 def test_a_chief_that_makes_no_session_ready_is_told_from_other_errors():
@@ -81,8 +81,8 @@ def test_a_chief_that_makes_no_session_ready_is_told_from_other_errors():
         # It waits less than TensorFlow does before it looks again, and so gives up at once.
         with pytest.raises(tf.errors.DeadlineExceededError) as raised:
             tf.train.MonitoredTrainingSession(target, is_chief=False, max_wait_secs=1)
-    assert error_messages.is_session_timeout(raised.value.message)
-    assert not error_messages.is_session_timeout("deadline exceeded")
+    assert tf_internals.is_session_timeout(raised.value.message)
+    assert not tf_internals.is_session_timeout("deadline exceeded")
 
 
 def failed_check() -> str:
@@ -94,9 +94,9 @@ def failed_check() -> str:
 
 def test_an_assertion_of_ours_is_found_and_said_without_what_tensorflow_adds():
     message = failed_check()
-    found = error_messages.failed_assertion(message, "bad record")
+    found = tf_internals.failed_assertion(message, "bad record")
     assert found == "bad record: a label must be in [0, 10)"
-    assert error_messages.failed_assertion(message, "bad manifest") is None
+    assert tf_internals.failed_assertion(message, "bad manifest") is None
 
 
 def test_the_reason_is_the_line_after_the_ops_name():
@@ -104,7 +104,7 @@ def test_the_reason_is_the_line_after_the_ops_name():
         size = tf.placeholder(tf.int32, [])
         message = message_of(tf.reshape(tf.zeros([4]), [size]), feed={size: 3})
     assert "\n" in message
-    assert error_messages.reason(message) == (
+    assert tf_internals.reason(message) == (
         "Input to reshape is a tensor with 4 values, but the requested shape has 3"
     )
 
@@ -113,14 +113,14 @@ def test_the_reason_of_an_op_that_a_server_ran_is_not_the_servers_name():
     server = "From /job:master/replica:0/task:0:"
     cause = "output/model.ckpt-3; Read-only file system"
     for message in (f"{server}\n{cause}", f"Node: 'save/SaveV2'\n{server}\n{cause}\n"):
-        assert error_messages.reason(message) == cause
-    assert error_messages.reason(server) == server
+        assert tf_internals.reason(message) == cause
+    assert tf_internals.reason(server) == server
 
 
 def test_an_error_without_an_op_gives_its_first_line_as_the_reason():
     with pytest.raises(tf.errors.OpError) as raised:
         tf.io.gfile.GFile("/dev/null/model.ckpt", "wb").write(b"")
-    assert error_messages.reason(raised.value.message) == "/dev/null/model.ckpt; Not a directory"
+    assert tf_internals.reason(raised.value.message) == "/dev/null/model.ckpt; Not a directory"
 
 
 def test_a_file_that_may_not_be_written_is_found() -> None:
@@ -128,12 +128,12 @@ def test_a_file_that_may_not_be_written_is_found() -> None:
         tf.io.gfile.GFile(f"{folder}/my file", "wb").write(b"")
     message = raised.value.message
     for text in (message, f"Node: 'save'\n{message}", f"Failed to save: {message}"):
-        assert error_messages.forbidden_file(text) == f"{folder}/my file"
-    assert error_messages.forbidden_file("output; No space left on device") is None
+        assert tf_internals.forbidden_file(text) == f"{folder}/my file"
+    assert tf_internals.forbidden_file("output; No space left on device") is None
 
 
 def test_a_full_disk_is_told_from_little_memory() -> None:
     with pytest.raises(tf.errors.OpError) as raised, tf.io.gfile.GFile("/dev/full", "wb") as file:
         file.write(b"text")
-    assert error_messages.is_disk_failure(raised.value.message)
-    assert not error_messages.is_disk_failure("OOM when allocating tensor")
+    assert tf_internals.is_disk_failure(raised.value.message)
+    assert not tf_internals.is_disk_failure("OOM when allocating tensor")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.tf_internals import session_wait
+from cifar10 import tf_internals
 
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
     """The patch is over with the test."""
-    monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
+    monkeypatch.setattr(tf_internals.SESSIONS, "SessionManager", tf.train.SessionManager)
 
 
 def looks(max_wait_secs: int) -> list[float]:
@@ -32,7 +32,7 @@ def looks(max_wait_secs: int) -> list[float]:
 
 
 def test_a_worker_looks_every_half_second():
-    session_wait.look_often()
+    tf_internals.look_often()
     times = looks(max_wait_secs=20)
     assert len(times) == 3
     assert times[2] - times[0] >= 2 * 0.5
@@ -49,7 +49,7 @@ def refuse() -> None:
 @pytest.mark.parametrize("is_chief", [True, False])
 def test_a_check_that_fails_comes_before_variables_are_made(is_chief):
     target = tf.train.Server.create_local_server().target
-    session_wait.look_often(target, refuse)
+    tf_internals.look_often(target, refuse)
     with tf.Graph().as_default():
         variable = tf.get_variable("weight", [], initializer=tf.ones_initializer())
         with (
@@ -63,7 +63,7 @@ def test_a_check_that_fails_comes_before_variables_are_made(is_chief):
 
 def test_a_worker_is_checked_again_once_the_chiefs_variables_are_there():
     target, checks = tf.train.Server.create_local_server().target, []
-    session_wait.look_often(target, lambda: checks.append("check"))
+    tf_internals.look_often(target, lambda: checks.append("check"))
 
     def look() -> np.ndarray:
         checks.append("look")

@@ -76,7 +76,7 @@ def test_raw_images_and_files_give_the_same_probabilities(exported):
     np.testing.assert_allclose(raw.sum(axis=1), [1.0], rtol=1e-5)
     wide = Image.new("RGB", (96, 32), "white")
     wide.paste(Image.fromarray(PIXELS), (32, 0))
-    found = exported.of_files(encode(wide, "PNG"), encode(wide, "BMP"))
+    found = exported.of_files(png, encode(wide, "PNG"))
     np.testing.assert_allclose(found, [raw[0]] * 2, rtol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Prediction: files, folders and patterns; what cannot be used is named, and the rest answered."""
+"""Prediction: files and folders; what cannot be used is named, and the rest answered."""
 
 import io
 import json
@@ -73,7 +73,7 @@ def test_an_image_is_resized_as_those_of_training_and_the_line_says_so(ask, tmp_
     assert wide.removeprefix("wide.webp  ").startswith(by_hand.removeprefix("by-hand.bmp"))
 
 
-def test_folders_and_patterns_stand_for_the_images_in_them(tmp_path, monkeypatch):
+def test_folders_stand_for_the_images_in_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = ("a.png", "b/c.JPG", "b/d/e.gif", "b/.hidden.png", "b/.f/g.png", "h.webp", "i[1].png")
     for name in names:
@@ -86,11 +86,7 @@ def test_folders_and_patterns_stand_for_the_images_in_them(tmp_path, monkeypatch
 
     assert asked("b") == ["b/c.JPG", "b/d/e.gif"]
     assert asked("h.webp", "b/d", "a.png") == ["h.webp", "b/d/e.gif", "a.png"]
-    assert asked("*.png") == ["a.png", "i[1].png"]
-    assert asked("i[1].png") == ["i[1].png"]
-    assert asked("**/*.gif", "[h]*") == ["b/d/e.gif", "h.webp"]
-    assert asked("b/d*") == ["b/d/e.gif"]
-    assert asked("b/d/**") == ["b/d/e.gif"]
+    assert asked("i[1].png", "*.png") == ["i[1].png", "*.png"]
 
 
 def test_a_bad_file_does_not_keep_the_others_from_their_answers(ask, tmp_path, capsys):
@@ -106,7 +102,7 @@ def test_a_bad_file_does_not_keep_the_others_from_their_answers(ask, tmp_path, c
     assert errors[0].startswith("error: missing.png cannot be read: missing.png; No such file")
     assert errors[1].startswith("error: b.png: not a sound PNG, JPEG, WEBP, GIF or BMP image: ")
     assert errors[2] == ("error: empty holds no image files (.png, .jpg, .jpeg, .webp, .gif, .bmp)")
-    assert errors[3] == ("error: *.webp matches no file; check the pattern and the current folder")
+    assert errors[3].startswith("error: *.webp cannot be read: ")
     assert len(errors) == 4
     assert str(ended.value) == "4 of 6 image files could not be used; the lines above name them"
 
@@ -150,13 +146,13 @@ def test_a_signal_ends_prediction(ask, tmp_path, monkeypatch):
 
 def test_a_name_cannot_control_the_terminal_nor_break_a_line(ask, tmp_path):
     Image.new("RGB", (32, 32)).save(tmp_path / "a\n\x1b[31m.png")
-    assert ask("*.png").startswith("a  [31m.png  ")
+    assert ask(".").startswith("./a  [31m.png  ")
 
 
 def test_a_name_that_is_no_utf8_is_refused(tmp_path):
     path = str(tmp_path / "\udcff.png")
     (tmp_path / "\udcff.png").write_bytes(encode("PNG"))
-    assert predict.find_files([str(tmp_path / "*.png"), path]) == [(path, "")] * 2
+    assert predict.find_files([str(tmp_path), path]) == [(path, "")] * 2
     assert "its name is no UTF-8; rename it" in refusal(path)
 
 
@@ -164,9 +160,6 @@ def test_an_image_may_lie_anywhere_that_gfile_opens():
     with tf.io.gfile.GFile("ram://folder/cat.png", "wb") as file:
         file.write(encode("WEBP"))
     assert read_image("ram://folder/cat.png", "crop").size == (40, 40)
-    ((path, error),) = predict.find_files(["ram://folder/*.png"])
-    assert path.endswith("cat.png")
-    assert error == ""
 
 
 def refusal(path: object) -> str:

@@ -1,0 +1,174 @@
+"""Uses of TensorFlow and Estimator beyond their public API: messages, private names, patches.
+
+All were checked with TensorFlow 2.15.1; tests in tests/cifar10/tf_internals fail if another version
+differs.
+
+Messages: the class of an exception does not identify the cause. InvalidArgumentError stands for a
+damaged record, a checkpoint of another model and a mistake in the graph; besides the message, the
+public API gives only the op.
+
+Saving: the documentation of `tf.train.Saver` says that it accepts objects of the classes
+`SaveableObject` and `SaveSpec`, but these have no public names. With variables alone, a checkpoint
+would hold the flat vector in which training keeps the weights, not the variables of the layers.
+
+Sessions: `recovery_wait_secs` is a public argument of `tf.train.SessionManager`, 30 s by default.
+But `tf.train.MonitoredTrainingSession`, which Estimator uses for training, makes the manager itself
+and does not pass this argument on. It also makes a session anew after an error, and initialises or
+restores the variables before any hook is called: too late to see that a parameter server belongs to
+another job.
+"""
+
+import errno
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Optional
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.training import monitored_session
+from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
+
+_LOOK_SECS = 0.5
+
+SESSIONS = monitored_session.sm  # Sessions are made by the SessionManager of this module.
+_NOT_AN_EXAMPLE = re.compile(r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]")
+_RESTORE_FAILED = re.compile(r"RestoreV2|Restoring from checkpoint failed")
+_MISSING_VARIABLE = re.compile(r"Key \S+ not found in checkpoint")
+_OTHER_NUMBER = re.compile(r"dataset was expected to contain \d+ elements but contained")
+_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_FORBIDDEN = re.compile(r"(?:.*: )?(.+); (?:Permission denied|Operation not permitted)")
+_NO_SESSION = "Session was not ready after waiting"
+_FROM_SERVER = re.compile(r"From /job:\S+:")
+_AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
+
+
+def is_not_an_example(message: str) -> bool:
+    """Returns whether a record is not a tf.train.Example with the requested features."""
+    return bool(_NOT_AN_EXAMPLE.search(message))
+
+
+def is_failed_restore(message: str) -> bool:
+    """Returns whether restoring a checkpoint failed: it is damaged, or does not fit the graph."""
+    return bool(_RESTORE_FAILED.search(message))
+
+
+def missing_variable(message: str) -> Optional[str]:
+    """Returns e.g. `Key dense/kernel not found in checkpoint`; None if no variable is missing."""
+    found = _MISSING_VARIABLE.search(message)
+    return found[0] if found else None
+
+
+def is_session_timeout(message: str) -> bool:
+    """Returns whether a worker's wait for the chief's session has timed out."""
+    return _NO_SESSION in message
+
+
+def is_disk_failure(message: str) -> bool:
+    """Returns whether a file system is full or read-only."""
+    return any(os.strerror(one) in message for one in _DISK_FAILS)
+
+
+def forbidden_file(message: str) -> Optional[str]:
+    """Returns the file that this user may not write, or read; None if the message names none."""
+    found = _FORBIDDEN.search(reason(message))
+    return found[1] if found else None
+
+
+def failed_assertion(message: str, start: str) -> Optional[str]:
+    """Returns the text of a failed assertion in the graph, from `start` on; None without it."""
+    if start not in message:
+        return None
+    return message[message.index(start) :].splitlines()[0].split("]")[0].strip()
+
+
+def is_other_number(message: str) -> bool:
+    """Returns whether a data set had more or fewer elements than it was said to have."""
+    return bool(_OTHER_NUMBER.search(message))
+
+
+def names_file_in(folder: str, message: str) -> bool:
+    """Returns whether the message is about a file in this folder."""
+    start, words = (re.sub("/+", "/", text) for text in (folder.rstrip("/") + "/", message))
+    return bool(re.search(rf"(^|[\s}}]){re.escape(start)}[^/;\s]+(;|$)", words))
+
+
+def reason(message: str) -> str:
+    """Returns the line that states the cause: the one after the op's name, or else the first.
+
+    An error of an op that a server ran has a line that names only the server.
+    """
+    lines = [line for line in message.splitlines() if not _FROM_SERVER.fullmatch(line.strip())]
+    found = _AFTER_NODE.search("\n".join(lines))
+    return (found[1] if found else (lines or message.splitlines())[0]).strip()
+
+
+class NamedTensors(SaveableObject):
+    """Saves tensors under given names and restores all of them in one op.
+
+    Args:
+      variable: a variable from which the tensors are computed; each entry needs a different one.
+      values: tensors to save, by name in the checkpoint.
+      name: unique name of this entry.
+      assign: function from the restored tensors, in the order of `values`, to the op that assigns
+        them.
+    """
+
+    def __init__(
+        self,
+        variable: Any,
+        values: Mapping[str, tf.Tensor],
+        name: str,
+        assign: Callable[[Sequence[tf.Tensor]], Any],
+    ) -> None:
+        super().__init__(variable, [SaveSpec(one, "", key) for key, one in values.items()], name)
+        self._assign = assign
+
+    def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> Any:
+        """Returns the op that assigns the restored tensors; `tf.train.Saver` calls this method."""
+        return self._assign(restored_tensors)
+
+
+class _SessionManager(tf.train.SessionManager):
+    """Makes sessions, and checks those on one server.
+
+    Args:
+      target: the server's session target.
+      check: function called before a session on that server reads or writes variables, and again
+        after a worker has found the chief's variables; an exception that it raises ends training.
+      settings: arguments of tf.train.SessionManager.
+    """
+
+    def __init__(
+        self, *, target: Optional[str], check: Callable[[], None], **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self._checked_target, self._check = target, check
+
+    def prepare_session(self, master: str, *arguments: Any, **settings: Any) -> tf.Session:
+        """Makes the chief's session."""
+        self._check_tasks(master)
+        return super().prepare_session(master, *arguments, **settings)
+
+    def wait_for_session(self, master: str, *arguments: Any, **settings: Any) -> tf.Session:
+        """Makes a worker's session, once the chief has initialised the variables."""
+        self._check_tasks(master)
+        session = super().wait_for_session(master, *arguments, **settings)
+        self._check_tasks(master)
+        return session
+
+    def _check_tasks(self, master: str) -> None:
+        if master == self._checked_target:
+            self._check()
+
+
+def look_often(target: Optional[str] = None, check: Callable[[], None] = lambda: None) -> None:
+    """Makes workers' sessions look every half second, for the rest of this process.
+
+    Args:
+      target: session target of the server whose sessions are checked; None: no session is.
+      check: function called before such a session is used; `_SessionManager` says when.
+    """
+    SESSIONS.SessionManager = functools.partial(
+        _SessionManager, target=target, check=check, recovery_wait_secs=_LOOK_SECS
+    )
