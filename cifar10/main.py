@@ -6,6 +6,7 @@ Exit codes: 0 success; 1 training failed; 2 a mistake of the user, reported in o
 ended by signal n.
 """
 
+import gc
 import os
 import sys
 import time
@@ -19,9 +20,7 @@ from cifar10.cluster.tf_config import TF_CONFIG
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
-from cifar10.host import garbage
-from cifar10.host.console import one_line, say
-from cifar10.host.signals import STAY_SECS, StopRequest
+from cifar10.host.process import STAY_SECS, StopRequest, one_line, say
 from cifar10.tf_internals import silence_native_log
 from cifar10_program.streams import complain, open_streams
 
@@ -81,11 +80,13 @@ def _run(
     config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
     # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
-    with garbage.modules_stay():
-        _quieten(config.verbose)
-        from cifar10.run.tf_errors import clear_errors
+    gc.disable()  # Hundreds of thousands of objects of modules, which stay, are made.
+    _quieten(config.verbose)
+    from cifar10.run.tf_errors import clear_errors
 
-        work = _load(config, cluster)
+    work = _load(config, cluster)
+    gc.freeze()  # What exists now is never looked at again.
+    gc.enable()
     with clear_errors(config):
         work(stop, started)
 

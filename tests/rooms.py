@@ -57,7 +57,7 @@ _CIFAR10 = _rooms(
         "settings registry schema",
         NO_TENSORFLOW,
     ),
-    ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
+    ("host", "this machine: CPU, this process, files, locks", "errors", ANYTHING),
     ("ops", "layers, and the operations below them", "schema errors tf_internals host", ANYTHING),
     (
         "optim",

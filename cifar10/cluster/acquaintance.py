@@ -9,7 +9,7 @@ from cifar10.cluster.identity import Identity, difference
 from cifar10.cluster.server import Board, NoAnswer, board_of
 from cifar10.cluster.spec import Cluster, Task
 from cifar10.errors import ConfigError
-from cifar10.host.console import say
+from cifar10.host.process import say
 
 _ASKED_SECS = 2.0  # for the master, which asks each second, and then says what differs, too
 _SILENCE_SECS = 30.0  # after which a server that does not say who it is counts as another program

@@ -16,7 +16,7 @@ from cifar10.cluster.server import board_of
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.output import run_file
 from cifar10.run import parameter_server
 from testbeds.ports import free_ports
