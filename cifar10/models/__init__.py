@@ -18,10 +18,8 @@ def check_chosen(config: Any) -> None:
       config: a `TrainConfig`.
 
     Raises:
-      TypeError: some model's settings are not among those of a run, or the model has no title of
-        its own.
+      TypeError: the model has no title of its own.
     """
-    REGISTRY.check_settings(config)
     model = find(config.model)
     title = model.title(config)
     if not isinstance(title, str) or not title:
