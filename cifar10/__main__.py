@@ -1,6 +1,6 @@
 """`python -m cifar10` and the command `cifar10-train`: the same as `cifar10_main.py`."""
 
-from cifar10.host.process_end import leave
+from cifar10.host.process import leave
 from cifar10.main import main
 
 

@@ -25,15 +25,14 @@ class DataError(UserError):
 class DamagedError(UserError):
     """A file of a run, or a checkpoint, is damaged.
 
-    Where training can go on without the file, it renames the file or its folder, or writes it anew.
-
-    Attributes:
-      finding: the first part of the message: the file, and what is wrong with it.
+    Args:
+      path: path of the file.
+      why: what is wrong with it.
+      way_out: what the user can do.
     """
 
     def __init__(self, path: str, why: str, way_out: str = "move it away or mend it") -> None:
-        self.finding = f"{path} is damaged ({why})"
-        super().__init__(f"{self.finding}; {way_out}")
+        super().__init__(f"{path} is damaged ({why}); {way_out}")
 
 
 class TrainingError(Exception):

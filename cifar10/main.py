@@ -6,12 +6,13 @@ Exit codes: 0 success; 1 training failed; 2 a mistake of the user, reported in o
 ended by signal n.
 """
 
+import gc
 import os
 import sys
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Callable, Optional
+from typing import Optional
 
 from cifar10.cluster import resolve
 from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_port
@@ -19,12 +20,8 @@ from cifar10.cluster.tf_config import TF_CONFIG
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
-from cifar10.host import garbage
-from cifar10.host.console import one_line, say
-from cifar10.host.signals import STAY_SECS, StopRequest
+from cifar10.host.process import STAY_SECS, StopRequest, one_line, say
 from cifar10_program.streams import complain, open_streams
-
-_Work = Callable[[StopRequest, float], None]  # takes the time when the process started, too
 
 
 def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = TrainConfig) -> int:
@@ -79,54 +76,52 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
 def _run(
     config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
+    """Loads the modules that this process needs, and does its work from its start to its end."""
     # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
-    with garbage.modules_stay():
-        _quieten(config.verbose)
-        from cifar10.run.tf_errors import clear_errors
+    _load_tensorflow(config.verbose)
+    from cifar10.run.tf_errors import clear_errors
 
-        work = _load(config, cluster)
-    with clear_errors(config):
-        work(stop, started)
-
-
-def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
-    """Loads the modules that this process needs; returns what it does from its start to its end."""
     task = None if cluster is None or cluster.is_single_process else cluster
-    if task is not None and task.task_type == EVALUATOR:
-        from cifar10.run.evaluator import evaluate_until_end
+    with clear_errors(config):
+        if task is not None and task.task_type == EVALUATOR:
+            from cifar10.run.evaluator import evaluate_until_end
 
-        return lambda stop, _: evaluate_until_end(config, task, stop)
-    if task is not None and task.task_type == WORKER and config.replication == "between-graph":
-        from cifar10.train import train_as_worker
+            evaluate_until_end(config, task, stop)
+        elif task and task.task_type == WORKER and config.replication == "between-graph":
+            from cifar10.train import train_as_worker
 
-        return lambda stop, _: train_as_worker(config, task, stop)
-    if task is not None and task.task_type != MASTER:
-        from cifar10.run.parameter_server import serve
+            train_as_worker(config, task, stop)
+        elif task is not None and task.task_type != MASTER:
+            from cifar10.run.parameter_server import serve
 
-        return lambda stop, _: serve(config, task, stop)
-    if config.mode == "train_and_evaluate":
-        from cifar10.train import train_and_evaluate
+            serve(config, task, stop)
+        elif config.mode == "train_and_evaluate":
+            from cifar10.train import train_and_evaluate
 
-        return lambda stop, started: train_and_evaluate(config, stop, started, task)
-    if config.mode == "evaluate":
-        from cifar10.run.modes.evaluate import evaluate
+            train_and_evaluate(config, stop, started, task)
+        elif config.mode == "evaluate":
+            from cifar10.run.modes.evaluate import evaluate
 
-        return lambda stop, _: evaluate(config, stop)
-    if config.mode == "predict":
-        from cifar10.run.modes.predict import predict
+            evaluate(config, stop)
+        elif config.mode == "predict":
+            from cifar10.run.modes.predict import predict
 
-        return lambda stop, _: predict(config, stop)
-    from cifar10.run.modes.export import export_mode
+            predict(config, stop)
+        else:
+            from cifar10.run.modes.export import export_mode
 
-    return lambda *_: export_mode(config)
+            export_mode(config)
 
 
-def _quieten(verbose: bool) -> None:
+def _load_tensorflow(verbose: bool) -> None:
     """Silences TensorFlow's log and Python's warnings unless `verbose`; errors still raise."""
     if not verbose:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of C++ code, read as it loads
         warnings.filterwarnings("ignore")
+    gc.disable()  # Hundreds of thousands of objects of modules, which stay, are made.
     import tensorflow.compat.v1 as tf
 
+    gc.freeze()  # What exists now is never looked at again.
+    gc.enable()
     # By default, TensorFlow shows warnings but not Estimator's INFO lines.
     tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)

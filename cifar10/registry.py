@@ -6,7 +6,6 @@ settings with it; one that comes later can have none of its own.
 
 import abc
 import dataclasses
-import typing
 from collections.abc import KeysView, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -30,20 +29,6 @@ class Entry(abc.ABC):
     name: str
     settings: type = NoSettings
 
-    def check(self, what: str) -> None:
-        """Raises TypeError if an attribute that is a word or a bool is missing or something else.
-
-        Args:
-          what: what the entry is, for the message.
-        """
-        for attribute, kind in typing.get_type_hints(type(self)).items():
-            value = getattr(self, attribute, None)
-            if kind in (str, bool) and (not isinstance(value, kind) or value == ""):
-                raise TypeError(
-                    f"{what} {type(self).__name__} must have {attribute}, a {kind.__name__}, got "
-                    f"{value!r}; set it in the class"
-                )
-
 
 class Registry(Generic[T]):
     """All entries that a flag can name.
@@ -64,10 +49,8 @@ class Registry(Generic[T]):
         """Adds an entry, so that the flag accepts its name.
 
         Raises:
-          TypeError: the entry lacks something that every one has.
           ValueError: there already is an entry of that name.
         """
-        entry.check(self.what)
         if entry.name in self._entries:
             raise ValueError(f"{self.what} {entry.name} exists already; choose another name")
         self._entries[entry.name] = entry
@@ -97,19 +80,6 @@ class Registry(Generic[T]):
             for field in dataclasses.fields(entry.settings):
                 found[field.name] = (*found.get(field.name, ()), entry.name)
         return found
-
-    def check_settings(self, config: Any) -> None:
-        """Raises TypeError if the settings of an entry are not among those of a run.
-
-        Args:
-          config: a `TrainConfig`.
-        """
-        for name, entry in self._entries.items():
-            if not isinstance(config, entry.settings) and dataclasses.fields(entry.settings):
-                raise TypeError(
-                    f"{self.what} {name}: its settings, {entry.settings.__name__}, are none of a "
-                    "run's; register it before cifar10.config is imported"
-                )
 
 
 def own_settings(*registries: Registry[Any]) -> type:

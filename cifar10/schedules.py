@@ -8,8 +8,6 @@ since --help needs only the names.
 import math
 from typing import Any, Callable, NamedTuple
 
-from cifar10.registry import Entry, Registry
-
 # The tutorial's stages: the epochs at which stages 1 to 3 begin, and the factors of stages 0 to 3.
 STAGE_EPOCHS = (82.0, 123.0, 300.0)
 STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
@@ -34,17 +32,8 @@ class Progress(NamedTuple):
 Schedule = Callable[[Progress], Any]
 
 
-class _Named(Entry):
-    """A schedule with its name, and its description for --help."""
-
-    text: str
-
-    def __init__(self, function: Schedule, text: str) -> None:
-        self.function, self.name, self.text = function, function.__name__, text
-
-
-_REGISTRY: Registry[_Named] = Registry("schedule")
-NAMES, unregister = _REGISTRY.names, _REGISTRY.unregister
+_SCHEDULES: dict[str, tuple[Schedule, str]] = {}
+NAMES = _SCHEDULES.keys()  # a view: it includes those that are registered later
 
 
 def schedule(text: str) -> Callable[[Schedule], Schedule]:
@@ -54,40 +43,32 @@ def schedule(text: str) -> Callable[[Schedule], Schedule]:
       text: description of the schedule for --help.
 
     Raises:
-      TypeError: there is no description, so that the schedule would not be registered.
       ValueError: there already is a schedule of that name.
     """
-    if not isinstance(text, str) or not text:
-        name = getattr(text, "__name__", "below it")
-        raise TypeError(f'the schedule {name} has no description; write @schedule("...") above it')
 
     def register(function: Schedule) -> Schedule:
-        _REGISTRY.register(_Named(function, text))
+        name = function.__name__
+        if name in _SCHEDULES:
+            raise ValueError(f"schedule {name} exists already; choose another name")
+        _SCHEDULES[name] = (function, text)
         return function
 
     return register
 
 
+def unregister(name: str) -> None:
+    """Removes a schedule."""
+    del _SCHEDULES[name]
+
+
 def factor(name: str, progress: Progress) -> Any:
-    """Returns the learning-rate factor of a schedule, a float32 scalar.
-
-    Args:
-      name: name of the schedule.
-      progress: progress of training.
-
-    Raises:
-      LookupError: no schedule has this name.
-      TypeError: its function does not return a factor.
-    """
-    value = _REGISTRY.find(name).function(progress)
-    if value is None:
-        raise TypeError(f"the schedule {name} returns no factor; return a float32 scalar")
-    return value
+    """Returns the learning-rate factor of a schedule, a float32 scalar."""
+    return _SCHEDULES[name][0](progress)
 
 
 def described() -> str:
     """Returns the names and descriptions of all schedules in one line, for --help."""
-    return "; ".join(f"{name}: {_REGISTRY.find(name).text}" for name in NAMES)
+    return "; ".join(f"{name}: {text}" for name, (_, text) in _SCHEDULES.items())
 
 
 @schedule("x1, x.1, x.01, x.002 from epochs 82, 123 and 300, whenever the run ends")

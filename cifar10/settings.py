@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import operator
 import typing
 from collections.abc import Collection, Mapping
 from typing import Any, Callable, Optional
@@ -14,6 +15,12 @@ BOOLEANS = {
     **dict.fromkeys(("false", "f", "no", "n", "0"), False),
 }
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
+_LIMITS = {
+    "at_least": operator.ge,
+    "above": operator.gt,
+    "at_most": operator.le,
+    "below": operator.lt,
+}
 # Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
 _HIGHEST: dict[Any, int] = {int: 2**31 - 1, float: 10**9}
 
@@ -72,32 +79,17 @@ class Setting:
         return flag_name(self.name)
 
     @property
+    def _limits(self) -> Mapping[str, float]:
+        found = {name: getattr(self, name) for name in _LIMITS}
+        return {name: limit for name, limit in found.items() if limit is not None}
+
+    @property
     def rule(self) -> str:
         """The allowed values in words; "" if every value of the type is allowed."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        limits = (
-            ("at least", self.at_least),
-            ("above", self.above),
-            ("at most", self.at_most),
-            ("below", self.below),
-        )
-        found = [f"{word} {limit}" for word, limit in limits if limit is not None]
+        found = [f"{name.replace('_', ' ')} {limit}" for name, limit in self._limits.items()]
         return " and ".join([self.form[0]] if self.form else found)
-
-    def allows(self, value: Any) -> bool:
-        """Returns whether the setting may have this value; None, for unset, is always allowed."""
-        if value is None:
-            return True
-        if self.choices:
-            return value in self.choices
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-            and (self.form is None or self.form[1](value))
-        )
 
     def read(self, text: str, name: str) -> Any:
         """Returns the value that a text stands for.
@@ -118,18 +110,25 @@ class Setting:
         return value
 
     def check(self, value: Any, name: str) -> None:
-        """Checks a value, of the type of the setting, by itself.
+        """Checks a value, of the type of the setting, by itself; None, for unset, is allowed.
 
         Raises:
           ConfigError: it is not allowed; `name` is what the message calls the setting.
         """
+        if value is None:
+            return
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name} must be a finite number, got {value}")
         has_limit = self.at_most is not None or self.below is not None
         highest = None if has_limit else _HIGHEST.get(type(value))
         if highest is not None and value > highest:
             raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
-        if not self.allows(value):
+        if self.choices:
+            keeps = value in self.choices
+        else:
+            keeps = all(_LIMITS[one](value, limit) for one, limit in self._limits.items())
+            keeps = keeps and (self.form is None or self.form[1](value))
+        if not keeps:
             shown = repr(value) if self.form and self.kind is str else value
             meant = nearest(value, self.choices) if self.choices else ""
             raise ConfigError(f"{name} must be {self.rule}, got {shown}{meant}")
@@ -179,12 +178,8 @@ def flag_name(field_name: str) -> str:
 
 
 def nearest(word: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:
-    """Returns `; did you mean ...?` with the only known word that begins so, or the most similar.
-
-    If no word is similar, it returns "".
-    """
+    """Returns `; did you mean ...?` with the most similar known word; "" if none is similar."""
     import difflib  # Imported here, since only mistakes need it.
 
-    begun = [one for one in known if word and one.startswith(word)]
-    near = begun if len(begun) == 1 else difflib.get_close_matches(word[:100], known, n=1)
+    near = difflib.get_close_matches(word[:100], known, n=1)
     return f"; did you mean {spell(near[0])}?" if near else ""

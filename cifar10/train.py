@@ -25,8 +25,7 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingOver
 from cifar10.host import activity, folder_lock
-from cifar10.host.console import say
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History, validations

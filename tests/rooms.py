@@ -49,7 +49,7 @@ _CIFAR10 = _rooms(
     ("errors", "errors of users, failures, signals", "", STDLIB),
     ("settings", "what a setting is: a field with a flag and a range", "errors", STDLIB),
     ("registry", "what a flag can name, with settings of its own", "", STDLIB),
-    ("schedules", "progress of training → a factor of the rate", "registry", LATE),
+    ("schedules", "progress of training → a factor of the rate", "", LATE),
     ("tf_internals", "private TensorFlow and Estimator API", "", ANYTHING),
     (
         "models",
@@ -57,7 +57,7 @@ _CIFAR10 = _rooms(
         "settings registry schema",
         NO_TENSORFLOW,
     ),
-    ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
+    ("host", "this machine: CPU, this process, files, locks", "errors", ANYTHING),
     ("ops", "layers, and the operations below them", "schema errors host", ANYTHING),
     (
         "optim",

@@ -4,7 +4,6 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 """
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any, Callable, NoReturn, Optional
 
@@ -110,14 +109,10 @@ def _check_path(config: ConfigFields, name: str, value: str) -> None:
     if "\0" in value:
         _refuse(f"{flag} must not contain a NUL, got {value!r}")
     if not is_opened_as_utf8(os.path.expanduser(value)):
-        encoding = sys.getfilesystemencoding()
-        where = f" in {encoding}, the encoding of this locale; set PYTHONUTF8=1 or rename it"
-        way_out = "; rename it" if encoding == "utf-8" else where
-        _refuse(f"{flag} must be UTF-8, as TensorFlow's paths are, got {value!r}{way_out}")
-    if os.path.expanduser(value).startswith("~"):
-        user = value[1:].partition("/")[0]
-        what = f"there is no user {user}" if user else "this user has no home; set HOME"
-        _refuse(f"{flag} {value}: {what}; a folder of that name here is ./{value}")
+        _refuse(
+            f"{flag} must be UTF-8, as TensorFlow's paths are, got {value!r}; rename it, or set "
+            "PYTHONUTF8=1"
+        )
     # TensorFlow would save checkpoints there but not find them again.
     if name in _WITH_CHECKPOINTS and not _PATTERN.isdisjoint(config.place(value)):
         _refuse(

@@ -83,28 +83,21 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
         metavar="PATH",
         needs={"mode": MODES[1:]},
-        instead="training continues by itself, and --init-checkpoint starts it from the weights of "
-        "another run",
+        instead="training continues by itself, or starts from --init-checkpoint",
         common=True,
     )
     init_checkpoint: Optional[str] = _job(
-        "start training from the weights of this checkpoint, or of the best or else newest one in "
-        "this folder; steps, optimizer and schedule begin anew. A run that has a checkpoint of its "
-        "own continues from that",
+        "start a new run from the weights of this checkpoint, or of the best or else newest one in "
+        "this folder; steps, optimizer and schedule begin anew",
         metavar="PATH",
         needs=_TRAINS,
         instead="name the checkpoint by --checkpoint",
     )
     max_minutes: Optional[float] = _job(
-        "end training after this many minutes, then evaluate as usual; schedules go by images, so "
-        "the learning rate may still be high",
-        above=0,
-        common=True,
+        "end training after this many minutes, then evaluate as usual", above=0, common=True
     )
     early_stopping_epochs: Optional[float] = _job(
-        "end training when the validation accuracy has not risen for so many epochs; the best "
-        "checkpoint counts. Validations come with checkpoints: --checkpoint-steps",
-        above=0,
+        "end training when the validation accuracy has not risen for so many epochs", above=0
     )
     stop_at_accuracy: Optional[float] = _job(
         "end training when the validation accuracy reaches this fraction, e.g. 0.9",
@@ -172,15 +165,13 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         common=True,
     )
     learning_rate_batch: Optional[int] = _training(
-        "images a global step that --learning-rate is for; with others it scales in proportion "
-        "(default: a given --learning-rate does not scale)",
+        "images a global step that --learning-rate is for; with others, it scales in proportion",
         at_least=1,
         fits=_SAME_RATES,
     )
     schedule: str = _training(schedules.described(), "cosine", choices=schedules.NAMES, common=True)
     warmup_epochs: Optional[float] = _training(
-        "epochs over which the learning rate rises from 0 (default: 50 steps, fewer of "
-        "shallow ResNets, but at most a quarter of the run)",
+        "epochs over which the learning rate rises from 0 (default: at most 50 steps)",
         at_least=0,
         common=True,
     )
@@ -237,8 +228,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     )
     seed: int = _training("same seed, same run", 1, at_least=0, below=2**31, common=True)
     test_time_augmentation: bool = _training(
-        "at the end, also the accuracy where the least certain quarter of each batch gets the mean "
-        "answer to mirrored and shifted views",
+        "also the accuracy where the least certain images get the mean answer to several views",
         False,
         needs=_EVALUATES,
         common=True,
@@ -266,10 +256,8 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         common=True,
     )
     kernels: str = _device(
-        "convolutions and activations of training and evaluation on a CPU; auto: our own where "
-        "they are compiled and fit, else TensorFlow's, and in bf16 with pairs of bfloat16s, which "
-        "round more, if the CPU has AVX512-BF16 without AMX; own: our own without pairs, or an "
-        "error; tensorflow: TensorFlow's",
+        "convolutions and activations on a CPU; auto: our own where they fit, in bf16 with pairs "
+        "of bfloat16s where the CPU has them without AMX; own: our own without pairs, or an error",
         "auto",
         choices=("auto", "own", "tensorflow"),
         needs=_EVALUATES,
@@ -301,19 +289,15 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "this process's place in its job's list, from 0", at_least=0
     )
     sync: bool = _cluster(
-        "workers' gradients are averaged into one update; false: each is applied at once, to "
-        "weights that others may have changed since",
+        "workers' gradients are averaged into one update; false: each is applied at once",
         True,
         common=True,
     )
     num_workers: Optional[int] = _cluster(
-        "tasks that train, as in tensorflow/models' cifar10_estimator; the cluster says how many "
-        "there are, so it is only compared with that",
-        at_least=1,
+        "tasks that train, as in the tutorial; only compared with the cluster", at_least=1
     )
     replicas_to_aggregate: Optional[int] = _cluster(
-        "gradients that a synchronous update waits for; the other replicas are backups "
-        "(default: those of all replicas)",
+        "gradients that a synchronous update waits for (default: those of all replicas)",
         at_least=1,
         needs={"replication": ("between-graph",), "sync": True},
     )
@@ -330,9 +314,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "how long to wait for a task that is missing, seconds", 300.0, above=0
     )
     stall_timeout: float = _cluster(
-        "time limit for a step, a save or a batch of an evaluation, seconds; 0: none",
-        600.0,
-        at_least=0,
+        "time limit for a step, save or evaluated batch, seconds; 0: none", 600.0, at_least=0
     )
 
     checkpoint_steps: Optional[int] = _report(

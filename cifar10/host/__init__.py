@@ -1,1 +1,1 @@
-"""This machine: its CPU, standard output, files and signals."""
+"""This machine: its CPU, this process, files and locks."""

@@ -7,19 +7,14 @@ loses power keeps the old file or the new one, never an empty one. No link is fo
 import contextlib
 import errno
 import json
-import math
 import os
-import pwd
-import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, DamagedError
 from cifar10_program.paths import real as real
-
-PART = r".+\.[0-9a-f]{8}\.part"  # the names of files that are being written
 
 
 def require_writable(folder: str, name: str, way_out: str = "") -> None:
@@ -47,23 +42,16 @@ def require_writable(folder: str, name: str, way_out: str = "") -> None:
 
 
 def whose(path: str) -> str:
-    """Returns `; PATH belongs to ann, and this process is ben`; empty if nobody knows.
+    """Returns `; PATH belongs to user 0, and this process is user 1000`; empty if nobody knows.
 
     Args:
       path: path of a file or folder; if it does not exist, the nearest folder that does counts.
     """
     for place in () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents):
         with contextlib.suppress(OSError):
-            owner, own = _user(place.stat().st_uid), _user(os.geteuid())
-            return f"; {place} belongs to {owner}, and this process is {own}"
+            owner = place.stat().st_uid
+            return f"; {place} belongs to user {owner}, and this process is user {os.geteuid()}"
     return ""
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # Many containers have no names for their users.
-        return f"user {uid}"
 
 
 def write_text(path: str, text: str) -> None:
@@ -73,28 +61,24 @@ def write_text(path: str, text: str) -> None:
     escapes.
     """
     data = text.encode("utf-8", "backslashreplace")
-    for attempts_left in (1, 0):
-        part = _write_beside(path, data)
-        try:
-            tf.io.gfile.rename(part, path, overwrite=True)
-            break
-        except BaseException as error:
-            with contextlib.suppress(OSError, tf.errors.OpError):
-                tf.io.gfile.remove(part)
-            # A process that starts removes unfinished files, and may have taken this one for left.
-            if not attempts_left or not isinstance(error, tf.errors.NotFoundError):
-                raise
+    part = _write_beside(path, data)
+    try:
+        tf.io.gfile.rename(part, path, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            tf.io.gfile.remove(part)
+        raise
     sync(os.path.dirname(path) or ".")
 
 
 def _write_beside(path: str, data: bytes) -> str:
-    """Writes a new file beside `path`, and to the disk; returns its path, which `PART` matches."""
-    part = f"{path}.{secrets.token_hex(4)}.part"
+    """Writes a file beside `path`, and to the disk; returns its path."""
+    part = f"{path}.part"  # The next writing replaces what a killed process left.
     if "://" in path:
         with tf.io.gfile.GFile(part, "wb") as file:
             file.write(data)
         return part
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
@@ -140,22 +124,28 @@ def sync_tree(folder: str) -> None:
 
 def write_json(path: str, value: Any) -> None:
     """Writes `value` as standard JSON; NaN and infinite numbers become null."""
-    write_text(path, json.dumps(_finite(value), indent=2, allow_nan=False) + "\n")
+    write_text(path, as_json(value, indent=2) + "\n")
 
 
-def as_json(value: Any) -> str:
+def as_json(value: Any, indent: Optional[int] = None) -> str:
     """Returns `value` as standard JSON in one line; NaN and infinite numbers become null."""
-    return json.dumps(_finite(value), allow_nan=False)
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
+    return json.dumps(finite, indent=indent, allow_nan=False)
 
 
-def read_json(path: str) -> Any:
-    """Reads a JSON file.
+def read_json(path: str, attempts: int = 5) -> Any:
+    """Reads a JSON file; again if NFS calls it stale, since another machine has just replaced it.
 
     Raises:
       DamagedError: the content is not JSON.
     """
     try:
-        return json.loads(_read_text(path))
+        with tf.io.gfile.GFile(path) as file:
+            return json.loads(file.read())
+    except tf.errors.AbortedError:
+        if attempts == 1:
+            raise
+        return read_json(path, attempts - 1)
     except (ValueError, RecursionError, tf.errors.FailedPreconditionError) as error:
         raise DamagedError(path, str(error)) from error  # The last one: it is a folder.
 
@@ -173,24 +163,3 @@ def exists(path: str) -> bool:
     except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):
         return False
     return True
-
-
-def _read_text(path: str, attempts: int = 5) -> str:
-    """Reads a file; again if NFS calls it stale, since another machine has just replaced it."""
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            return str(file.read())
-    except tf.errors.OpError as error:
-        if attempts == 1 or os.strerror(errno.ESTALE) not in str(error):
-            raise
-        return _read_text(path, attempts - 1)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

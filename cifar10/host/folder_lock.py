@@ -18,8 +18,8 @@ from typing import Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import TrainingError, UserError
-from cifar10.host.console import say
 from cifar10.host.files import real, write_text
+from cifar10.host.process import say
 
 TRAINING, EVALUATOR = "training", "evaluator"
 _POLL_SECS = 0.2
@@ -76,18 +76,17 @@ def is_held(folder: str, role: str, if_unknown: bool = True) -> bool:
     Where there are no locks, a process that has its name there may hold it: `if_unknown` then.
     """
     path = _path(folder, role)
-    if "://" in folder:
-        return if_unknown and _name_in(path) != ""
-    try:
-        with open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ESTALE):
+    if "://" not in folder:
+        try:
+            with open(path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
-        if error.errno not in (errno.EWOULDBLOCK, *_NO_LOCKS):
-            raise
-        return if_unknown or error.errno == errno.EWOULDBLOCK
-    return False
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ESTALE):
+                return False
+            if error.errno not in _NO_LOCKS:
+                return True  # It is locked, or not for this user to look into.
+    return if_unknown and _name_in(path) != ""
 
 
 @contextlib.contextmanager

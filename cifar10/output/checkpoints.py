@@ -1,13 +1,11 @@
 """Checkpoints: the latest one, the best one by validation accuracy, and whether one is sound."""
 
 import dataclasses
-import errno
 import math
-import os
 import posixpath
 import re
 from collections.abc import Sequence
-from typing import Callable, Optional, TypedDict, TypeVar
+from typing import Any, Callable, Optional, TypedDict, TypeVar
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -20,7 +18,6 @@ from cifar10.output.run_file import is_a
 
 BEST_DIR = "best"
 _BEST_NAME = "best.json"
-_Found = TypeVar("_Found")
 _Read = TypeVar("_Read")
 STATE = "checkpoint"  # TensorFlow's file with the names of the checkpoints.
 
@@ -77,16 +74,13 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
     """Reads an integer variable, such as `global_step`; returns 0 if `checkpoint` is None.
 
     Raises:
-      DamagedError: the checkpoint is damaged.
-      tf.errors.PermissionDeniedError: it may not be read.
+      DamagedError: the checkpoint is damaged or may not be read; the message says which.
     """
     if checkpoint is None:
         return 0
     try:
         return int(tf.train.NewCheckpointReader(checkpoint).get_tensor(name))
     except (tf.errors.OpError, ValueError, IndexError) as error:
-        if os.strerror(errno.EACCES) in str(error):  # The reader's errors are of no special class.
-            raise tf.errors.PermissionDeniedError(None, None, str(error)) from error
         way_out = "name another by --checkpoint, or train again, which goes back to a sound one"
         raise DamagedError(checkpoint, str(error).splitlines()[0], way_out) from error
 
@@ -116,7 +110,7 @@ def latest_done(output_dir: str) -> Done:
     return _of_newest(lambda: latest(output_dir), read_done)
 
 
-def _of_newest(search: Callable[[], _Found], use: Callable[[_Found], _Read]) -> _Read:
+def _of_newest(search: Callable[[], Any], use: Callable[[Any], _Read]) -> _Read:
     """Returns `use(search())`, with the next checkpoint if training replaces it meanwhile."""
     while True:
         found = search()
@@ -174,29 +168,21 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
     # Do not overwrite the best one so far: a run that resumes earlier may reach its step again.
     names = (f"model.ckpt-{step}", f"model.ckpt-{step}-again")
     name = next(n for n in names if before is None or not before.path.endswith(f"/{n}"))
-    copy(checkpoint, tf.io.gfile.join(folder, name))
+    # Exactly such names: a process that was killed may have left files with further endings.
+    data = tf.io.gfile.glob(f"{checkpoint}.data-?????-of-?????")
+    if not data:
+        raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
+    start = len(posixpath.basename(checkpoint))  # of a file's ending
+    for path in (*data, f"{checkpoint}.index"):  # The index last.
+        copied = tf.io.gfile.join(folder, name + posixpath.basename(path)[start:])
+        tf.io.gfile.copy(path, copied, overwrite=True)
+        sync(copied)
     note = _BestNote(step=step, accuracy=accuracy, name=name)
     write_json(tf.io.gfile.join(folder, _BEST_NAME), note)
     for old in tf.io.gfile.listdir(folder):
         if old.startswith("model.ckpt-") and not old.startswith(f"{name}."):
             tf.io.gfile.remove(tf.io.gfile.join(folder, old))
     return True
-
-
-def copy(checkpoint: str, to: str) -> None:
-    """Copies the files of a checkpoint to another prefix, the index last.
-
-    Raises:
-      tf.errors.NotFoundError: the checkpoint does not exist.
-    """
-    # Exactly such names: a process that was killed may have left files with further endings.
-    data = tf.io.gfile.glob(f"{checkpoint}.data-?????-of-?????")
-    if not data:
-        raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
-    for path in (*data, f"{checkpoint}.index"):
-        ending = path.rsplit("/", 1)[-1][len(checkpoint.rsplit("/", 1)[-1]) :]
-        tf.io.gfile.copy(path, to + ending, overwrite=True)
-        sync(to + ending)
 
 
 def exists(checkpoint: str) -> bool:

@@ -1,20 +1,18 @@
 """The figures measured during training: rows of curves in run.json, and of metrics.jsonl."""
 
-import contextlib
 import dataclasses
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable, Optional, TypedDict
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.errors import DamagedError
 from cifar10.host import files
-from cifar10.host.files import as_json, sync, write_text
+from cifar10.host.files import as_json, write_text
 from cifar10.output import recovery, run_file
-from cifar10.output.digits import rounded_figures
-from cifar10.schema import VALIDATION
 
 METRICS_FILE_NAME = "metrics.jsonl"
 EVALUATOR_FILE_NAME = "metrics_evaluator.jsonl"  # The rows of a separate evaluator.
@@ -47,30 +45,26 @@ class Metrics:
     ) -> "Metrics":
         """Reads the rows up to `last_step`, and removes the others, which are trained again.
 
-        The file of an older run is renamed. So is a damaged one, and its sound rows are kept.
+        The file of an older run is renamed.
 
         Args:
           path: path of the file.
           checkpoint: the checkpoint from which training continues; None: a new run begins.
           last_step: its step.
           say: function that prints a line.
+
+        Raises:
+          DamagedError: the file has a line that is no row.
         """
         if checkpoint is None:
             recovery.set_older_aside([path], say)
-        if not tf.io.gfile.exists(path):
-            return cls(path)
-        rows, damaged = read_rows(path)
-        if damaged is not None:
-            new = recovery.set_aside(path, "damaged")
-            say(f"{path} is damaged (line {damaged}); it is now {new}, and its other rows are kept")
-        kept = cls(path, [row for row in rows if row["step"] <= last_step])
-        kept._write_all()
+        kept = cls(path, [row for row in read_rows(path) if row["step"] <= last_step])
+        if files.exists(path):
+            kept.flush()
         return kept
 
     def add(self, split: str, step: int, figures: dict[str, Any]) -> None:
         """Appends the row of a split and a step; it replaces an earlier one.
-
-        A file that somebody has moved away is written anew, with all rows.
 
         Args:
           split: `train`, `validation` or `eval`.
@@ -83,11 +77,9 @@ class Metrics:
         row["wall_time"] = round(time.time(), 3)
         is_known = self._rows.pop((split, step), None) is not None
         self._rows[split, step] = row
-        if "://" in self._path:
-            return  # Object stores cannot append: `flush` writes the file anew.
-        if is_known or not tf.io.gfile.exists(self._path):
-            self._write_all()
-        else:
+        if is_known:
+            self.flush()
+        elif "://" not in self._path:  # Object stores cannot append.
             with tf.io.gfile.GFile(self._path, "a") as file:
                 file.write(as_json(row) + "\n")
 
@@ -96,40 +88,34 @@ class Metrics:
         kept = {key: row for key, row in self._rows.items() if row["step"] <= step}
         if len(kept) < len(self._rows):
             self._rows = kept
-            self._write_all()
+            self.flush()
 
     def flush(self) -> None:
-        """Waits until all rows are on disk, in a new file if somebody has moved it away."""
-        if self._path is None or not self._rows:
-            return
-        if "://" in self._path or not tf.io.gfile.exists(self._path):
-            self._write_all()
-        else:
-            sync(self._path)
-
-    def _write_all(self) -> None:
-        assert self._path is not None
-        write_text(self._path, "".join(as_json(row) + "\n" for row in self._rows.values()))
+        """Writes all rows to disk, in a new file; somebody may have moved the other one away."""
+        if self._path is not None:
+            write_text(self._path, "".join(as_json(row) + "\n" for row in self._rows.values()))
 
 
-def read_rows(path: str) -> tuple[Rows, Optional[int]]:
-    """Reads the rows of a metrics.jsonl, without half a line at its end.
+def read_rows(path: str) -> Rows:
+    """Reads the rows of a metrics.jsonl, if there is one, without half a line at its end.
 
-    Returns:
-      The rows, and the number of the first other line that is no row, from 1; None if all are.
+    Raises:
+      DamagedError: another line is no row.
     """
+    if not files.exists(path):
+        return []
     with tf.io.gfile.GFile(path, "rb") as file:
         lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
     found: Rows = []
-    damaged = None
     for number, line in enumerate(lines, 1):
-        with contextlib.suppress(ValueError, RecursionError):
+        try:
             row = json.loads(line)
-            if run_file.is_a(row, _Key):
-                found.append(row)
-                continue
-        damaged = damaged or number
-    return found, damaged
+        except (ValueError, RecursionError):
+            row = None
+        if not run_file.is_a(row, _Key):
+            raise DamagedError(path, f"line {number}")
+        found.append(row)
+    return found
 
 
 @dataclasses.dataclass
@@ -192,11 +178,10 @@ def validations(output_dir: str, last_step: int) -> Rows:
     A run may have had a separate evaluator for a part of its steps, which has a file of its own.
 
     Raises:
-      DamagedError: run.json is damaged.
+      DamagedError: one of the files is damaged.
     """
-    path = tf.io.gfile.join(output_dir, EVALUATOR_FILE_NAME)
-    rows: list[Any] = read_rows(path)[0] if files.exists(path) else []
-    rows = [one for one in rows if one["split"] == VALIDATION and run_file.is_a(one, run_file.Row)]
+    kept = read_rows(tf.io.gfile.join(output_dir, EVALUATOR_FILE_NAME))
+    rows: list[Any] = [one for one in kept if run_file.is_a(one, run_file.Row)]
     rows += run_file.read(output_dir).history["validation"]
     names = run_file.Row.__annotations__
     found = {row["step"]: _numbers({name: row[name] for name in names}) for row in rows}
@@ -206,3 +191,16 @@ def validations(output_dir: str, last_step: int) -> Rows:
 def _numbers(row: Any) -> dict[str, Any]:
     """Returns a row from a JSON file, where null replaces a number that is not finite."""
     return {name: math.nan if value is None else value for name, value in row.items()}
+
+
+def rounded(value: float) -> float:
+    """Returns a number with six significant digits, as many as people write: 0.1 for a float32."""
+    return float(f"{float(value):.6g}")
+
+
+def rounded_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Rounds the finite floats of a row of figures; all other values stay as they are."""
+    return {
+        name: rounded(value) if isinstance(value, float) and math.isfinite(value) else value
+        for name, value in figures.items()
+    }

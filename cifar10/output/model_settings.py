@@ -5,25 +5,24 @@ So evaluation, prediction and export need no flags of the model.
 
 import itertools
 import posixpath
-import typing
-from collections.abc import Iterable, Sequence
-from typing import Any, Optional
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError
-from cifar10.host.console import one_line
+from cifar10.host.process import one_line
 from cifar10.output import run_file
-from cifar10.output.run_file import Run, is_a
+from cifar10.output.run_file import Run
 from cifar10.schema import CLASS_NAMES, STRETCH
 from cifar10.settings import flag_name, settings_of
 
 # The settings that decide which variables the checkpoints hold, beside those of the model's shape.
 _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
-# Values with the same variables: training may change from one to the other.
-_SAME = {"nesterov": "momentum"}
+# These optimizers have the same variables: training may change from one to the other.
+_SAME = {"momentum", "nesterov"}
 
 
 def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
@@ -38,11 +37,9 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
     if not run.settings or not tf.io.gfile.glob(tf.io.gfile.join(place, "model.ckpt-*")):
         return
     _check_classes(place, run.class_names, class_names)
-    # Files from versions without lookahead do not have this setting.
-    noted = {"lookahead_steps": 0, **run.settings}
     for name, value in _settings_of(config).items():
-        before = noted.get(name)
-        if not _is_same(value, before):
+        before = run.settings.get(name)
+        if before != value and {str(before), str(value)} != _SAME:
             raise ConfigError(
                 f"{place} holds a model with {flag_name(name)}={before}, "
                 f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
@@ -78,17 +75,12 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
 
 def _check_classes(place: str, before: Sequence[str], now: Sequence[str]) -> None:
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
-    if list(before) == list(now):
-        return
-    what = f"of {len(before)} classes, these records have {len(now)}"
-    for label, (old, new) in enumerate(zip(before, now)):
+    for label, (old, new) in enumerate(itertools.zip_longest(before, now, fillvalue="no class")):
         if old != new:
-            what = f"for which label {label} is {old!r}; in these records it is {new!r}"
-            break
-    raise ConfigError(
-        f"{place} holds a model {what}; name the records that it was trained on, or another "
-        "--output-dir"
-    )
+            raise ConfigError(
+                f"{place} holds a model for which label {label} is {old!r}; in these records it is "
+                f"{new!r}; name the records that it was trained on, or another --output-dir"
+            )
 
 
 def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
@@ -103,16 +95,22 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     place, run = _of_checkpoint(config)
     if not run.settings:
         return config, CLASS_NAMES
-    for name, value in run.settings.items():
-        fault = _fault_of(name, value)
-        if fault:
-            raise DamagedError(posixpath.join(place, run_file.NAME), fault)
+    shapes = (models.find(one).shape(config) for one in models.NAMES)
+    known, values = {*_SETTINGS, *itertools.chain(*shapes)}, {}
+    for name, noted in run.settings.items():
+        try:
+            if name not in known:
+                raise ConfigError(f"{name!r} is no setting of a network")
+            value = values[name] = settings_of(config)[name].read(str(noted), name)
+        except ConfigError as error:
+            path = posixpath.join(place, run_file.NAME)
+            raise DamagedError(path, one_line(str(error))) from error
         if config.is_set(name) and getattr(config, name) != value:
             raise ConfigError(
                 f"{place} holds a model with {flag_name(name)}={value}, got "
                 f"{getattr(config, name)}; leave {flag_name(name)} out"
             )
-    return config.with_settings(**run.settings), tuple(run.class_names)
+    return config.with_settings(**values), tuple(run.class_names)
 
 
 def resize_of(config: TrainConfig) -> str:
@@ -132,40 +130,14 @@ def _settings_of(config: TrainConfig) -> dict[str, Any]:
     return {**settings, **models.find(config.model).shape(config)}
 
 
-def _fault_of(name: str, value: Any) -> Optional[str]:
-    """Returns why this is no setting of a network, since it is applied; None if it is one."""
-    shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
-    if name not in {*_SETTINGS, *itertools.chain(*shapes)}:
-        return f"{name!r} is no setting of a network"
-    if not is_a(value, typing.get_type_hints(TrainConfig)[name]):
-        return f"{name} has another type"
-    try:
-        settings_of(TrainConfig)[name].check(value, name)
-    except ConfigError as error:
-        return one_line(str(error))
-    return None
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return bool(_SAME.get(str(one), one) == _SAME.get(str(other), other))
-
-
 def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
-    """Returns the run of --checkpoint, or else of the output folder, and its folder."""
-    given = config.checkpoint_place
-    folders = [] if given is None else _folders_of(given)
-    return _first_of([*folders, config.output_place])
+    """Returns the first folder that knows a model, and its run; else an empty run.
 
-
-def _folders_of(checkpoint: str) -> list[str]:
-    """Returns the folder of a checkpoint, and that folder's parent."""
-    folder = posixpath.dirname(checkpoint)
-    return [folder, posixpath.dirname(folder)]
-
-
-def _first_of(folders: Iterable[str]) -> tuple[str, Run]:
-    """Returns the first of these folders that knows a model, and its run; else an empty run."""
-    for folder in folders:
+    It looks beside --checkpoint, above it for one in best/, and in the output folder.
+    """
+    beside = posixpath.dirname(config.checkpoint_place or "")
+    above = [] if config.checkpoint is None else [beside, posixpath.dirname(beside)]
+    for folder in (*above, config.output_place):
         run = run_file.read(folder)
         if run.settings:
             return folder, run

@@ -5,24 +5,21 @@ writes. If a terminal blocks, lines are dropped; if the reader of a pipe ends, o
 training continues.
 """
 
-import atexit
 import contextlib
-import io
 import math
 import os
 import queue
-import select
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from typing import Optional, TextIO, Union
 
 _BACKLOG = 1_000  # Limit of the queue's length; further lines are dropped.
 _CLOSE_SECS = 2.0  # How long `close` waits for a terminal that blocks.
-_REDRAW_SECS = 0.1
 _ERASE = "\r\x1b[K"  # the line in which the cursor is
-_MIN_BAR_WIDTH, _MAX_BAR_WIDTH = 4, 40
+_BAR_WIDTH = 10
+# The figures of the live line, of which a narrow terminal shows those that fit.
+_LIVE = ("epoch", "loss", "accuracy", "left", "speed", "step", "rate")
 
 
 @dataclass(frozen=True)
@@ -55,12 +52,11 @@ class ProgressLine:
 
     A terminal gets one line that is redrawn in place, with a bar; a pipe, a file, a CI job or a
     terminal with TERM=dumb gets one plain line for each `update`, so the caller sets their rate.
-    Text that was printed to `stream` earlier appears first.
 
     Args:
       total_steps: global step at which training ends.
       total_epochs: number of epochs that training has at its end; may be fractional.
-      stream: stream to write to; None: `sys.stdout`, which in a notebook has no descriptor.
+      stream: stream to write to; None: `sys.stdout`.
       start_step: global step from which this run continues.
 
     Attributes:
@@ -74,23 +70,16 @@ class ProgressLine:
         stream: Optional[TextIO] = None,
         start_step: int = 0,
     ) -> None:
-        stream = sys.stdout if stream is None else stream
+        self._stream, self._is_broken = sys.stdout if stream is None else stream, False
         is_dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("CI"))
-        self.live = stream.isatty() and not is_dumb
-        self._totals, self._start_step = (total_steps, total_epochs), start_step
-        self._stream, self._encoding = stream, stream.encoding or "utf-8"
-        self._fd, self._is_broken = -1, False
-        try:
-            stream.flush()
-            self._fd = os.dup(stream.fileno())
-        except (OSError, ValueError) as error:  # a closed pipe, a closed stream
-            self._is_broken = not isinstance(error, io.UnsupportedOperation)
-        # A SimpleQueue may be used inside a signal handler, unlike a lock.
-        self._queue: queue.SimpleQueue[Union[TrainingStatus, str, None]] = queue.SimpleQueue()
-        self._closed = False
+        self.live = self._stream.isatty() and not is_dumb
+        self._total_steps, self._total_epochs = total_steps, total_epochs
+        self._step = start_step
+        self._figures = {"step": f"step {start_step:,}/{total_steps:,}  starting"}
+        self._queue: queue.Queue[Union[TrainingStatus, str, None]] = queue.Queue(_BACKLOG)
+        # A daemon, since it may wait for the reader when the process ends.
         self._thread = threading.Thread(target=self._write_all, name="progress", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
 
     def update(self, status: TrainingStatus) -> None:
         """Shows `status`; returns immediately, even if the output blocks."""
@@ -100,75 +89,56 @@ class ProgressLine:
         """Prints `text` as a line of its own, above the live line if there is one."""
         self._put(text)
 
-    def _put(self, item: Union[TrainingStatus, str]) -> None:
-        if not self._closed and self._queue.qsize() < _BACKLOG:
-            self._queue.put(item)
-
-    def close(self) -> None:
-        """Writes what is in the queue and ends the live line; later calls have no effect."""
-        if self._closed:
-            return
-        self._closed = True
-        self._queue.put(None)
-        self._thread.join(_CLOSE_SECS)
-        atexit.unregister(self.close)
+    def _put(self, item: Union[TrainingStatus, str, None]) -> None:
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(item)
 
     def __enter__(self) -> "ProgressLine":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        """Writes what is in the queue and ends the live line."""
+        self._put(None)
+        self._thread.join(_CLOSE_SECS)
 
     def _write_all(self) -> None:
-        status: Union[TrainingStatus, int] = self._start_step
-        self._draw(status)  # Now: the first step may take a minute.
-        is_open = True
-        while is_open:
-            items = [self._queue.get()]
-            while not self._queue.empty():
-                items.append(self._queue.get())
-            is_open = None not in items
-            for item in items:
-                if isinstance(item, str):
-                    self._write(f"{_ERASE if self.live else ''}{item}\n")
-                elif item is not None:
-                    status = item
-                    if not self.live:
-                        self._write("  ".join(_figures(status, *self._totals).values()) + "\n")
-            self._draw(status)
-            if self.live and is_open:
-                time.sleep(_REDRAW_SECS)
+        self._draw()  # Now: the first step may take a minute.
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, str):
+                self._write(f"{_ERASE if self.live else ''}{item}\n")
+            else:
+                self._step = item.step
+                self._figures = _figures(item, self._total_steps, self._total_epochs)
+                if not self.live:
+                    self._write("  ".join(self._figures.values()) + "\n")
+            self._draw()
         if self.live:
             self._write("\n")
-        if self._fd >= 0:
-            os.close(self._fd)
 
-    def _draw(self, status: Union[TrainingStatus, int]) -> None:
+    def _draw(self) -> None:
         """Draws the live line; the cursor stays at its end, where a terminal echoes ^C."""
         if self.live:
             try:
-                width = os.get_terminal_size(self._fd).columns - 2
+                width = os.get_terminal_size(self._stream.fileno()).columns - 2
             except OSError:
                 width = 78
-            self._write(_ERASE + _live_line(status, *self._totals, width))
+            done = min(_BAR_WIDTH * self._step // max(self._total_steps, 1), _BAR_WIDTH)
+            line = "━" * done + "─" * (_BAR_WIDTH - done)
+            for name in filter(self._figures.__contains__, _LIVE):
+                longer = f"{line}  {self._figures[name]}"
+                line = longer if len(longer) <= width else line
+            self._write(_ERASE + line)
 
     def _write(self, text: str) -> None:
-        """Writes text, but not by the stream's buffer, or nothing after a write that failed.
-
-        A thread that waits in that buffer holds its lock, and the interpreter aborts at exit if
-        that lock is held.
-        """
-        data = b"" if self._is_broken else text.encode(self._encoding, errors="replace")
-        try:
-            if self._fd < 0:
-                self._stream.write(data.decode(self._encoding))
-                return
-            while data:
-                select.select((), (self._fd,), ())
-                with contextlib.suppress(BlockingIOError):  # Another process uses it, too.
-                    data = data[os.write(self._fd, data) :]
-        except (OSError, ValueError):
-            self._is_broken = True
+        """Writes text, or nothing after a write that failed."""
+        if not self._is_broken:
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except BlockingIOError:
+                pass  # Another process has made the terminal so; the next flush writes the rest.
+            except (OSError, ValueError):
+                self._is_broken = True
 
 
 def format_duration(seconds: float) -> str:
@@ -185,7 +155,7 @@ def format_duration(seconds: float) -> str:
 
 
 def _figures(status: TrainingStatus, total_steps: int, total_epochs: float) -> dict[str, str]:
-    """Returns the figures of a line by name, in their order."""
+    """Returns the figures of a plain line by name, in their order."""
     # Of several asynchronous trainers, some may take a step after the last one.
     epochs = f"{max(total_epochs, status.epoch):.1f}".removesuffix(".0")
     own = f" ({_rate(status.own_images_per_sec)} here)" if status.own_images_per_sec else ""
@@ -204,30 +174,3 @@ def _figures(status: TrainingStatus, total_steps: int, total_epochs: float) -> d
 
 def _rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
-
-
-def _live_line(
-    status: Union[TrainingStatus, int], total_steps: int, total_epochs: float, width: int
-) -> str:
-    """Returns a line with a bar and as many figures as fit in `width` columns.
-
-    Args:
-      status: what to show; before the first one, the global step from which training continues.
-      total_steps: global step at which training ends.
-      total_epochs: epochs at the end of training.
-      width: columns of the terminal.
-    """
-    if isinstance(status, int):
-        step, text = status, f"step {status:,}/{total_steps:,}  starting"
-    else:
-        step, figures = status.step, _figures(status, total_steps, total_epochs)
-        for name in ("", "rate", "step", "speed", "accuracy", "left", "loss"):
-            figures.pop(name, None)
-            text = "  ".join(figures.values())
-            if len(text) + 1 + _MIN_BAR_WIDTH <= width:
-                break
-    bar_width = min(_MAX_BAR_WIDTH, width - len(text) - 1)
-    if bar_width < _MIN_BAR_WIDTH:
-        return text[:width]
-    done = min(bar_width * step // max(total_steps, 1), bar_width)
-    return f"{'━' * done}{'─' * (bar_width - done)} {text}"

@@ -3,7 +3,6 @@
 Nothing is removed: what is unfit is renamed, and a line says so.
 """
 
-import contextlib
 import posixpath
 import re
 from collections.abc import Sequence
@@ -12,11 +11,10 @@ from typing import Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError, UserError
-from cifar10.host.files import PART
 from cifar10.output import checkpoints
 from cifar10.output.checkpoints import BEST_DIR, fault_of
 
-_UNFINISHED = re.compile(rf"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+|{PART}")
+_UNFINISHED = re.compile(r"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+")
 _STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
@@ -67,7 +65,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
 def settle_best(
     output_dir: str, start_step: int, validates: bool, say: Callable[[str], None]
 ) -> None:
-    """Renames best/ if it is damaged or of an older run than one that begins at step 0.
+    """Renames best/ if it is of an older run than one that begins at step 0.
 
     Without a validation split, the last checkpoint counts as the best, so best/ is renamed, too.
 
@@ -76,24 +74,20 @@ def settle_best(
       start_step: step from which training continues.
       validates: whether checkpoints are validated, here or by an evaluator.
       say: function that prints a line.
+
+    Raises:
+      DamagedError: the best checkpoint is damaged.
     """
-    folder = tf.io.gfile.join(output_dir, BEST_DIR)
-    why = "older"
-    try:
-        best = checkpoints.best(output_dir)
-        if best is None:
-            return
-        if start_step == 0:
-            finding = f"{folder} is of an older run"
-        elif not validates:
-            finding = "without a validation split, the best checkpoint is the last"
-        elif fault := fault_of(best.path):
-            finding, why = f"{best.path} is damaged ({fault})", "damaged"
-        else:
-            return
-    except DamagedError as error:
-        finding, why = error.finding, "damaged"
-    say(f"{finding}; {folder} is now {set_aside(folder, why)}")
+    folder, best = tf.io.gfile.join(output_dir, BEST_DIR), checkpoints.best(output_dir)
+    if best is None:
+        return
+    if start_step == 0:
+        set_older_aside([folder], say)
+    elif not validates:
+        new = set_aside(folder, "older")
+        say(f"without a validation split, the best checkpoint is the last; {folder} is now {new}")
+    elif fault := fault_of(best.path):
+        raise DamagedError(best.path, fault, f"move {folder} away")
 
 
 def set_older_aside(paths: Sequence[str], say: Callable[[str], None]) -> None:
@@ -131,17 +125,8 @@ def _steps(output_dir: str) -> list[int]:
     return sorted({int(match[1]) for match in found if match})
 
 
-def remove_unfinished(output_dir: str, log_dir: str) -> None:
-    """Removes what a killed process left half written, under temporary names, from three folders.
-
-    No other process may write checkpoints there meanwhile.
-
-    Args:
-      output_dir: path of the output folder; its best/ is the third.
-      log_dir: path of the log folder; it may be the same folder.
-    """
-    for folder in (output_dir, tf.io.gfile.join(output_dir, BEST_DIR), log_dir):
-        names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-        for name in filter(_UNFINISHED.fullmatch, names):
-            with contextlib.suppress(tf.errors.NotFoundError):  # An evaluator has renamed it.
-                tf.io.gfile.remove(tf.io.gfile.join(folder, name))
+def remove_unfinished(output_dir: str) -> None:
+    """Removes what TensorFlow left half written in a process that was killed."""
+    names = tf.io.gfile.listdir(output_dir) if tf.io.gfile.isdir(output_dir) else []
+    for name in filter(_UNFINISHED.fullmatch, names):
+        tf.io.gfile.remove(tf.io.gfile.join(output_dir, name))

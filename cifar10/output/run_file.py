@@ -92,7 +92,6 @@ class Run:
 
 
 _KINDS = typing.get_type_hints(Run)
-_written: dict[str, Run] = {}  # output folder -> what this process wrote last
 
 
 def read(output_dir: str) -> Run:
@@ -117,16 +116,12 @@ def read(output_dir: str) -> Run:
 
 def update(output_dir: str, **entries: Any) -> None:
     """Writes run.json with new values of some entries, and the others as they are."""
-    run = read(output_dir)
-    if run == Run():  # Somebody may have removed the file.
-        run = _written.get(output_dir, run)
-    write(output_dir, dataclasses.replace(run, **entries))
+    write(output_dir, dataclasses.replace(read(output_dir), **entries))
 
 
 def write(output_dir: str, run: Run) -> None:
     """Writes run.json."""
     write_json(str(tf.io.gfile.join(output_dir, NAME)), vars(run))
-    _written[output_dir] = run
 
 
 def write_training(
@@ -192,8 +187,10 @@ def _checked(path: str, content: Any, needed: Iterable[str]) -> dict[str, Any]:
     for name, value in found.items():
         if not is_a(value, _KINDS[name]):
             raise DamagedError(path, f"its {name} is not what training writes")
-    if (found.get("settings") or {}).get("batch_norm") == "sync":  # It had the same variables.
-        found["settings"] = {**found["settings"], "batch_norm": "tower"}
+    if found.get("settings"):  # Those of earlier versions; `sync` had the same variables.
+        found["settings"] = settings = {"lookahead_steps": 0, **found["settings"]}
+        if settings.get("batch_norm") == "sync":
+            settings["batch_norm"] = "tower"
     if not found.get("class_names", CLASS_NAMES):
         raise DamagedError(path, "it has no class names")
     if found.get("resize") not in (None, *RESIZES):

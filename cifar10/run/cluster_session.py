@@ -21,8 +21,7 @@ from cifar10.cluster.spec import PS, WORKER, Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.host.activity import EVALUATION, SAVING, START
-from cifar10.host.console import say
-from cifar10.host.signals import Stay, StopRequest
+from cifar10.host.process import Stay, StopRequest, say
 from cifar10.input.records import RecordSet
 from cifar10.output import run_file
 from cifar10.run.watchdog import Watchdog

@@ -11,7 +11,7 @@ import tensorflow as tf2
 from cifar10 import models
 from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
-from cifar10.output.digits import rounded_figures
+from cifar10.output.history import rounded_figures
 from cifar10.step.params import ModelParams
 
 _PACKAGES = ("tensorflow-estimator", "numpy", "pillow", "matplotlib")

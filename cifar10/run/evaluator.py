@@ -13,8 +13,7 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
 from cifar10.host import folder_lock
-from cifar10.host.console import say
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings, run_file
 from cifar10.output.history import EVALUATOR_FILE_NAME, History, Metrics, validations

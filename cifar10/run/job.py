@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.host.activity import Activity
-from cifar10.host.console import say
 from cifar10.host.files import require_writable
+from cifar10.host.process import say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings

@@ -15,8 +15,7 @@ from cifar10.cluster.peers import Peers
 from cifar10.cluster.server import Board, Identity
 from cifar10.cluster.spec import PS, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.console import say
-from cifar10.host.signals import Stay, StopRequest
+from cifar10.host.process import Stay, StopRequest, say
 from cifar10.output import run_file
 from cifar10.step.devices import plan_devices, use_devices
 

@@ -8,12 +8,10 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError
 from cifar10.host import files
-from cifar10.host.console import say
 from cifar10.host.files import read_json, write_json, write_text
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest, say
 from cifar10.output import checkpoints, run_file
-from cifar10.output.digits import rounded_figures
-from cifar10.output.history import History
+from cifar10.output.history import History, rounded_figures
 from cifar10.output.report import Mistake, render_report
 from cifar10.run import environment, goals
 from cifar10.run.job import Job

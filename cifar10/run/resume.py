@@ -11,9 +11,8 @@ from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import Stopped, UserError
-from cifar10.host.console import say
 from cifar10.host.folder_lock import EVALUATOR, is_held
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest, say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, model_settings, recovery, run_file
@@ -55,7 +54,7 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
         before --profile-steps.
     """
     place, weights = config.output_place, None
-    recovery.remove_unfinished(place, config.log_place)
+    recovery.remove_unfinished(place)
     checkpoint = recovery.checkpoint_to_continue(place, say)
     done = checkpoints.read_done(checkpoint)
     last = last_step(config, cluster, records, done)

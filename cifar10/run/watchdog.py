@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
 from cifar10.host.activity import BETWEEN, FIRST, FIRST_STEP, START, STEP, Activity
-from cifar10.host.process_end import end_process
+from cifar10.host.process import end_process
 
 _PERIOD_SECS = 0.25
 _ASK_SECS = 5.0  # for an answer of a few numbers

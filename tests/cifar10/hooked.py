@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.activity import Activity
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.output.history import History, Metrics
 from cifar10.output.progress import TrainingStatus
 from cifar10.run.hooks.progress import Progress, StepClock

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import main, train
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 
 
 @pytest.mark.parametrize(

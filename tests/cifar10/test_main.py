@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import main, train
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from tests.cifar10 import program
 from tests.documents import check_fields, check_files
 

@@ -1,7 +1,6 @@
 """Schedules by name; what each does is in tests/cifar10/optim/test_learning_rate.py."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -37,18 +36,3 @@ def test_a_schedule_is_found_by_the_name_of_its_function(steep: None) -> None:
 def test_a_name_stands_for_one_schedule() -> None:
     with pytest.raises(ValueError, match="schedule linear exists already"):
         schedule("another")(schedules.linear)
-
-
-def test_a_schedule_without_a_description_is_refused_by_its_name() -> None:
-    def forgets(progress: Progress) -> Any:
-        return 1.0 - progress.share
-
-    # As a decorator, `@schedule` without brackets gets the function.
-    with pytest.raises(TypeError) as refused:
-        schedule(forgets)  # type: ignore[arg-type]
-    assert str(refused.value) == (
-        'the schedule forgets has no description; write @schedule("...") above it'
-    )
-    with pytest.raises(TypeError, match="has no description"):
-        schedule("")
-    assert "forgets" not in schedules.NAMES

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, Stopped
 from cifar10.host import folder_lock
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file

@@ -13,7 +13,7 @@ from cifar10 import train
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import Stopped, TrainingError
-from cifar10.host.signals import Stay, StopRequest
+from cifar10.host.process import Stay, StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_file
 from cifar10.run import resume

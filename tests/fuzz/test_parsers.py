@@ -31,7 +31,7 @@ from cifar10.cluster.resolve import resolve
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
-from cifar10.host.console import one_line
+from cifar10.host.process import one_line
 from cifar10.input import image_files, records
 from cifar10.output import checkpoints, model_settings, recovery, run_file
 from cifar10.output.history import History, Metrics

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.host.process_end import leave
+from cifar10.host.process import leave
 from cifar10.input import pipeline
 from cifar10.main import main
 

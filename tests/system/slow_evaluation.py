@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from cifar10.host.process_end import leave
+from cifar10.host.process import leave
 from cifar10.main import main
 from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.modes import evaluate

@@ -21,6 +21,15 @@ from cifar10.output.progress import format_duration
 
 _HERE = Path(__file__).parent
 _Z_95 = 1.959964  # the 97.5 % point of the normal distribution
+_INK, _LINE = "#5b6472", "#e4e7ec"
+_CURVES = {"train": "#2563eb", "validation": "#d9660b"}
+_CHARTS = {
+    "Loss": "loss",
+    "Accuracy": "accuracy",
+    "Learning rate": "learning_rate",
+    "Images per second": "images_per_sec",
+}
+_MAX_MARKERS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +56,8 @@ class Mistake:
 def load() -> None:
     """Loads what pictures and the page need."""
     import jinja2  # noqa: F401
-
-    from cifar10.output.report import pictures  # noqa: F401
+    import matplotlib.colors
+    import matplotlib.figure  # noqa: F401
 
 
 def png_of(image: npt.NDArray[np.uint8]) -> bytes:
@@ -57,13 +66,6 @@ def png_of(image: npt.NDArray[np.uint8]) -> bytes:
     # Without `optimize`, which takes ten times as long for one per cent of the bytes.
     Image.fromarray(np.ascontiguousarray(image, dtype=np.uint8)).save(buffer, format="PNG")
     return buffer.getvalue()
-
-
-def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[str]) -> bytes:
-    """Draws a heat map; see `cifar10.output.report.pictures.confusion_matrix_png`."""
-    from cifar10.output.report import pictures
-
-    return pictures.confusion_matrix_png(matrix, class_names)
 
 
 def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str:
@@ -78,8 +80,6 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
     """
     import jinja2
 
-    from cifar10.output.report import pictures
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -92,8 +92,8 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
     return environment.get_template("report.html.j2").render(
         result=result,
         command=shlex.join(result["command"]),
-        curves=pictures.curves_png(result["history"]),
-        confusion=pictures.confusion_matrix_png(
+        curves=curves_png(result["history"]),
+        confusion=confusion_matrix_png(
             np.asarray(result["confusion_matrix"]), result["class_names"]
         ),
         interval=_interval(result["figures"]),
@@ -126,3 +126,77 @@ def _interval(figures: Mapping[str, Any]) -> str:
     middle = (accuracy + spread / 2) / (1 + spread)
     half = math.sqrt(accuracy * (1 - accuracy) * spread + spread**2 / 4) / (1 + spread)
     return f"{100 * (middle - half):.1f} to {_percent(middle + half, 1)}"
+
+
+def curves_png(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
+    """Draws loss, accuracy, learning rate and speed against epochs.
+
+    Args:
+      history: the rows of `train` and of `validation`; what is missing or not finite is a gap.
+
+    Returns:
+      A PNG, 2160 by 1280 pixels.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.8, 6.4), dpi=200, layout="constrained")
+    for axes, (title, key) in zip(figure.subplots(2, 2).flat, _CHARTS.items()):
+        for split, colour in _CURVES.items():
+            epochs, values = _column(history[split], "epoch"), _column(history[split], key)
+            if np.isfinite(values).any():
+                marker = "o" if len(values) <= _MAX_MARKERS else None
+                axes.plot(epochs, values, colour, lw=1.4, label=split, marker=marker, ms=3)
+                axes.legend(frameon=False, labelcolor=_INK)
+        axes.set_title(title, loc="left", fontsize=11, fontweight="semibold")
+        axes.set_xlabel("epoch", color=_INK)
+        axes.spines[:].set_visible(False)
+        axes.grid(axis="y", color=_LINE)
+        axes.tick_params(length=0, labelcolor=_INK)
+        axes.set_ylim(bottom=0 if key in ("learning_rate", "images_per_sec") else None)
+    return _png(figure)
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> npt.NDArray[np.float64]:
+    """Returns a column of rows, float64 [n]; values missing or not finite become NaN."""
+    values = np.array([row.get(name, math.nan) for row in rows], dtype=np.float64)
+    return np.where(np.isfinite(values), values, math.nan)
+
+
+def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[str]) -> bytes:
+    """Draws the confusion matrix as a heat map with counts, and each class's accuracy.
+
+    Args:
+      matrix: counts, [n, n]; rows are true classes, columns predicted ones.
+      class_names: n names.
+
+    Returns:
+      A PNG, 780 by 650 pixels for ten classes.
+    """
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+    from matplotlib.figure import Figure
+
+    totals = np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    side = max(4.0, len(class_names) / 2)
+    figure = Figure(figsize=(1.2 * side, side), dpi=130)
+    axes = figure.add_axes((0.2, 0.16, 0.78, 0.82))
+    # Mistakes are a few per cent of a row; the square root makes them visible.
+    scale = LinearSegmentedColormap.from_list("counts", ["#ffffff", _CURVES["train"]])
+    axes.imshow(matrix / totals, cmap=scale, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
+    for (label, predicted), images in np.ndenumerate(matrix):
+        colour = "#ffffff" if images > totals[label] / 4 else _INK
+        text = f"{images:,}" if images else "·"
+        axes.text(predicted, label, text, ha="center", va="center", fontsize=8, color=colour)
+    places, shares = range(len(class_names)), matrix.diagonal() / totals[:, 0]
+    rows = [f"{name}  {100 * share:.1f} %" for name, share in zip(class_names, shares)]
+    axes.set_xticks(places, class_names, rotation=40, ha="right", parse_math=False)
+    axes.set_yticks(places, rows, parse_math=False)
+    axes.tick_params(length=0, labelsize=8, labelcolor=_INK)
+    axes.set_xlabel("predicted", fontsize=8, color=_INK)
+    axes.spines[:].set_visible(False)
+    return _png(figure)
+
+
+def _png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()

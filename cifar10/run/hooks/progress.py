@@ -6,8 +6,7 @@ from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.output.digits import rounded_figures
-from cifar10.output.history import History
+from cifar10.output.history import History, rounded_figures
 from cifar10.output.progress import ProgressLine, TrainingStatus
 from cifar10.run.hooks import summaries
 from cifar10.run.job import Job

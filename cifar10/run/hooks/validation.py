@@ -7,10 +7,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.host import activity
 from cifar10.host.activity import Activity
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.output import checkpoints
-from cifar10.output.digits import rounded
-from cifar10.output.history import History
+from cifar10.output.history import History, rounded
 from cifar10.run.hooks import summaries
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors

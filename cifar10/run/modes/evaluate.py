@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.console import one_line, say
 from cifar10.host.files import require_writable
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.hooks import summaries

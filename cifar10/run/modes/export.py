@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.console import say
 from cifar10.host.files import require_writable, sync, sync_tree
+from cifar10.host.process import say
 from cifar10.input.image_files import decode_batch
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import load_model

@@ -10,9 +10,8 @@ import tensorflow.compat.v1 as tf
 from cifar10 import image_file
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
-from cifar10.host.console import one_line, say
 from cifar10.host.files import as_json
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest, one_line, say
 from cifar10.image_file import Decoded
 from cifar10.input.image_files import expand
 from cifar10.output import checkpoints, model_settings

@@ -38,7 +38,7 @@ def test_defaults_are_the_tutorials_but_for_how_the_rate_starts_and_ends():
         ({"output_dir": "o\0"}, "--output-dir must not contain a NUL, got 'o\\x00'"),
         (
             {"data_dir": "o\udcff"},
-            "--data-dir must be UTF-8, as TensorFlow's paths are, got 'o\\udcff'; rename it",
+            "--data-dir must be UTF-8, as TensorFlow's paths are, got 'o\\udcff'; rename it, or",
         ),
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
         *(
@@ -184,9 +184,3 @@ def test_a_home_that_the_shell_has_left_is_found(monkeypatch):
     config = TrainConfig(work_dir="~/job", data_dir="~")
     assert (config.data_place, config.output_place) == ("/home/me", "/home/me/job/output")
     assert config.place("a~b") == "/home/me/job/a~b"
-    with pytest.raises(ConfigError) as raised:
-        TrainConfig(data_dir="~nobody-of-that-name/data")
-    assert str(raised.value) == (
-        "--data-dir ~nobody-of-that-name/data: there is no user nobody-of-that-name; a folder of "
-        "that name here is ./~nobody-of-that-name/data"
-    )

@@ -52,12 +52,6 @@ def test_a_model_that_forgets_something_is_refused_by_its_name() -> None:
     words = {one: getattr(Linear, one) for one in ("title", "network", "rate")}
     with pytest.raises(TypeError, match=r"class Forgets .*shape"):
         type("Forgets", (Model,), {**words, "name": "forgets"})()
-    for attribute, value, kind in (("name", "", "str"), ("normalises", 1, "bool")):
-        with pytest.raises(TypeError) as refused:
-            models.register(type("Forgets", (Linear,), {attribute: value})())
-        assert str(refused.value) == (
-            f"model Forgets must have {attribute}, a {kind}, got {value!r}; set it in the class"
-        )
 
 
 def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:

@@ -69,7 +69,7 @@ def test_a_model_that_is_no_longer_trained_so_is_still_evaluated(trained):
     ("name", "value", "why"),
     [
         ("output_dir", "/", "'output_dir' is no setting of a network"),
-        ("num_layers", "8", "num_layers has another type"),
+        ("num_layers", [8], r"num_layers must be a whole number, got '\[8\]'"),
         ("lookahead_steps", -1, "lookahead_steps must be at least 0, got -1"),
         ("model", "vgg", "model must be one of resnet, .*, got vgg"),
     ],

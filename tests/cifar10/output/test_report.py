@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.output.report import confusion_matrix_png, render_report
-from cifar10.output.report.pictures import curves_png
+from cifar10.output.report import confusion_matrix_png, curves_png, render_report
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import report_sample
 

@@ -21,7 +21,7 @@ from cifar10.cluster.spec import Cluster, Task
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.host import activity
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.run import cluster_session
 from cifar10.run.cluster_session import ClusterSession, terms

@@ -18,11 +18,10 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.host import folder_lock
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
-from cifar10.output.digits import rounded
-from cifar10.output.history import History
+from cifar10.output.history import History, rounded
 from cifar10.run import evaluator
 from cifar10.run.hooks import validation
 from cifar10.run.job import evaluation_input, make_job

@@ -15,7 +15,7 @@ from cifar10.cluster.server import Identity, board_of
 from cifar10.cluster.spec import Cluster, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.output import run_file
 from cifar10.run import parameter_server
 from testbeds.ports import free_ports

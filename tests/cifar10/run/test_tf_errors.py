@@ -109,7 +109,7 @@ DENIED = "/usr/model.ckpt-5; Permission denied"
 )
 def test_a_file_that_may_not_be_written_is_named_with_the_owner_of_its_folder(error, reason):
     message = message_of(UserError, fail, error)
-    assert message.startswith(f"no access: {reason}; /usr belongs to root, and ")
+    assert message.startswith(f"no access: {reason}; /usr belongs to user 0, and ")
     assert message.endswith(
         "; let this user read and write there, then run the same command to continue"
     )

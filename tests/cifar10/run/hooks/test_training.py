@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.host import activity
-from cifar10.host.signals import Stay, StopRequest
+from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
 from cifar10.output.history import History

@@ -7,7 +7,7 @@ import pytest
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings
 from cifar10.run.job import make_job

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, UserError
-from cifar10.host.signals import StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.output import model_settings
 from cifar10.run.modes import predict
 from cifar10.run.modes.predict import describe, read_image

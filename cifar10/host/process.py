@@ -1,21 +1,69 @@
-"""Signals: after SIGTERM or Ctrl-C, training saves and ends. Standard library only."""
+"""This process: what it says, which signals it gets, and how it ends. Standard library only."""
 
+import contextlib
 import faulthandler
 import os
 import signal
 import socket
+import sys
 import threading
 import time
-from typing import Callable, Optional
+from typing import Callable, NoReturn, Optional
 
 from cifar10.errors import Stopped
-from cifar10.host.process_end import end_process
+from cifar10_program.streams import discard
+from cifar10_program.streams import one_line as one_line
 
 # Platforms wait at least 10 s, as `docker stop` does, before they kill a process.
 STAY_SECS = 8.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SAME_SECS = 1.0
+_LAST_LINE_SECS = 2.0
+
+
+def say(text: str) -> None:
+    """Prints lines and flushes them; once a pipe's reader has ended (`| head`), discards output.
+
+    Characters that terminals obey, such as those of names from files, become spaces.
+    """
+    try:
+        print("\n".join(map(one_line, text.split("\n"))), flush=True)
+    except BrokenPipeError:
+        discard(sys.stdout)
+
+
+def end_process(line: str, code: int) -> NoReturn:
+    """Prints the last line on standard error and ends the process, whatever the main thread does.
+
+    The end of the interpreter would abort the process while a thread is inside TensorFlow, for
+    example because Python's garbage collector deletes a session there. And the process ends even if
+    the line cannot be printed, for example into a file on a full disk, or into a terminal that is
+    stopped by Ctrl-S: nobody else would end it.
+
+    Args:
+      line: the line; empty: none.
+      code: the exit code.
+    """
+    last = threading.Thread(target=_print_last, args=(line,), daemon=True)
+    last.start()
+    last.join(_LAST_LINE_SECS)
+    os._exit(code)
+
+
+def _print_last(line: str) -> None:
+    # AttributeError: a stream is closed since the process began.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        try:
+            # Names and addresses in it may be from another program.
+            print(one_line(line), end="\n" if line else "", file=sys.stderr, flush=True)
+        finally:
+            sys.stdout.flush()
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process with an exit code; see `end_process`."""
+    end_process("", code)
 
 
 class StopRequest:
