@@ -3,9 +3,7 @@
 Zhang et al. 2019 (arXiv:1907.08610), with the decay of airbench94 (Jordan 2024, arXiv:2404.00498,
 section 3.4): the decay grows with the cube of the progress of the run, so the average forgets the
 early steps and smooths the late ones. After each pull, training continues from the average. The
-weights of the last step are the average, and so are those of a run that --max-minutes or an
-evaluator's goal ends before; a run that continues after that continues from the average, as after
-any pull. A goal of the process that trains keeps the checkpoint whose validation reached it.
+weights of the last step are the average; a run that ends before has those of its last step.
 """
 
 from collections.abc import Sequence
@@ -45,22 +43,8 @@ class Lookahead:
         progress = tf.cast(step / self._total, tf.float32)
         # Steps after a run's last regular pull are not included in the average.
         decay = tf.where(is_round, _DECAY**self._every * progress**3, 1.0)
-        due = is_round | ((step >= self._total) & self._has_average(step))
-        return self._pull_all(counted & due, decay)
-
-    def end(self, step: Any) -> Any:
-        """Returns the op that sets the pieces to their averages if training ends early.
-
-        Args:
-          step: the global step, an int64 scalar tensor.
-        """
-        return self._pull_all(self._has_average(step), 1.0)
-
-    def _has_average(self, step: Any) -> Any:
-        """Returns whether a pull has happened; before that, the averages are initial values."""
-        return step >= self._every
-
-    def _pull_all(self, due: Any, decay: Any) -> Any:
+        # Before the first pull, the averages are initial values.
+        due = counted & (is_round | ((step >= self._total) & (step >= self._every)))
         return tf.group(*(_pull(due, decay, *pair) for pair in zip(self._pieces, self.averages)))
 
 

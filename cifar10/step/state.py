@@ -90,16 +90,6 @@ class TrainingState:
         if config.lookahead_steps:
             self.lookahead = Lookahead(config.lookahead_steps, pieces, params.total_steps)
 
-    def early_end(self) -> Optional[tf.Operation]:
-        """Builds the op that replaces weights and statistics by their lookahead averages.
-
-        It is run if training ends before its last step. Without lookahead, it is None.
-        """
-        if self.lookahead is None:
-            return None
-        with tf.device(self.device):
-            return self.lookahead.end(self.step.read_value())
-
     def saved(self) -> list[tuple[FlatVariable, Sequence[tf.Variable]]]:
         """Returns the flat variables, each with its pieces, or with slots or averages of them.
 

@@ -144,20 +144,6 @@ def test_gradients_cross_in_the_type_that_was_asked_for(session):
     np.testing.assert_allclose(step.weights, -RATE * rounded, rtol=1e-6, atol=1e-9)
 
 
-def test_training_that_ends_early_ends_with_the_average(session):
-    step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=2), make_plan(1))
-    early_end = step.state.early_end()
-    average = -WEIGHTS
-    step.load("packed/weights_0/Lookahead", average)
-    step.take()
-    after = step.weights
-    session.run(early_end)
-    np.testing.assert_array_equal(step.weights, after)  # There has been no average yet.
-    step.load("global_step", 3)
-    session.run(early_end)
-    np.testing.assert_allclose(step.weights, average, rtol=1e-6)
-
-
 # Adam's decay is apart from its gradient, momentum's goes by its size.
 @pytest.mark.parametrize("settings", [{}, {"optimizer": "adam", "momentum": 0.9}], ids=str)
 def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, settings):
