@@ -10,11 +10,10 @@ from cifar10.ops.layers import Layers
 from cifar10.ops.variables import Recorder, Spec
 from cifar10.optim import decay
 from cifar10.optim.packed import Layout, Slices
-from cifar10.step import saving, towers
+from cifar10.step import towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import standardiser
-from cifar10.step.state import TrainingState
+from cifar10.step.state import TrainingState, make_scaffold
 
 _COLLECTION = "step"  # of a training graph: its StepTensors
 _SAMPLES_SHOWN = 8
@@ -103,7 +102,7 @@ class Step(NamedTuple):
             tf.estimator.ModeKeys.TRAIN,
             loss=self.loss,
             train_op=self.train_op,
-            scaffold=saving.make_scaffold(self.state.saved(), shared, config.keep_checkpoints),
+            scaffold=make_scaffold(self.state.saved(), shared, config.keep_checkpoints),
         )
 
 
@@ -131,7 +130,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     parts = towers.build_towers(
         model,
         layers,
-        standardiser(params.channels, place.variable_devices[0], place.task_device),
+        towers.standardiser(params.channels, place.variable_devices[0], place.task_device),
         images,
         labels,
         place.tower_devices,

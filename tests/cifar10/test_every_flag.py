@@ -155,7 +155,8 @@ MADE_OF = [
 ]
 NETWORKS = [
     *rows(RESNET, batch_norm="off", batch_norm_decay="0.5", batch_norm_epsilon="0.1"),
-    *rows(RESNET, residual_scale="0", norm_bias_rate="64", data_format="channels_first"),
+    *rows(RESNET, residual_scale="0", norm_bias_rate="64"),
+    *rows(RESNET, gpus=1, data_format="channels_last"),
     *rows(f"{RESNET} --optimizer=muon", muon_rate="0.1", muon_momentum="0.1"),
     *rows(RESNET.replace("--num-layers=8", ""), num_layers=("8", "14")),
     *rows(RESNET.replace("--kernels=tensorflow", ""), kernels="tensorflow"),

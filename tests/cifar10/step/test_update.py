@@ -12,7 +12,7 @@ from cifar10.ops.layers import Layers
 from cifar10.step import gradients, training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams, Replication
-from cifar10.step.saving import flat_saveable
+from cifar10.step.state import flat_saveable
 from cifar10.step.training_step import StepReport, StepTensors
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
