@@ -9,6 +9,7 @@ A run that ends this way can continue from its last checkpoint.
 """
 
 import contextlib
+import dataclasses
 import faulthandler
 import sys
 import threading
@@ -115,10 +116,11 @@ def _end(error: Exception) -> None:
         end_process(f"training failed: {error}", 1)
 
 
+@dataclasses.dataclass(eq=False)
 class Progress:
     """The check that the main thread makes progress, for a watchdog; it raises `Hang` if not.
 
-    Args:
+    Attributes:
       watched: the watchdog, which knows what the main thread does.
       timeout_secs: the time limit of a phase, in seconds; 0: none.
       trainers: the labels of all trainers, in the order of replicas.
@@ -127,41 +129,39 @@ class Progress:
         time limit is another one.
     """
 
-    def __init__(
-        self,
-        watched: Watchdog,
-        timeout_secs: float,
-        trainers: Sequence[str] = ("",),
-        replica: int = 0,
-        hears_all: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._watched, self._timeout_secs = watched, timeout_secs
-        self._trainers, self._replica, self._hears_all = trainers, replica, hears_all
+    watched: Watchdog
+    timeout_secs: float
+    trainers: Sequence[str] = ("",)
+    replica: int = 0
+    hears_all: Callable[[], bool] = lambda: True
+
+    def __post_init__(self) -> None:
+        """Begins to count."""
         self._count, self._silence, self._is_said = -1, 0.0, False
         self._before = time.monotonic()
 
     def __call__(self) -> None:
         """Raises Hang if the phase lasts for too long."""
-        activity, now = self._watched.activity, time.monotonic()
+        activity, now = self.watched.activity, time.monotonic()
         count, phase = activity.count, activity.phase
         passed, self._before = min(now - self._before, _LONGEST_GAP_SECS), now
-        if count != self._count or phase is None or not self._hears_all():
+        if count != self._count or phase is None or not self.hears_all():
             self._count, self._silence, self._is_said = count, 0.0, False
             return
         self._silence += passed
-        limit = self._timeout_secs * (_FIRST_FACTOR if phase in FIRST else 1.0)
-        if self._timeout_secs and self._silence > limit:
+        limit = self.timeout_secs * (_FIRST_FACTOR if phase in FIRST else 1.0)
+        if self.timeout_secs and self._silence > limit:
             others = self.waits_for() if activity.is_in_step else ""
             if count == activity.count:
                 self._judge(phase, limit, others)
 
     def waits_for(self) -> str:
         """Returns for whom the main thread waits in a step; an empty string: for nobody."""
-        arrived = self._watched.arrived()
-        if not arrived or not arrived[self._replica]:
+        arrived = self.watched.arrived()
+        if not arrived or not arrived[self.replica]:
             return ""
-        late = [label for label, has in zip(self._trainers, arrived) if not has]
-        return ", ".join(late or self._trainers[: min(self._replica, 1)])
+        late = [label for label, has in zip(self.trainers, arrived) if not has]
+        return ", ".join(late or self.trainers[: min(self.replica, 1)])
 
     def _judge(self, phase: str, limit: float, others: str) -> None:
         """Raises Hang, or says once for whom the process waits: that one's watchdog ends it."""
