@@ -14,7 +14,6 @@ between two steps is in `run/hooks/training.py`, a step in `step/training_step.p
 """
 
 import contextlib
-import dataclasses
 import math
 import time
 from typing import Callable, Optional
@@ -28,13 +27,13 @@ from cifar10.host import activity, folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
-from cifar10.output.history import History, validations
+from cifar10.output.history import validations
 from cifar10.output.progress import ProgressLine
-from cifar10.run import goals, results, resume
+from cifar10.run import results, resume
 from cifar10.run.cluster_session import ClusterSession
-from cifar10.run.hooks.progress import Progress
+from cifar10.run.hooks.progress import Curves, Progress
 from cifar10.run.hooks.training import ChiefHook, WorkerHook
-from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.hooks.validation import ValidationRecorder, check_goals
 from cifar10.run.job import (
     Job,
     describe_training,
@@ -44,7 +43,6 @@ from cifar10.run.job import (
     training_input,
 )
 from cifar10.run.resume import Start
-from cifar10.run.watchdog import StepProbe
 from cifar10.schema import EVAL, TRAIN
 
 
@@ -70,7 +68,7 @@ def train_and_evaluate(
     records = open_records(config.data_place)
     for split in (TRAIN, EVAL):
         records.require(split)
-    goals.check(config, records)
+    check_goals(config, records)
     open_output(config)
     places = (config.output_place, config.log_place)
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
@@ -121,8 +119,7 @@ def _train_to_results(
     history = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-        progress = Progress(line, history, job)
-        chief = _Chief(job, stop, progress, start.ended, started, check_owner)
+        chief = _Chief(job, stop, Curves(line, job, history), started, check_owner)
         chief.train(start)
     with job.watch_progress():
         results.finish(job, stop, history, chief.outcome, time.monotonic() - started)
@@ -135,46 +132,34 @@ class _Chief:
         self,
         job: Job,
         stop: StopRequest,
-        progress: Progress,
-        ended: Optional[goals.Ending],
+        curves: Curves,
         started: float,
         check_owner: Callable[[], None],
     ) -> None:
-        self._job, self._stop, self._progress = job, stop, progress
-        config, history = job.config, progress.history
-        self._probe = StepProbe(job.activity)
-        self._recorder = ValidationRecorder(job, history, progress.say)
-        self._goals = goals.Goals(config, history, job.has_evaluator, progress.say)
-        self._goals.ending, self._master_validates = ended, not job.has_evaluator
-        deadline = started + 60.0 * (config.max_minutes or math.inf)
-        self._hook = ChiefHook(
-            job,
-            stop,
-            self._probe,
-            progress,
-            self._goals,
-            deadline,
-            check_owner,
-            last=self._say_that_training_is_over,
-        )
+        self._job, self._stop, self._curves, self._is_told = job, stop, curves, False
+        self._recorder = ValidationRecorder(job, curves.history, curves.say)
+        deadline = started + 60.0 * (job.config.max_minutes or math.inf)
+        last = self._say_that_training_is_over
+        self._hook = ChiefHook(job, stop, curves, deadline, check_owner, last)
 
     @property
     def outcome(self) -> str:
         """How training ended: the status of result.json."""
-        if self._goals.ending:
-            return self._goals.ending.status
+        if self._hook.ending:
+            return self._hook.ending.status
         return "stopped by --max-minutes" if self._hook.is_late else "completed"
 
     def train(self, start: Start) -> None:
         """Trains from `start` to the last step, with a validation after each checkpoint."""
-        with self._job.watch_progress(self._probe):
-            self._validate(start.checkpoint)  # Its run may have been killed before that.
-            if start.is_over:
-                if start.ended:
-                    self._progress.say(start.ended.line)
-                self._say_that_training_is_over()
-            else:
-                self._train_on()  # Says that training is over before the last validation.
+        with self._job.watch_progress():
+            if self._job.validates:  # Its run may have been killed before that.
+                self._recorder.validate_if_missing(start.checkpoint, self._stop)
+            if start.ended:
+                self._hook.ending = start.ended
+                self._curves.say(start.ended.line)
+            if not start.is_over:
+                self._train_on()
+            self._say_that_training_is_over()
             self._validate_last()
         self._stop.check()
 
@@ -188,49 +173,43 @@ class _Chief:
         spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
         tf.estimator.train_and_evaluate(trainer, spec, self._recorder.spec(self._stop))
 
-    def _validate(self, checkpoint: Optional[str]) -> None:
-        if self._job.validates:
-            self._recorder.validate_if_missing(checkpoint, self._stop)
-
     def _validate_last(self) -> None:
         """Validates the last checkpoint, also if an evaluator has not: nothing waits for that."""
-        job, place = self._job, self._job.config.output_place
-        if job.has_evaluator:
-            self._job = job = dataclasses.replace(job, has_evaluator=False)
-            history = self._progress.history
-            history.validation = validations(place, checkpoints.latest_step(place))
-            self._recorder = ValidationRecorder(job, history, self._progress.say)
-            self._goals.has_evaluator = False
-        self._validate(checkpoints.latest(place))
+        place = self._job.config.output_place
+        if self._job.records.has_validation:
+            step = checkpoints.latest_step(place)
+            self._curves.history.validation = validations(place, step)
+            self._recorder.validate_if_missing(checkpoints.latest(place), self._stop)
         # The status says so, also if no step was left.
-        if self._goals.are_reached() and not self._stop.requested:
+        if self._hook.judge() and not self._stop.requested:
             self._note_the_end()
 
     def _say_that_training_is_over(self) -> None:
-        """Tells other tasks so after the last checkpoint, unless a signal ends this run."""
-        if not self._stop.requested:
+        """Tells other tasks so once, after the last checkpoint, unless a signal ends this run."""
+        if not self._stop.requested and not self._is_told:
+            self._is_told = True
             self._note_the_end()
             self._job.tell_end()
 
     def _note_the_end(self) -> None:
         place = self._job.config.output_place
         last = checkpoints.latest_step(place)
-        run_file.write_training(place, self._master_validates, last, self.outcome)
+        run_file.write_training(place, not self._job.has_evaluator, last, self.outcome)
 
 
 def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> tuple[int, str]:
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
     describe_training(job, 0)
-    config, probe = job.config, StepProbe(job.activity)
+    config = job.config
     stay = session.stay_for_the_master(stop)
     # Steps before may have had other numbers of images, or, in fp16, images without a step. In
     # synchronous training, a worker that leaves before the chief would let it wait.
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
-    with ProgressLine(job.total_steps, epochs) as line, job.watch_progress(probe):
-        progress, ending = Progress(line, History(None), job), "training is over"
+    with ProgressLine(job.total_steps, epochs) as line, job.watch_progress():
+        progress, ending = Progress(line, job), "training is over"
         needed = stay if config.sync else None  # An asynchronous chief needs nobody's gradients.
-        hook = WorkerHook(job, stop, probe, progress, needed, knows_last_step)
+        hook = WorkerHook(job, stop, progress, needed, knows_last_step)
         try:
             # Without max_steps: Estimator's hook for it would fetch the global step once more.
             make_trainer(job).train(lambda: training_input(job), [hook])

@@ -44,13 +44,13 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
         not fit the cluster.
     """
     with source_named(TF_CONFIG):
-        *task, model_dir = tf_config.read(environ.get(TF_CONFIG, ""))
+        jobs, job, index, model_dir = tf_config.read(environ.get(TF_CONFIG, ""))
         if model_dir and real(config.place(model_dir)) != real(config.output_place):
             raise ConfigError(
                 f"model_dir is {model_dir}, but --output-dir {config.output_dir}; give both the "
                 "same folder"
             )
-        cluster = normalise(*task, TF_CONFIG)
+        cluster = normalise(jobs, job, index, TF_CONFIG)
     with source_named(FLAGS):
         by_flags = normalise(*_tasks_of_flags(config), FLAGS)
     if cluster and by_flags:

@@ -42,8 +42,6 @@ def check_config(config: ConfigFields, is_set: Callable[[str], bool]) -> None:
                     f"{one.flag} {values[name]} and {flag_name(other)} {values[other]} contradict "
                     "each other; give one"
                 )
-    models.REGISTRY.check_settings(config)
-    optim.REGISTRY.check_settings(config)
     refusal = models.find(config.model).refusal(config)
     if refusal:
         _refuse(refusal)

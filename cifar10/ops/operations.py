@@ -18,7 +18,7 @@ from cifar10.ops.kernels import library
 _MOST_FILTERS, _MOST_COVERED = 128 * 384, 1.2
 # The algorithms. OWN_PAIRS is less exact than OWN_KERNELS: what is multiplied is rounded to
 # bfloat16, if the images are bfloat16 and the CPU multiplies pairs of them (AVX512-BF16).
-TENSORFLOW, OWN_KERNELS, OWN_PAIRS = "tensorflow", "own_kernels", "own_pairs"
+TENSORFLOW, OWN_KERNELS, OWN_PAIRS = "tensorflow", "own", "pairs"
 
 
 def choose(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], wanted: str) -> str:

@@ -45,7 +45,7 @@ class Muon(Optimizer):
 
     def build(self, config: Any, rate: Any, layout: Any) -> Any:
         """Makes the optimizer; the rate is that of all weights but the kernels of convolutions."""
-        from cifar10.optim.whole_vector import WholeVector
+        from cifar10.optim.packed import WholeVector
 
         given = config.learning_rate
         share = config.muon_rate / (_RATE.value if given is None else given)

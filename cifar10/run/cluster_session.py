@@ -210,7 +210,7 @@ class ClusterSession:
 
     def _needs(self) -> list[tuple[list[Task], int]]:
         """Returns whom this trainer needs at the moment: of each list at least so many."""
-        if not self._trains:
+        if not self._trains or self._is_told:
             return []
         needs, activity = [(self._always, len(self._always))], self.watchdog.activity
         # A master that saves or validates does not need the workers, and its checkpoint must become

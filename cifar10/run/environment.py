@@ -33,7 +33,7 @@ def chosen_settings(params: ModelParams) -> list[str]:
 def _in_force(params: ModelParams) -> dict[str, Any]:
     """Returns the values in force of the settings that may be unset, chosen or not."""
     config, plan = params.config, params.plan
-    session, own_kernels = plan.session_config, "pairs" if plan.pairs else "own"
+    session = plan.session_config
     return {
         **_learning(params),
         **models.find(config.model).in_force(config),
@@ -42,7 +42,7 @@ def _in_force(params: ModelParams) -> dict[str, Any]:
         "data_format": plan.data_format,
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
-        "kernels": own_kernels if plan.own_kernels else "tensorflow",
+        "kernels": plan.kernels,
         "summary_steps": config.steps_between_rows(params.total_steps),
     }
 

@@ -17,7 +17,7 @@ from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
 from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
 from cifar10.run.kept_evaluation import KeptEvaluation
-from cifar10.run.watchdog import Progress, StepProbe, Watchdog
+from cifar10.run.watchdog import Progress, Watchdog
 from cifar10.schema import TRAIN
 from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
@@ -70,20 +70,14 @@ class Job:
         """The global step at which training ends."""
         return self.params.total_steps
 
-    def watch_progress(
-        self, probe: Optional[StepProbe] = None
-    ) -> contextlib.AbstractContextManager[None]:
-        """Ends this process if it makes no progress, for a `with` statement.
-
-        Args:
-          probe: looks into the steps of training; None: nothing is trained meanwhile.
-        """
+    def watch_progress(self) -> contextlib.AbstractContextManager[None]:
+        """Ends this process if it makes no progress, for a `with` statement."""
         others: tuple[Any, ...] = ()
-        if probe and self.cluster_session:
+        if self.cluster_session:
             session = self.cluster_session
             labels = [one.label for one in session.cluster.trainers]
             others = (labels, self.params.place.replica, session.hears_all)
-        progress = Progress(self.activity, self.config.stall_timeout, probe, *others)
+        progress = Progress(self.watchdog, self.config.stall_timeout, *others)
         return self.watchdog.watching(progress)
 
     def tell_end(self) -> None:

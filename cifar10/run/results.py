@@ -13,7 +13,8 @@ from cifar10.host.process import StopRequest, say
 from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History, rounded_figures
 from cifar10.output.report import Mistake, render_report
-from cifar10.run import environment, goals
+from cifar10.run import environment
+from cifar10.run.hooks.validation import Ending
 from cifar10.run.job import Job
 from cifar10.run.modes import export
 from cifar10.run.modes.evaluate import Evaluation, describe_augmented, evaluate_split
@@ -85,9 +86,7 @@ def finish(
     say(f"report: {places[0]}\nresult: {places[1]}\nexport: {exported}")
 
 
-def describe_finished(
-    output_dir: str, step: int, ended_early: Optional[goals.Ending]
-) -> Optional[str]:
+def describe_finished(output_dir: str, step: int, ended_early: Optional[Ending]) -> Optional[str]:
     """Returns a message for people who start a finished run again.
 
     Args:

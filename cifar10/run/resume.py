@@ -18,9 +18,10 @@ from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, model_settings, recovery, run_file
 from cifar10.output.history import EVALUATOR_FILE_NAME, METRICS_FILE_NAME, History, Metrics
 from cifar10.output.run_file import Run
-from cifar10.run import goals, init_checkpoint
+from cifar10.run import init_checkpoint
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.hooks.training import check_window
+from cifar10.run.hooks.validation import Ending, ended_before
 from cifar10.run.job import Job, last_step, make_job, start_job
 from cifar10.run.results import RESULT_NAME
 from cifar10.schema import TRAIN, VALIDATION
@@ -42,7 +43,7 @@ class Start:
     checkpoint: Optional[str]
     done: Done
     weights: Optional[init_checkpoint.Start]
-    ended: Optional[goals.Ending]
+    ended: Optional[Ending]
     is_over: bool
 
 
@@ -67,7 +68,7 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
             f"note: --init-checkpoint {config.init_checkpoint} is not read: this run continues "
             f"from its own {checkpoint}; name another --output-dir to start anew"
         )
-    ended = goals.ended_before(config, done.step)
+    ended = ended_before(config, done.step)
     return Start(checkpoint, done, weights, ended, ended is not None or done.step >= last)
 
 
@@ -212,4 +213,4 @@ def step_of_end(config: TrainConfig, cluster: Cluster, records: RecordSet) -> Op
     if step > done.step:
         return None  # It is of an older run, whose checkpoints were removed.
     last = last_step(config, cluster, records, done)
-    return step if step >= last or goals.ended_before(config, step) else None
+    return step if step >= last or ended_before(config, step) else None

@@ -2,13 +2,14 @@
 
 The checks that one thread makes all the time:
 - do the tasks answer that this one needs, and are they of its job (`ClusterSession`)?
-- is the time over that this task has after a signal (`ClusterSession`, `host.signals.Stay`)?
+- is the time over that this task has after a signal (`ClusterSession`, `host.process.Stay`)?
 - does the main thread make progress (`Progress`)? The servers of a task answer others in threads of
   their own, even if its main thread hangs in a disk that blocks, or in its input.
 A run that ends this way can continue from its last checkpoint.
 """
 
 import contextlib
+import dataclasses
 import faulthandler
 import sys
 import threading
@@ -19,17 +20,14 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
-from cifar10.host.activity import BETWEEN, FIRST, FIRST_STEP, START, STEP, Activity
+from cifar10.host.activity import FIRST, Activity
 from cifar10.host.process import end_process
 
 _PERIOD_SECS = 0.25
 _ASK_SECS = 5.0  # for an answer of a few numbers
 _LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
 _FIRST_FACTOR = 3.0  # for phases that come first, which also build and compile
-_SEEN_FACTOR = 3.0  # times the longest time that a phase has taken before
-# For a process that waits for another one. That one ends after one limit, and the first step after
-# its restart may take three.
-_FOR_OTHERS_FACTOR = 4.0
+_LONGEST_GAP_SECS = 2.0  # A longer one was a standstill, such as SIGSTOP, and does not count.
 
 Check = Callable[[], None]
 
@@ -53,32 +51,25 @@ class Watchdog:
     def __init__(self) -> None:
         self.activity = Activity()
         self._checks: list[Check] = []
-        self._lock, self._runs = threading.Lock(), False
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
+        self._session, self._standing = None, None
 
     @contextlib.contextmanager
     def watching(self, check: Check) -> Iterator[None]:
         """Makes a check for the time of a `with` statement."""
-        with self._lock:
-            self._checks.append(check)
-            if not self._runs:
-                threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
-            self._runs = True
+        self._checks.append(check)
+        if not self._thread.is_alive():
+            self._thread.start()
         try:
             yield
         finally:
-            with self._lock:
-                self._checks.remove(check)
+            self._checks.remove(check)
 
     def _watch(self) -> None:
         since: dict[Check, float] = {}
         pause = threading.Event()
         while not pause.wait(_PERIOD_SECS):
-            with self._lock:
-                checks = list(self._checks)
-                self._runs = bool(checks)
-            if not checks:
-                return
-            for check in checks:
+            for check in tuple(self._checks):
                 try:
                     check()
                     since.pop(check, None)
@@ -86,6 +77,28 @@ class Watchdog:
                     first = since.setdefault(check, time.monotonic())
                     if time.monotonic() - first >= _LAST_WORDS_SECS and check in self._checks:
                         _end(error)
+
+    def look_into(self, session: Any, standing: Optional[tf.Tensor]) -> None:
+        """Notes the session whose steps begin now; see `Rendezvous.standing`."""
+        self._session, self._standing = session, standing
+
+    def arrived(self) -> list[bool]:
+        """Returns which synchronous replicas have pushed their gradients of the current round.
+
+        An empty list: updates do not wait for other replicas, or parameter servers do not reply.
+        """
+        answer: list[Any] = []
+
+        def run() -> None:
+            # RuntimeError: the session is closed.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                answer.extend(self._session.run(self._standing).tolist())
+
+        if self._standing is not None:  # In a thread, since nothing can interrupt a session.
+            thread = threading.Thread(target=run, daemon=True)
+            thread.start()
+            thread.join(_ASK_SECS)
+        return [one == answer[0] for one in answer[1:]]
 
 
 def _end(error: Exception) -> None:
@@ -103,128 +116,62 @@ def _end(error: Exception) -> None:
         end_process(f"training failed: {error}", 1)
 
 
-class StepProbe:
-    """Notes when training steps begin and end, and sees from another thread who takes part in one.
-
-    Args:
-      noted: what the main thread does; it gets the phases of steps.
-    """
-
-    def __init__(self, noted: Activity) -> None:
-        self._activity = noted
-
-    def begin(self, session: Any, standing: Optional[tf.Tensor]) -> None:
-        """Notes that training begins in a session; see `Rendezvous.standing`."""
-        self._session, self._standing, self._is_first = session, standing, True
-        self._activity.begin(START)
-
-    def step_begins(self) -> None:
-        """Notes that a step begins."""
-        self._activity.begin(FIRST_STEP if self._is_first else STEP)
-        self._is_first = False
-
-    def step_ends(self) -> None:
-        """Notes that the step has ended."""
-        self._activity.begin(BETWEEN)
-
-    def arrived(self) -> Optional[list[bool]]:
-        """Returns which synchronous replicas have pushed their gradients of the current round.
-
-        None: updates do not wait for other replicas, or the parameter servers do not reply.
-        """
-        answer: list[Any] = []
-
-        def run() -> None:
-            # RuntimeError: the session is closed.
-            with contextlib.suppress(tf.errors.OpError, RuntimeError):
-                answer.append(self._session.run(self._standing).tolist())
-
-        if self._standing is not None:  # In a thread, since nothing can interrupt a session.
-            thread = threading.Thread(target=run, daemon=True)
-            thread.start()
-            thread.join(_ASK_SECS)
-        if not answer:
-            return None
-        current, *rounds = answer[0]
-        return [one == current for one in rounds]
-
-
+@dataclasses.dataclass(eq=False)
 class Progress:
     """The check that the main thread makes progress, for a watchdog; it raises `Hang` if not.
 
-    Args:
-      noted: what the main thread does.
+    Attributes:
+      watched: the watchdog, which knows what the main thread does.
       timeout_secs: the time limit of a phase, in seconds; 0: none.
-      probe: looks into the steps of training; None: the process waits for no other.
       trainers: the labels of all trainers, in the order of replicas.
       replica: the index of this trainer among them.
       hears_all: function that returns whether all tasks that this one needs answer; if not, their
         time limit is another one.
     """
 
-    def __init__(
-        self,
-        noted: Activity,
-        timeout_secs: float,
-        probe: Optional[StepProbe] = None,
-        trainers: Sequence[str] = ("",),
-        replica: int = 0,
-        hears_all: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._activity, self._timeout_secs = noted, timeout_secs
-        self._probe, self._trainers, self._replica = probe, trainers, replica
-        self._hears_all = hears_all
-        self._count, self._silence, self._is_said = -1, 0.0, False
-        self._before = noted.now()
+    watched: Watchdog
+    timeout_secs: float
+    trainers: Sequence[str] = ("",)
+    replica: int = 0
+    hears_all: Callable[[], bool] = lambda: True
 
-    @property
-    def limit(self) -> float:
-        """The time limit of the current phase, in seconds."""
-        phase = self._activity.phase or ""
-        factor = _FIRST_FACTOR if phase in FIRST else 1.0
-        seen = self._activity.longest.get(phase, 0.0)
-        return max(factor * self._timeout_secs, _SEEN_FACTOR * seen)
+    def __post_init__(self) -> None:
+        """Begins to count."""
+        self._count, self._silence, self._is_said = -1, 0.0, False
+        self._before = time.monotonic()
 
     def __call__(self) -> None:
         """Raises Hang if the phase lasts for too long."""
-        count, now = self._activity.count, self._activity.now()
-        passed, self._before = now - self._before, now
-        if count != self._count or self._activity.phase is None or not self._hears_all():
+        activity, now = self.watched.activity, time.monotonic()
+        count, phase = activity.count, activity.phase
+        passed, self._before = min(now - self._before, _LONGEST_GAP_SECS), now
+        if count != self._count or phase is None or not self.hears_all():
             self._count, self._silence, self._is_said = count, 0.0, False
             return
         self._silence += passed
-        if self._timeout_secs and self._silence > self.limit:
-            others = self.waits_for()
-            if count == self._activity.count:
-                self._judge(self._activity.phase, others)
+        limit = self.timeout_secs * (_FIRST_FACTOR if phase in FIRST else 1.0)
+        if self.timeout_secs and self._silence > limit:
+            others = self.waits_for() if activity.is_in_step else ""
+            if count == activity.count:
+                self._judge(phase, limit, others)
 
     def waits_for(self) -> str:
-        """Returns for whom the main thread waits; an empty string: for nobody."""
-        arrived = None
-        if self._probe and self._activity.is_in_step:
-            arrived = self._probe.arrived()
-        if not arrived or not arrived[self._replica]:
+        """Returns for whom the main thread waits in a step; an empty string: for nobody."""
+        arrived = self.watched.arrived()
+        if not arrived or not arrived[self.replica]:
             return ""
-        if self._replica > 0:
-            return f"{self._trainers[0]} to end the step"
-        late = [label for label, has in zip(self._trainers, arrived) if not has]
-        return f"the gradients of {', '.join(late)}" if late else ""
+        late = [label for label, has in zip(self.trainers, arrived) if not has]
+        return ", ".join(late or self.trainers[: min(self.replica, 1)])
 
-    def _judge(self, phase: str, others: str) -> None:
-        """Raises Hang, or says once for what the process waits."""
-        way_out = "(--stall-timeout); above is the stack of each thread; start this task again"
+    def _judge(self, phase: str, limit: float, others: str) -> None:
+        """Raises Hang, or says once for whom the process waits: that one's watchdog ends it."""
         if not others:
-            raise Hang(f"no progress in {phase} for {_seconds(self.limit)} {way_out}")
-        waits, most = f"{phase} has waited for {others} for", _FOR_OTHERS_FACTOR * self.limit
-        # The master may be validating, so workers wait for it; it watches its own progress.
-        if self._replica == 0 and self._silence > most:
-            raise Hang(f"{waits} {_seconds(most)} {way_out}")
+            raise Hang(
+                f"no progress in {phase} for {limit:g} s (--stall-timeout); above is the stack of "
+                "each thread; start this task again"
+            )
         if not self._is_said:
             with contextlib.suppress(OSError):  # For example, the disk of the log is full.
-                line = f"{waits} {_seconds(self.limit)} (--stall-timeout)"
+                line = f"{phase} has waited for {others} for {limit:g} s (--stall-timeout)"
                 print(line, file=sys.stderr, flush=True)
         self._is_said = True
-
-
-def _seconds(limit: float) -> str:
-    return f"{round(limit, 1):g} s"

@@ -16,6 +16,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
 from cifar10.ops.kernels import library
+from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 from cifar10.settings import flag_name
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
@@ -56,9 +57,8 @@ class DevicePlan:
       compute_dtype: the type of activations; variables stay float32.
       loss_scaling: whether to scale the loss, because gradients may underflow.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
-      own_kernels: whether `cifar10.ops.kernels` computes the convolutions that it supports, of
-        which the model has some, and the activations.
-      pairs: whether convolutions in training are `cifar10.ops.operations.OWN_PAIRS`.
+      kernels: what computes convolutions and activations in training, a name of
+        `cifar10.ops.operations`; evaluation does not multiply pairs.
       kernels_missing: why this CPU cannot use `cifar10.ops.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.
@@ -74,8 +74,7 @@ class DevicePlan:
     session_config: tf.ConfigProto
     summary: str
     reduction: str = "cpu"
-    own_kernels: bool = False
-    pairs: bool = False
+    kernels: str = TENSORFLOW
     kernels_missing: Optional[str] = None
     gpus: tuple[tf2.config.PhysicalDevice, ...] = ()
 
@@ -114,25 +113,27 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
     _check_precision(config.precision, gpus)
     on_gpus = config.variable_strategy == "GPU"
-    data_format = config.data_format or _fastest_format(gpus, config.precision)
-    is_slow = data_format == "channels_first" and not gpus
-    if is_slow and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "1":
+    if config.data_format == "channels_first" and not gpus:
         raise ConfigError(
-            "--data-format channels_first on a CPU needs TensorFlow's oneDNN, which "
-            "TF_ENABLE_ONEDNN_OPTS=1 turns on; channels_last does without"
+            "--data-format channels_first is for GPUs, and this run uses none; leave it out"
         )
-    own_kernels, pairs, kernels_missing = _choose_kernels(config, gpus, data_format)
+    # Tensor cores are fastest with channels last. cuDNN's float32 convolutions, and the backward
+    # ones of TF32, are fastest with channels first. TensorFlow's layout optimizer follows the same
+    # rule, so it has nothing to convert.
+    fastest = "channels_first" if gpus and config.precision == "fp32" else "channels_last"
+    kernels, kernels_missing = _choose_kernels(config, gpus)
+    device = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else f"{cores} CPU core{'s' * (cores != 1)}"
+    towers = f"{setting.num_towers} tower{'s' * (setting.num_towers != 1)}"
     return DevicePlan(
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
-        data_format=data_format,
+        data_format=config.data_format or fastest,
         compute_dtype=_DTYPES[config.precision],
         loss_scaling=config.precision == "fp16",
-        session_config=_session_config(config, gpus, setting, is_slow),
-        summary=_summary(config, gpus, setting.num_towers, cores, is_slow),
+        session_config=_session_config(config, gpus, setting),
+        summary=f"{towers} on {device}, {config.precision}",
         reduction=_reduction(config, gpus),
-        own_kernels=own_kernels,
-        pairs=pairs,
+        kernels=kernels,
         kernels_missing=kernels_missing,
         gpus=visible,
     )
@@ -213,13 +214,6 @@ def _choose_gpus(
     return tuple(physical[:wanted])
 
 
-def _fastest_format(gpus: int, precision: str) -> str:
-    # Tensor cores are fastest with channels last. cuDNN's float32 convolutions, and the backward
-    # ones of TF32, are fastest with channels first. TensorFlow's layout optimizer follows the same
-    # rule, so it has nothing to convert.
-    return "channels_first" if gpus and precision == "fp32" else "channels_last"
-
-
 def _reduction(config: TrainConfig, gpus: int) -> str:
     if config.gradient_reduction == "nccl" and gpus < 2:
         raise ConfigError(
@@ -247,38 +241,34 @@ def _check_precision(precision: str, gpus: int) -> None:
         raise ConfigError(f"--precision {precision} {reason}; use --precision fp32")
 
 
-def _choose_kernels(
-    config: TrainConfig, gpus: int, data_format: str
-) -> tuple[bool, bool, Optional[str]]:
-    """Returns the values of `own_kernels`, `pairs` and `kernels_missing` of a `DevicePlan`."""
+def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]:
+    """Returns the values of `kernels` and `kernels_missing` of a `DevicePlan`."""
     library.limit()  # A mistake is one also where they are not asked for.
     if config.kernels == "tensorflow":
-        return False, False, None
-    reason: Optional[str]
-    has_mode = config.mode in MODES_WITH_KERNELS
-    if not has_mode:
-        reason = f"they are for training and evaluation, and this is --mode {config.mode}"
+        return TENSORFLOW, None
+    unfit, reason = None, None
+    if config.mode not in MODES_WITH_KERNELS:
+        unfit = f"they are for training and evaluation, and this is --mode {config.mode}"
     elif gpus:
-        reason = "they are for CPUs"
+        unfit = "they are for CPUs"
+    elif not models.find(config.model).convolves:
+        unfit = f"{config.model_title} has no convolution that they compute"
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
     else:
         reason = library.why_not(cpu_flags())
-    computable = models.find(config.model).convolves and data_format == "channels_last"
-    suits = has_mode and not gpus and computable
-    if config.kernels == "auto":
-        own = suits and reason is None
-        # No evaluation multiplies pairs, and matrices (AMX) round less.
-        may = own and config.mode == "train_and_evaluate" and config.precision == "bf16"
-        pairs = may and library.instructions() == library.PAIRS
-        return own, pairs, reason if suits else None
-    if reason is None and not suits:
-        reason = f"{config.model_title} in {data_format} has no convolution that they compute"
-    if reason:
-        raise ConfigError(
-            f"--kernels {config.kernels} cannot be had: {reason}; --kernels auto does without"
-        )
-    return True, False, None
+    if config.kernels == "own":
+        if unfit or reason:
+            raise ConfigError(
+                f"--kernels own cannot be had: {unfit or reason}; --kernels auto does without"
+            )
+        return OWN_KERNELS, None
+    if unfit or reason:
+        return TENSORFLOW, None if unfit else reason
+    # No evaluation multiplies pairs, and matrices (AMX) round less.
+    trains_in_bf16 = config.mode == "train_and_evaluate" and config.precision == "bf16"
+    multiplies_pairs = trains_in_bf16 and library.instructions() == library.PAIRS
+    return OWN_PAIRS if multiplies_pairs else OWN_KERNELS, None
 
 
 def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:
@@ -291,9 +281,7 @@ def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:
     return Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
 
 
-def _session_config(
-    config: TrainConfig, gpus: int, setting: Setting, is_slow: bool
-) -> tf.ConfigProto:
+def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> tf.ConfigProto:
     result = tf.ConfigProto(
         allow_soft_placement=True,
         log_device_placement=config.log_device_placement,
@@ -303,15 +291,4 @@ def _session_config(
         device_count={"GPU": gpus},
     )
     result.gpu_options.allow_growth = True
-    if is_slow:
-        # In evaluation, a convolution that is fused with its normalisation takes oneDNN 30 times
-        # as long in this layout as both alone.
-        rewrites = result.graph_options.rewrite_options
-        rewrites.remapping = rewrites.OFF
     return result
-
-
-def _summary(config: TrainConfig, gpus: int, num_towers: int, cores: int, is_slow: bool) -> str:
-    device = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else f"{cores} CPU core{'s' * (cores != 1)}"
-    layout = ", channels_first, which is slow on CPUs" if is_slow else ""
-    return f"{num_towers} tower{'s' * (num_towers != 1)} on {device}, {config.precision}{layout}"

@@ -9,10 +9,10 @@ from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
 from cifar10.ops.layers import Layers
+from cifar10.ops.operations import TENSORFLOW
 from cifar10.ops.variables import SeparateVariables
 from cifar10.step import towers, training_step
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import standardiser
 
 # Names of tensors that hooks look up.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
@@ -37,7 +37,7 @@ def model_fn(
             return training_step.build(network, features, labels, params).spec()
     if mode == tf.estimator.ModeKeys.PREDICT:
         # An exported model must not depend on the library of our own convolutions.
-        plan = dataclasses.replace(params.plan, own_kernels=False)
+        plan = dataclasses.replace(params.plan, kernels=TENSORFLOW)
         params = dataclasses.replace(params, plan=plan)
     logits = _logits(features, params)
     probabilities = tf.nn.softmax(logits)
@@ -71,7 +71,7 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     parts = towers.build_towers(
         models.network(params.config),
         params.layers(training=False),
-        standardiser(params.channels, plan.variable_devices[0]),
+        towers.standardiser(params.channels, plan.variable_devices[0]),
         filled,
         no_labels,
         plan.tower_devices,

@@ -10,11 +10,10 @@ from cifar10.ops.layers import Layers
 from cifar10.ops.variables import Recorder, Spec
 from cifar10.optim import decay
 from cifar10.optim.packed import Layout, Slices
-from cifar10.step import saving, towers
+from cifar10.step import towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import standardiser
-from cifar10.step.state import TrainingState
+from cifar10.step.state import TrainingState, make_scaffold
 
 _COLLECTION = "step"  # of a training graph: its StepTensors
 _SAMPLES_SHOWN = 8
@@ -30,6 +29,7 @@ class StepReport(NamedTuple):
       over: whether the chief has ended training.
       loss: the mean loss of this process's batch.
       accuracy: the share of this process's batch that was classified rightly.
+      samples: of the chief, the first images of its batch, uint8 [8, 32, 32, 3].
     """
 
     step: int
@@ -38,12 +38,13 @@ class StepReport(NamedTuple):
     over: bool
     loss: float
     accuracy: float
+    samples: Any = None
 
     @classmethod
-    def of(cls, of_job: Sequence[float], loss: float, accuracy: float) -> "StepReport":
+    def of(cls, of_job: Sequence[float], *of_process: Any) -> "StepReport":
         """Makes a report from the values of `StepTensors.report`."""
         step, seen, rate, over = of_job
-        return cls(int(step), int(seen), float(rate), bool(over), float(loss), float(accuracy))
+        return cls(int(step), int(seen), float(rate), bool(over), *of_process)
 
 
 class StepTensors(NamedTuple):
@@ -51,21 +52,17 @@ class StepTensors(NamedTuple):
 
     Attributes:
       report: the job's figures after the step, float64 [4], which parameter servers send at once,
-        and loss and accuracy of this process, scalars.
-      samples: the first images of the batch, uint8 [8, 32, 32, 3].
+        and what `StepReport` has of this process.
       are_finite: whether all weights and statistics are finite, a bool scalar.
       over: whether the chief has ended training, a bool scalar; costs no step.
       standing: see `Rendezvous.standing`; None unless this process waits for other replicas.
-      early_end: ops that the chief runs before it saves, if training ends before its last step.
       end_all: ops by which the chief ends the training of all replicas.
     """
 
-    report: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-    samples: tf.Tensor
+    report: tuple[tf.Tensor, ...]
     are_finite: tf.Tensor
     over: tf.Tensor
     standing: Optional[tf.Tensor] = None
-    early_end: Sequence[tf.Operation] = ()
     end_all: Sequence[tf.Operation] = ()
 
     @property
@@ -105,7 +102,7 @@ class Step(NamedTuple):
             tf.estimator.ModeKeys.TRAIN,
             loss=self.loss,
             train_op=self.train_op,
-            scaffold=saving.make_scaffold(self.state.saved(), shared, config.keep_checkpoints),
+            scaffold=make_scaffold(self.state.saved(), shared, config.keep_checkpoints),
         )
 
 
@@ -133,7 +130,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     parts = towers.build_towers(
         model,
         layers,
-        standardiser(params.channels, place.variable_devices[0], place.task_device),
+        towers.standardiser(params.channels, place.variable_devices[0], place.task_device),
         images,
         labels,
         place.tower_devices,
@@ -157,7 +154,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     done = apply_update(state, mean, moments, parts)
 
     of_job = _report(done, state)
-    _step_tensors(state, images, (of_job, loss, accuracy)).keep()
+    samples = [images[:_SAMPLES_SHOWN]] if place.is_chief else []
+    _step_tensors(state, (of_job, loss, accuracy, *samples)).keep()
     return Step(loss, of_job.op, state)
 
 
@@ -325,28 +323,18 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
     return known
 
 
-def _step_tensors(
-    state: TrainingState, images: tf.Tensor, report: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-) -> StepTensors:
-    """Returns what hooks look up.
-
-    Args:
-      state: the variables.
-      images: the batch, uint8 [N, 32, 32, 3].
-      report: see `StepTensors`.
-    """
+def _step_tensors(state: TrainingState, report: tuple[tf.Tensor, ...]) -> StepTensors:
+    """Returns what hooks look up, and the report."""
     finite = []
     for piece in (*state.weights.pieces, *state.statistics.pieces):
         with tf.device(piece.device):
             finite.append(tf.reduce_all(tf.is_finite(piece.read_value())))
-    shared, early_end = state.shared, state.early_end()
+    shared = state.shared
     return StepTensors(
         report,
-        samples=images[:_SAMPLES_SHOWN],
         are_finite=tf.reduce_all(finite),
         over=shared.is_over() if shared else tf.constant(False),
         standing=state.meeting.standing() if state.meeting else None,
-        early_end=[early_end] if early_end else [],
         end_all=[shared.end_all()] if shared and state.params.place.is_chief else [],
     )
 

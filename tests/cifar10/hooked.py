@@ -8,12 +8,11 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.activity import Activity
 from cifar10.host.process import StopRequest
 from cifar10.output.history import History, Metrics
 from cifar10.output.progress import TrainingStatus
-from cifar10.run.hooks.progress import Progress, StepClock
-from cifar10.run.watchdog import StepProbe
+from cifar10.run.hooks.progress import Curves, Progress
+from cifar10.run.watchdog import Watchdog
 from cifar10.step.training_step import StepReport, StepTensors
 
 
@@ -33,6 +32,7 @@ def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> A
     """What hooks need of a job: steps of 64 images of 640, and few checkpoints."""
     settings = {"checkpoint_steps": 1_000, **settings}
     config = TrainConfig(output_dir=str(folder), log_dir=str(folder / "logs"), **settings)
+    watchdog = Watchdog()
     return types.SimpleNamespace(
         config=config,
         params=types.SimpleNamespace(examples_per_step=64),
@@ -40,7 +40,8 @@ def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> A
         num_examples=640,
         own_examples=None,
         validates=True,
-        activity=Activity(),
+        watchdog=watchdog,
+        activity=watchdog.activity,
     )
 
 
@@ -60,10 +61,9 @@ class Shown:
 
 
 def parts(job: Any, stop: Optional[StopRequest] = None) -> tuple[Any, ...]:
-    """The first arguments of a hook: job, signal, probe and progress."""
+    """The first arguments of a hook: job, signal and progress."""
     history = History(None, metrics=Metrics(None))
-    progress = Progress(Shown(), history, job)  # type: ignore[arg-type]
-    return job, stop or StopRequest(), StepProbe(job.activity), progress
+    return job, stop or StopRequest(), Curves(Shown(), job, history)  # type: ignore[arg-type]
 
 
 def train(
@@ -78,8 +78,9 @@ def train(
 ) -> int:
     """Counts up to `steps` steps of 64 images under hooks; the chief ends training at `over_at`.
 
-    An early end adds 100 to the step. `loss` and `weight` are functions of the step.
+    `loss` and `weight` are functions of the step.
     """
+    chiefs = [hook for hook in hooks if hasattr(hook, "saver")]
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
         begun = step.assign(first_step).op
@@ -88,37 +89,39 @@ def train(
         numbers = (counted, 64 * counted, tf.constant(0.25), tf.greater_equal(counted, over_at))
         of_job = tf.stack([tf.cast(one, tf.float64) for one in numbers])
         StepTensors(
-            report=(of_job, loss(counted), tf.constant(0.5)),
-            samples=tf.zeros([8, 32, 32, 3], tf.uint8),
+            report=(of_job, loss(counted), tf.constant(0.5), tf.zeros([8, 32, 32, 3], tf.uint8)),
             are_finite=tf.is_finite(weight(step.read_value())),
             over=tf.constant(over_before),
-            early_end=[step.assign_add(100).op],
             end_all=[tf.py_func(end_all, [], tf.int64)],
         ).keep()
         tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
-        savers = [hook.saver for hook in hooks if hasattr(hook, "saver")]
+        savers = [hook.saver for hook in chiefs]
         with tf.train.MonitoredSession(creator, [*hooks, *savers]) as session:
             while not session.should_stop() and result < first_step + steps:
                 result = int(session.run(counted))
         return result
 
 
-class SteppedClock(StepClock):
-    """A clock by which each step takes half a second."""
+class Clock:
+    """A clock by which each step takes half a second; it stands in for the module `time`.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps = 0
-        self.stood_before: set[int] = set()  # steps that a validation came before
+    Args:
+      progress: the progress that it measures.
+    """
 
-    def run(self) -> bool:
-        self.steps += 1
-        stood = self.steps == 1 or self.steps in self.stood_before
-        self.starts += stood
-        return stood
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._now = progress, 100.0
 
-    @property
-    def seconds(self) -> float:
-        return 0.5 * self.steps
+    def perf_counter(self) -> float:
+        return self._now
+
+    def step(self, taken: StepReport, after_a_pause: bool = False) -> None:
+        """Takes a step, perhaps after a validation of an hour."""
+        if after_a_pause:
+            self._progress.pause()
+            self._now += 3600.0
+        self._progress.step_begins()
+        self._now += 0.5
+        self._progress.add(taken)

@@ -155,7 +155,8 @@ MADE_OF = [
 ]
 NETWORKS = [
     *rows(RESNET, batch_norm="off", batch_norm_decay="0.5", batch_norm_epsilon="0.1"),
-    *rows(RESNET, residual_scale="0", norm_bias_rate="64", data_format="channels_first"),
+    *rows(RESNET, residual_scale="0", norm_bias_rate="64"),
+    *rows(RESNET, gpus=1, data_format="channels_last"),
     *rows(f"{RESNET} --optimizer=muon", muon_rate="0.1", muon_momentum="0.1"),
     *rows(RESNET.replace("--num-layers=8", ""), num_layers=("8", "14")),
     *rows(RESNET.replace("--kernels=tensorflow", ""), kernels="tensorflow"),
@@ -184,7 +185,7 @@ ELSEWHERE = {
     "test_find_prefers_the_flag_then_the_best_then_the_latest",
     "cluster_timeout": "run/test_parameter_server.py::test_a_master_that_stays_away_is_named",
     "data_dir": "test_train.py::test_a_damaged_record_is_named_before_the_first_step",
-    "early_stopping_epochs": "run/test_goals.py::"
+    "early_stopping_epochs": "run/hooks/test_validation.py::"
     "test_training_ends_when_the_best_validation_is_so_many_epochs_ago",
     "images": "run/modes/test_predict.py::test_folders_stand_for_the_images_in_them",
     "init_checkpoint": "run/test_init_checkpoint.py::"
@@ -192,7 +193,7 @@ ELSEWHERE = {
     "json": "run/modes/test_predict.py::test_json_has_an_object_a_line_also_of_bad_files",
     "log_dir": "test_main.py::test_a_run_killed_and_started_again_ends_with_the_same_weights",
     "log_steps": "run/hooks/test_progress.py::"
-    "test_a_row_has_the_means_since_the_last_one_without_the_first_step",
+    "test_a_line_has_the_means_since_the_last_one_without_the_first_step",
     "max_minutes": "test_every_flag.py::test_a_run_can_be_verbose_and_ends_after_its_minutes",
     "mode": "cluster/test_resolve.py::"
     "test_other_modes_run_alone_on_the_master_and_muon_synchronously",
@@ -203,8 +204,9 @@ ELSEWHERE = {
     "test_a_recipe_is_a_configuration_that_names_it_and_is_printed_as_a_file",
     "stall_timeout": "run/test_watchdog.py::"
     "test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1",
-    "stop_at_accuracy": "run/test_goals.py::test_training_ends_at_an_accuracy_as_float32_has_it",
-    "summary_steps": "run/hooks/test_summaries.py::"
+    "stop_at_accuracy": "run/hooks/test_validation.py::"
+    "test_training_ends_at_an_accuracy_as_float32_has_it",
+    "summary_steps": "run/hooks/test_progress.py::"
     "test_rows_are_of_step_1_of_multiples_and_of_the_last_step",
     "test_time_augmentation": "run/modes/test_evaluate.py::"
     "test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept",

@@ -66,7 +66,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         done.append(("end told", note and note["ended_at_step"]))
 
     monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
-    monkeypatch.setattr("cifar10.run.hooks.summaries.add_confusion_matrix", lambda *figures: None)
+    monkeypatch.setattr("cifar10.run.hooks.validation.add_confusion_matrix", lambda *figures: None)
     monkeypatch.setattr(ValidationRecorder, "export", validated)
     monkeypatch.setattr(Job, "tell_end", ended)
     monkeypatch.setattr(

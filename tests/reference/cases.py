@@ -131,8 +131,7 @@ class Case:
         return dataclasses.replace(
             steps.make_plan(self.towers),
             compute_dtype=types[self.precision],
-            own_kernels=self.kernels != "tensorflow",
-            pairs=self.kernels == "own pairs",
+            kernels=self.kernels.split()[-1],
         )
 
 

@@ -46,7 +46,7 @@ def _collect_slowly(hook: CollectHook, run_context: Any, run_values: Any) -> Non
 
 
 if __name__ == "__main__":
-    EvaluationHook.after_run = _sleep  # type: ignore[method-assign, assignment]
+    EvaluationHook.after_run = _sleep
     evaluate.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
     CollectHook.after_run = _collect_slowly  # type: ignore[method-assign, assignment]
     leave(main())

@@ -1,215 +1,222 @@
-"""What training shows and keeps of its steps: progress lines, curves and rows of metrics."""
+"""What training shows and keeps of its steps: progress lines, curves, rows, TensorBoard's files.
 
-import dataclasses
+An event file has each step once, whatever was killed. A run that continues from a checkpoint
+repeats the steps after it, and a killed process may have left events of these steps. An event
+SessionLog.START with a step takes them back: TensorBoard's `EventAccumulator`, and so its web page,
+drops earlier events of that step and of later ones.
+"""
+
+import io
 import time
-from typing import Optional
+from collections.abc import Sequence
+from typing import Any, Optional
 
+import numpy as np
 import tensorflow.compat.v1 as tf
+from PIL import Image
 
 from cifar10.output.history import History, rounded_figures
 from cifar10.output.progress import ProgressLine, TrainingStatus
-from cifar10.run.hooks import summaries
+from cifar10.output.report import confusion_matrix_png
 from cifar10.run.job import Job
 from cifar10.schema import TRAIN
 from cifar10.step.training_step import StepReport
 
 _LIVE_SECS = 0.25  # between two updates of the live line
-_ROW_SECS = 15.0  # the history gets a row at least this often ...
-_ROWS = 100  # ... and after each hundredth of the run, but at most once a second
-
-
-class StepClock:
-    """Measures the seconds spent on training steps, without those of validation.
-
-    Args:
-      seconds: seconds to begin with.
-
-    Attributes:
-      starts: how often the clock has been started.
-    """
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self._seconds = seconds
-        self._since: Optional[float] = None
-        self.starts = 0
-
-    def run(self) -> bool:
-        """Starts the clock if it is stopped; returns whether it was."""
-        if self._since is not None:
-            return False
-        self._since = time.perf_counter()
-        self.starts += 1
-        return True
-
-    def pause(self) -> None:
-        """Stops the clock."""
-        self._seconds = self.seconds
-        self._since = None
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the clock has run."""
-        running = 0.0 if self._since is None else time.perf_counter() - self._since
-        return self._seconds + running
-
-
-class _Interval:
-    """Sums over steps, and a moment since which their speed is measured, as the clock showed it."""
-
-    def __init__(self, seconds: float = 0.0, since: Optional[StepReport] = None) -> None:
-        self.seconds, self.since = seconds, since
-        self.steps, self._loss, self._accuracy = 0, 0.0, 0.0
-
-    def add(self, report: StepReport) -> None:
-        self.steps += 1
-        self._loss += report.loss
-        self._accuracy += report.accuracy
-        self.last = report
-
-    def figures(self, seconds: float) -> dict[str, float]:
-        """Returns the means up to now; without a moment since which it is measured, no speed."""
-        found = {
-            "loss": self._loss / self.steps,
-            "accuracy": self._accuracy / self.steps,
-            "learning_rate": self.last.learning_rate,
-        }
-        if self.since:
-            images = self.last.examples_seen - self.since.examples_seen
-            found["images_per_sec"] = images / max(seconds - self.seconds, 1e-9)
-        return found
+_LINE_SECS = 15.0  # a plain line comes at least this often ...
+_LINES = 100  # ... and after each hundredth of the run, but at most once a second
 
 
 class Progress:
-    """Shows means over the last steps, and adds them to the history as rows for the curves.
+    """Shows means over the last steps, and measures the time of training without its pauses.
 
-    The first step of a session also builds kernels and fills buffers, so it is not measured.
+    Sums over all steps grow; what is shown of some steps is the difference of two sums. The first
+    step of a session also builds kernels and fills buffers, so its speed is not measured.
 
     Args:
       line: the line that shows the means.
-      history: the history that gets a row of means.
       job: the job that is trained.
+      seconds: seconds of training before this process began.
 
     Attributes:
-      history: the argument `history`.
-      clock: the clock that measures the time of the steps.
       say: a function that prints a line, above the live one.
+      seconds: seconds of training so far, without those of validation.
       steps: the number of steps that this process has taken.
     """
 
-    def __init__(self, line: ProgressLine, history: History, job: Job) -> None:
-        self.history, self.clock = history, StepClock(history.seconds)
-        self._line, self._job, self.say = line, job, line.message
-        self.steps = 0
+    def __init__(self, line: ProgressLine, job: Job, seconds: float = 0.0) -> None:
+        self._line, self._job = line, job
+        self.say, self.seconds, self.steps = line.message, seconds, 0
+        # Steps, loss, accuracy; of measured steps their number, seconds, and images of the job.
+        self._sums = self._shown = np.zeros(6)
+        self._since: Optional[float] = None  # when the clock was read; None: it stands
         self.begin()
 
     def begin(self) -> None:
         """Measures anew, since a new session begins from a checkpoint."""
-        self._rows: Optional[_Interval] = None
-        self._shows: Optional[_Interval] = None
+        self._last: Optional[StepReport] = None
 
     def step_begins(self) -> None:
         """Starts the clock, after a pause for a validation."""
-        if self.clock.run() and self._job.own_examples:
-            self.begin()  # Other replicas continued during the pause.
+        if self._since is None:
+            self._since = time.perf_counter()
+            if self._job.own_examples:
+                self.begin()  # Other replicas continued during the pause.
+
+    def pause(self) -> None:
+        """Stops the clock."""
+        self._tick()
+        self._since = None
 
     def add(self, report: StepReport) -> None:
-        """Updates the live line or adds a row to the history when it is due."""
+        """Notes a step, and shows the last ones if that is due."""
+        passed, last, self._last = self._tick(), self._last, report
         self.steps += 1
-        seconds = self.clock.seconds
-        if self._rows is None or self._shows is None:
-            self._rows, self._shows = _Interval(seconds, report), _Interval(seconds, report)
-            return
-        self._rows.add(report)
-        self._shows.add(report)
-        if self._line.live and seconds - self._shows.seconds >= _LIVE_SECS:
-            self._line.update(self._status(self._shows))
-            self._shows = _Interval(seconds, report)
-        if self._row_is_due(self._rows, seconds):
-            self._add_row(self._rows)
+        measured = (1, passed, report.examples_seen - last.examples_seen) if last else (0, 0, 0)
+        self._sums = self._sums + (1, report.loss, report.accuracy, *measured)
+        if not last:
+            self._shown = self._sums
+        elif self._is_due():
+            self._show(report)
 
     def finish(self) -> None:
-        """Adds the row of the last steps."""
-        if self._rows and self._rows.steps:
-            self._add_row(self._rows)
-            self.history.save()
+        """Shows the last steps."""
+        if self._last and (self._sums - self._shown)[3]:
+            self._show(self._last)
 
-    def _row_is_due(self, rows: _Interval, seconds: float) -> bool:
-        log_steps = self._job.config.log_steps
-        if log_steps is not None:
-            return rows.steps >= log_steps
-        elapsed, share = seconds - rows.seconds, self._job.total_steps / _ROWS
-        return elapsed >= _ROW_SECS or (elapsed >= 1.0 and rows.steps >= share)
+    def figures(self, report: StepReport, since: Any) -> dict[str, float]:
+        """Returns the means over the steps after earlier sums; no speed if none was measured.
 
-    def _add_row(self, rows: _Interval) -> None:
-        status = self._status(rows)
-        row = {**dataclasses.asdict(status), "seconds": self.clock.seconds}
-        del row["seconds_left"]
-        if row["own_images_per_sec"] is None:
-            del row["own_images_per_sec"]
-        self.history.train.append(rounded_figures(row))
-        self._rows = _Interval(self.clock.seconds, rows.last)
-        if not self._line.live:
-            self._line.update(status)
+        Args:
+          report: the last step.
+          since: the earlier sums.
+        """
+        steps, loss, accuracy, measured, seconds, images = (self._sums - since).tolist()
+        found = {
+            "loss": loss / steps,
+            "accuracy": accuracy / steps,
+            "learning_rate": report.learning_rate,
+        }
+        if measured:
+            found["images_per_sec"] = images / seconds
+            if self._job.own_examples:
+                found["own_images_per_sec"] = measured * self._job.own_examples / seconds
+        return found
 
-    def _status(self, interval: _Interval) -> TrainingStatus:
-        last, own, now = interval.last, self._job.own_examples, self.clock.seconds
-        seconds, since = max(now - interval.seconds, 1e-9), interval.since
-        pace = (last.step - since.step) / seconds if since else 0.0  # of the whole job, a second
-        return TrainingStatus(
-            step=last.step,
-            epoch=last.examples_seen / self._job.num_examples,
-            own_images_per_sec=own and interval.steps * own / seconds,
-            seconds_left=(self._job.total_steps - last.step) / pace if pace > 0 else None,
-            **interval.figures(now),
+    def epoch(self, report: StepReport) -> float:
+        """Returns how often training has seen all images after a step."""
+        return report.examples_seen / self._job.num_examples
+
+    def _is_due(self) -> bool:
+        steps, seconds, _ = (self._sums - self._shown).tolist()[3:]
+        if self._line.live:
+            return seconds >= _LIVE_SECS
+        if self._job.config.log_steps is not None:
+            return steps >= self._job.config.log_steps
+        is_share = seconds >= 1 and steps >= self._job.total_steps / _LINES
+        return is_share or seconds >= _LINE_SECS
+
+    def _show(self, report: StepReport) -> None:
+        job, figures = self._job, self.figures(report, self._shown)
+        images_left = (job.total_steps - report.step) * job.params.examples_per_step
+        left = images_left / figures["images_per_sec"]
+        self._line.update(
+            TrainingStatus(report.step, self.epoch(report), seconds_left=left, **figures)
         )
+        self._shown = self._sums
+
+    def _tick(self) -> float:
+        """Adds the time since the clock was read, if it runs, and returns it."""
+        now = time.perf_counter()
+        passed = 0.0 if self._since is None else now - self._since
+        self.seconds, self._since = self.seconds + passed, now
+        return passed
 
 
-class MetricRows:
-    """Writes a row of step 1, of each multiple of --summary-steps, and of the last step.
+class Curves(Progress):
+    """Also keeps rows: of step 1, of each multiple of --summary-steps, and of the last step.
 
-    Each goes to metrics.jsonl and to TensorBoard. Loss and accuracy are means over the steps since
-    the row before. So a run that was killed and continued has rows of the same steps as one that
-    was not. If another trainer takes such a step, the next step of this process has the row.
+    Each goes to metrics.jsonl, to TensorBoard and, if its speed was measured, to the curves of the
+    report. Loss and accuracy are means over the steps since the row before. So a run that was
+    killed and continued has rows of the same steps as one that was not. If another trainer takes
+    such a step, the next step of this process has the row.
 
     Args:
-      progress: has the clock, and the history whose metrics.jsonl gets the rows.
+      line: the line that shows the means.
       job: the job that is trained.
+      history: gets the rows.
     """
 
-    def __init__(self, progress: Progress, job: Job) -> None:
-        self._progress, self._job = progress, job
+    def __init__(self, line: ProgressLine, job: Job, history: History) -> None:
+        super().__init__(line, job, history.seconds)
+        self.history = history
         self._every = job.config.steps_between_rows(job.total_steps)
         self._folder = job.config.log_folder(TRAIN)
-        self._starts = 0
-        self.begin(0)
+        self._row, self._kept = 0, self._sums  # the step of the row before, and the sums there
 
-    def begin(self, step: int) -> None:
-        """Begins the means anew, in a session that begins at a checkpoint of `step`."""
-        self._written, self._interval = step, _Interval()
+    def go_on_after(self, step: int) -> None:
+        """Takes back what was kept of the steps after a checkpoint; they are taken again."""
+        self.history.forget_after(step)
+        take_back(self._folder, step + 1)
+        self._row, self._kept = step, self._sums
 
     def add(self, report: StepReport) -> None:
-        """Writes a row if it is due."""
-        rows, clock = self._interval, self._progress.clock
-        rows.add(report)
-        if clock.starts != self._starts and self._job.own_examples:
-            rows.since = None  # Other replicas continued during the pause.
-        self._starts = clock.starts
-        if not self._written or report.step // self._every > self._written // self._every:
-            self._write()
-        if not self._interval.since:  # The first step also builds kernels: it is not measured.
-            self._interval.seconds, self._interval.since = clock.seconds, report
+        """Notes a step, shows the last ones, and keeps a row, if it is due."""
+        super().add(report)
+        if not self._row or report.step // self._every > self._row // self._every:
+            self._keep(report)
 
     def finish(self) -> None:
-        """Writes the row of the last step, and all rows to TensorBoard's file."""
-        if self._interval.steps:
-            self._write()
-        summaries.writer(self._folder).flush()
+        """Shows the last steps, and keeps the row of the last one."""
+        super().finish()
+        if self._last and (self._sums - self._kept)[0]:
+            self._keep(self._last)
+        self.save()
 
-    def _write(self) -> None:
-        seconds, last = self._progress.clock.seconds, self._interval.last
-        figures = self._interval.figures(seconds)
+    def save(self) -> None:
+        """Writes all rows to their files."""
+        self.history.save()
+        writer(self._folder).flush()
+
+    def _keep(self, report: StepReport) -> None:
+        figures = self.figures(report, self._kept)
         values = [tf.Summary.Value(tag=tag, simple_value=one) for tag, one in figures.items()]
-        summaries.writer(self._folder).add_summary(tf.Summary(value=values), last.step)
-        figures.update(epoch=last.examples_seen / self._job.num_examples, seconds=seconds)
-        self._progress.history.metrics.add(TRAIN, last.step, figures)
-        self.begin(last.step)
+        writer(self._folder).add_summary(tf.Summary(value=values), report.step)
+        row = {"epoch": self.epoch(report), **figures, "seconds": self.seconds}
+        self.history.metrics.add(TRAIN, report.step, row)
+        if "images_per_sec" in row:
+            self.history.train.append(rounded_figures({"step": report.step, **row}))
+        self._row, self._kept = report.step, self._sums
+
+
+def writer(folder: str) -> Any:
+    """Returns the writer of this process's event file in a folder; Estimator uses it, too."""
+    with tf.Graph().as_default():  # FileWriter is not available in eager execution.
+        return tf.summary.FileWriterCache.get(folder)
+
+
+def take_back(folder: str, first_step: int) -> None:
+    """Makes TensorBoard drop earlier events of `first_step` and of later steps."""
+    log = tf.SessionLog(status=tf.SessionLog.START)
+    writer(folder).add_session_log(log, first_step)
+
+
+def add_confusion_matrix(folder: str, step: int, counts: Any, class_names: Sequence[str]) -> None:
+    """Adds the picture of a confusion matrix, `confusion_matrix`, to TensorBoard.
+
+    Args:
+      folder: the folder for the events.
+      step: the global step of the evaluation.
+      counts: int64 [10, 10]; the rows are true classes, the columns predicted ones.
+      class_names: the names of the classes.
+    """
+    add_picture(folder, step, "confusion_matrix", confusion_matrix_png(counts, class_names))
+    writer(folder).flush()
+
+
+def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:
+    """Adds a PNG file to TensorBoard."""
+    with Image.open(io.BytesIO(png)) as image:
+        width, height = image.size
+    picture = tf.Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=3)
+    writer(folder).add_summary(tf.Summary(value=[tf.Summary.Value(tag=tag, image=picture)]), step)

@@ -1,20 +1,30 @@
-"""Validates checkpoints: keeps the best one, the history and TensorBoard's images."""
+"""Validates checkpoints, keeps the best one, and says whether a goal of training is reached.
+
+Goals, --early-stopping-epochs and --stop-at-accuracy, are judged by the recorded validations alone,
+whichever process made them, so that a run that is started again goes on judging where it was.
+"""
 
 import math
-from typing import Any, Callable, Optional
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.host import activity
-from cifar10.host.activity import Activity
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.host.activity import EVALUATION, Activity
 from cifar10.host.process import StopRequest
+from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
-from cifar10.output.history import History, rounded
-from cifar10.run.hooks import summaries
+from cifar10.output.history import History, rounded, validations
+from cifar10.run.hooks.progress import add_confusion_matrix, take_back
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import VALIDATION
 from cifar10.step import model_fn
+
+_ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
+_EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
 
 
 class EvaluationHook(tf.train.SessionRunHook):
@@ -28,17 +38,10 @@ class EvaluationHook(tf.train.SessionRunHook):
     def __init__(self, noted: Activity, stop: StopRequest) -> None:
         self._activity, self._stop = noted, stop
 
-    def begin(self) -> None:
-        """Notes that the evaluation begins."""
-        self._activity.begin(activity.EVALUATION)
-
     def before_run(self, run_context: Any) -> None:
-        """Raises Stopped if a signal has arrived; there is nothing to save."""
+        """Notes that a batch begins; raises Stopped after a signal, as there is nothing to save."""
+        self._activity.begin(EVALUATION)
         self._stop.check()
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Notes that a batch has ended."""
-        self._activity.begin(activity.EVALUATION)
 
 
 class ValidationRecorder(tf.estimator.Exporter):
@@ -48,26 +51,17 @@ class ValidationRecorder(tf.estimator.Exporter):
       job: the job that is trained.
       history: the history that gets a row per validation.
       say: a function that prints a line.
-      seconds: a function that returns the seconds of training up to a step; None: those of
-        `history`.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        history: History,
-        say: Callable[[str], None],
-        seconds: Optional[Callable[[int], float]] = None,
-    ) -> None:
+    def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
         self._job, self._history, self._say = job, history, say
-        self._seconds = seconds or (lambda step: history.seconds)
-        if job.validates:
+        if job.records.has_validation:
             # A validation is complete when the history has its row. Without one, the latest
             # checkpoint is validated again, whatever else a killed process has left of that.
             step = checkpoints.latest_step(job.config.output_place)
             is_done = any(row["step"] == step for row in history.validation)
             first = step + 1 if is_done else step
-            summaries.take_back(job.config.log_folder(VALIDATION), first)
+            take_back(job.config.log_folder(VALIDATION), first)
 
     @property
     def name(self) -> str:
@@ -91,21 +85,18 @@ class ValidationRecorder(tf.estimator.Exporter):
         checkpoint: Optional[str],
         stop: StopRequest,
         may_record: Callable[[], bool] = lambda: True,
-    ) -> bool:
+    ) -> None:
         """Validates a checkpoint that has no row yet, outside of Estimator's training loop.
 
         Args:
           checkpoint: the checkpoint's path; None and the checkpoint of step 0 are not validated.
           stop: knows whether a signal has arrived.
           may_record: function that returns, after the validation, whether it is recorded.
-
-        Returns:
-          Whether this call validated the checkpoint.
         """
         job = self._job
         step = checkpoints.read_counter(checkpoint, "global_step")
         if checkpoint is None or step in {0, *(row["step"] for row in self._history.validation)}:
-            return False
+            return
         with clear_errors(job.config):
             result = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
@@ -115,7 +106,6 @@ class ValidationRecorder(tf.estimator.Exporter):
             )
         if may_record():
             self.export(None, "", checkpoint, result, False)
-        return True
 
     def export(
         self,
@@ -137,13 +127,78 @@ class ValidationRecorder(tf.estimator.Exporter):
             "epoch": rounded(seen / self._job.num_examples),
             "loss": loss,
             "accuracy": accuracy,
-            "seconds": self._seconds(step),
+            "seconds": history.seconds,
         }
         before = [row for row in history.validation if row["step"] < step]
         history.validation = [*before, {"step": step, **figures}]
         history.metrics.add(VALIDATION, step, figures)
         folder, counts = config.log_folder(VALIDATION), eval_result[model_fn.CONFUSION]
-        summaries.add_confusion_matrix(folder, step, counts, self._job.class_names)
+        add_confusion_matrix(folder, step, counts, self._job.class_names)
         history.save()
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
+
+
+class Ending(NamedTuple):
+    """Why training ends before its last step.
+
+    Attributes:
+      status: the status of result.json.
+      line: the line that says so.
+    """
+
+    status: str
+    line: str
+
+
+def _has_goals(config: TrainConfig) -> bool:
+    """Returns whether a flag sets a goal."""
+    return config.early_stopping_epochs is not None or config.stop_at_accuracy is not None
+
+
+def check_goals(config: TrainConfig, records: RecordSet) -> None:
+    """Raises ConfigError if a goal is set, but nothing can be validated."""
+    if _has_goals(config) and not records.has_validation:
+        raise ConfigError(
+            "--early-stopping-epochs and --stop-at-accuracy need validations, but "
+            f"{records.data_dir} has no validation records; make them without --validation-size 0, "
+            "or leave the flag out"
+        )
+
+
+def ended_before(config: TrainConfig, step: int) -> Optional[Ending]:
+    """Returns why a run that is started again had ended at `step`; None if it goes on."""
+    if not _has_goals(config):
+        return None
+    return goal_reached(config, validations(config.output_place, step))
+
+
+def goal_reached(config: TrainConfig, rows: Sequence[dict[str, Any]]) -> Optional[Ending]:
+    """Returns why training ends after these validations; None if it goes on.
+
+    Args:
+      config: the settings.
+      rows: the rows of all validations, in the order of steps; see `History.validation`.
+    """
+    sound = [row for row in rows if math.isfinite(row["loss"])]
+    target, patience = config.stop_at_accuracy, config.early_stopping_epochs
+    if target is not None:
+        enough = next((row for row in sound if row["accuracy"] >= target - _ROUNDING), None)
+        if enough:
+            return Ending(
+                "stopped by --stop-at-accuracy",
+                f"training ends: validation accuracy {enough['accuracy']:.4f} at step "
+                f"{enough['step']:,} has reached --stop-at-accuracy {target:g}",
+            )
+    if patience is not None and rows:
+        best = max(sound or rows, key=lambda row: row["accuracy"])  # the first one of equals
+        last = rows[-1]
+        epochs = last["epoch"] - best["epoch"]
+        if epochs >= patience - _EPOCH_ROUNDING * last["epoch"] and last["step"] > best["step"]:
+            return Ending(
+                "stopped by --early-stopping-epochs",
+                f"training ends: validation accuracy has not risen above {best['accuracy']:.4f} of "
+                f"step {best['step']:,} for {epochs:.1f} epochs (--early-stopping-epochs "
+                f"{patience:g})",
+            )
+    return None

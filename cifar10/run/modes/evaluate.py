@@ -12,7 +12,7 @@ from cifar10.host.files import require_writable
 from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
-from cifar10.run.hooks import summaries
+from cifar10.run.hooks.progress import add_confusion_matrix, take_back
 from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.job import Job, evaluation_input, make_evaluation, start_job
 from cifar10.schema import EVAL
@@ -82,7 +82,7 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
     collect, folder = CollectHook(), job.config.log_folder(EVAL)
     # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
     step = checkpoints.read_counter(checkpoint, "global_step")
-    summaries.take_back(folder, step)
+    take_back(folder, step)
     with contextlib.ExitStack() as stack:
         evaluation = job.evaluation
         if job.config.test_time_augmentation:
@@ -94,7 +94,7 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
             checkpoint_path=checkpoint,
             name=EVAL,
         )
-    summaries.add_confusion_matrix(folder, step, figures[model_fn.CONFUSION], job.class_names)
+    add_confusion_matrix(folder, step, figures[model_fn.CONFUSION], job.class_names)
     images, labels, probabilities = (
         np.concatenate([batch[name] for batch in collect.batches]) for name in _OF_IMAGES
     )

@@ -361,7 +361,7 @@ def test_training_and_evaluation_take_them_and_training_pairs_if_the_plan_says_s
     compiled, mode, pairs, found
 ):
     plan = dataclasses.replace(
-        make_plan(2), own_kernels=True, compute_dtype=tf.bfloat16, pairs=pairs
+        make_plan(2), kernels=OWN_PAIRS if pairs else OWN_KERNELS, compute_dtype=tf.bfloat16
     )
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()

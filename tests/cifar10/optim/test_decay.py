@@ -1,4 +1,4 @@
-"""Weight decay and rate factors against the same rules in numpy, by hand."""
+"""Weight decay, rate factors and lookahead against the same rules in numpy, by hand."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import optim
 from cifar10.ops.variables import Spec
 from cifar10.optim import decay
-from cifar10.optim.decay import DecayRules
+from cifar10.optim.decay import DecayRules, Lookahead
 from cifar10.optim.packed import Layout
 from tests.cifar10 import steps
 
@@ -63,18 +63,6 @@ def test_offsets_alone_have_a_rate_of_their_own():
     assert scaled.numpy().tolist() == [1.0, 1.0, 64.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("gradients", "finite"),
-    [
-        ([[1.0, -2.0], [0.0]], True),
-        ([[1.0, np.inf], [0.0]], False),
-        ([[1.0, 2.0], [np.nan]], False),
-    ],
-)
-def test_one_number_that_overflowed_is_enough(gradients, finite):
-    assert bool(decay.all_finite([tf.constant(one) for one in gradients])) == finite
-
-
 def test_adams_weights_decay_once_the_gradient_is_known():
     # Else the gradient of another tower might be that of weights that have decayed already.
     with tf.Graph().as_default() as graph:
@@ -83,3 +71,30 @@ def test_adams_weights_decay_once_the_gradient_is_known():
         decay.decoupled(tf.constant(0.1), gradient, piece, tf.ones([3]))
         (decayed,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
         assert gradient.op in steps.ops_before(decayed)
+
+
+def test_every_few_steps_the_weights_are_pulled_to_their_average():
+    # Each step adds 1 to the one weight; 7 steps in all, a pull after the 2nd, 4th and 6th.
+    average, weight, expected = 10.0, 10.0, []
+    for step in range(1, 8):
+        weight += 1.0
+        if step % 2 == 0:
+            decay = 0.95**2 * (step / 7) ** 3
+            average = weight = decay * average + (1 - decay) * weight
+        if step == 7:  # training ends with the average
+            weight = average
+        expected.append(weight)
+    with tf.Graph().as_default(), tf.Session() as session:
+        piece = tf.get_variable("w", initializer=[10.0], use_resource=True)
+        step = tf.train.create_global_step()
+        lookahead = Lookahead(2, [piece], total_steps=7)
+        with tf.control_dependencies([piece.assign_add([1.0]), step.assign_add(1)]):
+            pulled = lookahead.pull(step.read_value())
+        session.run(tf.global_variables_initializer())
+        assert session.run(lookahead.averages[0]).tolist() == [10.0]
+        assert tf.trainable_variables() == [piece]  # No optimizer trains an average.
+        found = []
+        for _ in range(7):
+            session.run(pulled)
+            found.append(float(session.run(piece)[0]))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

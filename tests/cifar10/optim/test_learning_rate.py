@@ -61,19 +61,6 @@ def test_warmup_rises_by_steps_to_the_highest_rate(epoch, rate):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "later"), [("staged", 0.01), ("cosine", 0.0899842), ("constant", 0.1)]
-)
-def test_the_rate_follows_the_counter_in_a_graph(schedule, later):
-    # Graph mode converts types less readily than eager mode, which the other tests here use.
-    config = TrainConfig(learning_rate=0.1, schedule=schedule, warmup_epochs=1.0)
-    with tf.Graph().as_default(), tf.Session() as session:
-        seen = tf.placeholder(tf.int64, [])
-        rate = learning_rate(config, seen, NUM_EXAMPLES, 400 * NUM_EXAMPLES, 128)
-        rates = session.run(rate, {seen: 0}), session.run(rate, {seen: 82 * NUM_EXAMPLES})
-    assert rates == pytest.approx((0.1 * 128 / NUM_EXAMPLES, later))
-
-
-@pytest.mark.parametrize(
     ("epoch", "rate"),
     [(0, 0.02), (46, 0.06), (92, 0.1), (246, 0.1 * (1 + 0.07) / 2), (400, 0.007), (500, 0.007)],
 )

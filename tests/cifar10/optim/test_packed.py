@@ -118,17 +118,6 @@ def test_pieces_differ_by_one_number_at_most_and_lie_on_their_devices(count, siz
         ]
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_what_was_cut_joins_to_the_same_vector(count):
-    with tf.Graph().as_default(), tf.Session() as session:
-        flat = ten_numbers(*["/cpu:0"] * count)
-        parts = flat.cut(tf.range(10.0))
-        assert [part.shape for part in session.run(parts)] == [
-            tuple(piece.shape.as_list()) for piece in flat.pieces
-        ]
-        assert session.run(flat.join(parts)).tolist() == list(range(10))
-
-
 def test_values_that_were_made_from_the_data_come_first_of_all():
     layout = Layout([spec("a", 2, initializer=ONES), spec("b", 2)], {"b": np.array([3.0, 4.0])})
     with tf.Graph().as_default(), tf.Session() as session:

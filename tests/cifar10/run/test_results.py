@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cifar10.host.files import write_json
-from cifar10.run import goals, results
+from cifar10.run import results
+from cifar10.run.hooks.validation import Ending
 from cifar10.run.modes.evaluate import Evaluation
 
 
@@ -53,7 +54,7 @@ def test_no_more_than_36_mistakes_are_shown():
     assert len(results._worst_mistakes(evaluation([1] * 100, np.eye(10)[[2] * 100]))) == 36
 
 
-ENDING = goals.Ending("stopped by --early-stopping-epochs", "training ends")
+ENDING = Ending("stopped by --early-stopping-epochs", "training ends")
 
 
 @pytest.fixture

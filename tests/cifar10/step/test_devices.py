@@ -27,7 +27,6 @@ class Machine:
         config = tf2.config
         self._patch.setattr(devices, "count_cores", lambda **sharing: cores)
         self._patch.setattr(devices, "cpu_flags", lambda: set(flags.split()))
-        self._patch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
         self._patch.setattr(config, "list_physical_devices", lambda kind: names)
         self._patch.setattr(config, "set_visible_devices", self._show)
         self._patch.setattr(
@@ -64,21 +63,6 @@ def test_a_cpu_plan_is_fp32_channels_last(machine):
     assert plan(num_towers=1).summary == "1 tower on 2 CPU cores, fp32"
 
 
-def test_channels_first_on_a_cpu_is_said_to_be_slow_and_needs_onednn(machine, monkeypatch):
-    chosen = plan(data_format="channels_first", num_towers=1)
-    assert chosen.summary == "1 tower on 8 CPU cores, fp32, channels_first, which is slow on CPUs"
-    # Its convolutions are not fused with what follows them, see the comment in `devices`.
-    for one, is_off in ((chosen, True), (plan(), False)):
-        rewrites = one.session_config.graph_options.rewrite_options
-        assert (rewrites.remapping == rewrites.OFF) == is_off
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    assert plan().data_format == "channels_last"
-    assert refusal(data_format="channels_first") == (
-        "--data-format channels_first on a CPU needs TensorFlow's oneDNN, which "
-        "TF_ENABLE_ONEDNN_OPTS=1 turns on; channels_last does without"
-    )
-
-
 @pytest.mark.parametrize(
     ("hardware", "settings", "line"),
     [
@@ -88,6 +72,11 @@ def test_channels_first_on_a_cpu_is_said_to_be_slow_and_needs_onednn(machine, mo
             {"num_gpus": 1},
             "--num-gpus must be at most the GPUs that TensorFlow sees, 0, got 1; --num-gpus=0 "
             "trains on the CPU",
+        ),
+        (
+            {},
+            {"data_format": "channels_first"},
+            "is for GPUs, and this run uses none; leave it out",
         ),
         ({}, {"variable_strategy": "GPU"}, "--variable-strategy GPU needs GPUs, and TensorFlow"),
         (
@@ -226,51 +215,47 @@ def compiled(machine, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("settings", "own", "pairs"),
+    ("settings", "kernels"),
     [
-        ({}, True, False),
-        ({"model": "fastnet"}, True, False),
-        ({"kernels": "own"}, True, False),
-        ({"precision": "bf16"}, True, True),
-        ({"precision": "bf16", "kernels": "own"}, True, False),
-        ({"precision": "bf16", "mode": "evaluate"}, True, False),
-        ({"precision": "bf16", "kernels": "tensorflow"}, False, False),
-        ({"mode": "export"}, False, False),
-        ({"model": "mlp"}, False, False),
-        ({"data_format": "channels_first"}, False, False),
+        ({}, "own"),
+        ({"model": "fastnet"}, "own"),
+        ({"kernels": "own"}, "own"),
+        ({"precision": "bf16"}, "pairs"),
+        ({"precision": "bf16", "kernels": "own"}, "own"),
+        ({"precision": "bf16", "mode": "evaluate"}, "own"),
+        ({"precision": "bf16", "kernels": "tensorflow"}, "tensorflow"),
+        ({"mode": "export"}, "tensorflow"),
+        ({"model": "mlp"}, "tensorflow"),
     ],
     ids=str,
 )
-def test_a_plan_takes_our_convolutions_where_they_can_be_had(compiled, settings, own, pairs):
+def test_a_plan_takes_our_convolutions_where_they_can_be_had(compiled, settings, kernels):
     found = plan(**settings)
-    assert (found.own_kernels, found.pairs) == (own, pairs)
+    assert found.kernels == kernels
     assert found.kernels_missing is None
 
 
 @pytest.mark.parametrize(
-    ("kernels", "settings", "hardware", "reason"),
+    ("settings", "hardware", "reason"),
     [
-        ("own", {"model": "mlp"}, {}, "MLP, 100 hidden units in channels_last has no convolution"),
-        ("own", {"data_format": "channels_first"}, {}, "ResNet-44 v1 in channels_first has no "),
-        ("own", {"replication": "in-graph"}, {}, "an in-graph master does not know what is com"),
-        ("own", {}, {"gpus": 1}, "they are for CPUs"),
+        ({"model": "mlp"}, {}, "MLP, 100 hidden units has no convolution that they compute"),
+        ({"replication": "in-graph"}, {}, "an in-graph master does not know what is com"),
+        ({}, {"gpus": 1}, "they are for CPUs"),
     ],
     ids=str,
 )
-def test_our_convolutions_are_refused_with_the_reason(
-    compiled, kernels, settings, hardware, reason
-):
+def test_our_convolutions_are_refused_with_the_reason(compiled, settings, hardware, reason):
     compiled.has(**{"flags": PAIRS, **hardware})
-    line = refusal(kernels=kernels, **settings)
-    assert line.startswith(f"--kernels {kernels} cannot be had: {reason}")
+    line = refusal(kernels="own", **settings)
+    assert line.startswith(f"--kernels own cannot be had: {reason}")
 
 
 def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
-    assert not plan().own_kernels
+    assert plan().kernels == "tensorflow"
     assert plan().kernels_missing == "they are not compiled (make)"
     # Nobody misses what is of no use.
-    assert plan(data_format="channels_first").kernels_missing is None
+    assert plan(model="mlp").kernels_missing is None
     assert refusal(kernels="own") == (
         "--kernels own cannot be had: they are not compiled (make); --kernels auto does without"
     )
@@ -279,7 +264,7 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
 def test_a_plan_prefers_matrices_which_round_less_to_pairs(compiled, monkeypatch):
     monkeypatch.setattr(devices.library, "instructions", lambda: devices.library.MATRICES)
     compiled.has(flags=f"{PAIRS} amx_bf16")
-    assert not plan(precision="bf16").pairs
+    assert plan(precision="bf16").kernels == "own"
 
 
 @pytest.mark.parametrize(

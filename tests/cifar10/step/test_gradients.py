@@ -58,19 +58,6 @@ def test_on_cpus_a_machine_has_one_sum_and_a_single_value_stays_where_it_is():
         ]
 
 
-def test_the_machines_sum_up_to_the_mean_over_all_towers():
-    with tf.Graph().as_default(), tf.Session() as session:
-        ((mean,),) = (
-            held.values()
-            for held in gradients.mean_by_machine(values_of(3.0, 6.0, 9.0), ["/cpu:0"] * 3)
-        )
-        np.testing.assert_allclose(session.run(mean), [6.0, 60.0], rtol=1e-6)
-        ((alone,),) = (
-            held.values() for held in gradients.mean_by_machine(values_of(3.0), ["/cpu:0"])
-        )
-        assert session.run(alone).tolist() == [3.0, 30.0]
-
-
 def test_an_all_reduce_is_an_op_a_gpu_under_one_name():
     with tf.Graph().as_default() as graph:
         devices = ["/gpu:0", "/gpu:1", "/gpu:2"]

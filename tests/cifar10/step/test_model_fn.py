@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.step import model_fn, standardise
+from cifar10.step import model_fn, towers
 from cifar10.step.params import ModelParams
 from tests.cifar10.steps import make_plan
 
@@ -73,7 +73,7 @@ def test_evaluation_is_exact_for_any_batch_size(batch_size):
 def test_images_are_standardised_by_the_channels_of_the_training_split():
     with tf.Graph().as_default(), tf.Session() as session:
         mean, deviation = tf.constant([10.0, 20.0, 30.0]), tf.constant([1.0, 2.0, 4.0])
-        found = session.run(standardise.by(mean, deviation)(tf.constant(IMAGES)))
+        found = session.run(towers.by(mean, deviation)(tf.constant(IMAGES)))
     expected = [(IMAGES[..., 0] - 10.0), (IMAGES[..., 1] - 20.0) / 2, (IMAGES[..., 2] - 30.0) / 4]
     np.testing.assert_array_equal(found, np.stack(expected, axis=-1))
 

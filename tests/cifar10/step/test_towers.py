@@ -28,22 +28,6 @@ def test_a_batch_smaller_than_the_towers_is_filled_with_black_images():
     assert enough.shape == (2, 32, 32, 3)
 
 
-@pytest.mark.parametrize(
-    ("device", "machine"),
-    [
-        ("/cpu:0", "/device:CPU:0"),
-        ("/gpu:3", "/device:CPU:0"),
-        ("/job:worker/task:2/gpu:1", "/job:worker/task:2/device:CPU:0"),
-        (
-            "/job:master/replica:0/task:0/device:GPU:0",
-            "/job:master/replica:0/task:0/device:CPU:0",
-        ),
-    ],
-)
-def test_a_machine_is_known_by_its_first_cpu(device, machine):
-    assert towers.machine_of(device) == machine
-
-
 TWO_MACHINES = (
     "/job:worker/task:0/gpu:0",
     "/job:worker/task:0/gpu:1",

@@ -12,7 +12,7 @@ from cifar10.ops.layers import Layers
 from cifar10.step import gradients, training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams, Replication
-from cifar10.step.saving import flat_saveable
+from cifar10.step.state import flat_saveable
 from cifar10.step.training_step import StepReport, StepTensors
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
@@ -142,20 +142,6 @@ def test_gradients_cross_in_the_type_that_was_asked_for(session):
     rounded = gradient.astype(tf.bfloat16.as_numpy_dtype).astype(np.float64)
     assert np.abs(rounded - gradient).max() > 1e-4
     np.testing.assert_allclose(step.weights, -RATE * rounded, rtol=1e-6, atol=1e-9)
-
-
-def test_training_that_ends_early_ends_with_the_average(session):
-    step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=2), make_plan(1))
-    early_end = step.state.early_end()
-    average = -WEIGHTS
-    step.load("packed/weights_0/Lookahead", average)
-    step.take()
-    after = step.weights
-    session.run(early_end)
-    np.testing.assert_array_equal(step.weights, after)  # There has been no average yet.
-    step.load("global_step", 3)
-    session.run(early_end)
-    np.testing.assert_allclose(step.weights, average, rtol=1e-6)
 
 
 # Adam's decay is apart from its gradient, momentum's goes by its size.

@@ -1,134 +1,201 @@
-"""What training shows and keeps of its steps: means, speeds and time left."""
+"""What training shows and keeps of its steps: each figure of the same steps once, despite kills."""
 
-import time
+import json
+import pathlib
 import types
-from typing import Optional
+from typing import Any, Optional
+
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.output.history import History
-from cifar10.run.hooks.progress import Progress, StepClock
-from tests.cifar10.hooked import Shown, SteppedClock, report
+from cifar10.output.history import History, Metrics
+from cifar10.run.hooks import progress as module
+from cifar10.run.hooks.progress import Curves, Progress, take_back, writer
+from tests.cifar10.hooked import Clock, Shown, report
+
+
+@pytest.fixture(autouse=True)
+def _own_writers():
+    """No event file of another test."""
+    yield
+    tf.summary.FileWriterCache.clear()
 
 
 class Run:
     """Trains steps of 10 images whose losses are 1, 2, 3, ...; accuracy .5, rate .1."""
 
     def __init__(
-        self,
-        own_examples: Optional[int] = None,
-        log_steps: Optional[int] = 2,
-        live: bool = False,
-        total_steps: int = 100,
+        self, monkeypatch: pytest.MonkeyPatch, live: bool = False, **settings: Any
     ) -> None:
-        self.shown, self.clock, self.history = Shown(live), SteppedClock(), History(None)
-        job = types.SimpleNamespace(
-            total_steps=total_steps,
-            num_examples=50,
-            own_examples=own_examples,
-            config=TrainConfig(log_steps=log_steps),
-        )
-        self.progress = Progress(self.shown, self.history, job)  # type: ignore[arg-type]
-        self.progress.clock = self.clock
+        self.shown = Shown(live)
+        job = job_of(**{"log_steps": 2, **settings})
+        self.progress = Progress(self.shown, job, seconds=7.0)  # type: ignore[arg-type]
+        self._clock = Clock(self.progress)
+        monkeypatch.setattr(module, "time", self._clock)
 
-    def train(self, steps: int, steps_of_others: int = 0) -> int:
-        """Trains; meanwhile, other replicas make so many steps for each of ours."""
+    def train(
+        self, steps: int, steps_of_others: int = 0, stood_before: tuple[int, ...] = ()
+    ) -> list[Any]:
+        """Trains, and returns what was shown; others take so many steps for each of ours."""
         for number in range(1, steps + 1):
-            self.progress.step_begins()
-            self.progress.add(report(number * (1 + steps_of_others), loss=number))
+            taken = report(number * (1 + steps_of_others), loss=number)
+            self._clock.step(taken, number in stood_before)
         self.progress.finish()
-        return self.progress.steps
+        return self.shown.statuses
 
 
-def test_a_clock_counts_while_it_runs(monkeypatch):
-    now = [7.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    clock = StepClock(100.0)
-    for is_running, seconds in ((False, 100.0), (True, 102.0), (False, 102.0), (True, 104.0)):
-        if is_running:
-            assert clock.run() is True
-            assert clock.run() is False  # It runs already.
-        now[0] += 2.0
-        assert clock.seconds == seconds
-        clock.pause()
-        assert clock.seconds == seconds
+def job_of(
+    own_examples: Optional[int] = None, total_steps: int = 100, **settings: Any
+) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        total_steps=total_steps,
+        num_examples=50,
+        own_examples=own_examples,
+        params=types.SimpleNamespace(examples_per_step=10),
+        config=TrainConfig(**settings),
+    )
 
 
-def test_a_row_has_the_means_since_the_last_one_without_the_first_step():
-    run = Run()
-    assert run.train(5) == 5
-    assert run.history.train == [
-        {
-            "step": 3,
-            "epoch": 0.6,
-            "loss": 2.5,
-            "accuracy": 0.5,
-            "learning_rate": 0.1,
-            "images_per_sec": 20.0,
-            "seconds": 1.5,
-        },
-        {
-            "step": 5,
-            "epoch": 1.0,
-            "loss": 4.5,
-            "accuracy": 0.5,
-            "learning_rate": 0.1,
-            "images_per_sec": 20.0,
-            "seconds": 2.5,
-        },
-    ]
+def test_a_line_has_the_means_since_the_last_one_without_the_first_step(monkeypatch):
+    run = Run(monkeypatch)
+    first, second = run.train(5, stood_before=(3,))
+    assert (first.step, first.epoch, first.loss, first.accuracy) == (3, 0.6, 2.5, 0.5)
+    assert (first.learning_rate, first.images_per_sec, first.own_images_per_sec) == (0.1, 20, None)
+    assert (second.step, second.loss, second.images_per_sec) == (5, 4.5, 20.0)
+    assert run.progress.seconds == 7.0 + 2.5  # The clock stands in a pause.
+    assert run.progress.steps == 5
 
 
-def test_the_last_steps_have_a_row_too():
-    run = Run()
-    run.train(4)
-    assert [row["step"] for row in run.history.train] == [3, 4]
+def test_the_last_steps_have_a_line_too(monkeypatch):
+    assert [one.step for one in Run(monkeypatch).train(4)] == [3, 4]
 
 
-def test_time_left_goes_by_the_steps_of_the_whole_job():
-    alone, one_of_four = Run(), Run(own_examples=10)
-    alone.train(3)
-    one_of_four.train(3, steps_of_others=3)
-    # 97 steps at 2 a second; 88 at 8 a second.
-    assert alone.shown.statuses[-1].seconds_left == 48.5
-    assert one_of_four.shown.statuses[-1].seconds_left == 11.0
-
-
-def test_one_of_several_that_train_shows_the_jobs_speed_and_its_own():
-    run = Run(own_examples=10)
-    run.train(3, steps_of_others=3)
-    (status,) = run.shown.statuses
+def test_one_of_several_that_train_shows_the_jobs_speed_and_its_own(monkeypatch):
+    (status,) = Run(monkeypatch, own_examples=10).train(3, steps_of_others=3)
     assert (status.step, status.epoch, status.loss) == (12, 2.4, 2.5)
-    assert status.images_per_sec == 80.0
-    assert status.own_images_per_sec == 20.0
-    (row,) = run.history.train
-    assert (row["images_per_sec"], row["own_images_per_sec"]) == (80.0, 20.0)
+    assert (status.images_per_sec, status.own_images_per_sec) == (80.0, 20.0)
+    # 97 steps at 2 a second; 88 at 8 a second.
+    assert status.seconds_left == 11.0
+    assert Run(monkeypatch).train(3)[-1].seconds_left == 48.5
 
 
-def test_what_others_train_during_a_validation_is_no_measure_of_speed():
-    # Before step 4 the clock stood; step 4 starts a new measurement, as the first step did.
-    run = Run(own_examples=10, log_steps=2)
-    run.clock.stood_before = {4}
-    run.train(6, steps_of_others=1)
-    assert [(row["step"], row["images_per_sec"]) for row in run.history.train] == [
-        (6, 40.0),
-        (12, 40.0),
-    ]
+def test_what_others_train_during_a_validation_is_no_measure_of_speed(monkeypatch):
+    # Step 4 starts a new measurement, as the first step did.
+    found = Run(monkeypatch, own_examples=10).train(6, 1, stood_before=(4,))
+    assert [(one.step, one.images_per_sec) for one in found] == [(6, 40.0), (12, 40.0)]
     # A process alone stands still as its clock does, and goes on measuring.
-    alone = Run(log_steps=2)
-    alone.clock.stood_before = {4}
-    alone.train(6)
-    assert [row["step"] for row in alone.history.train] == [3, 5, 6]
+    found = Run(monkeypatch).train(6, stood_before=(4,))
+    assert [one.step for one in found] == [3, 5, 6]
 
 
-def test_a_live_line_is_drawn_more_often_than_rows_are_kept():
-    run = Run(log_steps=4, live=True)
-    run.train(9)
-    assert [status.step for status in run.shown.statuses] == [2, 3, 4, 5, 6, 7, 8, 9]
-    assert [row["step"] for row in run.history.train] == [5, 9]
+def test_a_live_line_is_drawn_more_often(monkeypatch):
+    found = Run(monkeypatch, log_steps=4, live=True).train(9)
+    assert [one.step for one in found] == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
-def test_without_log_steps_a_row_comes_by_the_length_of_the_run():
+def test_without_log_steps_a_line_comes_by_the_length_of_the_run(monkeypatch):
     # A hundredth of 100 steps is one, but not within a second: every other step of half a second.
-    run = Run(log_steps=None)
-    run.train(7)
-    assert [row["step"] for row in run.history.train] == [3, 5, 7]
+    assert [one.step for one in Run(monkeypatch, log_steps=None).train(7)] == [3, 5, 7]
+
+
+# Rows and event files.
+
+
+def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):
+    events, folder = writer(str(tmp_path)), str(tmp_path)
+
+    def write(*steps: int) -> list[int]:
+        value = tf.Summary.Value(tag="curve", simple_value=1.0)
+        for step in steps:
+            events.add_summary(tf.Summary(value=[value]), step)
+        events.flush()
+        return [event.step for event in EventAccumulator(folder).Reload().Scalars("curve")]
+
+    assert write(1, 2, 3, 4) == [1, 2, 3, 4]
+    take_back(folder, 3)
+    assert write(3) == [1, 2, 3]
+
+
+def train(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: pathlib.Path,
+    first: int,
+    steps: int,
+    each: int = 1,
+    own_examples: Optional[int] = None,
+    stood_before: tuple[int, ...] = (),
+) -> list[dict[str, Any]]:
+    """Trains from global step `first`, and returns the rows of metrics.jsonl without times.
+
+    A step has 10 images and takes half a second, its loss is its number; other trainers take the
+    rest of `each` meanwhile. Rows are of each tenth step.
+    """
+    job = job_of(own_examples, 1_000, log_dir=str(folder), summary_steps=10)
+    folder.mkdir(exist_ok=True)
+    history = History(None, metrics=Metrics(str(folder / "metrics.jsonl")))
+    curves = Curves(Shown(), job, history)  # type: ignore[arg-type]
+    clock = Clock(curves)
+    monkeypatch.setattr(module, "time", clock)
+    curves.go_on_after(first)
+    for number in range(1, steps + 1):
+        clock.step(report(first + each * number), number in stood_before)
+    curves.finish()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    found = [{k: v for k, v in row.items() if k not in ("wall_time", "split")} for row in rows]
+    assert history.train == [row for row in found if "images_per_sec" in row]
+    return found
+
+
+def events(folder: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
+    """The (step, value) of each curve in TensorBoard's files of training."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for path in (folder / "train").glob("events.*"):
+        for event in tf.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def test_a_row_has_means_since_the_row_before_in_metrics_jsonl_and_in_tensorboard(
+    monkeypatch, tmp_path
+):
+    rows = train(monkeypatch, tmp_path, first=0, steps=24)
+    speed = {"accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 20.0}
+    first = {"step": 1, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1}
+    assert rows == [
+        {**first, "epoch": 0.2, "seconds": 0.5},
+        {"step": 10, "loss": 6.0, **speed, "epoch": 2.0, "seconds": 5.0},
+        {"step": 20, "loss": 15.5, **speed, "epoch": 4.0, "seconds": 10.0},
+        {"step": 24, "loss": 22.5, **speed, "epoch": 4.8, "seconds": 12.0},
+    ]
+    found = events(tmp_path)
+    assert sorted(found) == ["accuracy", "images_per_sec", "learning_rate", "loss"]
+    for tag, curve in found.items():
+        assert [step for step, _ in curve] == [row["step"] for row in rows if tag in row], tag
+        assert [value for _, value in curve] == pytest.approx([r[tag] for r in rows if tag in r])
+
+
+@pytest.mark.parametrize(
+    ("first", "steps", "each", "expected"),
+    [
+        (7, 18, 1, [10, 20, 25]),
+        (10, 10, 1, [20]),
+        (19, 2, 1, [20, 21]),
+        # Own steps end at 3, 6, 9, ...: the one that passes 10 ends at 12.
+        (0, 9, 3, [3, 12, 21, 27]),
+    ],
+)
+def test_rows_are_of_step_1_of_multiples_and_of_the_last_step(
+    monkeypatch, tmp_path, first, steps, each, expected
+):
+    assert [row["step"] for row in train(monkeypatch, tmp_path, first, steps, each)] == expected
+
+
+def test_what_others_train_during_a_validation_is_no_measure_in_a_row_either(monkeypatch, tmp_path):
+    # Before step 15 the clock stood; others went on, so only the steps after it are measured.
+    together = train(monkeypatch, tmp_path / "a", 0, 10, each=2, own_examples=10, stood_before=(8,))
+    assert [row.get("images_per_sec") for row in together] == [None, 40.0, 40.0]
+    alone = train(monkeypatch, tmp_path / "b", 0, 10, stood_before=(10,))
+    assert [row.get("images_per_sec") for row in alone] == [None, 20.0]

@@ -1,35 +1,33 @@
 """What the hook of training does between two steps: what it refuses, saves, and what ends it."""
 
+import io
 import math
 import pathlib
 import signal
 import time
-import types
 from typing import Any, Optional
 
 import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
+from PIL import Image
 
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.host import activity
 from cifar10.host.process import Stay, StopRequest
-from cifar10.output import checkpoints
-from cifar10.output import report as report_page
+from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History
-from cifar10.run.goals import Goals
-from cifar10.run.hooks import summaries
+from cifar10.run.hooks import training
 from cifar10.run.hooks.training import ChiefHook, WorkerHook, check_window
 from cifar10.run.hooks.validation import EvaluationHook
-from cifar10.step.training_step import StepTensors
+from tests.cifar10 import saved
 from tests.cifar10.hooked import job_in, parts, stopped, train
 from tests.cifar10.tf_internals.private import add_listener
 
 
 @pytest.fixture(autouse=True)
-def _own_writers(monkeypatch: pytest.MonkeyPatch):
-    """No event file of another test, and no module loaded beside a test."""
-    monkeypatch.setattr(report_page, "load", lambda: None)
+def _own_writers():
+    """No event file of another test."""
     yield
     tf.summary.FileWriterCache.clear()
 
@@ -37,10 +35,10 @@ def _own_writers(monkeypatch: pytest.MonkeyPatch):
 class Recorder(tf.train.CheckpointSaverListener):
     """Validates as Estimator's listener does, but not at first; the n-th has accuracy n / 10."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, folder: pathlib.Path, history: History) -> None:
         self.steps: list[int] = []
         self.calls: list[Any] = []
-        self._history, self._is_first = history, True
+        self._folder, self._history, self._is_first = folder, history, True
 
     def after_save(self, session: Any, global_step_value: Any) -> None:
         step, is_first = int(global_step_value), self._is_first
@@ -50,7 +48,8 @@ class Recorder(tf.train.CheckpointSaverListener):
         self.calls.append(f"validated {step}")
         self.steps.append(step)
         row = {"step": step, "epoch": 1.0, "loss": 1.0, "accuracy": 0.1 * len(self.steps)}
-        self._history.validation.append(row)
+        self._history.validation.append({**row, "seconds": 1.0})
+        run_file.update(str(self._folder), history=self._history.as_dict())
 
 
 class Chief(ChiefHook):
@@ -61,27 +60,24 @@ class Chief(ChiefHook):
         folder: pathlib.Path,
         stop: Optional[StopRequest] = None,
         total_steps: int = 1_000,
-        goals: Any = None,
         deadline: float = math.inf,
         **settings: Any,
     ) -> None:
         self.calls: list[Any] = []
-        self.given = parts(job_in(folder, total_steps, **settings), stop)
-        job, _, _, progress = self.given
-        self.recorder = Recorder(progress.history)
-        goals = goals or Goals(job.config, progress.history, False, progress.say)
+        given: Any = parts(job_in(folder, total_steps, **settings), stop)
         last = lambda: self.calls.append("last")  # noqa: E731
-        more: Any = (goals, deadline, self._before, last)
-        super().__init__(*self.given, *more)
+        super().__init__(*given, deadline, self._before, last)
+        self.recorder = Recorder(folder, self.progress.history)
         add_listener(self.saver, self.recorder)
 
     def _before(self) -> None:
         assert self.job.activity.phase == activity.SAVING
-        self.calls.append(len(list(pathlib.Path(self._place).glob("model.ckpt-*.index"))))
+        place = pathlib.Path(self.job.config.output_dir)
+        self.calls.append(len(list(place.glob("model.ckpt-*.index"))))
 
     @property
     def said(self) -> list[str]:
-        messages: list[str] = self.given[3].say.__self__.messages
+        messages: list[str] = self.progress.say.__self__.messages  # type: ignore[attr-defined]
         return messages
 
 
@@ -92,8 +88,14 @@ def worker(
     stay: Optional[Stay] = None,
     knows_last_step: bool = True,
 ) -> WorkerHook:
-    job, stop, probe, progress = parts(job_in(folder, total_steps), stop)
-    return WorkerHook(job, stop, probe, progress, stay, knows_last_step)
+    return WorkerHook(*parts(job_in(folder, total_steps), stop), stay, knows_last_step)
+
+
+def checkpoint(folder: pathlib.Path, at_step: int) -> None:
+    with tf.Graph().as_default(), tf.Session() as session:
+        step = tf.get_variable("global_step", initializer=tf.constant(at_step, tf.int64))
+        session.run(step.initializer)
+        tf.train.Saver().save(session, str(folder / "model.ckpt"), at_step)
 
 
 class Signal(tf.train.SessionRunHook):
@@ -146,16 +148,16 @@ def test_the_last_checkpoint_comes_at_the_end_and_says_so_before_its_validation(
     assert len(chief.calls) == 2 * len(validated) + 2
 
 
-def test_saving_fetches_nothing_more_in_a_step(tmp_path, monkeypatch):
-    report = (tf.constant(1.0),)
-    monkeypatch.setattr(StepTensors, "find", lambda: types.SimpleNamespace(report=report))
-    assert Chief(tmp_path).saver.before_run(None).fetches is report
+def test_saving_fetches_nothing_in_a_step(tmp_path):
+    assert Chief(tmp_path).saver.before_run(None) is None
 
 
 def test_a_checkpoint_stops_the_clock(tmp_path):
     chief = Chief(tmp_path)
     train(chief, steps=1)
-    assert chief.given[3].clock.run() is True  # It stood.
+    before = chief.progress.seconds
+    chief.progress.pause()
+    assert chief.progress.seconds == before  # It stood.
     assert chief.job.activity.phase == activity.BETWEEN
 
 
@@ -167,25 +169,26 @@ def test_the_last_checkpoint_is_the_one_whose_validation_reaches_a_goal(tmp_path
     assert chief.said == [
         "training ends: validation accuracy 0.4000 at step 8 has reached --stop-at-accuracy 0.4"
     ]
-    assert chief.calls[-1] == "last"
+    assert "last" not in chief.calls  # Nothing is saved at the end; `train` says that it is over.
 
 
-def test_the_first_step_and_each_checkpoint_have_a_picture_of_their_images(tmp_path, monkeypatch):
-    shown: list[int] = []
-    monkeypatch.setattr(summaries, "add_samples", lambda folder, step, images: shown.append(step))
+def test_the_first_step_has_a_picture_of_its_images(tmp_path, monkeypatch):
+    shown: list[tuple[int, str, bytes]] = []
+    monkeypatch.setattr(training, "add_picture", lambda folder, *given: shown.append(given))
     train(Chief(tmp_path, total_steps=7, checkpoint_steps=3))
-    assert shown == [1, 3, 6, 7]  # The checkpoint of step 0 has none.
+    ((step, tag, png),) = shown
+    assert (step, tag) == (1, "augmented_samples")
+    with Image.open(io.BytesIO(png)) as picture:
+        assert picture.size == (8 * 32, 32)
 
 
 def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
-    with tf.Graph().as_default(), tf.Session() as session:
-        step = tf.get_variable("global_step", initializer=tf.constant(20, tf.int64))
-        session.run(step.initializer)
-        tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), 20)
+    checkpoint(tmp_path, 20)
     chief = Chief(tmp_path)
-    history = chief.given[3].history
+    history = chief.progress.history
     history.train = [{"step": 20}, {"step": 21}]
-    history.validation = [{"step": 20}, {"step": 40}]
+    row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
+    history.validation = [{"step": 20, **row}, {"step": 40, **row}]
     # Another trainer has taken two steps by now.
     train(chief, first_step=22, over_at=23)
     assert [row["step"] for row in history.validation] == [20, 23]
@@ -248,12 +251,9 @@ def test_a_worker_that_comes_after_the_end_does_not_train(tmp_path, step, over_b
     assert str(over.value) == f"training is over at step {step:,}"
 
 
-# An early end: its last checkpoint has the final weights, but not after a signal.
-
-
 @pytest.mark.parametrize(
     ("seconds", "has_signal", "saved_at", "told"),
-    [(0.0, False, 101, 1), (0.0, True, 1, 0), (1_000.0, False, 20, 1)],
+    [(0.0, False, 1, 1), (0.0, True, 1, 0), (1_000.0, False, 20, 1)],
     ids=["reached", "and a signal", "not reached"],
 )
 def test_a_time_limit_ends_the_training_of_all_after_the_step_at_hand(
@@ -271,34 +271,16 @@ def test_a_time_limit_ends_the_training_of_all_after_the_step_at_hand(
     assert len(times) == told
 
 
-class EvaluatorsGoals:
-    """Goals that an evaluator's validations reach at the given look."""
+def test_validations_of_an_evaluator_end_training_at_the_next_checkpoint(tmp_path):
+    class Evaluator(tf.train.SessionRunHook):
+        def before_run(self, run_context: Any) -> None:
+            row = {"step": 2, "epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
+            saved.validated(tmp_path, [row])
 
-    has_evaluator, ending = True, False
-
-    def __init__(self, looks: list[bool]) -> None:
-        self._looks = looks
-
-    def are_reached(self) -> bool:
-        self.ending = self.ending or self._looks.pop(0)
-        return self.ending
-
-
-@pytest.mark.parametrize(
-    ("looks", "has_signal", "saved_at"),
-    [([False, False, True], False, 103), ([False], True, 1), ([True], True, 101)],
-    ids=["goal", "signal before it", "signal at once"],
-)
-def test_a_goal_that_an_evaluator_sees_ends_training_after_the_step_at_hand(
-    tmp_path, looks, has_signal, saved_at
-):
-    stop = StopRequest()
-    chief = Chief(tmp_path, stop, goals=EvaluatorsGoals(looks))
-    try:
-        train(*([Signal(stop)] if has_signal else []), chief)
-    except Stopped:
-        assert has_signal
-    assert checkpoints.latest_step(str(tmp_path)) == saved_at
+    chief = Chief(tmp_path, checkpoint_steps=3, stop_at_accuracy=0.5)
+    assert train(chief, Evaluator()) == 3
+    assert chief.ending is not None
+    assert chief.said == [chief.ending.line]
 
 
 # --profile-steps.
@@ -310,6 +292,7 @@ def test_a_goal_that_an_evaluator_sees_ends_training_after_the_step_at_hand(
     ids=["all", "within it", "the end comes first", "after it", "before it"],
 )
 def test_what_is_left_of_the_steps_to_profile_is_recorded(tmp_path, first, total, recorded):
+    checkpoint(tmp_path, first)
     chief = Chief(tmp_path, total_steps=total, profile_steps="3:5")
     train(chief, first_step=first)
     traces = list(tmp_path.glob("logs/train/plugins/profile/*/*.xplane.pb"))

@@ -9,9 +9,8 @@ import pytest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints
 from cifar10.output.history import History
-from cifar10.run import goals
+from cifar10.run.hooks.validation import check_goals, ended_before, goal_reached
 from tests.cifar10 import saved
 
 PATIENT = TrainConfig(early_stopping_epochs=2.0)
@@ -28,7 +27,7 @@ def rows(*accuracies: float, **first: Any) -> list[dict[str, Any]]:
 
 
 def status(config: TrainConfig, *accuracies: float, **first: Any) -> Any:
-    ending = goals.reached(config, rows(*accuracies, **first))
+    ending = goal_reached(config, rows(*accuracies, **first))
     return ending and ending.status
 
 
@@ -64,12 +63,12 @@ def test_a_goal_needs_validations(tutorial_data, tmp_path):
     for name in ("train", "eval"):
         (tmp_path / f"{name}.tfrecords").symlink_to(tutorial_data / f"{name}.tfrecords")
     records = open_records(str(tmp_path))
-    goals.check(TrainConfig(), records)
+    check_goals(TrainConfig(), records)
     for settings in ({"early_stopping_epochs": 1.0}, {"stop_at_accuracy": 0.5}):
         config = TrainConfig(**settings)
-        goals.check(config, open_records(str(tutorial_data)))
+        check_goals(config, open_records(str(tutorial_data)))
         with pytest.raises(ConfigError, match="need validations, but .* has no validation rec"):
-            goals.check(config, records)
+            check_goals(config, records)
 
 
 def settings(folder: pathlib.Path) -> TrainConfig:
@@ -79,8 +78,8 @@ def settings(folder: pathlib.Path) -> TrainConfig:
 def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path):
     config = settings(tmp_path)
     History(str(tmp_path), validation=rows(0.5, 0.4, 0.4)).save()
-    assert goals.ended_before(config, 20) is None
-    ending = goals.ended_before(config, 30)
+    assert ended_before(config, 20) is None
+    ending = ended_before(config, 30)
     assert ending is not None
     assert ending.status == "stopped by --early-stopping-epochs"
 
@@ -90,24 +89,7 @@ def test_a_run_that_once_had_an_evaluator_judges_the_validations_of_both(tmp_pat
     saved.validated(tmp_path, [first])
     History(str(tmp_path), validation=later).save()
     config = settings(tmp_path)
-    assert goals.ended_before(config, 20) is None
-    ending = goals.ended_before(config, 30)
+    assert ended_before(config, 20) is None
+    ending = ended_before(config, 30)
     assert ending is not None
     assert "above 0.5000 of step 10" in ending.line
-
-
-def test_the_validations_of_a_separate_evaluator_end_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(goals, "_EVALUATOR_SECS", 0.0)
-    config = settings(tmp_path)
-    saved.validated(tmp_path, rows(0.5, 0.4))
-    step = 20
-    monkeypatch.setattr(checkpoints, "latest_step", lambda place: step)
-    said: list[str] = []
-    judged = goals.Goals(config, History(None), True, said.append)
-    assert not judged.are_reached()
-    saved.validated(tmp_path, rows(0.5, 0.4, 0.4))
-    assert not judged.are_reached()  # Step 30 has not been reached since the last start.
-    step = 40
-    assert judged.are_reached()
-    assert judged.ending is not None
-    assert said == [judged.ending.line]
