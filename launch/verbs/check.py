@@ -1,15 +1,10 @@
 """`plan` and `check`: what would run where, and whether all hosts are ready for it."""
 
 import argparse
-import contextlib
-import ipaddress
 import secrets
-import socket
-import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Optional, TypeVar
+from typing import Optional, TypeVar
 
 from cifar10_program.streams import complain
 from launch.backends.base import Backend, ContainerNeeds
@@ -21,13 +16,12 @@ from launch.connect.agent_client import Closing, conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError, below_each_other
-from launch.screen.plain import plain_lines
+from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
-from launch.verbs.described_cluster import cluster_of
-from launch.verbs.facts import Facts, cells, columns, problems, warnings
+from launch.verbs.facts import Facts, cells, problems, warnings
+from launch.verbs.flags import cluster_of
 
 T = TypeVar("T")
-_NAME_SECS = 5.0  # for a look-up of a name
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -65,7 +59,7 @@ def check_job(job: Job) -> int:
     containers = backend.containers(job)
     facts = gather(job, backend.transport, containers)
     rows = [cells(host, facts[host.name], containers) for host in job.cluster.hosts]
-    print_table(columns(containers), rows)
+    print_table([*max(rows, key=len)], [tuple(row.values()) for row in rows])
     wrong = problems(job, facts, containers)
     found = [f"problem: {one}" for one in wrong]
     found += [f"warning: {one}" for one in warnings(job, facts)]
@@ -115,10 +109,7 @@ def gather(
         return answers.found
 
     def look(host: Host) -> None:
-        theirs, asked = facts[host.name], time.time()
-        theirs.found = agents[host.name](_questions(job, host, containers))
-        theirs.clock_secs = theirs.found["clock"] - asked
-        theirs.public = sorted({*theirs.found.get("public", ()), *_public(host.address)})
+        facts[host.name].found = agents[host.name](_questions(job, host, containers))
 
     def free_ports(host: Host) -> list[int]:
         return [port for port, why_not in facts[host.name].found["ports"] if why_not is None]
@@ -161,18 +152,3 @@ def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> di
         "data": records if host.trains else None,
         "ports": [task.port for task in job.on(host) if task.port is not None],
     }
-
-
-def _public(address: str) -> list[str]:
-    """Returns the public addresses of a host at which other tasks connect to its own."""
-    rows: list[Any] = []
-
-    def look_up() -> None:
-        with contextlib.suppress(OSError, UnicodeError):  # the check tells of unknown names
-            rows.extend(socket.getaddrinfo(address, None, type=socket.SOCK_STREAM))
-
-    thread = threading.Thread(target=look_up, daemon=True)  # A name server may never answer.
-    thread.start()
-    thread.join(_NAME_SECS)
-    found = {str(row[4][0]).partition("%")[0] for row in rows}
-    return sorted(one for one in found if ipaddress.ip_address(one).is_global)

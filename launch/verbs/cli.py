@@ -5,17 +5,16 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import NamedTuple, NoReturn, Optional
 
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.streams import complain, open_streams
 from launch.errors import HostError, LaunchError
-from launch.screen.plain import plain_lines
+from launch.screen.row import plain_lines
 from launch.verbs import flags
-from launch.verbs.flags import Flag
 
 _EPILOG = """\
 TRAINING ARGS, after `--`, go to {train}, the same for every task:
@@ -26,63 +25,25 @@ TRAINING ARGS, after `--`, go to {train}, the same for every task:
 
 
 class _Verb(NamedTuple):
-    """A verb: what imports its function, its description in the help, and its flags."""
+    """A verb: module and function, its description in the help, and its flags."""
 
-    load: Callable[[], Callable[[argparse.Namespace], int]]
+    runs: str
     help: str
-    flags: tuple[Flag, ...]
+    flags: tuple[flags.Flag, ...]
 
 
 _VERBS = {
-    "init": _Verb(
-        lambda: import_module("launch.verbs.init").init,
-        "write a commented cluster file",
-        flags.INIT,
-    ),
-    "plan": _Verb(
-        lambda: import_module("launch.verbs.check").plan,
-        "show every task's TF_CONFIG, command and devices",
-        flags.PLAN,
-    ),
-    "setup": _Verb(
-        lambda: import_module("launch.verbs.setup").setup,
-        "prepare bare hosts: code, .venv, kernels and records",
-        flags.SETUP,
-    ),
-    "check": _Verb(
-        lambda: import_module("launch.verbs.check").check,
-        "check the hosts before a job",
-        flags.CLUSTER,
-    ),
-    "up": _Verb(lambda: import_module("launch.verbs.up").up, "run the job to its end", flags.UP),
-    "attach": _Verb(
-        lambda: import_module("launch.verbs.follow").attach,
-        "show a run again until it ends; Ctrl-C leaves it running",
-        (*flags.RUN, flags.LINES),
-    ),
-    "list": _Verb(
-        lambda: import_module("launch.verbs.runs").list_runs,
-        "show all runs: state, age and accuracy",
-        (flags.STATE, flags.JSON),
-    ),
-    "status": _Verb(
-        lambda: import_module("launch.verbs.runs").status,
-        "show the state of each task of a run",
-        flags.RUN,
-    ),
-    "logs": _Verb(
-        lambda: import_module("launch.verbs.follow").logs, "print the logs of tasks", flags.LOGS
-    ),
-    "stop": _Verb(
-        lambda: import_module("launch.verbs.runs").stop,
-        "end a run; the master saves first",
-        flags.STOP,
-    ),
-    "clean": _Verb(
-        lambda: import_module("launch.verbs.runs").clean,
-        "end what a run has left behind on any host",
-        flags.CLEAN,
-    ),
+    "init": _Verb("init:init", "write a commented cluster file", flags.INIT),
+    "plan": _Verb("check:plan", "show every task's TF_CONFIG, command and devices", flags.PLAN),
+    "setup": _Verb("setup:setup", "prepare bare hosts: code, .venv, kernels, records", flags.SETUP),
+    "check": _Verb("check:check", "check the hosts before a job", flags.CLUSTER),
+    "up": _Verb("up:up", "run the job to its end", flags.UP),
+    "attach": _Verb("follow:attach", "show a run again; Ctrl-C leaves it running", flags.ATTACH),
+    "list": _Verb("runs:list_runs", "show all runs: state, age and accuracy", flags.LIST),
+    "status": _Verb("runs:status", "show the state of each task of a run", flags.RUN),
+    "logs": _Verb("follow:logs", "print the logs of tasks", flags.LOGS),
+    "stop": _Verb("runs:stop", "end a run; the master saves first", flags.STOP),
+    "clean": _Verb("runs:clean", "end what a run has left behind on any host", flags.CLEAN),
 }
 
 
@@ -103,7 +64,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             from launch.cluster.training_files import with_settings
 
             options.arguments = with_settings(options.arguments)
-        return _VERBS[options.verb].load()(options)
+        exit_code: int = resolve_name(f"launch.verbs.{_VERBS[options.verb].runs}")(options)
+        return exit_code
     except LaunchError as error:
         complain(f"error: {plain_lines(str(error))}")
         return error.exit_code
@@ -140,7 +102,6 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
             of_verb.add_argument(*one.names, **one.facts)
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        hints = dict.fromkeys(hint for word in unknown if (hint := flags.hint(word)))
-        way_out = "; ".join(hints) or "the training's own arguments go after --"
+        way_out = "keys of cluster files have no flags, and training's own arguments go after --"
         parser.error(f"unknown: {' '.join(unknown)}; {way_out}")
     return options

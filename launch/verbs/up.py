@@ -1,8 +1,8 @@
 """`up`: runs a job to its end, or with --detach to its start.
 
-On a terminal and with --detach, the launcher is a process of its own, so that the run can go on
-without the terminal; `up` shows it, passes signals on, and asks at Ctrl-C what to do. If `up` is
-killed, the launcher ends the run as if the terminal were closed.
+The launcher is a process of its own, so that the run can go on without its terminal; `up` shows it,
+passes signals on, and on a terminal asks at Ctrl-C what to do. If `up` is killed, the launcher ends
+the run as if the terminal were closed.
 """
 
 import argparse
@@ -11,30 +11,24 @@ import os
 import select
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Optional
 
 from launch.backends.base import Backend
 from launch.backends.registry import backend_named
 from launch.cluster.tasks import Job, make_job
-from launch.errors import HostError, LaunchError
-from launch.record import events
+from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome
-from launch.record.output import writer
 from launch.record.run_folder import RunFolder, state_dir
-from launch.screen.display import Display
+from launch.screen.display import Display, say
 from launch.supervise import background
 from launch.supervise.background import Background
-from launch.supervise.run_loop import ends_in_order, stop_signals
-from launch.verbs.described_cluster import cluster_of
-from launch.verbs.follow import LOOK_SECS, View
-from launch.verbs.standing import own_command, say, show_end, show_success, ways_back
+from launch.supervise.run_loop import stop_signals
+from launch.verbs.flags import cluster_of
+from launch.verbs.follow import LOOK_SECS, View, closing_lines, own_command, ways_back
 
-_READER_SECS = 2.0  # for a reader that stands still, at the end
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
-_LEAVE, _STOP, _CONTINUE = ("l", "leave"), ("s", "stop"), ("c", "continue", "")
+_LEAVE, _STOP, _CONTINUE = "l", "s", "c"
 
 
 def up(options: argparse.Namespace) -> int:
@@ -63,26 +57,17 @@ def up(options: argparse.Namespace) -> int:
     log = folder.launcher_log if backend.is_lasting else folder.output_log
     live = False if options.lines or options.detach else None
     view = View(folder, live=live, hides_tasks=options.detach)
-    if options.detach:
-        is_agents = backend.transport is not None
-        outcome = follow(
-            background.start(run, folder, log),
-            folder,
-            view,
-            lambda: view.is_blind or _has_started(folder, is_agents=is_agents),
-        )
-    elif _can_ask():
-        outcome = follow(background.start(run, folder, log), folder, view)
-    else:
-        outcome = _run_here(run, log, view)
+    is_agents = backend.transport is not None
+    process = background.start(run, folder, log)
+    outcome = follow(
+        process, folder, view, lambda: options.detach and _has_started(folder, is_agents=is_agents)
+    )
     if outcome is None:
         ways_back(folder)
-        if options.detach and view.is_blind:
-            raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
-    if outcome.exit_code == 0:
-        show_success(folder)
-    show_end(outcome)
+    if outcome.exit_code == 0 and folder.end() is None:
+        say(f"{folder.path}: the end of the run could not be written there; see its disk")
+    say(*closing_lines(folder, outcome))
     return outcome.exit_code
 
 
@@ -97,29 +82,6 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
     # A job without agents that has no end yet may go on.
     if backend.transport is not None or folder.end() is not None:
         folder.write_end(outcome)
-    return outcome
-
-
-def _run_here(run: background.Run, log: Path, view: View) -> Outcome:
-    """Runs a job in this process; a thread shows it, so that the job waits for no reader."""
-    is_over = threading.Event()
-
-    def show() -> None:
-        while not is_over.wait(LOOK_SECS):
-            view.show_new()
-        view.show_new(final=True)
-        view.close()
-
-    thread = threading.Thread(target=show, name="view", daemon=True)
-    thread.start()
-    try:
-        with ends_in_order():
-            outcome = run(Display(writer(log), live=False))
-    finally:
-        is_over.set()
-        thread.join(_READER_SECS)
-    if thread.is_alive():  # It holds the stream, so that nothing can be shown or flushed any more.
-        os._exit(outcome.exit_code)
     return outcome
 
 
@@ -159,33 +121,31 @@ def follow(
             while num_heeded < len(signals) and not is_left:
                 signum = signals[num_heeded]
                 num_heeded += 1
-                answer: tuple[str, ...] = _STOP
+                answer = _STOP
                 if signum == signal.SIGINT and not passed and _can_ask() and _is_typed():
                     view.close()
                     answer = _ask(process, signals, num_heeded)
                     num_heeded += signals[num_heeded : num_heeded + 1] == [signum]
-                is_left = answer is _LEAVE
+                is_left = answer == _LEAVE
                 # The shell and the kernel may both tell of the end of a terminal.
-                if answer is _STOP and not (signum == signal.SIGHUP and signum in passed):
+                if answer == _STOP and not (signum == signal.SIGHUP and signum in passed):
                     process.signal(signum)
                     passed.add(signum)
     view.show_new(final=not is_left)
     view.close()
     if is_left:
         process.leave()
-        events.add(folder, [events.event("left running")])
     return None if is_left else process.outcome()
 
 
-def _ask(process: Background, signals: Sequence[int], num_heeded: int) -> tuple[str, ...]:
+def _ask(process: Background, signals: Sequence[int], num_heeded: int) -> str:
     """Asks the user at Ctrl-C; a second one means stop, and whatever else happens means none."""
     _print(f"\n{_QUESTION}")
     while not process.wait(0) and len(signals) == num_heeded:
         if select.select([0], [], [], LOOK_SECS)[0]:
-            word = os.read(0, 1024).decode(errors="replace").strip().lower()
-            for answer in (_LEAVE, _STOP, _CONTINUE):
-                if word in answer:
-                    return answer
+            word = os.read(0, 1024).decode(errors="replace").strip().lower() or _CONTINUE
+            if word[0] in (_LEAVE, _STOP, _CONTINUE):
+                return word[0]
             _print(_QUESTION)
     _print("\n")
     return _STOP if signals[num_heeded : num_heeded + 1] == [signal.SIGINT] else _CONTINUE

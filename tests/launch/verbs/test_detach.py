@@ -99,8 +99,6 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     attached = launcher.verb("attach", exit_code=143).splitlines()
     assert re.match("to continue: .*python.* -m launch up --on local ", attached[-2])
     assert attached[-2].endswith(" --detach -- steps=100000")
-    status = launcher.verb("status", exit_code=143).splitlines()
-    assert re.fullmatch(r"last reason: \S+Z run ends: stopped by SIGTERM", status[-1])
     assert_nothing_left(run)
 
 
@@ -239,13 +237,12 @@ def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: 
 
 
 def in_a_script(launcher: Launcher, verb: str, *words: str) -> Terminal:
-    """Starts a script on a terminal: a command of the launcher, then its exit code and the echo."""
+    """Starts a script on a terminal: a command of the launcher, then its exit code."""
     command = shlex.join([sys.executable, "-m", "launch", verb, *words])
-    after = "echo code $?; stty -a | tr ' ' '\\n' | grep -x -e -*echo"
-    return Terminal(["bash", "-c", f"{command}; {after}"], 250, cwd=ROOT)
+    return Terminal(["bash", "-c", f"{command}; echo code $?"], 250, cwd=ROOT)
 
 
-def test_ctrl_c_in_a_script_stops_without_a_question_and_leaves_the_terminal_as_it_was(
+def test_ctrl_c_in_a_script_stops_without_a_question(
     launcher: Launcher,
 ) -> None:
     words = launcher.up_words(TWO, "--", "steps=100000")
@@ -255,7 +252,7 @@ def test_ctrl_c_in_a_script_stops_without_a_question_and_leaves_the_terminal_as_
         terminal.type("\x03")
         assert terminal.finish() == 0
         assert "exit code 130: stopped by SIGINT" in terminal.all_lines
-        assert terminal.all_lines[-2:] == ["code 130", "echo"]
+        assert terminal.all_lines[-1] == "code 130"
         assert QUESTION.encode() not in terminal.raw
         assert not terminal.screen.cursor.hidden
     log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
@@ -263,20 +260,8 @@ def test_ctrl_c_in_a_script_stops_without_a_question_and_leaves_the_terminal_as_
     assert_nothing_left(launcher.run_id())
 
 
-def test_a_launcher_that_is_killed_is_named_on_its_terminal(
-    launcher: Launcher, on_terminal: OnTerminal
-) -> None:
-    up = training_on_a_terminal(launcher, on_terminal)
-    os.kill(launcher_pid(launcher), signal.SIGKILL)
-    assert up.finish() == 137
-    run = launcher.run_id()
-    words = f"SIGKILL has ended the launcher; to end what is left: clean --run {run}"
-    assert up.all_lines[-1] == f"exit code 137: {words}"
-    assert_nothing_left(run, timeout_secs=60)
-
-
 def test_logs_of_all_tasks_are_followed_with_their_names(launcher: Launcher) -> None:
     launcher.up(TWO, "--detach", "--", "steps=20", "ps/0:print=serving")
-    output = launcher.verb("logs", "-f", "--grep", "step 20/|serving")
+    output = launcher.verb("logs", "-f")
     assert "[ps/0 localhost] serving\n" in output
     assert "[master/0 localhost] epoch 0.1/1  step 20/20  loss 1.9  512 images/s\n" in output
