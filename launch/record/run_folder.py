@@ -12,7 +12,6 @@ import contextlib
 import json
 import math
 import os
-import secrets
 import shlex
 import shutil
 import socket
@@ -259,7 +258,7 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
 
 
 def all_runs(parent: Path) -> list[RunFolder]:
-    """Returns all runs, the oldest first: their ids begin with the time in UTC."""
+    """Returns all runs, the oldest first: their ids are the time in UTC."""
     if not parent.is_dir():
         return []
     found = (path.parent for path in parent.glob("*/run.json"))
@@ -296,7 +295,8 @@ def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
 
 
 def _new_id() -> str:
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    now = time.time()
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 0x10000):04x}"
 
 
 def _this_process() -> Record:

@@ -4,7 +4,7 @@ import argparse
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Optional, TypeVar
+from typing import Any, Optional
 
 from cifar10_program.streams import complain
 from launch.backends.base import Backend, ContainerNeeds
@@ -20,8 +20,6 @@ from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.facts import Facts, cells, problems, warnings
 from launch.verbs.flags import cluster_of
-
-T = TypeVar("T")
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -99,17 +97,24 @@ def gather(
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
     tokens = {host.name: secrets.token_hex(8) for host in hosts}
+    agents: dict[str, Callable[[dict[str, Any]], Any]] = {}
+    records = job.folder("data") if containers is None else containers.records
 
-    def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
-        """Asks each host that was reachable so far; marks those that fail as unreachable."""
-        reached = [host for host in hosts if facts[host.name].unreachable is None]
-        answers = everywhere(reached, ask, meanwhile=closing.look)
-        for name, why in answers.failed.items():
-            facts[name].unreachable = why
-        return answers.found
+    def reach(host: Host) -> None:
+        agents[host.name] = stack.enter_context(conversation(transport, host, closing.note))
 
     def look(host: Host) -> None:
-        facts[host.name].found = agents[host.name](_questions(job, host, containers))
+        order = {
+            "do": "look",
+            "cwd": host.workdir,
+            "python": host.python if containers is None else None,
+            "code": CODE if SCRIPT in PROGRAM else (),
+            "engine": None if containers is None else containers.engine,
+            "image": None if containers is None else containers.image,
+            "data": records if host.trains else None,
+            "ports": [task.port for task in job.on(host) if task.port is not None],
+        }
+        facts[host.name].found = agents[host.name](order)
 
     def free_ports(host: Host) -> list[int]:
         return [port for port, why_not in facts[host.name].found["ports"] if why_not is None]
@@ -130,25 +135,11 @@ def gather(
 
     with stop_signals() as stops, ExitStack() as stack:
         closing = Closing(stops)
-        agents = everyone(
-            lambda host: stack.enter_context(conversation(transport, host, closing.note))
-        )
-        for question in (look, listen, dial):
-            everyone(question)
+        for question in (reach, look, listen, dial):
+            reached = [host for host in hosts if facts[host.name].unreachable is None]
+            answers = everywhere(reached, question, meanwhile=closing.look)
+            for name, why in answers.failed.items():
+                facts[name].unreachable = why
     if stops:
         raise SystemExit(128 + stops[0])
     return facts
-
-
-def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> dict[str, object]:
-    records = job.folder("data") if containers is None else containers.records
-    return {
-        "do": "look",
-        "cwd": host.workdir,
-        "python": host.python if containers is None else None,
-        "code": CODE if SCRIPT in PROGRAM else (),
-        "engine": None if containers is None else containers.engine,
-        "image": None if containers is None else containers.image,
-        "data": records if host.trains else None,
-        "ports": [task.port for task in job.on(host) if task.port is not None],
-    }

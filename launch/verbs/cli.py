@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pkgutil import resolve_name
-from typing import NamedTuple, NoReturn, Optional
+from typing import NoReturn, Optional
 
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
@@ -19,31 +19,23 @@ from launch.verbs import flags
 _EPILOG = """\
 TRAINING ARGS, after `--`, go to {train}, the same for every task:
   {launch} plan --hosts ip0,ip1 -- --train-batch-size=16
-  {launch} up --on local --workers 2 --ps 1 -- --train-batch-size=16
   {launch} up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
 """
 
 
-class _Verb(NamedTuple):
-    """A verb: module and function, its description in the help, and its flags."""
-
-    runs: str
-    help: str
-    flags: tuple[flags.Flag, ...]
-
-
-_VERBS = {
-    "init": _Verb("init:init", "write a commented cluster file", flags.INIT),
-    "plan": _Verb("check:plan", "show every task's TF_CONFIG, command and devices", flags.PLAN),
-    "setup": _Verb("setup:setup", "prepare bare hosts: code, .venv, kernels, records", flags.SETUP),
-    "check": _Verb("check:check", "check the hosts before a job", flags.CLUSTER),
-    "up": _Verb("up:up", "run the job to its end", flags.UP),
-    "attach": _Verb("follow:attach", "show a run again; Ctrl-C leaves it running", flags.ATTACH),
-    "list": _Verb("runs:list_runs", "show all runs: state, age and accuracy", flags.LIST),
-    "status": _Verb("runs:status", "show the state of each task of a run", flags.RUN),
-    "logs": _Verb("follow:logs", "print the logs of tasks", flags.LOGS),
-    "stop": _Verb("runs:stop", "end a run; the master saves first", flags.STOP),
-    "clean": _Verb("runs:clean", "end what a run has left behind on any host", flags.CLEAN),
+# Name -> module and function, the description in the help, and the flags.
+_VERBS: dict[str, tuple[str, str, Sequence[flags.Flag]]] = {
+    "init": ("init:init", "write a commented cluster file", flags.INIT),
+    "plan": ("check:plan", "show every task's TF_CONFIG, command and devices", flags.PLAN),
+    "setup": ("setup:setup", "prepare bare hosts: code, .venv, kernels, records", flags.SETUP),
+    "check": ("check:check", "check the hosts before a job", flags.CLUSTER),
+    "up": ("up:up", "run the job to its end", flags.UP),
+    "attach": ("follow:attach", "show a run again; Ctrl-C leaves it running", flags.RUN),
+    "list": ("runs:list_runs", "show all runs: state, age and accuracy", flags.LIST),
+    "status": ("runs:status", "show the state of each task of a run", flags.RUN),
+    "logs": ("follow:logs", "print the logs of tasks", flags.LOGS),
+    "stop": ("runs:stop", "end a run; the master saves first", flags.STOP),
+    "clean": ("runs:clean", "end what a run has left behind on any host", flags.CLEAN),
 }
 
 
@@ -64,7 +56,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             from launch.cluster.training_files import with_settings
 
             options.arguments = with_settings(options.arguments)
-        exit_code: int = resolve_name(f"launch.verbs.{_VERBS[options.verb].runs}")(options)
+        exit_code: int = resolve_name(f"launch.verbs.{_VERBS[options.verb][0]}")(options)
         return exit_code
     except LaunchError as error:
         complain(f"error: {plain_lines(str(error))}")
@@ -96,10 +88,10 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     )
     add_common(parser, LAUNCH)
     subparsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, verb in _VERBS.items():
-        of_verb = subparsers.add_parser(name, allow_abbrev=False, help=verb.help)
-        for one in verb.flags:
-            of_verb.add_argument(*one.names, **one.facts)
+    for verb, (_, words_of_help, flags_of_verb) in _VERBS.items():
+        of_verb = subparsers.add_parser(verb, allow_abbrev=False, help=words_of_help)
+        for names, facts in flags_of_verb:
+            of_verb.add_argument(*names, **facts)
     options, unknown = parser.parse_known_args(words)
     if unknown:
         way_out = "keys of cluster files have no flags, and training's own arguments go after --"

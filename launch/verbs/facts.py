@@ -135,15 +135,11 @@ def cells(host: Host, facts: Facts, containers: Optional[ContainerNeeds] = None)
         return {"host": host.name, "reached": "no"}
     found = facts.found
     inside = ("python", "tensorflow", "code") if containers is None else ("image",)
-    taken = ",".join(str(port) for port, reason in found["ports"] if reason)
-    unreachable = len(facts.not_dialled)
     return {
         "host": host.name,
         "reached": "yes",
         **{key: found[key] or "missing" for key in inside},
         "data": found["data"] or ("missing" if host.trains else "not needed"),
-        "ports": f"{taken} taken" if taken else "free",
-        "peers": f"{unreachable} unreachable" if unreachable else "all",
         "GPUs": str(len(found["gpus"])),
         "disk": f"{found['disk_free'] >> 30} GiB",
     }

@@ -3,30 +3,26 @@
 import argparse
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from cifar10_program.paths import path_of
 from launch.backends.registry import KINDS
 from launch.cluster import host_list
 from launch.cluster.model import MAX_TASKS, PATH_RULE, PYTHON_RULE, Cluster
-from launch.cluster.yaml_section import whole
+from launch.cluster.yaml_section import matching, whole
 from launch.errors import LaunchError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Flag(NamedTuple):
-    """A flag: its names, and what `argparse` is to know of it."""
-
-    names: tuple[str, ...]
-    facts: dict[str, Any]
+Flag = tuple[Sequence[str], dict[str, Any]]  # its names, and what `argparse` is to know of it
 
 
 def _switch(names: str, words: str) -> Flag:
     """Returns a flag without a value; its names are separated by spaces."""
-    return Flag(tuple(names.split()), {"action": "store_true", "help": words})
+    return names.split(), {"action": "store_true", "help": words}
 
 
 def _value(
@@ -42,7 +38,7 @@ def _value(
         except LaunchError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return Flag((name,), {"type": read, "metavar": metavar, "help": words, **facts})
+    return (name,), {"type": read, "metavar": metavar, "help": words, **facts}
 
 
 def _ago(text: str) -> float:
@@ -53,6 +49,7 @@ def _ago(text: str) -> float:
     return time.time() - sum(int(number) * _UNITS[unit] for number, unit in parts)
 
 
+_IN_CHECKOUT = matching(r"(?!/)(?!.*\.\.).+", "a file of the checkout, such as requirements.lock")
 _COUNT, _TASK_COUNT = whole(0, 999_999), whole(0, MAX_TASKS)
 _WORKDIR = "the folder of the tasks, with cifar10_main.py unless the package is installed"
 _LOCK = "what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)"
@@ -62,7 +59,7 @@ _STATE_DIR = "where runs are kept (default: ~/.local/state/cifar10-launch)"
 
 LAYOUT = (
     _value("--hosts", "IP0,IP1", "master on the first, a ps on each"),
-    Flag(("--on",), {"choices": tuple(KINDS), "help": "where tasks run (default: ssh)"}),
+    (("--on",), {"choices": tuple(KINDS), "help": "where tasks run (default: ssh)"}),
     _value("--workers", "N", "workers beside the master, if no hosts are given", _TASK_COUNT),
     _value("--ps", "N", "number of parameter servers (default: 1)", _TASK_COUNT),
     _switch("--evaluator", "add a separate evaluator"),
@@ -82,28 +79,25 @@ PLAN = (
 )
 SETUP = (
     *CLUSTER,
-    _value("--requirements", "FILE", _LOCK, default="requirements.lock"),
+    _value("--requirements", "FILE", _LOCK, _IN_CHECKOUT, default="requirements.lock"),
     _value("--source", "PATH", _SOURCE),
 )
 LIST = (_value("--state-dir", "DIR", _STATE_DIR, path_of),)
-_LINES = _switch("--lines", "print lines, not the live table")
 UP = (
     *CLUSTER,
     *LIST,
-    _LINES,
     _value("--restarts", "N", "start a failed task again", _COUNT),
     _switch("--no-check", "start without checking the hosts"),
     _switch("--detach", "return when the job has started"),
 )
 RUN = (*LIST, _value("--run", "ID", "by default the newest one"))
-ATTACH = (*RUN, _LINES)
 CLEAN = (*LIST, _value("--run", "ID", "by default all without a launcher"))
 LOGS = (
     *RUN,
     _switch("-f --follow", "follow the log until the run ends"),
     _value("--tail", "N", "the last N lines", _COUNT),
     _value("--since", "TIME", "lines of the last 30s, 10m, 1h30m or 2d", _ago, default=0.0),
-    Flag(("tasks",), {"nargs": "*", "metavar": "TASK", "help": _TASKS}),
+    (("tasks",), {"nargs": "*", "metavar": "TASK", "help": _TASKS}),
 )
 STOP = (*RUN, _switch("--now", "end the tasks without saving"))
 
@@ -135,8 +129,6 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
         refuse("hosts", way, rule)
     if kind.chooses_hosts:
         refuse("hosts", way, "it chooses the hosts itself; give --workers and --ps instead")
-    if kind.host_per_task:
-        refuse("nodes", way, "it chooses a node for each task; leave it out")
     if not kind.chooses_hosts:
         refuse("nodes", way, "only a backend that chooses the hosts takes it, such as slurm")
     if kind.has_image:

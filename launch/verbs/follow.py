@@ -37,20 +37,18 @@ class View:
 
     Args:
       folder: the run's folder.
-      live: whether to show a table; None to show one on terminals.
       tail: how many of the lines before now to show; None for all.
-      hides_tasks: whether to show the launcher's own lines alone.
+      is_start: whether to show the launcher's own lines alone, and no table.
     """
 
     def __init__(
         self,
         folder: RunFolder,
         *,
-        live: Optional[bool] = None,
         tail: Optional[int] = None,
-        hides_tasks: bool = False,
+        is_start: bool = False,
     ) -> None:
-        self._folder, self._live, self._tail, self._hides_tasks = folder, live, tail, hides_tasks
+        self._folder, self._tail, self._is_start = folder, tail, is_start
         self._began = folder.record()["began"]
         self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
         self._next_table = 0.0
@@ -59,7 +57,10 @@ class View:
     def show_new(self, *, final: bool = False) -> None:
         """Shows what is new since the last call; `final` if nothing more will come."""
         if self._display is None:
-            self._display, self._next_table = Display(live=self._live, began=self._began), 0.0
+            self._display, self._next_table = (
+                Display(live=False if self._is_start else None, began=self._began),
+                0.0,
+            )
         new = (log.lines(final=final) for log in self._logs)
         lines: Iterable[Line] = heapq.merge(*new, key=lambda line: line.time)
         if self._tail is not None:
@@ -67,7 +68,7 @@ class View:
         for line in lines:
             if not line.task:
                 self._display.note(line.text)
-            elif not self._hides_tasks:
+            elif not self._is_start:
                 self._display.task_line(line.task, line.host, line.text)
         if final or time.monotonic() >= self._next_table:
             self._next_table = time.monotonic() + _TABLE_SECS
@@ -100,7 +101,7 @@ def attach(options: argparse.Namespace) -> int:
         another machine.
     """
     folder = find(state_dir(options.state_dir), options.run)
-    view = View(folder, live=False if options.lines else None, tail=_TAIL)
+    view = View(folder, tail=_TAIL)
     say(f"run {folder.run_id}", f"run folder: {folder.path}")
     try:
         for is_last in _looks(folder):

@@ -123,8 +123,7 @@ def stop(options: argparse.Namespace) -> int:
         state, record = state_of(folder), folder.record()
         backend = backend_named(record["backend"])
         if state.name != GOES_ON or not backend.is_lasting:
-            is_over = " is over" if folder.end() else ""
-            raise HostError(f"run {folder.run_id}{is_over}: {state.words}")
+            raise HostError(f"run {folder.run_id}: {state.words}")
         backend.stop(record, now=options.now)
     else:
         with contextlib.suppress(ProcessLookupError):  # It has ended by now.

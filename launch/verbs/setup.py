@@ -109,14 +109,10 @@ def venv_of(host: Host) -> Optional[str]:
     `VENV/bin/python` in the working directory, such as `.venv/bin/python`, belongs to a venv that
     `setup` may make.
     """
-    place = posixpath.normpath(host.python)
-    folder, name = posixpath.split(place)
-    parent, bin_name = posixpath.split(folder)
-    if bin_name != "bin" or not name.startswith("python"):
-        return None
-    workdir = posixpath.normpath(host.workdir)
-    is_inside = not posixpath.isabs(parent) or parent.startswith(f"{workdir}/")
-    return parent if parent and is_inside and not parent.startswith("..") else None
+    place = posixpath.relpath(posixpath.join(host.workdir, host.python), host.workdir)
+    *folder, bin_name, name = ["", *place.split("/")]
+    is_venv = bin_name == "bin" and name.startswith("python") and ".." not in folder
+    return "/".join(filter(None, folder)) or None if is_venv else None
 
 
 def _say(name: str, words: str) -> None:

@@ -6,6 +6,7 @@ the run as if the terminal were closed.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import select
@@ -55,13 +56,9 @@ def up(options: argparse.Namespace) -> int:
     say(f"run {folder.run_id}", f"run folder: {folder.path}")
     # A lasting job writes output.log itself; two machines cannot append to one file.
     log = folder.launcher_log if backend.is_lasting else folder.output_log
-    live = False if options.lines or options.detach else None
-    view = View(folder, live=live, hides_tasks=options.detach)
-    is_agents = backend.transport is not None
+    view = View(folder, is_start=options.detach)
     process = background.start(run, folder, log)
-    outcome = follow(
-        process, folder, view, lambda: options.detach and _has_started(folder, is_agents=is_agents)
-    )
+    outcome = follow(process, view, lambda: options.detach and _has_started(folder, backend))
     if outcome is None:
         ways_back(folder)
         return 0 if options.detach else 128 + signal.SIGINT
@@ -85,27 +82,21 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
     return outcome
 
 
-def _has_started(folder: RunFolder, *, is_agents: bool) -> bool:
+def _has_started(folder: RunFolder, backend: Backend) -> bool:
     """Returns whether every task runs; without agents, whether the job was submitted.
 
     A job of Slurm or Kubernetes may wait for hours until its tasks run.
     """
     tasks = folder.status().get("tasks", [])
     states = [str(row.get("state")).partition(" ")[0] for row in tasks]
-    return bool(tasks) and (not is_agents or {*states} <= {"running", "done"})
+    return bool(tasks) and (backend.transport is None or {*states} <= {"running", "done"})
 
 
-def follow(
-    process: Background,
-    folder: RunFolder,
-    view: View,
-    is_enough: Callable[[], bool] = lambda: False,
-) -> Optional[Outcome]:
+def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Optional[Outcome]:
     """Shows a run until it has ended or is left; returns how it ended, or None if it goes on.
 
     Args:
       process: the run's launcher.
-      folder: the run's folder.
       view: shows the run.
       is_enough: a function that returns whether to let the run go on without this process.
 
@@ -122,7 +113,7 @@ def follow(
                 signum = signals[num_heeded]
                 num_heeded += 1
                 answer = _STOP
-                if signum == signal.SIGINT and not passed and _can_ask() and _is_typed():
+                if signum == signal.SIGINT and not passed and _can_ask():
                     view.close()
                     answer = _ask(process, signals, num_heeded)
                     num_heeded += signals[num_heeded : num_heeded + 1] == [signum]
@@ -140,34 +131,25 @@ def follow(
 
 def _ask(process: Background, signals: Sequence[int], num_heeded: int) -> str:
     """Asks the user at Ctrl-C; a second one means stop, and whatever else happens means none."""
-    _print(f"\n{_QUESTION}")
+    print(f"\n{_QUESTION}", end="", flush=True)
     while not process.wait(0) and len(signals) == num_heeded:
         if select.select([0], [], [], LOOK_SECS)[0]:
             word = os.read(0, 1024).decode(errors="replace").strip().lower() or _CONTINUE
             if word[0] in (_LEAVE, _STOP, _CONTINUE):
                 return word[0]
-            _print(_QUESTION)
-    _print("\n")
+            print(_QUESTION, end="", flush=True)
+    print(flush=True)
     return _STOP if signals[num_heeded : num_heeded + 1] == [signal.SIGINT] else _CONTINUE
 
 
 def _can_ask() -> bool:
-    """Returns whether a user at a terminal can be asked: not in CI, nor in a pipe."""
-    return os.isatty(0) and sys.stdout.isatty() and not os.environ.get("CI")
+    """Returns whether a user at a terminal can be asked: not in CI, a pipe or a script.
 
-
-def _is_typed() -> bool:
-    """Returns whether this is a command of the terminal's shell, and in the foreground.
-
-    Such a command leads a process group of its own. One of a script is in the script's group, which
-    Ctrl-C may end, and a job in the background may not read from the terminal.
+    A command of the terminal's shell leads a process group of its own. One of a script is in the
+    script's group, which Ctrl-C may end, and a job in the background may not read.
     """
-    try:
-        return os.tcgetpgrp(0) == os.getpid()
-    except OSError:
+    if not (os.isatty(0) and sys.stdout.isatty()) or os.environ.get("CI"):
         return False
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # the terminal is gone
+        return os.tcgetpgrp(0) == os.getpid()
+    return False

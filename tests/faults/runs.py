@@ -148,7 +148,7 @@ class Job:
         """Starts the job, or lets it go on after a repair: always by the same command."""
         path = self.folder / "cluster.yaml"
         path.write_text(self._cluster())
-        words = ["up", "--cluster", str(path), "--state-dir", str(self.state), "--lines"]
+        words = ["up", "--cluster", str(path), "--state-dir", str(self.state)]
         words += ["--no-check", "--", *self.arguments()]
         with (self.folder / f"up-{len(self._launchers) + 1}.log").open("wb") as log:
             process = subprocess.Popen(

@@ -31,7 +31,8 @@ def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launch
     saves = "master/0:saves=output/model.ckpt-7"
     with job(launcher, columns, "steps=1000", saves) as terminal:
         terminal.wait_for(
-            lambda: re.search(r"512\s+images/s\s+\d+s\s+elapsed", "\n".join(terminal.shown)), "a speed"
+            lambda: re.search(r"512\s+images/s\s+\d+s\s+elapsed", "\n".join(terminal.shown)),
+            "a speed",
         )
         assert any(has_table(frame) for frame in terminal.frames)  # while the job started
         assert not has_table(terminal.shown)

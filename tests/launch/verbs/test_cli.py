@@ -37,7 +37,12 @@ def test_mistakes_are_refused_in_one_line(
     ("words", "flag", "way", "rule"),
     [
         ("--hosts a,b --on local", "--hosts a,b", "--on local", "all tasks run on this machine; "),
-        ("--on kubernetes --nodes 2", "--nodes 2", "--on kubernetes", "it chooses a node for each"),
+        (
+            "--hosts a --nodes 2",
+            "--nodes 2",
+            "--on ssh",
+            "only a backend that chooses the hosts tak",
+        ),
         ("--on slurm --workdir /b --hosts a", "--hosts a", "--on slurm", "it chooses the hosts it"),
         ("--hosts a --workers 2", "--workers 2", "--hosts", "--hosts decides each host's tasks; "),
         ("--hosts a --cluster b", "--hosts a", "--cluster", "the cluster file sets this; change"),
@@ -86,6 +91,7 @@ def test_an_unknown_flag_is_told_where_others_belong(capsys: pytest.CaptureFixtu
     [
         ("plan --hosts a --workdir ~eve/a", "--workdir: must be a path on one line, in no other u"),
         ("plan --on local --python=~/a/python", "--python: must be a command, or a path on one li"),
+        ("setup --hosts a --requirements ../a", "--requirements: must be a file of the checkout, "),
         ("logs --since 10", "--since: must be a time ago, such as 30s, 10m, 1h30m or 2d, got '10'"),
         ("logs --tail -1", "argument --tail: "),
         ("list --state-dir ~no-one/x", "--state-dir: ~no-one/x: there is no user no-one; a folder"),

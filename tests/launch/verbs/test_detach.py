@@ -207,10 +207,10 @@ def test_a_terminal_that_ends_twice_asks_for_the_end_once(
         signal = staticmethod(passed.append)
 
     folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
-    view = View(folder, live=False)
+    view = View(folder, is_start=True)
     signals = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
     monkeypatch.setattr(up_verb, "stop_signals", lambda: contextlib.nullcontext(signals))
-    outcome = up_verb.follow(cast(Background, Process()), folder, view)
+    outcome = up_verb.follow(cast(Background, Process()), view, lambda: False)
     assert outcome == Outcome(129, "stopped by SIGHUP")
     assert passed == [signal.SIGHUP, signal.SIGTERM]
 

@@ -115,7 +115,7 @@ def test_a_job_that_outlives_its_launcher_is_followed_to_its_end(
 
     monkeypatch.setattr(follow, "state_of", lambda _: states[0])
     monkeypatch.setattr(time, "sleep", next_state)
-    words = argparse.Namespace(state_dir=str(folder.path.parent), run=None, lines=True)
+    words = argparse.Namespace(state_dir=str(folder.path.parent), run=None)
     assert follow.attach(words) == 0
     assert capfd.readouterr().out.splitlines()[2:] == [*lines, "3 tasks, 1m40s", "master/0 is done"]
     assert waits == [0.2, 5.0]
