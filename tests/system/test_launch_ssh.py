@@ -346,8 +346,8 @@ def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
         taken.wait()
     problems = [line for line in output.splitlines() if line.startswith("problem: ")]
     assert (
-        "problem: node1: no records in data; copy them: python -m launch setup, or name --data-dir"
-        in problems
+        "problem: node1: no records in data; copy them there: python -m launch setup, or name "
+        "--data-dir" in problems
     )
     assert "node2: port 2222 is in use (ss -ltnp shows by what); end that, or" in output, output
     assert not any("cannot reach" in problem for problem in problems)

@@ -4,8 +4,6 @@ import re
 import sys
 from typing import Optional
 
-import pytest
-
 from testbeds.terminal import Terminal
 from tests.launch.launcher import ROOT, TWO, Launcher, assert_nothing_left
 
@@ -87,16 +85,6 @@ def shown_by(
     return Terminal(command, columns, lines, cwd=ROOT, env=variables)
 
 
-@pytest.mark.parametrize(("env", "is_coloured"), [({"NO_COLOR": "1"}, False)])
-def test_no_color_leaves_the_table_without_colours(env: dict[str, str], is_coloured: bool) -> None:
-    with shown_by(LINE_AND_TABLE, 60, env=env) as terminal:
-        terminal.wait_for_words("reads the records")
-        assert has_table(terminal.shown)
-        assert bool(COLOUR.search(terminal.raw)) == is_coloured
-        terminal.type("\r")
-        assert terminal.finish() == 0
-
-
 def test_a_dumb_terminal_gets_lines_alone() -> None:
     with shown_by(LINE_AND_TABLE, 60, env={"TERM": "dumb"}) as terminal:
         terminal.wait_for_words("step 1/30")
@@ -105,23 +93,3 @@ def test_a_dumb_terminal_gets_lines_alone() -> None:
         assert terminal.raw.count(b"\x1b") == 0
         text = "".join(terminal.all_lines)
         assert text == "[master/0 node0] epoch 0.1/1  step 1/30  loss 1.9  512 images/s"
-
-
-def test_a_table_that_shrinks_or_a_terminal_that_grows_leaves_nothing() -> None:
-    body = """
-rows = [Row(f"worker/{i}", "node0", "running", "", "", "x" * 90) for i in range(5)]
-display.table(rows)
-input()
-display.table(rows[:2])
-display.note("two are left")
-input()
-"""
-    with shown_by(body, 60) as terminal:
-        terminal.wait_for_words("worker/4")
-        terminal.resize(100)
-        terminal.type("\r")
-        terminal.wait_for(lambda: "two are left" in terminal.shown, "the note")
-        terminal.wait_for(lambda: len(list(filter(None, terminal.shown))) == 5, "a smaller table")
-        terminal.type("\r")
-        assert terminal.finish() == 0
-        assert [*filter(None, terminal.all_lines)] == ["two are left"]

@@ -96,6 +96,7 @@ class FailsForItsPort:
     """A run loop whose attempts fail for their ports, as the first two do."""
 
     has_stepped = False
+    num_failures = 2
     ports: ClassVar[list[int]] = []  # of the master in each attempt
 
     def __init__(self, supervisor: Supervisor, *_: object) -> None:
@@ -104,7 +105,7 @@ class FailsForItsPort:
         self.ports.append(port)
 
     def run(self, agents: Agents) -> Outcome:
-        if len(self.ports) > 2:
+        if len(self.ports) > self.num_failures:
             return Outcome(0, "master/0 is done", cause=Cause.DONE)
         agents.without_port.append("worker/0")
         return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
@@ -131,6 +132,20 @@ def test_a_job_whose_port_was_taken_starts_again_with_others_until_the_user_stop
     folder, outcome = run_of(tmp_path / "stopped")
     assert outcome == Outcome(130, "stopped before the start", cause=Cause.USER)
     assert_nothing_left(folder.run_id, timeout_secs=10)
+
+
+@pytest.mark.parametrize(("has_stepped", "attempts"), [(False, 4), (True, 1)])
+def test_a_job_whose_ports_are_always_taken_fails_after_three_more_attempts_unless_it_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_stepped: bool, attempts: int
+) -> None:
+    ports: list[int] = []
+    monkeypatch.setattr(FailsForItsPort, "ports", ports)
+    monkeypatch.setattr(FailsForItsPort, "num_failures", 9)
+    monkeypatch.setattr(FailsForItsPort, "has_stepped", has_stepped)
+    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
+    _, outcome = run_of(tmp_path)
+    assert outcome.reason == "worker/0 on localhost failed: exit code 1"
+    assert len(ports) == attempts
 
 
 def run_of(folder: Path) -> tuple[RunFolder, Outcome]:

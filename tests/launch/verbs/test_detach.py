@@ -28,7 +28,6 @@ from tests.launch.launcher import (
     Launcher,
     assert_nothing_left,
     pid_of,
-    read_until,
     wait_for,
 )
 
@@ -114,26 +113,6 @@ def test_a_start_that_fails_is_told_by_detach(launcher: Launcher, tmp_path: Path
     assert output.splitlines()[-1].startswith("error: pass_environment: NOBODY_SETS_THIS not set")
     # And whoever looks later sees why.
     assert "exit code 2: pass_environment: " in launcher.verb("status", exit_code=2)
-
-
-def test_attach_shows_a_run_to_its_end_and_ends_with_its_exit_code(launcher: Launcher) -> None:
-    launcher.up(TWO, "--detach", "--", "steps=100000")
-    run = launcher.run_id()
-    process = launcher.start("attach", "--state-dir", str(launcher.state))
-    read_until(process, "[worker/0 localhost] epoch 0.1/1  step ")
-    os.kill(pid_of(run, "worker/0"), signal.SIGKILL)
-    lines = process.communicate(timeout=60)[0].splitlines()
-    assert process.returncode == 137
-    assert "worker/0 on localhost failed: killed by SIGKILL; stopping the others" in lines
-    assert "[master/0 localhost] saved" in lines
-    assert lines[-2:] == [
-        f"  log: {launcher.state / run / 'output.log'}",
-        "exit code 137: worker/0 on localhost failed: killed by SIGKILL",
-    ]
-    # A run that is over says how it ended, as often as it is asked.
-    again = launcher.verb("attach", exit_code=137).splitlines()
-    assert again[:2] == [f"run {run}", f"run folder: {launcher.state / run}"]
-    assert again[-1] == lines[-1]
 
 
 def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(

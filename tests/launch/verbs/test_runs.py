@@ -155,20 +155,6 @@ def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **policy: Any
     return folder.run_id
 
 
-def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run_id = of_kubernetes(tmp_path, monkeypatch)
-    assert said(tmp_path / "runs", capfd, "clean") == (
-        f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: "
-        f"clean --run {run_id}\n"
-    )
-    assert "delete" not in (tmp_path / "calls").read_text()
-    output = said(tmp_path / "runs", capfd, "clean", "--run", run_id)
-    assert output == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
-    assert "delete tfjobs.kubeflow.org" in (tmp_path / "calls").read_text()
-
-
 def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +164,8 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     assert said(runs, capfd, "status").splitlines()[0] == f"{words} --run {run_id}"
     last = said(runs, capfd, "attach", code=1).splitlines()[-1]
     assert last == f"error: {words} --run {run_id}"
+    assert said(runs, capfd, "clean") == f"{words} --run {run_id}\n"
+    assert "delete" not in (tmp_path / "calls").read_text()
     (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
     first = said(runs, capfd, "status", code=1).splitlines()[0]
     assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
