@@ -135,7 +135,7 @@ def test_an_installed_program_trains_in_any_folder_and_writes_its_report(
 
 def test_an_installed_launcher_runs_a_cluster_here(installed: Path, folder: Path) -> None:
     (folder / "a.yaml").write_text("output_dir: cluster\nmodel: mlp\ntrain_batch_size: 20\n")
-    command = "cifar10-launch up --on local --lines --ps 1 -- --config a.yaml --train-steps 2"
+    command = "cifar10-launch up --on local --ps 1 -- --config a.yaml --train-steps 2"
     done = _run(command, installed, folder)
     assert done.stdout.endswith("master/0 is done\n")
     result = json.loads((folder / "cluster" / "result.json").read_text(encoding="utf-8"))

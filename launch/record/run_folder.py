@@ -1,23 +1,21 @@
 """The folder of one run, which the verbs for existing runs read.
 
-RUN/run.json      what was started, on which hosts, by which process; no values of variables
-RUN/status.json   the status of each task, and the outcome; each update replaces the file
-RUN/events.jsonl  what happened to the tasks, and why (`launch.record.events`)
-RUN/output.log    what tasks and launcher have written, line by line (`launch.record.output`)
-RUN/launcher.log  what the launcher has written, if the job writes output.log itself
-RUN/logs/         what an agent on this machine keeps of its tasks' output, as it came
-RUN/clean         an empty file, which `clean` leaves once the run has been cleaned
+RUN/run.json     what was started, on which hosts, by which process; no values of variables
+RUN/status.json  the status of each task, and the outcome; each update replaces the file
+RUN/output.log   what tasks and launcher have written, line by line (`launch.record.output`)
+RUN/launcher.log what the launcher has written, if the job writes output.log itself
+RUN/logs/        what an agent on this machine keeps of its tasks' output, as it came
+RUN/clean        an empty file, which `clean` leaves once the run has been cleaned
 """
 
 import contextlib
 import json
+import math
 import os
-import secrets
 import shlex
 import shutil
 import socket
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -27,18 +25,21 @@ from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
-MAYBE_TEXT = (str, type(None))
+_MAYBE_TEXT = (str, type(None))
 _KEPT = 100  # the number of runs whose folders are kept
+_WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
 
-# The types of the fields on which those rely that read run.json and status.json; see `load`.
+# The types of the fields on which those rely that read run.json and status.json; see `_load`.
 _RECORD = {
     "run": str,
     "backend": str,
-    "launcher": {"pid": int, "started": MAYBE_TEXT, "boot": str, "machine": str},
-    "hosts": [{"name": str, "user": MAYBE_TEXT, "agent_python": str}],
+    "began": (int, float),
+    "launcher": {"pid": int, "started": _MAYBE_TEXT, "boot": str, "machine": str},
+    "hosts": [{"name": str, "user": _MAYBE_TEXT, "agent_python": str}],
     "tasks": [{"task": str, "host": str}],
 }
-_STATUS = {"exit_code": (int, type(None)), "reason": MAYBE_TEXT, "tasks": [{}]}
+_RESULT = {"figures": {"eval_accuracy": (int, float)}}
+_STATUS = {"exit_code": (int, type(None)), "reason": _MAYBE_TEXT, "tasks": [{}]}
 
 
 def state_dir(given: Optional[str] = None) -> Path:
@@ -86,8 +87,6 @@ class RunFolder:
         folder = cls(parent / _new_id())
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            while folder.path.exists():  # of a run that began in the same second
-                folder = cls(parent / _new_id())
             folder.path.mkdir(mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
             _forget_old(parent)
@@ -119,7 +118,7 @@ class RunFolder:
         """
         path = self.path / "run.json"
         try:
-            return load(path.read_bytes(), _RECORD)
+            return _load(path.read_bytes(), _RECORD)
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}") from None
         except ValueError as error:
@@ -150,7 +149,7 @@ class RunFolder:
     def status(self) -> Record:
         """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
         try:
-            return load((self.path / "status.json").read_bytes(), _STATUS, tasks=[])
+            return _load((self.path / "status.json").read_bytes(), _STATUS, tasks=[])
         except (OSError, ValueError):
             return {}
 
@@ -173,6 +172,20 @@ class RunFolder:
             return None
         reason = str(status.get("reason") or "ended")
         return Outcome(int(code), reason, details=lines, cause=read_cause(status))
+
+    def accuracy(self) -> Optional[float]:
+        """Returns the accuracy in the run's result.json, unless the file may be of another run."""
+        record, status = self.record(), self.status()
+        try:
+            path = Path(os.path.expanduser(record["output"])) / "result.json"
+            written = path.stat().st_mtime if path.is_absolute() else -math.inf
+            # Runs that share an output folder replace each other's results.
+            ended = status["time"] if status["exit_code"] is not None else math.inf
+            if not record["began"] <= written <= ended + _WRITTEN_SECS:
+                return None
+            return float(_load(path.read_bytes(), _RESULT)["figures"]["eval_accuracy"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
@@ -198,7 +211,7 @@ class RunFolder:
         return f"{here['machine']}, in another container" if may_run else None
 
 
-def load(data: bytes, form: Any, **defaults: object) -> dict[str, Any]:
+def _load(data: bytes, form: Any, **defaults: object) -> dict[str, Any]:
     """Returns the JSON object that a file of a run, or a line of it, holds.
 
     Args:
@@ -229,53 +242,28 @@ def _fits(found: Any, form: Any) -> bool:
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
-    """Returns the run whose id is `run_id` or begins with it; without one, the newest run.
+    """Returns the run whose id is `run_id`; without one, the newest run.
 
     Raises:
-      LaunchError: there is no such run, or several begin with `run_id`.
+      LaunchError: there is no such run.
     """
     runs = all_runs(parent)
-    matching = [run for run in runs if run.run_id.startswith(run_id or "")]
+    matching = [run for run in runs if run_id in (None, run.run_id)]
     if not matching:
         newest = ", ".join(run.run_id for run in runs[-3:])
         what = f"no run {run_id} in {parent}" if run_id else f"no run in {parent}"
         way = f"the newest there: {newest};" if newest else "`launch up` starts one,"
         raise LaunchError(f"{what}; {way} --state-dir names another folder")
-    exact = [run for run in matching if run.run_id == run_id]
-    if run_id and not exact and len(matching) > 1:
-        some = ", ".join(run.run_id for run in matching[-3:])
-        raise LaunchError(
-            f"--run {run_id} fits {len(matching)} runs in {parent}, the newest are {some}; give "
-            "more of the id"
-        )
-    return (exact or matching)[-1]
+    return matching[-1]
 
 
 def all_runs(parent: Path) -> list[RunFolder]:
-    """Returns all runs, the oldest first."""
+    """Returns all runs, the oldest first: their ids are the time in UTC."""
     if not parent.is_dir():
         return []
-    found = []
-    for path in parent.iterdir():
-        with contextlib.suppress(OSError):  # a folder that is no run, or has just been removed
-            written = (path / "run.json").stat().st_mtime
-            if path.name.isprintable():  # The launcher makes no others, and prints them.
-                found.append((_began(path, written), path))
-    return [RunFolder(path) for _, path in sorted(found)]
-
-
-def began_at(record: Mapping[str, Any]) -> Optional[float]:
-    """Returns when a run began, in seconds since 1970; None if its run.json does not say."""
-    began = record.get("began")
-    return began if isinstance(began, (int, float)) and 0 <= began < 1e12 else None
-
-
-def _began(path: Path, otherwise: float) -> float:
-    """Returns when a run began, by its run.json; the local time in its id may come twice."""
-    with contextlib.suppress(OSError, ValueError):
-        began = began_at(load((path / "run.json").read_bytes(), {}))
-        return otherwise if began is None else began
-    return otherwise
+    found = (path.parent for path in parent.glob("*/run.json"))
+    # The launcher makes no other names, and prints them.
+    return [RunFolder(path) for path in sorted(found) if path.name.isprintable()]
 
 
 def _forget_old(parent: Path) -> None:
@@ -307,16 +295,19 @@ def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
 
 
 def _new_id() -> str:
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    now = time.time()
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 0x10000):04x}"
 
 
 def _this_process() -> Record:
     return {
         "pid": os.getpid(),
         "started": _start_time(os.getpid()),
-        "boot": _boot_id(),
+        "boot": _text("/proc/sys/kernel/random/boot_id").strip(),
         "machine": socket.gethostname(),
-        "process_ids": _process_ids(),
+        # Each container has a namespace of its own, though it may share the boot id and, with
+        # `--network=host`, the host's name.
+        "process_ids": os.readlink("/proc/self/ns/pid"),
     }
 
 
@@ -339,26 +330,13 @@ def _start_time(pid: int) -> Optional[str]:
 
     The kernel gives the id of an ended process to new ones, so an id alone does not identify one.
     """
+    words = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return None if not words or words[0] == "Z" else words[19]  # A zombie has ended.
+
+
+def _text(path: str) -> str:
+    """Returns the content of a file; "" if it is not there."""
     try:
-        words = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if words[0] == "Z" else words[19]  # A zombie has ended.
-
-
-def _process_ids() -> Optional[str]:
-    """Returns the name of the process ids' namespace, of which each container has one of its own.
-
-    Containers may share all the rest: the boot id, and with `--network=host` the host's name.
-    """
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return Path(path).read_text("ascii", "replace")
     except OSError:
         return ""

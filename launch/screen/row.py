@@ -1,16 +1,34 @@
-"""A task's row in the table, and the line of the whole job, made from the rows of all tasks."""
+"""What a screen says of a job, as text: the rows of its tasks, its progress, safe lines."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Optional
 
 LEADS = ("master/", "chief/")
-_STEP = re.compile(r"\bstep\s{1,20}[0-9,]{1,20}\s{0,20}/\s{0,20}[0-9,]{1,20}", re.I)
-_RATE = re.compile(r"(?<![0-9,.])[0-9,.]{1,30}\s{0,20}(?:images|img)/s(?:\s\([^()]{1,40}\))?", re.I)
-_LEFT = re.compile(r"(?<!\S)([0-9dhms]{2,12}) left$")
-_GAP = "   "
+
+# Control characters of C0, except the tab, and of C1: in escape codes they clear the screen, write
+# to the clipboard or change the title.
+_CONTROLS = [*range(9), *range(10, 32), *range(127, 160)]
+# Characters that make a terminal show the others in another order.
+_DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_LINE_ENDS = [0x2028, 0x2029]
+# JSON can hold halves of characters, which no terminal and no file can take.
+_HALVES = range(0xD800, 0xE000)
+_REMOVED = dict.fromkeys([*_CONTROLS, *_DIRECTIONS, *_LINE_ENDS, *_HALVES])
+
+
+def plain(line: str) -> str:
+    """Returns a line without characters that control the terminal; tabs stay.
+
+    What follows an escape character stays as text.
+    """
+    return line.translate(_REMOVED)
+
+
+def plain_lines(text: str) -> str:
+    """Returns a text of several lines, each of them as `plain` returns it."""
+    return "\n".join(map(plain, text.split("\n")))
 
 
 @dataclass(frozen=True)
@@ -29,32 +47,36 @@ class Row:
         """Whether it is the row of the task that leads the job."""
         return self.task.startswith(LEADS)
 
-    @property
-    def kind(self) -> str:
-        """The state without its remark: `running` of `running (1 restarts)`."""
-        return self.state.partition(" ")[0]
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """The step and the last step in numbers; 0 for what is not known."""
-        numbers = [int(re.sub("[^0-9]", "", part) or 0) for part in self.step.split("/")]
-        return numbers[0], numbers[-1]
-
-    @property
-    def own_words(self) -> str:
-        """Its last line without what the table or the line of the job says."""
-        if not self.step or not is_progress(self.last):
-            return self.last
-        rest = self.last.rstrip()
-        for pattern in (_STEP, _LEFT, _RATE):
-            rest = pattern.sub("", rest).strip()
-        return re.sub(r"\s{3,}", "  ", rest)
-
 
 def saved_rows(saved: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Returns the rows of a status file; cells that it lacks are empty, others are left out."""
     names = [field.name for field in fields(Row)]
     return [Row(*(str(row.get(name, "")) for name in names)) for row in saved]
+
+
+def those_that_differ(rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows to show beside the job's line: all before the first step of the lead.
+
+    Later, those of tasks that do not just run, such as a lost one.
+    """
+    has_stepped = any(row.is_lead and row.step for row in rows)
+    return [row for row in rows if not has_stepped or row.state not in ("running", "done")]
+
+
+def job_line(rows: Sequence[Row], secs: float) -> str:
+    """Returns the lead's last report of its progress, or another trainer's, and the elapsed time.
+
+    Args:
+      rows: the rows of all tasks.
+      secs: the seconds since the job's start.
+    """
+    trained = sorted((row for row in rows if row.step), key=lambda row: not row.is_lead)
+    words = "starting"
+    if trained:
+        first = trained[0]
+        rate = f"  {first.images_per_sec} images/s" if first.images_per_sec else ""
+        words = first.last if read_progress(first.last) else f"step {first.step}{rate}"
+    return f"{words}   {duration(secs)} elapsed"
 
 
 def duration(secs: float) -> str:
@@ -69,58 +91,52 @@ def duration(secs: float) -> str:
     return f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"
 
 
-def job_line(rows: Sequence[Row], secs: Optional[float] = None, width: Optional[int] = None) -> str:
-    """Returns the job's step, its images/s, the time that is left, and the elapsed time.
+# Numbers and spaces are limited, since a search for longer ones takes a time that grows with the
+# square of their length, and Python converts only 4,300 digits.
+_NUMBER = r"(?<![0-9,])[0-9,]{1,20}"
+_STEP = re.compile(
+    rf"\bstep\s{{1,20}}({_NUMBER})(?![0-9,])\s{{0,20}}(?:/\s{{0,20}}({_NUMBER})(?![0-9,]))?", re.I
+)
+_SAVED = re.compile(r"saved:? {1,20}(\S.{0,4000})")
+_RATE = re.compile(rf"({_NUMBER}(?:\.[0-9]{{1,20}})?)\s{{0,20}}(?:images|img)/s", re.I)
 
-    Each trainer reports the images/s of the whole job, so the lead's stand for all.
 
-    Args:
-      rows: the rows of all tasks.
-      secs: the seconds since the job's start; None if they are not known.
-      width: the columns that the line may fill, with the lead's other figures, such as the loss,
-        as far as there is room; None for a line without them.
+@dataclass(frozen=True)
+class Progress:
+    """The progress that one line of a task's output reports, whichever program writes it.
+
+    Attributes:
+      step: the global step.
+      total: the last step, at least `step`; None if the line does not name it.
+      images_per_sec: the rate as the line writes it, such as `1,024.5`; empty if it has none.
     """
-    trained = [row for row in rows if row.step]
-    leads = [row for row in trained if row.is_lead]
-    lead = next(iter(leads or trained), None)
-    figures: list[str] = []
-    rest = [] if secs is None else [f"{duration(secs)} elapsed"]
-    if lead is None:
-        return _GAP.join(["starting", *rest] if rest else [])
-    if width is not None and is_progress(lead.last):
-        figures = [text for text in lead.own_words.split("  ") if not text.startswith("epoch")]
-    left = _LEFT.search(lead.last)
-    rest = [f"{left[1]} left", *rest] if left else rest
-    rest = [f"{lead.images_per_sec} images/s", *rest] if lead.images_per_sec else rest
-    while width is not None and len(_GAP.join([f"step {lead.step}", *figures, *rest])) > width:
-        if not figures and not rest:
-            break
-        (figures or rest).pop()  # whole figures, so that none is cut
-    return _GAP.join([f"step {lead.step}", *figures, *rest])
+
+    step: int
+    total: Optional[int]
+    images_per_sec: str
 
 
-def those_that_differ(rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows to show beside the job's line: all before the first step of the lead.
+def read_progress(line: str) -> Optional[Progress]:
+    """Returns the progress in a line; None if it is not a progress line.
 
-    Later, those of tasks that do not just run, such as a lost one, or that are far behind the lead.
+    A step alone may stand in any message ("training to step 282"), so a progress line must also
+    have a total or a rate.
     """
-    reached = next((row.progress for row in rows if row.is_lead and row.step), None)
-    if reached is None:
-        return list(rows)
-
-    def is_slow(row: Row) -> bool:
-        step, total = row.progress
-        return bool(row.step) and step < reached[0] - total / 10
-
-    return [row for row in rows if row.state not in ("running", "done") or is_slow(row)]
+    step, rate = _STEP.search(line), _RATE.search(line)
+    if not step or not (step[2] or rate):
+        return None
+    reached = _whole(step[1])
+    # Of several asynchronous trainers, some may take a step after the last one.
+    total = max(_whole(step[2]), reached) if step[2] else None
+    return Progress(reached, total, rate[1] if rate else "")
 
 
-def is_progress(line: str) -> bool:
-    """Returns whether a task's line reports its step, as the line of the job does."""
-    return bool(_STEP.search(line))
+def read_saved(line: str) -> Optional[str]:
+    """Returns the checkpoint that a task saved at its end (`saved output/model.ckpt-40`)."""
+    found = _SAVED.fullmatch(line.strip())
+    return found[1] if found else None
 
 
-def count_states(rows: Sequence[Row]) -> str:
-    """Returns how many tasks are in each state: `1 starting, 3 running`."""
-    counts = Counter(row.kind for row in rows)
-    return ", ".join(f"{count} {state}" for state, count in counts.items())
+def _whole(text: str) -> int:
+    """Returns the number that digits and commas give; 0 for commas alone."""
+    return int(text.replace(",", "") or 0)

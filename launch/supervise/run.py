@@ -12,14 +12,12 @@ from launch.connect.connections import Connections, Event
 from launch.connect.link import Link
 from launch.connect.transport import Transport
 from launch.errors import LaunchError
-from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.ending import Action, Note, Start
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Supervisor
-from launch.supervise.task_status import Journal, run_ends
 
 _MORE_PORTS = 3  # how often a job starts again because another program took a port
 
@@ -60,8 +58,6 @@ def run_with_agents(
                 lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
             )
             if ports is None:
-                for signum in signals:
-                    Journal(folder, {}).asked_to_stop(signum)
                 words = "stopped before the start"
                 return Outcome(128 + signals[0], words, cause=Cause.USER), []
             ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
@@ -94,8 +90,6 @@ def run_with_agents(
                 f"with other ports ({number} of {_MORE_PORTS})"
             )
             display.note(why)
-            events.add(folder, [events.event("restart", why)])
-    run_ends(folder, outcome)
     return outcome
 
 

@@ -18,13 +18,12 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.supervisor import TaskState
-from launch.supervise.task_status import Journal, TaskStatusTable
+from launch.supervise.task_status import TaskStatusTable
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
 _LAST_LINES_SECS = 30.0  # the longest wait for missing lines after the job is over
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_BUT_CTRL_C = _SIGNALS[1:]
 
 E = TypeVar("E")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -35,10 +34,6 @@ class Decider(Protocol):
 
     states: dict[str, TaskState]  # task's name -> its state
     outcome: Optional[Outcome]  # set once the job is over
-
-    @property
-    def verdict(self) -> Optional[Outcome]:
-        """How the job ends, as far as that is known; None while it goes on."""
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
@@ -89,7 +84,6 @@ class RunLoop(Generic[E]):
         self._decider, self._folder, self._display = decider, folder, display
         self.events, self._signals = events, signals
         self._task_status = TaskStatusTable(decider.states)
-        self._journal = Journal(folder, decider.states)
         self.has_stepped = False
 
     def run(self, runner: Runner[E]) -> Outcome:
@@ -121,11 +115,9 @@ class RunLoop(Generic[E]):
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
                 heeded += 1
-                self._journal.asked_to_stop(signum)
                 runner.stop(signum, heeded)
             now = time.monotonic()
             runner.tick(now)
-            self._journal.look(self._decider.verdict)
             if now >= next_status:
                 next_status = now + _STATUS_SECS
                 self._show(None)
@@ -134,15 +126,10 @@ class RunLoop(Generic[E]):
             self._hear(runner, 0.05)
         if is_short:
             self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
-        self._journal.look(self._decider.outcome)
-        for signum in self._signals[heeded:]:  # It came too late for the runner.
-            self._journal.asked_to_stop(signum)
         self._show(self._decider.outcome)
         return self._decider.outcome
 
     def _stopped_at_the_start(self, by: int) -> Outcome:
-        for signum in self._signals:
-            self._journal.asked_to_stop(signum)
         words = "stopped before the start"
         outcome = Outcome(128 + by, words, cause=Cause.USER)
         self._show(outcome)
@@ -223,23 +210,6 @@ def interrupted_by_a_stop() -> Iterator[None]:
             yield
         finally:
             is_open = False
-
-
-@contextmanager
-def ends_in_order() -> Iterator[None]:
-    """Makes SIGTERM, SIGHUP and SIGQUIT raise SystemExit (128 + n), so that `finally` runs.
-
-    Otherwise, they would leave a terminal with a live table without echo. One that this process
-    ignores stays ignored.
-    """
-
-    def end(signum: int, _: Optional[FrameType]) -> None:
-        for one in _BUT_CTRL_C:  # The shell and the kernel may both tell of the end of a terminal.
-            signal.signal(one, signal.SIG_IGN)
-        raise SystemExit(128 + signum)
-
-    with _handled(_BUT_CTRL_C, end):
-        yield
 
 
 @contextmanager

@@ -1,21 +1,16 @@
-"""What is told of every task: in the table, the status file, events.jsonl and after a failure."""
+"""What is told of every task: in the table, the status file and after a failure."""
 
 import collections
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional
 
-from launch.record import events
-from launch.record.events import RunEvent, event
-from launch.record.outcome import Cause, Outcome, end_record, words_for
-from launch.record.output import Progress, read_progress, read_saved
-from launch.record.run_folder import RunFolder
-from launch.screen.row import Row
+from launch.record.outcome import Outcome, end_record
+from launch.screen.row import Progress, Row, read_progress, read_saved
 from launch.supervise.supervisor import TaskState
 
 _LAST_LINES = 12
-_ALIVE, _OVER = ("starting", "running"), ("ended", "failed")
 
 
 class TaskStatusTable:
@@ -95,73 +90,3 @@ def _words(state: TaskState) -> str:
     if state.restarts and state.status == "running":
         return f"running ({state.restarts} restarts)"
     return state.status
-
-
-class Journal:
-    """Writes events.jsonl of one run, from the changes of its tasks' states.
-
-    Args:
-      folder: the run's folder.
-      states: task's name -> its state, which the decider changes.
-    """
-
-    def __init__(self, folder: RunFolder, states: Mapping[str, TaskState]) -> None:
-        self._folder, self._states = folder, states
-        # Task's name -> (status, number of restarts, number of signals) at the last look.
-        self._seen = dict.fromkeys(states, ("waiting", 0, 0))
-        self._names_lost_host = False
-
-    def asked_to_stop(self, signum: int) -> None:
-        """Writes that a signal asked for the job's end."""
-        events.add(self._folder, [event("stop", f"{signal.Signals(signum).name} to the launcher")])
-
-    def look(self, verdict: Optional[Outcome]) -> None:
-        """Writes what has changed since the last look.
-
-        Args:
-          verdict: how the job ends, as far as that is known; it is the reason of signals.
-        """
-        of_tasks: list[list[RunEvent]] = []
-        lost: dict[str, str] = {}
-        for name, state in self._states.items():
-            before = self._seen[name]
-            self._seen[name] = now = (state.status, state.restarts, len(state.signals))
-            if now != before:
-                of_tasks.append(_changes(name, state, before, verdict))
-                if state.cause is Cause.HOST_LOST and state.status in (*_OVER, "restarting"):
-                    lost[state.task.host.name] = state.last
-        found = [event("host lost", why, host=host) for host, why in lost.items()]
-        is_lost = verdict is not None and verdict.cause is Cause.HOST_LOST
-        if verdict is not None and is_lost and not found and not self._names_lost_host:
-            found = [event("host lost", verdict.reason)]  # Kubernetes names a pod's node at most
-        self._names_lost_host = self._names_lost_host or bool(found)
-        # A task that ended by itself comes before the tasks that were asked to end for that.
-        for changes in sorted(of_tasks, key=lambda some: any(e.what == "signal" for e in some)):
-            found += changes
-        if found:
-            events.add(self._folder, found)
-
-
-def run_ends(folder: RunFolder, outcome: Outcome) -> None:
-    """Writes how the whole run ended; after an attempt, it may go on with other ports."""
-    events.add(folder, [event("run ends", outcome.reason, exit_code=outcome.exit_code)])
-
-
-def _changes(
-    name: str, state: TaskState, before: tuple[str, int, int], verdict: Optional[Outcome]
-) -> list[RunEvent]:
-    """Returns what has happened to one task, in this order."""
-    found = []
-    status, _, num_signals = before
-    is_new = state.status in _ALIVE and status not in _ALIVE
-    if is_new:
-        found.append(("start", f"restart {state.restarts}" if state.restarts else ""))
-    why = f": {verdict.reason}" if verdict is not None else ""
-    for signum in state.signals[0 if is_new else num_signals :]:
-        found.append(("signal", f"{signal.Signals(signum).name}{why}"))
-    how = state.last or ("" if state.code is None else words_for(state.code))
-    if state.status in _OVER and status in _ALIVE:
-        found.append(("end", how))
-    if state.status == "restarting" and status != "restarting":
-        found.append(("restart", how))
-    return [event(what, reason, name, state.task.host.name) for what, reason in found]

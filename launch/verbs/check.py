@@ -1,15 +1,10 @@
 """`plan` and `check`: what would run where, and whether all hosts are ready for it."""
 
 import argparse
-import contextlib
-import ipaddress
 import secrets
-import socket
-import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional
 
 from cifar10_program.streams import complain
 from launch.backends.base import Backend, ContainerNeeds
@@ -21,13 +16,10 @@ from launch.connect.agent_client import Closing, conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError, below_each_other
-from launch.screen.plain import plain_lines
+from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
-from launch.verbs.described_cluster import cluster_of
-from launch.verbs.facts import Facts, cells, columns, problems, warnings
-
-T = TypeVar("T")
-_NAME_SECS = 5.0  # for a look-up of a name
+from launch.verbs.facts import Facts, cells, problems, warnings
+from launch.verbs.flags import cluster_of
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -65,7 +57,7 @@ def check_job(job: Job) -> int:
     containers = backend.containers(job)
     facts = gather(job, backend.transport, containers)
     rows = [cells(host, facts[host.name], containers) for host in job.cluster.hosts]
-    print_table(columns(containers), rows)
+    print_table([*max(rows, key=len)], [tuple(row.values()) for row in rows])
     wrong = problems(job, facts, containers)
     found = [f"problem: {one}" for one in wrong]
     found += [f"warning: {one}" for one in warnings(job, facts)]
@@ -105,20 +97,24 @@ def gather(
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
     tokens = {host.name: secrets.token_hex(8) for host in hosts}
+    agents: dict[str, Callable[[dict[str, Any]], Any]] = {}
+    records = job.folder("data") if containers is None else containers.records
 
-    def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
-        """Asks each host that was reachable so far; marks those that fail as unreachable."""
-        reached = [host for host in hosts if facts[host.name].unreachable is None]
-        answers = everywhere(reached, ask, meanwhile=closing.look)
-        for name, why in answers.failed.items():
-            facts[name].unreachable = why
-        return answers.found
+    def reach(host: Host) -> None:
+        agents[host.name] = stack.enter_context(conversation(transport, host, closing.note))
 
     def look(host: Host) -> None:
-        theirs, asked = facts[host.name], time.time()
-        theirs.found = agents[host.name](_questions(job, host, containers))
-        theirs.clock_secs = theirs.found["clock"] - asked
-        theirs.public = sorted({*theirs.found.get("public", ()), *_public(host.address)})
+        order = {
+            "do": "look",
+            "cwd": host.workdir,
+            "python": host.python if containers is None else None,
+            "code": CODE if SCRIPT in PROGRAM else (),
+            "engine": None if containers is None else containers.engine,
+            "image": None if containers is None else containers.image,
+            "data": records if host.trains else None,
+            "ports": [task.port for task in job.on(host) if task.port is not None],
+        }
+        facts[host.name].found = agents[host.name](order)
 
     def free_ports(host: Host) -> list[int]:
         return [port for port, why_not in facts[host.name].found["ports"] if why_not is None]
@@ -139,40 +135,11 @@ def gather(
 
     with stop_signals() as stops, ExitStack() as stack:
         closing = Closing(stops)
-        agents = everyone(
-            lambda host: stack.enter_context(conversation(transport, host, closing.note))
-        )
-        for question in (look, listen, dial):
-            everyone(question)
+        for question in (reach, look, listen, dial):
+            reached = [host for host in hosts if facts[host.name].unreachable is None]
+            answers = everywhere(reached, question, meanwhile=closing.look)
+            for name, why in answers.failed.items():
+                facts[name].unreachable = why
     if stops:
         raise SystemExit(128 + stops[0])
     return facts
-
-
-def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> dict[str, object]:
-    records = job.folder("data") if containers is None else containers.records
-    return {
-        "do": "look",
-        "cwd": host.workdir,
-        "python": host.python if containers is None else None,
-        "code": CODE if SCRIPT in PROGRAM else (),
-        "engine": None if containers is None else containers.engine,
-        "image": None if containers is None else containers.image,
-        "data": records if host.trains else None,
-        "ports": [task.port for task in job.on(host) if task.port is not None],
-    }
-
-
-def _public(address: str) -> list[str]:
-    """Returns the public addresses of a host at which other tasks connect to its own."""
-    rows: list[Any] = []
-
-    def look_up() -> None:
-        with contextlib.suppress(OSError, UnicodeError):  # the check tells of unknown names
-            rows.extend(socket.getaddrinfo(address, None, type=socket.SOCK_STREAM))
-
-    thread = threading.Thread(target=look_up, daemon=True)  # A name server may never answer.
-    thread.start()
-    thread.join(_NAME_SECS)
-    found = {str(row[4][0]).partition("%")[0] for row in rows}
-    return sorted(one for one in found if ipaddress.ip_address(one).is_global)

@@ -5,84 +5,37 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import NamedTuple, NoReturn, Optional
+from collections.abc import Sequence
+from pkgutil import resolve_name
+from typing import NoReturn, Optional
 
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.streams import complain, open_streams
 from launch.errors import HostError, LaunchError
-from launch.screen.plain import plain_lines
+from launch.screen.row import plain_lines
 from launch.verbs import flags
-from launch.verbs.flags import Flag
 
 _EPILOG = """\
 TRAINING ARGS, after `--`, go to {train}, the same for every task:
   {launch} plan --hosts ip0,ip1 -- --train-batch-size=16
-  {launch} up --on local --workers 2 --ps 1 -- --train-batch-size=16
   {launch} up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
 """
 
 
-class _Verb(NamedTuple):
-    """A verb: what imports its function, its description in the help, and its flags."""
-
-    load: Callable[[], Callable[[argparse.Namespace], int]]
-    help: str
-    flags: tuple[Flag, ...]
-
-
-_VERBS = {
-    "init": _Verb(
-        lambda: import_module("launch.verbs.init").init,
-        "write a commented cluster file",
-        flags.INIT,
-    ),
-    "plan": _Verb(
-        lambda: import_module("launch.verbs.check").plan,
-        "show every task's TF_CONFIG, command and devices",
-        flags.PLAN,
-    ),
-    "setup": _Verb(
-        lambda: import_module("launch.verbs.setup").setup,
-        "prepare bare hosts: code, .venv, kernels and records",
-        flags.SETUP,
-    ),
-    "check": _Verb(
-        lambda: import_module("launch.verbs.check").check,
-        "check the hosts before a job",
-        flags.CLUSTER,
-    ),
-    "up": _Verb(lambda: import_module("launch.verbs.up").up, "run the job to its end", flags.UP),
-    "attach": _Verb(
-        lambda: import_module("launch.verbs.follow").attach,
-        "show a run again until it ends; Ctrl-C leaves it running",
-        (*flags.RUN, flags.LINES),
-    ),
-    "list": _Verb(
-        lambda: import_module("launch.verbs.runs").list_runs,
-        "show all runs: state, age and accuracy",
-        (flags.STATE, flags.JSON),
-    ),
-    "status": _Verb(
-        lambda: import_module("launch.verbs.runs").status,
-        "show the state of each task of a run",
-        flags.RUN,
-    ),
-    "logs": _Verb(
-        lambda: import_module("launch.verbs.follow").logs, "print the logs of tasks", flags.LOGS
-    ),
-    "stop": _Verb(
-        lambda: import_module("launch.verbs.runs").stop,
-        "end a run; the master saves first",
-        flags.STOP,
-    ),
-    "clean": _Verb(
-        lambda: import_module("launch.verbs.runs").clean,
-        "end what a run has left behind on any host",
-        flags.CLEAN,
-    ),
+# Name -> module and function, the description in the help, and the flags.
+_VERBS: dict[str, tuple[str, str, Sequence[flags.Flag]]] = {
+    "init": ("init:init", "write a commented cluster file", flags.INIT),
+    "plan": ("check:plan", "show every task's TF_CONFIG, command and devices", flags.PLAN),
+    "setup": ("setup:setup", "prepare bare hosts: code, .venv, kernels, records", flags.SETUP),
+    "check": ("check:check", "check the hosts before a job", flags.CLUSTER),
+    "up": ("up:up", "run the job to its end", flags.UP),
+    "attach": ("follow:attach", "show a run again; Ctrl-C leaves it running", flags.RUN),
+    "list": ("runs:list_runs", "show all runs: state, age and accuracy", flags.LIST),
+    "status": ("runs:status", "show the state of each task of a run", flags.RUN),
+    "logs": ("follow:logs", "print the logs of tasks", flags.LOGS),
+    "stop": ("runs:stop", "end a run; the master saves first", flags.STOP),
+    "clean": ("runs:clean", "end what a run has left behind on any host", flags.CLEAN),
 }
 
 
@@ -103,7 +56,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             from launch.cluster.training_files import with_settings
 
             options.arguments = with_settings(options.arguments)
-        return _VERBS[options.verb].load()(options)
+        exit_code: int = resolve_name(f"launch.verbs.{_VERBS[options.verb][0]}")(options)
+        return exit_code
     except LaunchError as error:
         complain(f"error: {plain_lines(str(error))}")
         return error.exit_code
@@ -134,13 +88,12 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     )
     add_common(parser, LAUNCH)
     subparsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, verb in _VERBS.items():
-        of_verb = subparsers.add_parser(name, allow_abbrev=False, help=verb.help)
-        for one in verb.flags:
-            of_verb.add_argument(*one.names, **one.facts)
+    for verb, (_, words_of_help, flags_of_verb) in _VERBS.items():
+        of_verb = subparsers.add_parser(verb, allow_abbrev=False, help=words_of_help)
+        for names, facts in flags_of_verb:
+            of_verb.add_argument(*names, **facts)
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        hints = dict.fromkeys(hint for word in unknown if (hint := flags.hint(word)))
-        way_out = "; ".join(hints) or "the training's own arguments go after --"
+        way_out = "keys of cluster files have no flags, and training's own arguments go after --"
         parser.error(f"unknown: {' '.join(unknown)}; {way_out}")
     return options

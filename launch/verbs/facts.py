@@ -1,5 +1,7 @@
 """Finds problems in the facts that a check collects, and makes the rows of its table."""
 
+import contextlib
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -11,10 +13,8 @@ from launch.cluster.tasks import PROGRAM, SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install --require-hashes -r requirements.lock"
 _SETUP = "python -m launch setup"
-SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _LEAST_DISK = 1 << 30
-_MOST_CLOCK_SECS = 2.0
 _OPEN = (
     "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there with a "
     "firewall (`ports:` sets the ports), or use hosts with private addresses alone"
@@ -28,16 +28,12 @@ class Facts:
     Attributes:
       unreachable: why the host did not answer; None if it did.
       found: the agent's answer; see launch.agent.host_facts.look.
-      clock_secs: the seconds by which the host's clock is ahead of the launcher's.
       not_dialled: (address, port, error) of each port on other hosts that it could not connect to.
-      public: its public addresses.
     """
 
     unreachable: Optional[str] = None
     found: Mapping[str, Any] = field(default_factory=dict)
-    clock_secs: float = 0.0
     not_dialled: Sequence[Sequence[Any]] = ()
-    public: Sequence[str] = ()
 
 
 def problems(
@@ -61,20 +57,18 @@ def problems(
 
 
 def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
-    found = facts.found
+    found, way_out = facts.found, _way_out(job)
     if containers is None:
-        way_out = _way_out(job)
-        wrong, place, key = _of_python(job, host, found), job.folder("data"), "--data-dir"
+        wrong, place, key = _of_python(host, found, way_out), job.folder("data"), "--data-dir"
     else:
-        way_out, key = "", f"`{containers.data_key}`"
-        wrong, place = [], containers.data or f"{host.workdir}/data"
+        wrong, way_out, key = [], "", f"`{containers.data_key}`"
+        place = containers.data or f"{host.workdir}/data"
         if found["engine_error"] is not None:
             wrong.append(found["engine_error"])
         elif found["image"] is None:
             wrong.append(f"it has no image {containers.image}; {_IMAGE}")
     if host.trains and found["data"] is None:
-        copy = f"copy them: {way_out}" if way_out else "prepare or copy them"
-        wrong.append(f"no records in {place}; {copy}, or name {key}")
+        wrong.append(f"no records in {place}; copy them there{way_out}, or name {key}")
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [
         f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
@@ -86,58 +80,41 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
         wrong.append(f"needs {wanted} GPUs, but has {have}; see gpus, gpus_per_task")
     if found["disk_free"] < _LEAST_DISK:
         wrong.append(f"{found['disk_free'] >> 20} MiB free at {host.workdir}; make room for 1 GiB")
-    if abs(facts.clock_secs) > _MOST_CLOCK_SECS:
-        ahead = f"{facts.clock_secs:+.1f} s"
-        wrong.append(f"its clock differs by {ahead} from the launcher's; synchronize it (NTP)")
     return wrong
 
 
-def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
-    wrong, way_out = [], _way_out(job)
+def _of_python(host: Host, found: Mapping[str, Any], way_out: str) -> list[str]:
+    if not found["has_workdir"]:  # then a Python may be missing for the same reason
+        return [f"{host.workdir} does not exist; make it{way_out}, or name another with --workdir"]
+    wrong = []
     if found["code"] is None and SCRIPT in PROGRAM:
-        first = f"{way_out}, " if way_out else ""
-        put = f"put it there: {first}or name its folder with --workdir"
-        wrong.append(f"{host.workdir} has no {SCRIPT}; {put}")
-    elif not found["has_workdir"]:
-        wrong.append(f"{host.workdir} does not exist; make it, or name another with --workdir")
+        mend = f"put it there{way_out}, or name its folder with --workdir"
+        wrong.append(f"{host.workdir} has no {SCRIPT}; {mend}")
     elif found["code"] is None:
         wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
-    if not found["has_workdir"]:
-        return wrong  # a Python may be missing for the same reason
     if found["python"] is None:
-        make = f", or make it: {way_out}" if way_out else ""
-        choose = f"choose the training's Python with --python{make}"
-        wrong.append(f"{found['python_error']}; {choose}")
+        wrong.append(f"{found['python_error']}; choose another with --python, or make it{way_out}")
     elif found["tensorflow"] is None:
-        install = f"install it: {way_out}{_venv(job, host)}" if way_out else _TENSORFLOW
-        wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {install}")
+        mend = f"install it{way_out}" if way_out else _TENSORFLOW
+        wrong.append(f"{host.python} has no TensorFlow; choose another with --python, or {mend}")
     return wrong
 
 
 def _way_out(job: Job) -> str:
     """Returns the command that brings code, packages and records to hosts; "" if none does."""
-    return _SETUP if job.cluster.backend == "ssh" and not IS_INSTALLED else ""
-
-
-def _venv(job: Job, host: Host) -> str:
-    """Returns what to add so that `setup` makes a venv, where the host's own Python is named."""
-    if "/" in host.python:
-        return ""
-    if job.cluster.source.startswith("--"):
-        return f" --python {SETUP_PYTHON}"
-    return f", with `python: {SETUP_PYTHON}` in the cluster file"
+    return f": {_SETUP}" if job.cluster.backend == "ssh" and not IS_INSTALLED else ""
 
 
 def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     """Returns a message for each fact in which a host differs from the first host that has it."""
     wrong = []
-    same = f"have the same everywhere: {_SETUP}" if _way_out(job) else ""
+    same = f"have the same everywhere{_way_out(job)}"
     for key, name, mend in (
         ("image", "image", _IMAGE),
-        ("code", "code", same or "update it there"),
+        ("code", "code", same),
         ("python", "Python", _TENSORFLOW),
-        ("tensorflow", "TensorFlow", same or _TENSORFLOW),
-        ("data", "data", same or "copy the records of the first one"),
+        ("tensorflow", "TensorFlow", same),
+        ("data", "data", same),
     ):
         values = [
             (host.name, facts[host.name].found[key])
@@ -152,33 +129,20 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     return wrong
 
 
-def columns(containers: Optional[ContainerNeeds] = None) -> list[str]:
-    """Returns the names of the table's columns."""
-    inside = ["Python", "TensorFlow", "code"] if containers is None else ["engine", "image"]
-    return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
-
-
-def cells(host: Host, facts: Facts, containers: Optional[ContainerNeeds] = None) -> list[str]:
-    """Returns a host's row of the table; only its first cells if the host could not be asked."""
+def cells(host: Host, facts: Facts, containers: Optional[ContainerNeeds] = None) -> dict[str, str]:
+    """Returns a host's row of the table, by title; less if the host could not be asked."""
     if facts.unreachable is not None:
-        return [host.name, "no"]
+        return {"host": host.name, "reached": "no"}
     found = facts.found
-    if containers is None:
-        inside = [found[key] or "missing" for key in ("python", "tensorflow", "code")]
-    else:
-        inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
-    taken = ",".join(str(port) for port, reason in found["ports"] if reason)
-    return [
-        host.name,
-        "yes",
-        *inside,
-        found["data"] or ("missing" if host.trains else "not needed"),
-        f"{taken} taken" if taken else "free",
-        f"{len(facts.not_dialled)} unreachable" if facts.not_dialled else "all",
-        str(len(found["gpus"])),
-        f"{found['disk_free'] / (1 << 30):.0f} GiB",
-        f"{facts.clock_secs:+.1f} s",
-    ]
+    inside = ("python", "tensorflow", "code") if containers is None else ("image",)
+    return {
+        "host": host.name,
+        "reached": "yes",
+        **{key: found[key] or "missing" for key in inside},
+        "data": found["data"] or ("missing" if host.trains else "not needed"),
+        "GPUs": str(len(found["gpus"])),
+        "disk": f"{found['disk_free'] >> 30} GiB",
+    }
 
 
 def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
@@ -195,10 +159,18 @@ def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
         return []  # a trainer alone starts no server
     found = []
     for host in job.cluster.hosts:
-        tasks, public = [task for task in serving if task.host is host], facts[host.name].public
+        tasks = [task for task in serving if task.host is host]
+        public = dict.fromkeys([*facts[host.name].found.get("public", ()), *_public(host.address)])
         ports = ", ".join(str(task.port) for task in tasks if task.port is not None)
         where = f"port{'s' * (',' in ports)} {ports}" if ports else "free ports"
         if tasks and public:
             reached = f"{', '.join(public)} may be reached from the internet, on {where}"
             found.append(f"{host.name}: {reached}; {_OPEN}")
     return found
+
+
+def _public(address: str) -> list[str]:
+    """Returns the address if it is one that the internet may reach; a name is not looked up."""
+    with contextlib.suppress(ValueError):
+        return [address] if ipaddress.ip_address(address).is_global else []
+    return []

@@ -1,34 +1,35 @@
-"""Shows runs from their folders: `attach`, `logs`, and what `up` shows; all follow one log."""
+"""Shows runs from their folders: what `up`, `attach` and `logs` print; all follow one log."""
 
 import argparse
 import collections
-import contextlib
 import heapq
-import math
-import shutil
+import os
+import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Optional
 
+from cifar10_program import LAUNCH, command_line, started_as
 from cifar10_program.streams import complain
 from launch.errors import HostError, LaunchError
+from launch.record.outcome import Cause, Outcome
 from launch.record.output import Follower, Line, utc
-from launch.record.run_folder import RunFolder, began_at, find, state_dir
-from launch.screen.display import Display
-from launch.screen.plain import plain
-from launch.screen.row import Row, count_states, duration, saved_rows
-from launch.supervise.run_loop import ends_in_order
-from launch.verbs.standing import show_end, show_success, state_of, ways_back
+from launch.record.run_folder import RunFolder, find, state_dir
+from launch.screen.display import Display, say
+from launch.screen.row import duration, plain, saved_rows
+from launch.verbs.runs import RUNNING, UNKNOWN, state_of
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
 _ASK_SECS = 5.0  # for schedulers, which others use, too
 _TRIES = 12  # questions without an answer, after which a job is not followed any more
 _TABLE_SECS = 1.0  # as often as the launcher writes the table
-_STARTING_SECS = 15.0  # after which a start without a table is mentioned; then after twice as long
 _TAIL = 20  # lines that came before
-_ROOM = 1 << 16  # bytes, as much as a large status
+# After these, the same command continues the training.
+_STOPS = (Cause.USER, Cause.PLATFORM, Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.HOST_LOST)
+_HANGUP_CODE = 129  # The terminal is gone; some jobs go on without their launcher.
 
 
 class View:
@@ -36,86 +37,48 @@ class View:
 
     Args:
       folder: the run's folder.
-      live: whether to show a table; None to show one on terminals.
       tail: how many of the lines before now to show; None for all.
-      hides_tasks: whether to show the launcher's own lines alone.
-
-    Attributes:
-      is_blind: whether the disk was full, so that what the run does could not be seen.
+      is_start: whether to show the launcher's own lines alone, and no table.
     """
 
     def __init__(
         self,
         folder: RunFolder,
         *,
-        live: Optional[bool] = None,
         tail: Optional[int] = None,
-        hides_tasks: bool = False,
+        is_start: bool = False,
     ) -> None:
-        self._folder, self._live, self._tail, self._hides_tasks = folder, live, tail, hides_tasks
-        self._began = began_at(folder.record()) or time.time()
+        self._folder, self._tail, self._is_start = folder, tail, is_start
+        self._began = folder.record()["began"]
         self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
-        self.is_blind = False
-        self._next_table, self._next_mention = 0.0, _STARTING_SECS
+        self._next_table = 0.0
         self._display: Optional[Display] = None
 
-    def note(self, text: str) -> None:
-        """Shows a line."""
-        self._shown().note(text)
-
     def show_new(self, *, final: bool = False) -> None:
-        """Shows what is new since the last call.
-
-        Args:
-          final: whether the run is over, and nothing more will come.
-        """
+        """Shows what is new since the last call; `final` if nothing more will come."""
+        if self._display is None:
+            self._display, self._next_table = (
+                Display(live=False if self._is_start else None, began=self._began),
+                0.0,
+            )
         new = (log.lines(final=final) for log in self._logs)
         lines: Iterable[Line] = heapq.merge(*new, key=lambda line: line.time)
         if self._tail is not None:
             lines, self._tail = collections.deque(lines, self._tail), None
-        display = self._shown()
         for line in lines:
             if not line.task:
-                display.note(line.text)
-            elif not self._hides_tasks:
-                display.task_line(line.task, line.host, line.text)
+                self._display.note(line.text)
+            elif not self._is_start:
+                self._display.task_line(line.task, line.host, line.text)
         if final or time.monotonic() >= self._next_table:
-            rows = saved_rows(self._folder.status().get("tasks", []))
-            if rows:  # else they may come at any moment
-                self._next_table = time.monotonic() + _TABLE_SECS
-            display.table(rows)
-            if not final:
-                self._mention_the_start(rows)
-                self._look_at_the_disk()
-
-    def _mention_the_start(self, rows: Sequence[Row]) -> None:
-        """Says from time to time that no task has taken a step yet, as a live table does."""
-        secs = time.time() - self._began
-        if any(row.step for row in rows):
-            self._next_mention = math.inf
-        elif rows and secs >= self._next_mention and not self._shown().live:
-            self._next_mention = 2 * secs
-            self.note(f"{duration(secs)} elapsed, no training step yet: {count_states(rows)}")
-
-    def _look_at_the_disk(self) -> None:
-        """Tells, once, that a full disk keeps the launcher from writing what it does."""
-        with contextlib.suppress(OSError):  # the folder was removed, which `status` says
-            if not self.is_blind and shutil.disk_usage(self._folder.path).free < _ROOM:
-                self.is_blind = True
-                words = "No space left on device, so nothing new is shown; the run goes on"
-                self.note(f"{self._folder.path}: {words}")
+            self._next_table = time.monotonic() + _TABLE_SECS
+            self._display.table(saved_rows(self._folder.status().get("tasks", [])))
 
     def close(self) -> None:
         """Ends what is shown, below which others may write; what comes later begins anew."""
         if self._display is not None:
             self._display.close()
             self._display = None
-            self._next_table = 0.0  # a new one knows no rows yet
-
-    def _shown(self) -> Display:
-        if self._display is None:
-            self._display = Display(live=self._live, began=self._began)
-        return self._display
 
 
 def _looks(folder: RunFolder) -> Iterator[bool]:
@@ -123,43 +86,36 @@ def _looks(folder: RunFolder) -> Iterator[bool]:
     is_running, tries = True, _TRIES
     while is_running:
         state = state_of(folder)
-        tries = tries - 1 if state.is_unknown else _TRIES
+        tries = tries - 1 if state.name == UNKNOWN else _TRIES
         is_running = state.writes and tries > 0
         yield not is_running
         if is_running:
-            time.sleep(LOOK_SECS if state.is_followed else _ASK_SECS)
+            time.sleep(LOOK_SECS if state.name == RUNNING else _ASK_SECS)
 
 
 def attach(options: argparse.Namespace) -> int:
     """Shows a run until it ends, and returns its exit code; 130 if Ctrl-C ends this first.
-
-    Other signals end it by SystemExit, once the terminal is as it was.
 
     Raises:
       HostError: the run's launcher has ended without saying how the run ended, or may run on
         another machine.
     """
     folder = find(state_dir(options.state_dir), options.run)
-    with ends_in_order():
-        view = View(folder, live=False if options.lines else None, tail=_TAIL)
-        view.note(f"run {folder.run_id}")
-        view.note(f"run folder: {folder.path}")
-        try:
-            for is_last in _looks(folder):
-                view.show_new(final=is_last)
-        except KeyboardInterrupt:
-            view.close()
-            ways_back(folder)
-            return 128 + signal.SIGINT
-        finally:
-            view.close()
+    view = View(folder, tail=_TAIL)
+    say(f"run {folder.run_id}", f"run folder: {folder.path}")
+    try:
+        for is_last in _looks(folder):
+            view.show_new(final=is_last)
+    except KeyboardInterrupt:
+        view.close()
+        ways_back(folder)
+        return 128 + signal.SIGINT
+    finally:
+        view.close()
     outcome = folder.end()
     if outcome is None:
         raise HostError(f"run {folder.run_id}: {state_of(folder).words}")
-    if outcome.exit_code == 0:
-        show_success(folder)
-    command = folder.record().get("command")
-    show_end(outcome, command if isinstance(command, str) else None)
+    say(*closing_lines(folder, outcome))
     return outcome.exit_code
 
 
@@ -167,20 +123,15 @@ def logs(options: argparse.Namespace) -> int:
     """Prints the lines of tasks, by default of all; with -f, follows them until the run ends.
 
     Raises:
-      LaunchError: there is no such run or task, or nobody has written anything yet.
+      LaunchError: there is no such run or task, or no such line yet.
     """
     folder = find(state_dir(options.state_dir), options.run)
     tasks = _chosen(folder, options.tasks)
-    if not options.follow and not folder.output_log.exists():
-        raise LaunchError(f"no task has written anything yet: {folder.output_log}")
-    log, since, silent = Follower(folder.output_log), utc(options.since), {*tasks}
+    log, since = Follower(folder.output_log), utc(options.since)
 
-    def new_lines(*, final: bool) -> Iterator[Line]:
-        for line in log.lines(final=final):
-            silent.discard(line.task)
-            is_found = options.grep is None or options.grep.search(line.text)
-            if line.task in tasks and line.time >= since and is_found:
-                yield line
+    def new_lines(*, final: bool) -> list[Line]:
+        lines = log.lines(final=final)
+        return [line for line in lines if line.task in tasks and line.time >= since]
 
     def show(lines: Iterable[Line]) -> None:
         for line in lines:
@@ -189,25 +140,15 @@ def logs(options: argparse.Namespace) -> int:
         sys.stdout.flush()
 
     old = new_lines(final=not options.follow)
-    show(old if options.tail is None else _last(old, options.tail))
-    if silent == tasks and not options.follow:
-        names = ", ".join(sorted(map(plain, silent)))
-        raise LaunchError(f"no line of {names} in {folder.output_log}; to wait for one: logs -f")
+    show(old if options.tail is None else collections.deque(old, options.tail))
+    if not old and not options.follow:
+        raise LaunchError(f"no such line in {folder.output_log}; to wait for one: logs -f")
     if options.follow:
         for is_last in _looks(folder):
             show(new_lines(final=is_last))
         if folder.end() is None:
             complain(f"note: not followed: {plain(state_of(folder).words)}")
     return 0
-
-
-def _last(lines: Iterable[Line], count: int) -> Iterator[Line]:
-    """Yields the last lines of each task, in the order in which they came."""
-    found: dict[str, collections.deque[tuple[int, Line]]] = {}
-    for number, line in enumerate(lines):
-        found.setdefault(line.task, collections.deque(maxlen=count)).append((number, line))
-    for _, line in sorted(pair for of_task in found.values() for pair in of_task):
-        yield line
 
 
 def _chosen(folder: RunFolder, asked: "list[str]") -> set[str]:
@@ -227,3 +168,45 @@ def _chosen(folder: RunFolder, asked: "list[str]") -> set[str]:
                 f"run {folder.run_id} has no task {word}; it has {', '.join(map(plain, known))}"
             )
     return {name for name in known if not asked or {name, name.partition("/")[0]} & set(asked)}
+
+
+def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
+    """Returns what a person wants of a run that is over, and last why it ended.
+
+    Of one that is done: accuracy, tasks, duration and the report. Of another one: what is known of
+    its end, and the command that continues it, if one does.
+    """
+    record = folder.record()
+    if outcome.exit_code == 0:
+        accuracy, num_tasks = folder.accuracy(), len(record["tasks"])
+        words = [] if accuracy is None else [f"accuracy {100 * accuracy:.2f} %"]
+        words.append(f"{num_tasks} task{'s' * (num_tasks > 1)}")
+        words.append(duration(folder.status().get("time", time.time()) - record["began"]))
+        report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"
+        found = (
+            accuracy is not None and report.is_file()
+        )  # then the folder is known to be this run's
+        return [", ".join(words), *([f"report: {report}"] if found else []), outcome.reason]
+    continues = outcome.exit_code != _HANGUP_CODE and outcome.cause in _STOPS
+    command = record.get("command") if continues else None
+    way_on = [f"to continue: {command}"] if command else []
+    return [*outcome.details, *way_on, f"exit code {outcome.exit_code}: {outcome.reason}"]
+
+
+def own_command() -> str:
+    """Returns the command of this process, as its user typed it, except for quotes."""
+    words = command_line()
+    if words[0] == "python":
+        words[0] = getattr(sys, "orig_argv", words)[0]  # from Python 3.10 on
+    return shlex.join(words)
+
+
+def ways_back(folder: RunFolder) -> None:
+    """Prints how to see and end a run that goes on."""
+    words = folder.flags()
+    say(
+        "the run goes on without this terminal; to see it again:",
+        f"  {started_as(LAUNCH)} attach {words}",
+        "to end it (the master saves first):",
+        f"  {started_as(LAUNCH)} stop {words}",
+    )

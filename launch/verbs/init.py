@@ -10,9 +10,9 @@ from cifar10_program import LAUNCH, started_as
 from launch.backends.registry import KINDS
 from launch.cluster.model import TASK_TYPES, Host
 from launch.errors import LaunchError
-from launch.verbs.described_cluster import cluster_of
-from launch.verbs.facts import SETUP_PYTHON
+from launch.verbs.flags import cluster_of
 
+SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
 _EXAMPLE = "node0,node1"
 _NEXT = {"ssh": "setup", "kubernetes": "plan"}  # else `check`
 
@@ -40,12 +40,10 @@ def init(options: argparse.Namespace) -> int:
         python=_scalar(options.python or SETUP_PYTHON),
     )
     try:
-        with open(options.out, "w" if options.force else "x", encoding="utf-8") as file:
+        with open(options.out, "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise LaunchError(
-            f"{options.out} is there already; name another file by --out, or replace it by --force"
-        ) from None
+        raise LaunchError(f"{options.out} is there already; name another with --out") from None
     except OSError as error:
         raise LaunchError(f"{options.out}: {error.strerror}; name another with --out") from None
     verb = _NEXT.get(kind.name, "check")

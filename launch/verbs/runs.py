@@ -1,105 +1,113 @@
-"""`list`, `status`, `stop` and `clean`: verbs for existing runs."""
+"""How runs stand: `list`, `status`, `stop` and `clean`."""
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import time
-from collections.abc import Mapping
-from typing import Any
+from typing import NamedTuple
 
 from cifar10_program.streams import complain
 from launch.backends.registry import backend_named
-from launch.cluster.model import LEADS
 from launch.errors import HostError, LaunchError
-from launch.record import events
 from launch.record.outcome import Cause
-from launch.record.run_folder import Record, RunFolder, all_runs, began_at, find, state_dir
-from launch.screen.plain import plain_lines
-from launch.screen.row import duration, job_line, saved_rows
-from launch.screen.table import print_table, print_tasks
-from launch.verbs.standing import accuracy_of, say, state_of
+from launch.record.run_folder import RunFolder, all_runs, find, state_dir
+from launch.screen.display import say
+from launch.screen.row import duration, plain_lines, saved_rows
 
 _LOOK_SECS = 0.2
+GOES_ON, UNKNOWN, RUNNING = "goes on", "unknown", "running"
+
+
+class State(NamedTuple):
+    """How a run stands.
+
+    Attributes:
+      name: RUNNING under its launcher here, GOES_ON in its cluster without its launcher, UNKNOWN
+        where the cluster does not answer, `elsewhere`: another machine may launch it, `not
+        followed`: its launcher has ended before it, or how it ended.
+      words: what to say of it.
+      writes: whether new lines may come into the run's folder.
+    """
+
+    name: str
+    words: str
+    writes: bool = False
+
+
+def state_of(folder: RunFolder, *, asks: bool = True) -> State:
+    """Returns how a run stands; if `asks`, asks its cluster where only that may know."""
+    if folder.launcher_pid() is not None:
+        return State(RUNNING, RUNNING, writes=True)
+    end = folder.end()
+    if end is not None:
+        failed = f"exit code {end.exit_code}" if end.exit_code else ""
+        name = f"failed ({failed})" if failed else "done"
+        words = f"{failed}: {end.reason}" if failed else end.reason
+        return State("stopped" if end.cause is Cause.USER else name, words)
+    record, elsewhere = folder.record(), folder.other_machine()
+    rest = f"to end the remaining processes: clean --run {folder.run_id}"
+    state = State("not followed", f"its launcher has ended; {rest}")
+    if elsewhere is not None:
+        words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
+        state = State("elsewhere", words)
+    if not asks:
+        return state
+    backend = backend_named(record["backend"])
+    lasts = backend.is_lasting
+    try:
+        job = backend.going_on(record) if elsewhere is None or lasts else ""
+    except HostError as error:
+        words = f"{state.words}; whether its job goes on is not known: {error}"
+        return State(UNKNOWN, words, writes=lasts)
+    if not job:
+        return state
+    owner = "its launcher" if elsewhere is None else "a launcher here"
+    way_out = f"to end it: {'stop' if lasts else 'clean'} --run {folder.run_id}"
+    return State(GOES_ON, f"continues without {owner}: {job}; {way_out}", writes=lasts)
 
 
 def list_runs(options: argparse.Namespace) -> int:
     """Prints all runs, the newest first; contacts neither hosts nor schedulers."""
+    from launch.screen.table import print_table
+
     parent = state_dir(options.state_dir)
-    found = [facts_of(folder) for folder in reversed(all_runs(parent))]
-    if options.json:
-        print(json.dumps(found, indent=1))
-    elif not found:
-        print(f"no runs in {parent}")
+    rows = [_cells(folder) for folder in reversed(all_runs(parent))]
+    if rows:
+        print_table(("run", "state", "age", "backend", "tasks", "step", "accuracy"), rows)
     else:
-        titles = ("run", "state", "age", "backend", "tasks", "step", "accuracy")
-        print_table(titles, [_cells(facts) for facts in found], right="age tasks step accuracy")
+        print(f"no runs in {parent}")
     return 0
 
 
-def _cells(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    accuracy, began = facts["eval_accuracy"], facts["began"]
+def _cells(folder: RunFolder) -> "tuple[str, ...]":
+    try:
+        record, accuracy = folder.record(), folder.accuracy()
+    except HostError:
+        return (folder.run_id, "damaged")
+    rows = saved_rows(folder.status().get("tasks", []))
     return (
-        facts["run"],
-        facts["state"],
-        "" if began is None else duration(time.time() - began),
-        facts["backend"],
-        str(facts["tasks"] or ""),
-        facts["step"],
+        folder.run_id,
+        state_of(folder, asks=False).name,
+        duration(time.time() - record["began"]),
+        record["backend"],
+        str(len(record["tasks"])),
+        next((row.step for row in rows if row.is_lead), ""),
         "" if accuracy is None else f"{100 * accuracy:.2f} %",
     )
 
 
-def facts_of(folder: RunFolder) -> dict[str, Any]:
-    """Reads what the list shows of a run.
-
-    Its state is `starting`, `running`, `done`, `stopped`, `failed (exit code N)`, `not followed`:
-    its launcher has ended before it, `elsewhere`: another machine may launch it, or `damaged`.
-    """
-    status, end = folder.status(), folder.end()
-    record: Record = {"backend": "", "tasks": []}
-    try:
-        record, pid, elsewhere = folder.record(), folder.launcher_pid(), folder.other_machine()
-    except HostError:
-        pid, elsewhere = None, None
-    if "run" not in record:
-        state = "damaged"
-    elif pid is not None:
-        state = "running" if status.get("tasks") else "starting"
-    elif end is None:
-        state = "not followed" if elsewhere is None else "elsewhere"
-    elif end.cause is Cause.USER:
-        state = "stopped"
-    else:
-        state = f"failed (exit code {end.exit_code})" if end.exit_code else "done"
-    rows = saved_rows(status.get("tasks", []))
-    return {
-        "run": folder.run_id,
-        "state": state,
-        "began": began_at(record),
-        "backend": record["backend"],
-        "tasks": len(record["tasks"]),
-        "step": next((row.step for row in rows if row.task.partition("/")[0] in LEADS), ""),
-        "eval_accuracy": accuracy_of(record, status),
-        "reason": None if end is None else end.reason,
-        "folder": str(folder.path),
-    }
-
-
 def status(options: argparse.Namespace) -> int:
     """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
+    from launch.screen.table import print_tasks
+
     folder = find(state_dir(options.state_dir), options.run)
     state, end = state_of(folder), folder.end()
     say(f"run {folder.run_id}: {state.words}", f"run folder: {folder.path}")
     rows = saved_rows(folder.status().get("tasks", []))
     if rows:
         print_tasks(rows)
-        say(*filter(None, [job_line(rows)]))
-    last = events.last_with_reason(folder)
-    if last is not None:
-        say(f"last reason: {last.time} {last.words()}")
-    return 0 if state.is_followed or state.goes_on else 1 if end is None else end.exit_code
+    return 0 if state.name in (RUNNING, GOES_ON) else 1 if end is None else end.exit_code
 
 
 def stop(options: argparse.Namespace) -> int:
@@ -114,9 +122,8 @@ def stop(options: argparse.Namespace) -> int:
     if pid is None:
         state, record = state_of(folder), folder.record()
         backend = backend_named(record["backend"])
-        if not state.goes_on or not backend.is_lasting:
-            is_over = " is over" if folder.end() else ""
-            raise HostError(f"run {folder.run_id}{is_over}: {state.words}")
+        if state.name != GOES_ON or not backend.is_lasting:
+            raise HostError(f"run {folder.run_id}: {state.words}")
         backend.stop(record, now=options.now)
     else:
         with contextlib.suppress(ProcessLookupError):  # It has ended by now.
@@ -156,9 +163,9 @@ def clean(options: argparse.Namespace) -> int:
             if (folder.path / "clean").exists() or folder.launcher_pid() is not None:
                 continue
             state = state_of(folder)
-            if state.goes_on or state.is_unknown or folder.other_machine() is not None:
+            if state.name in (GOES_ON, UNKNOWN) or folder.other_machine() is not None:
                 say(f"run {folder.run_id}: {state.words}")
-                exit_code = HostError.exit_code if state.is_unknown else exit_code
+                exit_code = HostError.exit_code if state.name == UNKNOWN else exit_code
             else:
                 _clean(folder)
         except LaunchError as error:  # The other runs are still cleaned.
@@ -177,8 +184,4 @@ def _clean(folder: RunFolder) -> None:
     record = folder.record()
     for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
         say(f"run {folder.run_id}: {line}")
-    mark = folder.path / "clean"
-    try:
-        mark.touch(mode=0o600)
-    except OSError as error:
-        raise LaunchError(f"cleaned, but {mark}: {error.strerror}") from None
+    (folder.path / "clean").touch(mode=0o600)

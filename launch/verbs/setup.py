@@ -26,21 +26,11 @@ from launch.connect.preparing import (
     venv_step,
 )
 from launch.errors import LaunchError
-from launch.screen.plain import plain, plain_lines
+from launch.screen.row import plain, plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.check import check_job
-from launch.verbs.described_cluster import cluster_of
-from launch.verbs.facts import SETUP_PYTHON
-
-# Why setup does nothing with a backend -> what to do instead.
-_NOT_HERE = {
-    "docker": "tasks run in the image, which setup does not copy: `docker save IMAGE | ssh HOST "
-    "docker load` for each host, and the records into its `data:` folder",
-    "slurm": "its nodes share a folder: `make venv` and the records there are enough",
-    "kubernetes": "tasks run in the image, which the nodes pull; the records are in the volume "
-    "`data:`",
-    "local": "tasks run in this checkout: `make venv` prepares it",
-}
+from launch.verbs.flags import cluster_of
+from launch.verbs.init import SETUP_PYTHON
 
 
 def setup(options: argparse.Namespace) -> int:
@@ -58,8 +48,8 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
     """Prepares and checks the hosts of a cluster, as `setup` does."""
     backend = backend_named(cluster.backend)
     if cluster.backend != "ssh" or backend.transport is None:
-        why = _NOT_HERE.get(cluster.backend, "its tasks are no processes that ssh starts")
-        raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}: {why}")
+        way_out = "`make venv` prepares a checkout, and docs/launch.md says what each backend needs"
+        raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}; {way_out}")
     job = make_job(cluster, options.arguments)
     root, folder = Path(code_folder()), job.folder("data")
     found = {} if options.source else records(root / os.path.expanduser(folder))
@@ -119,14 +109,10 @@ def venv_of(host: Host) -> Optional[str]:
     `VENV/bin/python` in the working directory, such as `.venv/bin/python`, belongs to a venv that
     `setup` may make.
     """
-    place = posixpath.normpath(host.python)
-    folder, name = posixpath.split(place)
-    parent, bin_name = posixpath.split(folder)
-    if bin_name != "bin" or not name.startswith("python"):
-        return None
-    workdir = posixpath.normpath(host.workdir)
-    is_inside = not posixpath.isabs(parent) or parent.startswith(f"{workdir}/")
-    return parent if parent and is_inside and not parent.startswith("..") else None
+    place = posixpath.relpath(posixpath.join(host.workdir, host.python), host.workdir)
+    *folder, bin_name, name = ["", *place.split("/")]
+    is_venv = bin_name == "bin" and name.startswith("python") and ".." not in folder
+    return "/".join(filter(None, folder)) or None if is_venv else None
 
 
 def _say(name: str, words: str) -> None:

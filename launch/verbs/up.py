@@ -1,40 +1,35 @@
 """`up`: runs a job to its end, or with --detach to its start.
 
-On a terminal and with --detach, the launcher is a process of its own, so that the run can go on
-without the terminal; `up` shows it, passes signals on, and asks at Ctrl-C what to do. If `up` is
-killed, the launcher ends the run as if the terminal were closed.
+The launcher is a process of its own, so that the run can go on without its terminal; `up` shows it,
+passes signals on, and on a terminal asks at Ctrl-C what to do. If `up` is killed, the launcher ends
+the run as if the terminal were closed.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import select
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Optional
 
 from launch.backends.base import Backend
 from launch.backends.registry import backend_named
 from launch.cluster.tasks import Job, make_job
-from launch.errors import HostError, LaunchError
-from launch.record import events
+from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome
-from launch.record.output import writer
 from launch.record.run_folder import RunFolder, state_dir
-from launch.screen.display import Display
+from launch.screen.display import Display, say
 from launch.supervise import background
 from launch.supervise.background import Background
-from launch.supervise.run_loop import ends_in_order, stop_signals
-from launch.verbs.described_cluster import cluster_of
-from launch.verbs.follow import LOOK_SECS, View
-from launch.verbs.standing import own_command, say, show_end, show_success, ways_back
+from launch.supervise.run_loop import stop_signals
+from launch.verbs.flags import cluster_of
+from launch.verbs.follow import LOOK_SECS, View, closing_lines, own_command, ways_back
 
-_READER_SECS = 2.0  # for a reader that stands still, at the end
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
-_LEAVE, _STOP, _CONTINUE = ("l", "leave"), ("s", "stop"), ("c", "continue", "")
+_LEAVE, _STOP, _CONTINUE = "l", "s", "c"
 
 
 def up(options: argparse.Namespace) -> int:
@@ -61,28 +56,15 @@ def up(options: argparse.Namespace) -> int:
     say(f"run {folder.run_id}", f"run folder: {folder.path}")
     # A lasting job writes output.log itself; two machines cannot append to one file.
     log = folder.launcher_log if backend.is_lasting else folder.output_log
-    live = False if options.lines or options.detach else None
-    view = View(folder, live=live, hides_tasks=options.detach)
-    if options.detach:
-        is_agents = backend.transport is not None
-        outcome = follow(
-            background.start(run, folder, log),
-            folder,
-            view,
-            lambda: view.is_blind or _has_started(folder, is_agents=is_agents),
-        )
-    elif _can_ask():
-        outcome = follow(background.start(run, folder, log), folder, view)
-    else:
-        outcome = _run_here(run, log, view)
+    view = View(folder, is_start=options.detach)
+    process = background.start(run, folder, log)
+    outcome = follow(process, view, lambda: options.detach and _has_started(folder, backend))
     if outcome is None:
         ways_back(folder)
-        if options.detach and view.is_blind:
-            raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
-    if outcome.exit_code == 0:
-        show_success(folder)
-    show_end(outcome)
+    if outcome.exit_code == 0 and folder.end() is None:
+        say(f"{folder.path}: the end of the run could not be written there; see its disk")
+    say(*closing_lines(folder, outcome))
     return outcome.exit_code
 
 
@@ -100,50 +82,21 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
     return outcome
 
 
-def _run_here(run: background.Run, log: Path, view: View) -> Outcome:
-    """Runs a job in this process; a thread shows it, so that the job waits for no reader."""
-    is_over = threading.Event()
-
-    def show() -> None:
-        while not is_over.wait(LOOK_SECS):
-            view.show_new()
-        view.show_new(final=True)
-        view.close()
-
-    thread = threading.Thread(target=show, name="view", daemon=True)
-    thread.start()
-    try:
-        with ends_in_order():
-            outcome = run(Display(writer(log), live=False))
-    finally:
-        is_over.set()
-        thread.join(_READER_SECS)
-    if thread.is_alive():  # It holds the stream, so that nothing can be shown or flushed any more.
-        os._exit(outcome.exit_code)
-    return outcome
-
-
-def _has_started(folder: RunFolder, *, is_agents: bool) -> bool:
+def _has_started(folder: RunFolder, backend: Backend) -> bool:
     """Returns whether every task runs; without agents, whether the job was submitted.
 
     A job of Slurm or Kubernetes may wait for hours until its tasks run.
     """
     tasks = folder.status().get("tasks", [])
     states = [str(row.get("state")).partition(" ")[0] for row in tasks]
-    return bool(tasks) and (not is_agents or {*states} <= {"running", "done"})
+    return bool(tasks) and (backend.transport is None or {*states} <= {"running", "done"})
 
 
-def follow(
-    process: Background,
-    folder: RunFolder,
-    view: View,
-    is_enough: Callable[[], bool] = lambda: False,
-) -> Optional[Outcome]:
+def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Optional[Outcome]:
     """Shows a run until it has ended or is left; returns how it ended, or None if it goes on.
 
     Args:
       process: the run's launcher.
-      folder: the run's folder.
       view: shows the run.
       is_enough: a function that returns whether to let the run go on without this process.
 
@@ -159,55 +112,44 @@ def follow(
             while num_heeded < len(signals) and not is_left:
                 signum = signals[num_heeded]
                 num_heeded += 1
-                answer: tuple[str, ...] = _STOP
-                if signum == signal.SIGINT and not passed and _can_ask() and _is_typed():
+                answer = _STOP
+                if signum == signal.SIGINT and not passed and _can_ask():
                     view.close()
                     answer = _ask(process, signals, num_heeded)
                     num_heeded += signals[num_heeded : num_heeded + 1] == [signum]
-                is_left = answer is _LEAVE
+                is_left = answer == _LEAVE
                 # The shell and the kernel may both tell of the end of a terminal.
-                if answer is _STOP and not (signum == signal.SIGHUP and signum in passed):
+                if answer == _STOP and not (signum == signal.SIGHUP and signum in passed):
                     process.signal(signum)
                     passed.add(signum)
     view.show_new(final=not is_left)
     view.close()
     if is_left:
         process.leave()
-        events.add(folder, [events.event("left running")])
     return None if is_left else process.outcome()
 
 
-def _ask(process: Background, signals: Sequence[int], num_heeded: int) -> tuple[str, ...]:
+def _ask(process: Background, signals: Sequence[int], num_heeded: int) -> str:
     """Asks the user at Ctrl-C; a second one means stop, and whatever else happens means none."""
-    _print(f"\n{_QUESTION}")
+    print(f"\n{_QUESTION}", end="", flush=True)
     while not process.wait(0) and len(signals) == num_heeded:
         if select.select([0], [], [], LOOK_SECS)[0]:
-            word = os.read(0, 1024).decode(errors="replace").strip().lower()
-            for answer in (_LEAVE, _STOP, _CONTINUE):
-                if word in answer:
-                    return answer
-            _print(_QUESTION)
-    _print("\n")
+            word = os.read(0, 1024).decode(errors="replace").strip().lower() or _CONTINUE
+            if word[0] in (_LEAVE, _STOP, _CONTINUE):
+                return word[0]
+            print(_QUESTION, end="", flush=True)
+    print(flush=True)
     return _STOP if signals[num_heeded : num_heeded + 1] == [signal.SIGINT] else _CONTINUE
 
 
 def _can_ask() -> bool:
-    """Returns whether a user at a terminal can be asked: not in CI, nor in a pipe."""
-    return os.isatty(0) and sys.stdout.isatty() and not os.environ.get("CI")
+    """Returns whether a user at a terminal can be asked: not in CI, a pipe or a script.
 
-
-def _is_typed() -> bool:
-    """Returns whether this is a command of the terminal's shell, and in the foreground.
-
-    Such a command leads a process group of its own. One of a script is in the script's group, which
-    Ctrl-C may end, and a job in the background may not read from the terminal.
+    A command of the terminal's shell leads a process group of its own. One of a script is in the
+    script's group, which Ctrl-C may end, and a job in the background may not read.
     """
-    try:
-        return os.tcgetpgrp(0) == os.getpid()
-    except OSError:
+    if not (os.isatty(0) and sys.stdout.isatty()) or os.environ.get("CI"):
         return False
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # the terminal is gone
+        return os.tcgetpgrp(0) == os.getpid()
+    return False

@@ -87,7 +87,7 @@ class Signal(Fault):
         if cell.task == LAUNCHER:
             gone = signum == signal.SIGKILL
             self.ending = (
-                Ending([-signum])
+                Ending([128 + signum])
                 if gone
                 else Ending([143], "stopped (by SIGTERM|before the start)")
             )
@@ -130,7 +130,7 @@ class OutOfMemory(Fault):
     def __init__(self, cell: Cell) -> None:
         super().__init__(cell)
         if cell.task == LAUNCHER:
-            self.ending = Ending([-signal.SIGKILL])
+            self.ending = Ending([128 + signal.SIGKILL])
 
     def strike(self, job: Job) -> None:
         pid = job.pid(self.cell.task)

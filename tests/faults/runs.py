@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Optional
 
 from launch.record.output import Follower
+from launch.record.run_folder import RunFolder
 from testbeds.nodes import Nodes
 from testbeds.process_list import stop_process
 from tests.faults.cells import (
@@ -147,7 +148,7 @@ class Job:
         """Starts the job, or lets it go on after a repair: always by the same command."""
         path = self.folder / "cluster.yaml"
         path.write_text(self._cluster())
-        words = ["up", "--cluster", str(path), "--state-dir", str(self.state), "--lines"]
+        words = ["up", "--cluster", str(path), "--state-dir", str(self.state)]
         words += ["--no-check", "--", *self.arguments()]
         with (self.folder / f"up-{len(self._launchers) + 1}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -229,7 +230,11 @@ class Job:
     def pid(self, task: str) -> int:
         """Waits until a task, the launcher or an agent runs, and returns its process id."""
         if task == LAUNCHER:
-            return self.launcher.pid
+            self.wait_for(lambda: self._has_begun(task), "a launcher")
+            pid = RunFolder(self.state / self.run_ids()[-1]).launcher_pid()
+            if pid is None:
+                raise ProcessLookupError
+            return pid
         self.wait_for(lambda: bool(self.run_ids()), "a run")
         run_id = self.run_ids()[-1]
         if task == AGENT:

@@ -50,7 +50,7 @@ from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
-from launch.record.output import read_progress
+from launch.screen.row import read_progress
 from launch.verbs import cli as launch
 from launch.verbs import runs
 from tests.data_prep import made

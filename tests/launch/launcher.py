@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Optional
 
 from launch.record.output import Follower
+from launch.record.run_folder import RunFolder
 from testbeds.process_list import all_commands, environment_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -91,6 +92,13 @@ class Launcher:
     def start_up(self, cluster: tuple[str, ...], *arguments: str) -> "subprocess.Popen[str]":
         """Starts a job; the caller must end it."""
         return self.start("up", *self.up_words(cluster, *arguments))
+
+    def kill(self, process: "subprocess.Popen[str]") -> None:
+        """Kills the launcher of the newest run, and waits for the end of the `up` that shows it."""
+        pid = RunFolder(self.state / self.run_id()).launcher_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=60)
 
     def verb(self, verb: str, *words: str, exit_code: int = 0) -> str:
         """Runs a command on existing runs, such as `status` or `stop`; returns its output."""

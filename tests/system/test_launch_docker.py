@@ -257,8 +257,7 @@ def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman:
 
 def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
     process = lab.start("worker/0:deaf", "child", limits=SHORT)
-    process.kill()
-    process.communicate()
+    lab.launcher.kill(process)
     lab.assert_nothing_left()
     (log,) = (path for path in lab.host_logs() if path.name == "master-0.log")
     assert "saved" in log.read_text()

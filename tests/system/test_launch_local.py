@@ -6,17 +6,10 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from launch.cluster.host_list import on_this_machine
-from launch.cluster.tasks import make_job
 from launch.record.run_folder import RunFolder
-from launch.supervise.background import Background
-from launch.verbs import up
-from launch.verbs.follow import View
-from tests import failing_disk
 from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, cluster_file, wait_for
 
 pytestmark = pytest.mark.system
@@ -30,7 +23,8 @@ def test_a_full_disk_does_not_end_the_job_and_is_told(tmp_path: Path, small_disk
         run_id = launcher.run_id()
     finally:
         launcher.end()
-    assert "No space left on device, so nothing new is shown; the run goes on" in output
+    words = "the end of the run could not be written there; see its disk"
+    assert f"{launcher.state / run_id}: {words}" in output
     assert output.splitlines()[-1] == "master/0 is done"
     assert_nothing_left(run_id)
 
@@ -79,32 +73,6 @@ def test_a_disk_that_does_not_answer_for_longer_than_the_lease_costs_only_time(
         f"epoch 0.1/1  step {step}/{steps}  loss 1.9  512 images/s" for step in range(1, steps + 1)
     ]
     assert_nothing_left(run_id)
-
-
-class Endless:
-    """A launcher that goes on, and has nothing to say."""
-
-    has_left = False
-
-    def wait(self, secs: float) -> bool:
-        time.sleep(secs)
-        return False
-
-    def leave(self) -> None:
-        self.has_left = True
-
-
-def test_a_detached_start_on_a_full_disk_is_left_and_says_why(
-    small_disk: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    folder = RunFolder.create(small_disk, make_job(on_this_machine(1, 1)))
-    failing_disk.fill(small_disk)
-    process = Endless()
-    view = View(folder, live=False)
-    assert up.follow(cast(Background, process), folder, view, lambda: view.is_blind) is None
-    assert process.has_left
-    words = f"{folder.path}: No space left on device, so nothing new is shown; the run goes on\n"
-    assert capfd.readouterr().out == words
 
 
 def test_a_reader_that_stands_still_does_not_stop_training(tmp_path: Path) -> None:

@@ -152,8 +152,7 @@ def test_ctrl_c_twice_stops_at_once(launcher: Launcher, slurm: Slurm) -> None:
 
 def test_a_job_outlives_its_launcher_and_can_be_stopped(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher, "child")
-    process.kill()
-    process.communicate()
+    launcher.kill(process)
     run_id, job = launcher.run_id(), job_of(slurm)
     before = pid_of(run_id, "master/0")
     words = f"continues without its launcher: Slurm job {job}: RUNNING m[1-2]"
@@ -194,8 +193,7 @@ def test_a_detached_job_is_attached_to_with_and_without_its_launcher(
 
 def test_clean_cancels_the_job_of_a_run_that_is_named(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher, "child", "deaf", limits=SHORT)
-    process.kill()
-    process.communicate()
+    launcher.kill(process)
     output = launcher.verb("clean", "--run", launcher.run_id())
     assert f"run {launcher.run_id()}: Slurm job " in output
     assert "cancelled; it was RUNNING" in output

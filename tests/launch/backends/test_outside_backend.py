@@ -1,6 +1,7 @@
 """A backend outside the tree is one file and one line: LSF's commands are imitated by scripts."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -79,9 +80,9 @@ def test_a_job_runs_on_such_a_backend_to_its_end(lab: Lab) -> None:
 def test_a_job_that_outlives_its_launcher_can_be_asked_for_and_be_stopped(lab: Lab) -> None:
     process = lab.up("steps=100000")
     read_until(process, "step 3/")
-    process.kill()
-    process.communicate()
     (run,) = all_runs(lab.state)
+    os.kill(run.launcher_pid() or 0, signal.SIGKILL)
+    process.communicate()
     words = "continues without its launcher: LSF job 7: RUN"
     assert f"run {run.run_id}: {words}; to end it: stop --run {run.run_id}\n" in lab.verb("status")
     assert lab.verb("stop") == f"run {run.run_id}: stopped by SIGTERM\n"

@@ -2,20 +2,11 @@
 
 import time
 from pathlib import Path
-from typing import Optional
 
 import pytest
 
 from launch.agent import logs
-from launch.record.output import (
-    Follower,
-    Line,
-    Progress,
-    read_progress,
-    read_saved,
-    utc,
-    writer,
-)
+from launch.record.output import Follower, Line, utc, writer
 from launch.screen.display import Display
 
 
@@ -85,37 +76,3 @@ def test_a_long_line_is_given_in_parts_and_a_reader_that_stops_goes_on_there(
     first = [len(next(log.lines(final=False)).text) for _ in range(5)]
     assert first == [1 << 16, 1 << 16, 1 << 16, 200_000 - 3 * (1 << 16), 4]
     assert texts(log) == ["line"] * 2
-
-
-@pytest.mark.parametrize(
-    ("line", "progress"),
-    [
-        (
-            "epoch 2.9/4  step 207/282  loss 0.328  accuracy 0.922  lr 0.0169  553 images/s  17s",
-            Progress(207, 282, "553"),
-        ),
-        ("step 12  loss 2.3  1,024.5 images/s", Progress(12, None, "1,024.5")),
-        # One of several asynchronous trainers has taken a step after the last one.
-        ("epoch 1.0/1  step 61/60  loss 1.018", Progress(61, 61, "")),
-        ("training to step 3,516; output: output", None),
-        ("validation accuracy 0.3456 at step 352 (best so far)", None),
-        ("stepping 3/4", None),
-    ],
-)
-def test_a_progress_line_is_read_and_another_is_not(
-    line: str, progress: Optional[Progress]
-) -> None:
-    assert read_progress(line) == progress
-
-
-@pytest.mark.parametrize(
-    ("line", "saved"),
-    [
-        ("saved demo/output/model.ckpt-31", "demo/output/model.ckpt-31"),
-        ("saved: gs://bucket/my run/model.ckpt-31 ", "gs://bucket/my run/model.ckpt-31"),
-        ("saved", None),
-        ("it saved demo/output/model.ckpt-31", None),
-    ],
-)
-def test_a_line_names_what_was_saved(line: str, saved: Optional[str]) -> None:
-    assert read_saved(line) == saved

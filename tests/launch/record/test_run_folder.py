@@ -3,9 +3,7 @@
 import json
 import os
 import pwd
-import secrets
 import socket
-import time
 from pathlib import Path
 from typing import Optional
 
@@ -14,7 +12,7 @@ import pytest
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
-from launch.record import events, run_folder
+from launch.record import run_folder
 from launch.record.outcome import (
     Cause,
     Outcome,
@@ -40,6 +38,7 @@ def an_old_run(parent: Path, number: int, **status: object) -> Path:
     record = {
         "run": folder.name,
         "backend": "local",
+        "began": 0,
         "launcher": launcher,
         "hosts": [],
         "tasks": [],
@@ -62,27 +61,14 @@ def test_a_new_run_forgets_the_oldest_that_are_over(monkeypatch, tmp_path: Path)
     assert [run.path for run in all_runs(tmp_path)] == [left, *newer, new.path]
 
 
-def test_runs_of_the_same_second_have_different_ids(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    words = iter(["aaaa", "aaaa", "bbbb"])
-    monkeypatch.setattr(time, "strftime", lambda form: "20260131-090000")
-    monkeypatch.setattr(secrets, "token_hex", lambda size: next(words))
-    found = [RunFolder.create(tmp_path, JOB).run_id for _ in range(2)]
-    assert found == ["20260131-090000-aaaa", "20260131-090000-bbbb"]
-
-
-def test_the_newest_run_is_the_one_that_began_last_when_summer_time_ends(tmp_path: Path) -> None:
-    began = {"20261101-013000-aaaa": 1_793_511_000, "20261101-010500-bbbb": 1_793_513_100}
-    for name, secs in began.items():
-        run = tmp_path / name
-        run.mkdir()
-        (run / "run.json").write_text(json.dumps({"began": secs}))
-    damaged = an_old_run(tmp_path, 1)
-    (damaged / "run.json").write_text("{")
-    os.utime(damaged / "run.json", (0, 0))
-    assert find(tmp_path).run_id == "20261101-010500-bbbb"
-    assert [run.run_id for run in all_runs(tmp_path)] == [damaged.name, *began]
+def test_the_newest_run_or_the_one_with_the_whole_id_is_found(tmp_path: Path) -> None:
+    one, other = (an_old_run(tmp_path, number, exit_code=0) for number in (1, 2))
+    assert find(tmp_path, one.name).path == one
+    assert find(tmp_path).path == other
+    with pytest.raises(
+        LaunchError, match=f"^no run 2 in {tmp_path}; the newest there: {one.name}, "
+    ):
+        find(tmp_path, "2")
 
 
 def test_without_a_home_no_folder_of_that_name_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +145,6 @@ def test_whatever_fails_the_record_is_the_old_or_the_new_one(tmp_path: Path) -> 
     assert run.status()["exit_code"] == 0
 
 
-def test_an_id_that_fits_several_runs_is_refused(tmp_path: Path) -> None:
-    one, other = (an_old_run(tmp_path, number, exit_code=0) for number in (1, 2))
-    for given in (one.name, one.name[:15]):
-        assert find(tmp_path, given).path == one
-    assert find(tmp_path).path == other
-    with pytest.raises(LaunchError) as refused:
-        find(tmp_path, "2")
-    assert str(refused.value) == (
-        f"--run 2 fits 2 runs in {tmp_path}, the newest are {one.name}, {other.name}; give more of "
-        "the id"
-    )
-
-
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -223,10 +196,3 @@ def test_the_page_names_the_fields_of_status_json(tmp_path: Path) -> None:
     assert check_fields(PAGE, "status.json", status) == ([], ["details[]"])
     folder.write_end(Outcome(3, "worker/0 failed", details=("  | x",)))
     assert check_fields(PAGE, "status.json", folder.status()) == ([], [])
-
-
-def test_the_page_names_the_fields_of_an_event(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, JOB)
-    events.add(folder, [events.event("run ends", "done", "ps/0", "localhost", exit_code=0)])
-    (line,) = events.path_of(folder).read_text().splitlines()
-    assert check_fields(PAGE, "events.jsonl", json.loads(line)) == ([], [])

@@ -4,8 +4,6 @@ import re
 import sys
 from typing import Optional
 
-import pytest
-
 from testbeds.terminal import Terminal
 from tests.launch.launcher import ROOT, TWO, Launcher, assert_nothing_left
 
@@ -31,7 +29,8 @@ def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launch
     saves = "master/0:saves=output/model.ckpt-7"
     with job(launcher, columns, "steps=1000", saves) as terminal:
         terminal.wait_for(
-            lambda: re.search(r"512 images/s +\d+s elapsed", "\n".join(terminal.shown)), "a speed"
+            lambda: re.search(r"512\s+images/s\s+\d+s\s+elapsed", "\n".join(terminal.shown)),
+            "a speed",
         )
         assert any(has_table(frame) for frame in terminal.frames)  # while the job started
         assert not has_table(terminal.shown)
@@ -49,7 +48,6 @@ def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launch
         assert not [line for line in terminal.all_lines if re.search("elapsed|loss", line)]
         assert not [line for line in terminal.all_lines if line.startswith("[worker/0")]
         assert "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?" in terminal.all_lines
-        assert "^C" not in text
     assert_nothing_left(launcher.run_id())
 
 
@@ -87,16 +85,6 @@ def shown_by(
     return Terminal(command, columns, lines, cwd=ROOT, env=variables)
 
 
-@pytest.mark.parametrize(("env", "is_coloured"), [({"NO_COLOR": "1"}, False)])
-def test_no_color_leaves_the_table_without_colours(env: dict[str, str], is_coloured: bool) -> None:
-    with shown_by(LINE_AND_TABLE, 60, env=env) as terminal:
-        terminal.wait_for_words("reads the records")
-        assert has_table(terminal.shown)
-        assert bool(COLOUR.search(terminal.raw)) == is_coloured
-        terminal.type("\r")
-        assert terminal.finish() == 0
-
-
 def test_a_dumb_terminal_gets_lines_alone() -> None:
     with shown_by(LINE_AND_TABLE, 60, env={"TERM": "dumb"}) as terminal:
         terminal.wait_for_words("step 1/30")
@@ -105,57 +93,3 @@ def test_a_dumb_terminal_gets_lines_alone() -> None:
         assert terminal.raw.count(b"\x1b") == 0
         text = "".join(terminal.all_lines)
         assert text == "[master/0 node0] epoch 0.1/1  step 1/30  loss 1.9  512 images/s"
-
-
-def test_keys_leave_no_line_of_the_table_behind() -> None:
-    body = """
-for i in range(3):
-    display.table([Row("master/0", "node0", "running", "", "", "reads the records")])
-    input()
-    display.note(f"line {i}")
-"""
-    with shown_by(body, 60) as terminal:
-        for i in range(3):
-            terminal.wait_for(lambda: has_table(terminal.shown), "the table")
-            terminal.type("hello\r")
-            terminal.wait_for_words(f"line {i}")
-        assert terminal.finish() == 0
-        assert max(sum(has_table([line]) for line in frame) for frame in terminal.frames) == 1
-        assert terminal.all_lines == ["line 0", "line 1", "line 2"]
-
-
-def test_a_table_that_shrinks_or_a_terminal_that_grows_leaves_nothing() -> None:
-    body = """
-rows = [Row(f"worker/{i}", "node0", "running", "", "", "x" * 90) for i in range(5)]
-display.table(rows)
-input()
-display.table(rows[:2])
-display.note("two are left")
-input()
-"""
-    with shown_by(body, 60) as terminal:
-        terminal.wait_for_words("worker/4")
-        terminal.resize(100)
-        terminal.type("\r")
-        terminal.wait_for(lambda: "two are left" in terminal.shown, "the note")
-        terminal.wait_for(lambda: len(terminal.shown) == 6, "the smaller table")
-        terminal.type("\r")
-        assert terminal.finish() == 0
-        assert terminal.all_lines == ["two are left"]
-
-
-def test_a_long_line_breaks_between_words_and_a_path_is_whole() -> None:
-    path = "/folder" * 10
-    body = f"""
-display.note("[master/0 node0] epoch 2.3/4  step 164/282  loss 0.546  accuracy 0.841")
-display.note("report: {path}/report.html")
-"""
-    with shown_by(body, 60) as terminal:
-        assert terminal.finish() == 0
-        assert terminal.all_lines == [
-            "[master/0 node0] epoch 2.3/4  step 164/282  loss 0.546",
-            "accuracy 0.841",
-            "report:",
-            path[:60],
-            f"{path[60:]}/report.html",
-        ]

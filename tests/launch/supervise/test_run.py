@@ -22,7 +22,6 @@ from launch.cluster.model import Host
 from launch.cluster.tasks import Devices, Task, make_job
 from launch.connect.connections import Connections
 from launch.connect.link import Link
-from launch.record import events as run_events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -97,6 +96,7 @@ class FailsForItsPort:
     """A run loop whose attempts fail for their ports, as the first two do."""
 
     has_stepped = False
+    num_failures = 2
     ports: ClassVar[list[int]] = []  # of the master in each attempt
 
     def __init__(self, supervisor: Supervisor, *_: object) -> None:
@@ -105,7 +105,7 @@ class FailsForItsPort:
         self.ports.append(port)
 
     def run(self, agents: Agents) -> Outcome:
-        if len(self.ports) > 2:
+        if len(self.ports) > self.num_failures:
             return Outcome(0, "master/0 is done", cause=Cause.DONE)
         agents.without_port.append("worker/0")
         return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
@@ -115,12 +115,13 @@ def test_a_job_whose_port_was_taken_starts_again_with_others_until_the_user_stop
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
+    notes: list[str] = []
+    monkeypatch.setattr(Display, "note", lambda _, text: notes.append(text))
     why = "another program took the port of worker/0: starting the job again with other ports"
     folder, outcome = run_of(tmp_path / "done")
     assert outcome.exit_code == 0
     assert len(set(FailsForItsPort.ports)) == 3
-    again = [f"restart: {why} ({number} of 3)" for number in (1, 2)]
-    assert _events(folder) == [*again, "run ends: master/0 is done"]
+    assert notes == [f"{why} ({number} of 3)" for number in (1, 2)]
     assert_nothing_left(folder.run_id, timeout_secs=10)
     FailsForItsPort.ports.clear()
 
@@ -130,9 +131,21 @@ def test_a_job_whose_port_was_taken_starts_again_with_others_until_the_user_stop
     monkeypatch.setattr(Display, "note", stop)
     folder, outcome = run_of(tmp_path / "stopped")
     assert outcome == Outcome(130, "stopped before the start", cause=Cause.USER)
-    stopped = ["stop: SIGINT to the launcher", "run ends: stopped before the start"]
-    assert _events(folder) == [again[0], *stopped]
     assert_nothing_left(folder.run_id, timeout_secs=10)
+
+
+@pytest.mark.parametrize(("has_stepped", "attempts"), [(False, 4), (True, 1)])
+def test_a_job_whose_ports_are_always_taken_fails_after_three_more_attempts_unless_it_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_stepped: bool, attempts: int
+) -> None:
+    ports: list[int] = []
+    monkeypatch.setattr(FailsForItsPort, "ports", ports)
+    monkeypatch.setattr(FailsForItsPort, "num_failures", 9)
+    monkeypatch.setattr(FailsForItsPort, "has_stepped", has_stepped)
+    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
+    _, outcome = run_of(tmp_path)
+    assert outcome.reason == "worker/0 on localhost failed: exit code 1"
+    assert len(ports) == attempts
 
 
 def run_of(folder: Path) -> tuple[RunFolder, Outcome]:
@@ -141,13 +154,6 @@ def run_of(folder: Path) -> tuple[RunFolder, Outcome]:
     found = RunFolder.create(folder / "state", job)
     with contextlib.closing(Display(io.StringIO(), live=False)) as display:
         return found, run_with_agents(job, found, TRANSPORT, display)
-
-
-def _events(folder: RunFolder) -> list[str]:
-    """Returns the events of the whole run, not those of tasks."""
-    lines = map(json.loads, run_events.path_of(folder).read_text().splitlines())
-    found = (run_events.RunEvent(**line) for line in lines)
-    return [event.words() for event in found if event.task is None]
 
 
 LoopEvent = Callable[[], None]

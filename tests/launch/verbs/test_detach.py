@@ -28,7 +28,6 @@ from tests.launch.launcher import (
     Launcher,
     assert_nothing_left,
     pid_of,
-    read_until,
     wait_for,
 )
 
@@ -99,8 +98,6 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     attached = launcher.verb("attach", exit_code=143).splitlines()
     assert re.match("to continue: .*python.* -m launch up --on local ", attached[-2])
     assert attached[-2].endswith(" --detach -- steps=100000")
-    status = launcher.verb("status", exit_code=143).splitlines()
-    assert re.fullmatch(r"last reason: \S+Z run ends: stopped by SIGTERM", status[-1])
     assert_nothing_left(run)
 
 
@@ -116,26 +113,6 @@ def test_a_start_that_fails_is_told_by_detach(launcher: Launcher, tmp_path: Path
     assert output.splitlines()[-1].startswith("error: pass_environment: NOBODY_SETS_THIS not set")
     # And whoever looks later sees why.
     assert "exit code 2: pass_environment: " in launcher.verb("status", exit_code=2)
-
-
-def test_attach_shows_a_run_to_its_end_and_ends_with_its_exit_code(launcher: Launcher) -> None:
-    launcher.up(TWO, "--detach", "--", "steps=100000")
-    run = launcher.run_id()
-    process = launcher.start("attach", "--state-dir", str(launcher.state))
-    read_until(process, "[worker/0 localhost] epoch 0.1/1  step ")
-    os.kill(pid_of(run, "worker/0"), signal.SIGKILL)
-    lines = process.communicate(timeout=60)[0].splitlines()
-    assert process.returncode == 137
-    assert "worker/0 on localhost failed: killed by SIGKILL; stopping the others" in lines
-    assert "[master/0 localhost] saved" in lines
-    assert lines[-2:] == [
-        f"  log: {launcher.state / run / 'output.log'}",
-        "exit code 137: worker/0 on localhost failed: killed by SIGKILL",
-    ]
-    # A run that is over says how it ended, as often as it is asked.
-    again = launcher.verb("attach", exit_code=137).splitlines()
-    assert again[:2] == [f"run {run}", f"run folder: {launcher.state / run}"]
-    assert again[-1] == lines[-1]
 
 
 def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(
@@ -209,10 +186,10 @@ def test_a_terminal_that_ends_twice_asks_for_the_end_once(
         signal = staticmethod(passed.append)
 
     folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
-    view = View(folder, live=False)
+    view = View(folder, is_start=True)
     signals = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
     monkeypatch.setattr(up_verb, "stop_signals", lambda: contextlib.nullcontext(signals))
-    outcome = up_verb.follow(cast(Background, Process()), folder, view)
+    outcome = up_verb.follow(cast(Background, Process()), view, lambda: False)
     assert outcome == Outcome(129, "stopped by SIGHUP")
     assert passed == [signal.SIGHUP, signal.SIGTERM]
 
@@ -239,13 +216,12 @@ def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: 
 
 
 def in_a_script(launcher: Launcher, verb: str, *words: str) -> Terminal:
-    """Starts a script on a terminal: a command of the launcher, then its exit code and the echo."""
+    """Starts a script on a terminal: a command of the launcher, then its exit code."""
     command = shlex.join([sys.executable, "-m", "launch", verb, *words])
-    after = "echo code $?; stty -a | tr ' ' '\\n' | grep -x -e -*echo"
-    return Terminal(["bash", "-c", f"{command}; {after}"], 250, cwd=ROOT)
+    return Terminal(["bash", "-c", f"{command}; echo code $?"], 250, cwd=ROOT)
 
 
-def test_ctrl_c_in_a_script_stops_without_a_question_and_leaves_the_terminal_as_it_was(
+def test_ctrl_c_in_a_script_stops_without_a_question(
     launcher: Launcher,
 ) -> None:
     words = launcher.up_words(TWO, "--", "steps=100000")
@@ -255,7 +231,7 @@ def test_ctrl_c_in_a_script_stops_without_a_question_and_leaves_the_terminal_as_
         terminal.type("\x03")
         assert terminal.finish() == 0
         assert "exit code 130: stopped by SIGINT" in terminal.all_lines
-        assert terminal.all_lines[-2:] == ["code 130", "echo"]
+        assert terminal.all_lines[-1] == "code 130"
         assert QUESTION.encode() not in terminal.raw
         assert not terminal.screen.cursor.hidden
     log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
@@ -263,20 +239,8 @@ def test_ctrl_c_in_a_script_stops_without_a_question_and_leaves_the_terminal_as_
     assert_nothing_left(launcher.run_id())
 
 
-def test_a_launcher_that_is_killed_is_named_on_its_terminal(
-    launcher: Launcher, on_terminal: OnTerminal
-) -> None:
-    up = training_on_a_terminal(launcher, on_terminal)
-    os.kill(launcher_pid(launcher), signal.SIGKILL)
-    assert up.finish() == 137
-    run = launcher.run_id()
-    words = f"SIGKILL has ended the launcher; to end what is left: clean --run {run}"
-    assert up.all_lines[-1] == f"exit code 137: {words}"
-    assert_nothing_left(run, timeout_secs=60)
-
-
 def test_logs_of_all_tasks_are_followed_with_their_names(launcher: Launcher) -> None:
     launcher.up(TWO, "--detach", "--", "steps=20", "ps/0:print=serving")
-    output = launcher.verb("logs", "-f", "--grep", "step 20/|serving")
+    output = launcher.verb("logs", "-f")
     assert "[ps/0 localhost] serving\n" in output
     assert "[master/0 localhost] epoch 0.1/1  step 20/20  loss 1.9  512 images/s\n" in output

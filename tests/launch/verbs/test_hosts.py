@@ -52,7 +52,8 @@ def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
     broken, run = (tmp_path / "runs" / f"2000010{day}-000000-abcd" for day in "12")
     hosts = [{"name": name, "user": None, "agent_python": "python3"} for name in ("a", "b")]
     gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
-    record = {"run": "r", "backend": "ssh", "launcher": gone, "hosts": hosts, "tasks": []}
+    record = {"run": "r", "backend": "ssh", "began": 0, "launcher": gone, "hosts": hosts}
+    record["tasks"] = []
     for folder, text in ((broken, "{"), (run, json.dumps(record))):
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(text)

@@ -23,7 +23,7 @@ FLAGS = {
 
 def write(folder: Path, *flags: str) -> str:
     path = folder / "cluster.yaml"
-    assert main(["init", *flags, "--out", str(path), "--force"]) == 0
+    assert main(["init", *flags, "--out", str(path)]) == 0
     return path.read_text()
 
 
@@ -117,8 +117,7 @@ def test_a_file_that_is_there_is_kept(
     monkeypatch.chdir(tmp_path)
     Path("cluster.yaml").write_text("mine")
     assert main(["init", "--hosts", "a"]) == 2
-    ways = "name another file by --out, or replace it by --force"
-    error = f"error: cluster.yaml is there already; {ways}\n"
+    error = "error: cluster.yaml is there already; name another with --out\n"
     assert capsys.readouterr().err == error
     assert Path("cluster.yaml").read_text() == "mine"
     assert os.listdir() == ["cluster.yaml"]

@@ -301,7 +301,7 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     [
         (".venv/bin/python", ".venv"),
         ("./envs/a/bin/python3.11", "envs/a"),
-        ("/srv/x/.venv/bin/python", "/srv/x/.venv"),
+        ("/srv/x/.venv/bin/python", ".venv"),
         ("python3", None),
         ("../other/bin/python", None),
     ],
@@ -423,7 +423,7 @@ def test_other_backends_are_told_what_to_do_instead(capsys: pytest.CaptureFixtur
     assert main(["setup", "--on", "slurm"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(
-        "error: setup prepares hosts of --on ssh, not of slurm: its nodes share"
+        "error: setup prepares hosts of --on ssh, not of slurm; `make venv` prepares"
     )
     assert error.count("\n") == 1
 
