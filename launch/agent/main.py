@@ -19,7 +19,6 @@ from typing import Any, Optional
 
 from launch.agent import host_facts, processes, tcp_ports
 from launch.agent.containers import Containers, Removal
-from launch.agent.logs import forget
 from launch.agent.protocol import MAGIC, Message, encode, shown
 from launch.agent.task_process import Running
 
@@ -29,7 +28,7 @@ _ORPHAN_SECS = 15.0  # maximum time for tasks to save after the launcher is lost
 _STRAGGLER_SECS = 0.5  # how long processes that a task left behind have to end
 _SETTLE_SECS = 1.5  # until a container appears whose client was killed while creating it
 _ENGINE_SECS = 60.0  # for the removal of containers, until an engine that hangs is left alone
-_BACKLOG = 64  # messages queued for a slow launcher; beyond that, droppable messages are dropped
+_BACKLOG = 16 << 20  # bytes queued for a slow launcher; beyond, droppable messages are dropped
 _LONGEST = 1 << 24  # bytes of an order; the longest name all tasks
 
 
@@ -44,6 +43,7 @@ class Machine:
         self.is_slurm_step = "SLURM_STEP_ID" in os.environ
         self._to_do: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._to_send: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
+        self._queued, self._counting = 0, threading.Lock()  # bytes
         self._writer = threading.Thread(target=self._write, daemon=True)
 
     def begin(self, agent: "Agent") -> None:
@@ -84,9 +84,12 @@ class Machine:
 
     def send(self, message: Message, *, droppable: bool = False) -> bool:
         """Sends a message to the launcher, from any thread; False if it was dropped."""
-        if droppable and self._to_send.qsize() > _BACKLOG:
-            return False
-        self._to_send.put(encode(message))
+        data = encode(message)
+        with self._counting:
+            if droppable and self._queued > _BACKLOG:
+                return False
+            self._queued += len(data)
+        self._to_send.put(data)
         return True
 
     def end(self) -> None:
@@ -101,6 +104,8 @@ class Machine:
 
     def _write(self) -> None:
         while (data := self._to_send.get()) is not None:
+            with self._counting:
+                self._queued -= len(data)
             with contextlib.suppress(OSError):  # the launcher has gone
                 while data:
                     data = data[os.write(1, data) :]
@@ -151,7 +156,6 @@ class Agent:
         self._host = ""
         self._containers: Optional[Containers] = None
         self._running: dict[str, Running] = {}
-        self._unwritten: list[Running] = []  # which have ended, but whose logs are not written yet
         self._settled_at = 0.0
         self._held_ports: list[socket.socket] = []
         self._heard = machine.now()
@@ -202,16 +206,15 @@ class Agent:
     def turn(self) -> bool:
         """Does what is due; returns False once nothing is left to do.
 
-        After `_end`, that is when all tasks are reaped, their containers removed and their logs
-        written, but at most a moment later.
+        After `_end`, that is when all tasks are reaped and their containers removed, but at most a
+        moment later.
         """
         self._look_at_the_clock()
         self._reap()
         if not self._is_ending:
             return True
         has_to_wait = self._running or not self._has_removed
-        self._unwritten = [task for task in self._unwritten if not task.is_written]
-        return bool(has_to_wait or self._unwritten) and self._machine.now() < self._due
+        return bool(has_to_wait) and self._machine.now() < self._due
 
     def _setup(self, order: Message) -> None:
         self._host = order["mark"]
@@ -222,8 +225,6 @@ class Agent:
         self._alone = order["alone"]
         finish = partial(self._remove, _SETTLE_SECS, self._own_marks())
         self.dismiss_guard = self._machine.guard(self._run_id, self._host, finish)
-        if order["logs"] is not None:
-            forget(order["logs"])
 
     def _own_marks(self) -> dict[str, str]:
         """Returns the marks of all that this agent has started, and no other agent of the run."""
@@ -289,7 +290,6 @@ class Agent:
         marks = {**self._own_marks(), processes.TASK: task.name}
         left = len(self._machine.end_marked(patience, **marks))
         task.finish()
-        self._unwritten.append(task)
         containers = self._containers
         if containers is None or code == 0 or self._is_ending:
             self._report_end(task, code, "", left, has_ended=True)

@@ -13,8 +13,6 @@ TRANSPORT = Transport(
     explain=lambda host, code, errors: (
         f"the agent ended with exit code {code}: {errors or 'without an error message'}"
     ),
-    log_path=lambda log, run_id: str(log.absolute()),
-    keeps_logs=True,
 )
 
 

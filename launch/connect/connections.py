@@ -35,8 +35,8 @@ class Connections:
         plain processes.
 
     Attributes:
-      events: what the hosts send. Where it is full, they must wait: then their agents leave out
-        lines of their tasks, which are in the logs.
+      events: what the hosts send. Where it is full, they must wait, and their agents leave out
+        lines of their tasks that are too many.
       lease_secs: the seconds of silence after which an agent counts as lost.
     """
 
@@ -207,7 +207,6 @@ class Connections:
                 "stop_secs": limits.stop_secs,
                 "alone": len(self._cluster.hosts) == 1,
                 "containers": self._containers,
-                "logs": self._transport.host_logs(self._run_id),
             }
         )
         return link

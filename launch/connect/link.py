@@ -25,7 +25,6 @@ from launch.errors import HostError
 MODULES = (
     "protocol",
     "processes",
-    "logs",
     "tcp_ports",
     "task_process",
     "containers",

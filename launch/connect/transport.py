@@ -1,11 +1,8 @@
 """How a backend reaches the agents on its hosts."""
 
-import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
@@ -24,25 +21,10 @@ class Transport:
         login shell) that returns the command to run on this machine.
       explain: a function of (host, exit code, standard error) that returns why the connection
         ended, and the way out.
-      log_path: a function of (path of a task's log on this machine, run's id) that returns the path
-        of the log that the agent writes on its host.
-      keeps_logs: whether the agents write their logs into the run's folder.
     """
 
     command: Callable[[Host, Sequence[str], str], list[str]]
     explain: Callable[[Host, int, str], str]
-    log_path: Callable[[Path, str], str]
-    keeps_logs: bool
-
-    def host_logs(self, run_id: str) -> Optional[str]:
-        """Returns the folder on a host with all runs' logs; None if the run's folder has them.
-
-        Args:
-          run_id: the id of any run.
-        """
-        if self.keeps_logs:
-            return None
-        return posixpath.dirname(posixpath.dirname(self.log_path(Path("log"), run_id)))
 
     def link(self, host: Host, run_id: str, hear: Callable[[Link, Message], None]) -> Link:
         """Returns a connection to an agent on a host; `open` opens it."""

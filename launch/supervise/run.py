@@ -73,7 +73,6 @@ def run_with_agents(
                     task,
                     {**dict(cluster.environment), **passed},
                     masked=sorted(passed),
-                    log=transport.log_path(folder.log_path(task.name), folder.run_id),
                 )
                 for task in ready.tasks
             }
@@ -113,9 +112,7 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _order_to_start(
-    task: Task, variables: Mapping[str, str], *, masked: Sequence[str], log: str
-) -> Message:
+def _order_to_start(task: Task, variables: Mapping[str, str], *, masked: Sequence[str]) -> Message:
     return {
         "do": "start",
         "task": task.name,
@@ -127,7 +124,6 @@ def _order_to_start(
         "gpus": task.devices.gpus,
         "share": task.devices.share,
         "port": task.port,
-        "log": log,
         "last": task.task_type == "ps",
     }
 
@@ -202,7 +198,9 @@ class Agents:
         if event == "lines":
             lines = list(message["lines"])
             if message["dropped"]:
-                lines.insert(0, f"[{message['dropped']:,} lines are only in the log on {host}]")
+                lines.insert(
+                    0, f"[{message['dropped']:,} lines left out: the launcher was too slow]"
+                )
             self._loop.take_lines(name, host, lines)
         elif event == "started":
             self._supervisor.started(name)

@@ -29,7 +29,6 @@ class Process:
         self.last: bool = order["last"]
         self.pid = pid
         self.port: Optional[int] = None
-        self.is_written = True
         self.signals: list[int] = []
         self.got: list[tuple[int, float]] = []
         self.code: Optional[int] = None

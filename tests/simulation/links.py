@@ -122,9 +122,6 @@ class SimTransport:
         """Returns a connection that is not open yet."""
         return SimLink(self._hosts[host.name], hear)
 
-    def host_logs(self, run_id: str) -> None:
-        """Returns that hosts keep no logs."""
-
     def open(self, link: SimLink, host: Any) -> None:
         """Opens a connection."""
         link.open()

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional, TextIO
 
-from launch.backends.local import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
 from launch.backends.slurm import backend
 from launch.backends.tool_errors import last_line, meaning
@@ -137,7 +136,7 @@ def _transport(cluster: Cluster) -> Transport:
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
         return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
 
-    return Transport(command, explain_srun, LOCAL.log_path, keeps_logs=True)
+    return Transport(command, explain_srun)
 
 
 def explain_srun(host: Host, code: int, errors: str) -> str:

@@ -10,7 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, cast
+from typing import Any, cast
 
 import pytest
 
@@ -193,9 +193,6 @@ class FakeTransport:
 
     def __init__(self) -> None:
         self.links: dict[str, FakeLink] = {}
-
-    def host_logs(self, run_id: str) -> Optional[str]:
-        return None
 
     def link(self, host: Any, run_id: str, hear: Any) -> FakeLink:
         self.links[host.name] = FakeLink(hear, 20001)

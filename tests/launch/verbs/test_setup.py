@@ -54,7 +54,7 @@ def transport(before: str = "") -> Transport:
     def explain(host: Host, code: int, errors: str) -> str:
         return f"exit code {code}: {errors}"
 
-    return Transport(command, explain, lambda log, run_id: "", keeps_logs=True)
+    return Transport(command, explain)
 
 
 @pytest.fixture
