@@ -111,9 +111,10 @@ class Launcher:
         name = task.replace("-", "/")
         return "".join(f"{one.text}\n" for one in log.lines(final=True) if one.task == name)
 
-    def has_saved(self, task: str) -> bool:
-        """Returns whether a task of the newest run has saved at SIGTERM."""
-        return (self.workdir / f"saved-{task.replace('/', '-')}-{self.run_id()}").exists()
+    def has_saved(self, task: str, folder: str = ".") -> bool:
+        """Returns whether a task of the newest run, in a folder of `workdir`, saved at SIGTERM."""
+        name = f"saved-{task.replace('/', '-')}-{self.run_id()}"
+        return (self.workdir / folder / name).exists()
 
     def wait_for_log(self, task: str, words: str) -> None:
         """Waits until a line of a task contains `words`."""
