@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Optional, TypeVar
 
 from launch.agent import processes
@@ -13,9 +13,9 @@ from launch.agent.tcp_ports import PortTaken, why_not
 
 T = TypeVar("T")
 
+# A line and a read have 128 KiB, of which JSON makes six bytes each: less than `Link` reads.
 _CHUNK = 1 << 16
 _LONGEST = 1 << 16  # bytes of a line; what follows is left out
-_AT_ONCE = 1 << 16  # characters of a message's lines; JSON has at most twelve bytes for each
 _REST_SECS = 0.5  # for the rest of an ended task's output, which another process may hold open
 _SHORTEST = 6  # characters; shorter parts would mask much that is no secret
 
@@ -140,30 +140,17 @@ class Running:
 
     def _take(self, lines: list[bytes]) -> None:
         self._has_written = self._has_written or bool(lines)
-        for some in portions([part for line in lines for part in self._shown(line)]):
-            message = {"event": "lines", "task": self.name, "lines": some, "dropped": self._dropped}
-            is_sent = self._send(message, droppable=True)
-            self._dropped = 0 if is_sent else self._dropped + len(some)
+        shown = [part for line in lines for part in self._shown(line)]
+        if shown:
+            fields = {"task": self.name, "lines": shown, "dropped": self._dropped}
+            is_sent = self._send({"event": "lines", **fields}, droppable=True)
+            self._dropped = 0 if is_sent else self._dropped + len(shown)
 
     def _shown(self, line: bytes) -> list[str]:
         text = self._mask.text(os.fsdecode(line[:_LONGEST]).rstrip("\r"))
         if len(line) >= _LONGEST:  # it may end within a value
             text = text[: len(text) - self._mask.longest]
         return [text[at : at + SHOWN] for at in range(0, len(text) or 1, SHOWN)]
-
-
-def portions(lines: list[str]) -> Iterator[list[str]]:
-    """Yields the lines in lists that are short enough for a message each."""
-    some: list[str] = []
-    size = 0
-    for line in lines:
-        if some and size + len(line) >= _AT_ONCE:
-            yield some
-            some, size = [], 0
-        some.append(line)
-        size += len(line) + 1
-    if some:
-        yield some
 
 
 def part(items: Sequence[T], share: Sequence[int]) -> list[T]:

@@ -6,7 +6,7 @@ from typing import Optional
 from launch.backends.base import Backend
 from launch.cluster.model import FREE_PORTS
 from launch.cluster.tasks import Job
-from launch.connect.transport import Transport
+from launch.connect.link import Transport
 
 TRANSPORT = Transport(
     command=lambda host, command, line: list(command),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from launch.backends.base import Backend
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.model import Host
-from launch.connect.transport import Transport
+from launch.connect.link import Transport
 
 _FLAGS = ("-T", "-a", "-x", "-k")  # no terminal, no agent, no X11, no credentials of GSSAPI
 _OPTIONS = (

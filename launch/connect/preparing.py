@@ -24,8 +24,7 @@ from launch.agent import processes
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
 from launch.connect.everywhere import everywhere
-from launch.connect.link import start
-from launch.connect.transport import Transport
+from launch.connect.link import Transport, start
 from launch.errors import HostError, LaunchError
 
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others

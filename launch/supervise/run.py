@@ -9,8 +9,7 @@ from typing import Optional
 from launch.agent.protocol import Message
 from launch.cluster.tasks import SCRIPT, Job, Task, make_job, num_ports, with_token
 from launch.connect.connections import Connections, Event
-from launch.connect.link import Link
-from launch.connect.transport import Transport
+from launch.connect.link import Link, Transport
 from launch.errors import LaunchError
 from launch.record import events
 from launch.record.outcome import Cause, Outcome
@@ -205,8 +204,6 @@ class Agents:
         elif event == "started":
             self._supervisor.started(name)
         elif event == "exit":
-            if message["stragglers"]:
-                self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
             if message["port_taken"]:
                 self.without_port.append(name)
             found = {key: message[key] for key in ("code", "reason", "signals")}

@@ -141,7 +141,6 @@ class SimMachine:
 
     def begin(self) -> None:
         """Starts the agent."""
-        self.agent.say("hello")
         self.host.later(_TICK_SECS, self._tick)
 
     def _tick(self) -> None:

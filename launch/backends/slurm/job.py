@@ -23,7 +23,7 @@ from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
-from launch.connect.transport import Transport
+from launch.connect.link import Transport
 from launch.errors import HostError, LaunchError
 from launch.record import events
 from launch.record.outcome import Cause, Outcome, end_record

@@ -60,8 +60,8 @@ class Agent:
         raise AssertionError(f"no {event}")
 
     def set_up(self) -> None:
-        setup = {"do": "setup", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
-        self.send(encode({**setup, "containers": None}))
+        order = {"do": "begin", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
+        self.send(encode({**order, "ports": 0, "containers": None}))
 
     def start(self, code: str = _TASK, port: "int | None" = None) -> None:
         order: dict[str, Any] = {
@@ -118,6 +118,7 @@ def test_the_ports_of_tasks_are_held_until_others_are_asked_for(
     agent: Agent, tmp_path: Path
 ) -> None:
     agent.set_up()
+    agent.next("hello")
     (chosen,) = hold(1)
     port = chosen.getsockname()[1]
     chosen.close()
@@ -127,8 +128,8 @@ def test_the_ports_of_tasks_are_held_until_others_are_asked_for(
         assert is_held(port)
     found = []
     for _ in range(2):
-        agent.send(encode({"do": "ports", "count": 4}))
-        found.append(agent.next("ports")["ports"])
+        agent.send(encode({"do": "begin", "mark": None, "ports": 4}))
+        found.append(agent.next("hello")["ports"])
         assert [is_held(port) for port in found[-1]] == [True] * 4
     assert len({port for ports in found for port in ports}) == 8
     assert [is_held(port) for port in found[0]] == [False] * 4

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.agent.protocol import Message, encode
-from launch.agent.task_process import Running, part, portions
+from launch.agent.task_process import Running, part
 from tests.launch.launcher import wait_for
 
 
@@ -164,16 +164,19 @@ def test_a_child_that_writes_without_end_does_not_hold_up_the_end_of_its_task(
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
-def test_lines_are_sent_in_messages_of_limited_size() -> None:
-    lines = ["x" * 4096] * 100 + [""] * 200_000
-    found = list(portions(lines))
-    assert [line for some in found for line in some] == lines
-    assert len(found) == 10
-    assert max(len(encode({"lines": some})) for some in found) < 1 << 20
-    for character in ("\x01", "\N{ROCKET}"):
-        worst = max(list(portions([character * 4096] * 100)), key=len)
-        assert len(encode({"lines": worst})) < 1 << 20
-    assert list(portions([])) == []
+@pytest.mark.parametrize("text", ["\x01", "\n", "\N{ROCKET}"])
+def test_messages_with_lines_are_shorter_than_what_a_launcher_reads(
+    tmp_path: Path, text: str
+) -> None:
+    longest = [0]
+
+    def take(message: Message, *, droppable: bool) -> bool:
+        longest.append(len(encode(message)))
+        return True
+
+    code = f"import sys; sys.stdout.write(({text!r} * 60_000 + '\\n') * 9)"
+    end_of(Running(_order(tmp_path, code), take))
+    assert 0 < max(longest) < 1 << 20
 
 
 def test_a_container_that_has_not_begun_is_not_asked_to_end(tmp_path: Path) -> None:

@@ -68,7 +68,6 @@ def test_an_agent_answers_while_its_engine_hangs(tmp_path: Path) -> None:
         (tmp_path / "hangs").touch()
         scene.send("signal", task="worker/0", signal=9)
         wait_for((tmp_path / "asked").exists, "search for the container")
-        scene.send("ports", count=1)
         scene.send("sweep", run="none", engine=None, patience_secs=0)
         assert scene.wait("swept", "exit")["event"] == "swept"
         scene.order(str(engine), "run")  # one that waits for the engine can be ended

@@ -21,6 +21,7 @@ import pytest
 from launch.backends.base import Backend
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
+from launch.connect.link import Transport
 from launch.connect.preparing import (
     LOCK_NAME,
     Step,
@@ -34,7 +35,6 @@ from launch.connect.preparing import (
     source_step,
     venv_step,
 )
-from launch.connect.transport import Transport
 from launch.errors import LaunchError
 from launch.verbs import setup as verb
 from launch.verbs.cli import main
