@@ -92,6 +92,7 @@ FIND := $(UV_PYTHON) find --system 3.11
 	echo "Setting up .venv from $(REQUIREMENTS): one to two minutes, once."; \
 	rm -rf .venv; "$$python" -m venv .venv
 	@$(PIP_INSTALL) $(call hashes,$(REQUIREMENTS)) -r $(REQUIREMENTS)
+	@cp $(REQUIREMENTS) $@.lock
 	@printf '%s' '$(REQUIREMENTS)' > $@
 
 ifneq ($(INSTALLED),$(REQUIREMENTS))

@@ -32,11 +32,7 @@ exec "$0" "$@"
 _MISSING = "{engine} is not installed; install it, or name another with `docker: {{engine: PATH}}`"
 
 # Exit codes of the engine's client. The container's command may exit with the same codes.
-_REASONS = {
-    125: "{engine} could not run the container",
-    126: "{engine} could not start the image's entry point",
-    127: "{engine} did not find the image's entry point, or what is mounted",
-}
+_COULD_NOT_RUN = (125, 126, 127)
 
 
 def mount(source: str, target: str, *, readonly: bool) -> str:
@@ -172,8 +168,8 @@ class Containers:
         """
         if code > 0 and were_running:
             words = f"{self.engine} ended before its container, which was still running: removed"
-        elif code in _REASONS:
-            words = f"{_REASONS[code].format(engine=self.engine)}; its last lines say why"
+        elif code in _COULD_NOT_RUN:
+            words = f"{self.engine} could not run the container; its last lines say why"
         else:
             return ""
         return f"exit code {code}: {words}"

@@ -31,6 +31,7 @@ print(json.dumps({
     "package": version("cifar10-estimator-pipeline"),
 }))
 """
+_NAMES = ("python", "tensorflow", "package")
 _OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
 _DIAL_SECS = 3.0
 _PAUSE_SECS = 0.1  # after a caller that could not be accepted
@@ -74,20 +75,17 @@ def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
     """Returns the versions of Python and packages, or the error; does not import TensorFlow."""
     try:
         done = processes.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
-        done.check_returncode()
-        found = json.loads(done.stdout)
-        versions = {name: found[name] for name in ("python", "tensorflow", "package")}
-        return {**versions, "python_error": None}
+        if done.returncode == 0:
+            found = json.loads(done.stdout)
+            return {**{name: found[name] for name in _NAMES}, "python_error": None}
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     except FileNotFoundError:
-        why = f"{python} does not exist"
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        why = f"{python}: {said[-1]}"
+        why = "it does not exist"
     except subprocess.TimeoutExpired:
-        why = f"{python}: no answer within {_VERSIONS_SECS} s"
+        why = f"no answer within {_VERSIONS_SECS} s"
     except (OSError, ValueError, LookupError, TypeError) as error:
-        why = f"{python}: {error}"
-    return {"python": None, "tensorflow": None, "package": None, "python_error": why}
+        why = str(error)
+    return {**dict.fromkeys(_NAMES), "python_error": f"{python}: {why}"}
 
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:

@@ -19,7 +19,6 @@ from typing import Any, Optional
 
 from launch.agent import host_facts, processes, tcp_ports
 from launch.agent.containers import Containers, Removal
-from launch.agent.logs import forget
 from launch.agent.protocol import MAGIC, Message, encode, shown
 from launch.agent.task_process import Running
 
@@ -29,7 +28,7 @@ _ORPHAN_SECS = 15.0  # maximum time for tasks to save after the launcher is lost
 _STRAGGLER_SECS = 0.5  # how long processes that a task left behind have to end
 _SETTLE_SECS = 1.5  # until a container appears whose client was killed while creating it
 _ENGINE_SECS = 60.0  # for the removal of containers, until an engine that hangs is left alone
-_BACKLOG = 64  # messages queued for a slow launcher; beyond that, droppable messages are dropped
+_BACKLOG = 16 << 20  # bytes queued for a slow launcher; beyond, droppable messages are dropped
 _LONGEST = 1 << 24  # bytes of an order; the longest name all tasks
 
 
@@ -44,6 +43,7 @@ class Machine:
         self.is_slurm_step = "SLURM_STEP_ID" in os.environ
         self._to_do: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._to_send: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
+        self._queued, self._counting = 0, threading.Lock()  # bytes
         self._writer = threading.Thread(target=self._write, daemon=True)
 
     def begin(self, agent: "Agent") -> None:
@@ -84,9 +84,12 @@ class Machine:
 
     def send(self, message: Message, *, droppable: bool = False) -> bool:
         """Sends a message to the launcher, from any thread; False if it was dropped."""
-        if droppable and self._to_send.qsize() > _BACKLOG:
-            return False
-        self._to_send.put(encode(message))
+        data = encode(message)
+        with self._counting:
+            if droppable and self._queued > _BACKLOG:
+                return False
+            self._queued += len(data)
+        self._to_send.put(data)
         return True
 
     def end(self) -> None:
@@ -101,6 +104,8 @@ class Machine:
 
     def _write(self) -> None:
         while (data := self._to_send.get()) is not None:
+            with self._counting:
+                self._queued -= len(data)
             with contextlib.suppress(OSError):  # the launcher has gone
                 while data:
                     data = data[os.write(1, data) :]
@@ -127,7 +132,6 @@ def run(run_id: str) -> None:
     machine = Machine()
     agent = Agent(run_id, machine)
     machine.begin(agent)
-    agent.say("hello")
     while agent.turn():
         machine.wait()
     agent.dismiss_guard()
@@ -151,7 +155,6 @@ class Agent:
         self._host = ""
         self._containers: Optional[Containers] = None
         self._running: dict[str, Running] = {}
-        self._unwritten: list[Running] = []  # which have ended, but whose logs are not written yet
         self._settled_at = 0.0
         self._held_ports: list[socket.socket] = []
         self._heard = machine.now()
@@ -162,11 +165,10 @@ class Agent:
         self._due = 0.0  # when the next stage of the end is due
         self.dismiss_guard: Callable[[], None] = lambda: None
         self._orders: dict[str, Callable[[Message], object]] = {
-            "setup": self._setup,
+            "begin": self._begin,
             "start": self._start,
             "signal": self._signal,
             "beat": lambda _: self.say("beat"),
-            "ports": self._find_ports,
             "sweep": self._sweep,
             "look": lambda order: self.say("looked", **host_facts.look(order)),
             "listen": self._listen,
@@ -202,18 +204,24 @@ class Agent:
     def turn(self) -> bool:
         """Does what is due; returns False once nothing is left to do.
 
-        After `_end`, that is when all tasks are reaped, their containers removed and their logs
-        written, but at most a moment later.
+        After `_end`, that is when all tasks are reaped and their containers removed, but at most a
+        moment later.
         """
         self._look_at_the_clock()
         self._reap()
         if not self._is_ending:
             return True
         has_to_wait = self._running or not self._has_removed
-        self._unwritten = [task for task in self._unwritten if not task.is_written]
-        return bool(has_to_wait or self._unwritten) and self._machine.now() < self._due
+        return bool(has_to_wait) and self._machine.now() < self._due
 
-    def _setup(self, order: Message) -> None:
+    def _begin(self, order: Message) -> None:
+        """Takes a run's settings; an agent that is only to answer questions has no mark."""
+        if order["mark"] is not None:
+            self._set_up(order)
+        self._held_ports = tcp_ports.hold(order["ports"])
+        self.say("hello", ports=[held.getsockname()[1] for held in self._held_ports])
+
+    def _set_up(self, order: Message) -> None:
         self._host = order["mark"]
         if order["containers"] is not None:
             self._containers = Containers(**order["containers"])
@@ -222,16 +230,10 @@ class Agent:
         self._alone = order["alone"]
         finish = partial(self._remove, _SETTLE_SECS, self._own_marks())
         self.dismiss_guard = self._machine.guard(self._run_id, self._host, finish)
-        if order["logs"] is not None:
-            forget(order["logs"])
 
     def _own_marks(self) -> dict[str, str]:
         """Returns the marks of all that this agent has started, and no other agent of the run."""
         return {processes.RUN: self._run_id, processes.HOST: self._host}
-
-    def _find_ports(self, order: Message) -> None:
-        self._held_ports = tcp_ports.hold(order["count"])
-        self.say("ports", ports=[held.getsockname()[1] for held in self._held_ports])
 
     def _sweep(self, order: Message) -> None:
         """Ends the remaining processes and containers of a run on this host, including agents."""
@@ -287,12 +289,11 @@ class Agent:
         task.kill_group()
         patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
         marks = {**self._own_marks(), processes.TASK: task.name}
-        left = len(self._machine.end_marked(patience, **marks))
+        self._machine.end_marked(patience, **marks)
         task.finish()
-        self._unwritten.append(task)
         containers = self._containers
         if containers is None or code == 0 or self._is_ending:
-            self._report_end(task, code, "", left, has_ended=True)
+            self._report_end(task, code, "", has_ended=True)
             return
         # Its client has failed or was killed; the container may still run.
         if code < 0:
@@ -303,42 +304,36 @@ class Agent:
                 words = f"{removal.error}; its container may still run: see `clean`"
                 self.say("note", text=f"{task.name}: {words}")
             reason = containers.reason(code, removal.were_running)
-            # The engine's own processes beside a container do not count as left behind.
-            others = 0 if code < 0 or removal.were_running else left
-            self._report_end(task, code, reason, others, has_ended=removal.error is None)
+            self._report_end(task, code, reason, has_ended=removal.error is None)
 
         self._machine.aside(partial(self._remove, 0.0, marks), go_on)
 
-    def _report_end(
-        self, task: Running, code: int, reason: str, left: int, *, has_ended: bool
-    ) -> None:
+    def _report_end(self, task: Running, code: int, reason: str, *, has_ended: bool) -> None:
         """Tells the launcher that a task has ended.
 
         Args:
           task: the task.
           code: its exit code, -n for signal n.
           reason: why it ended, in words; "" if its exit code says it.
-          left: the number of processes that it has left behind.
           has_ended: whether nothing of it can use its port any more.
         """
         # A task that could not listen ends by itself, and then another process has its port.
         may_tell = has_ended and code > 0 and task.port is not None
         taken = may_tell and self._machine.is_port_taken(task.port or 0)
-        self._say_end(task.name, code, reason, left, task.signals, port_taken=taken)
+        self._say_end(task.name, code, reason, task.signals, port_taken=taken)
 
     def _say_end(
         self,
         task: str,
         code: Optional[int],
         reason: str,
-        stragglers: int = 0,
         signals: Sequence[int] = (),
         *,
-        port_taken: bool = False,
+        port_taken: bool,
     ) -> None:
         """Tells the launcher that a task has ended, and which signals it had got before."""
-        found: Message = {"code": code, "reason": reason, "stragglers": stragglers}
-        self.say("exit", task=task, **found, signals=list(signals), port_taken=port_taken)
+        found: Message = {"code": code, "reason": reason, "signals": list(signals)}
+        self.say("exit", task=task, **found, port_taken=port_taken)
 
     def _remove(self, settle_secs: float, marks: dict[str, str]) -> Removal:
         if self._containers is None:

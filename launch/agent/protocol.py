@@ -18,16 +18,14 @@ _LARGEST = 1 << 53  # as a JSON number is exact up to here
 
 # What an agent reports: event -> its fields -> their forms, see `_fits`.
 EVENTS: Mapping[str, Mapping[str, Any]] = {
-    "hello": {},
+    "hello": {"ports": [int]},
     "beat": {},
-    "ports": {"ports": [int]},
     "started": {"task": str},
     "lines": {"task": str, "lines": [str], "dropped": int},
     "exit": {
         "task": str,
         "code": {int, None},
         "reason": str,
-        "stragglers": int,
         "signals": [int],
         "port_taken": bool,
     },

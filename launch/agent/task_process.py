@@ -1,29 +1,23 @@
-"""Runs a task as a process in its own session; threads read its output and write its log."""
+"""Runs a task as a process in its own session; a thread reads its output."""
 
-import contextlib
 import os
-import queue
-import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Optional, TypeVar
 
 from launch.agent import processes
-from launch.agent.logs import LogFile, Mask
 from launch.agent.protocol import SHOWN, Message
 from launch.agent.tcp_ports import PortTaken, why_not
 
 T = TypeVar("T")
 
+# A line and a read have 128 KiB, of which JSON makes six bytes each: less than `Link` reads.
 _CHUNK = 1 << 16
-_LONGEST = 1 << 16  # bytes of a line to wait for its end
-_AT_ONCE = 1 << 16  # characters of a message's lines; JSON has at most twelve bytes for each
-_LAST_CHUNKS = 16  # to read of an ended task: a pipe holds 1 MiB, and others may still write
+_LONGEST = 1 << 16  # bytes of a line; what follows is left out
 _REST_SECS = 0.5  # for the rest of an ended task's output, which another process may hold open
-_LOOK_SECS = 0.1
-_BACKLOG = 256  # reads, each of at most _CHUNK, that wait for the disk with the log
+_SHORTEST = 6  # characters; shorter parts would mask much that is no secret
 
 # Tells a task that its cores are reserved for it (read by `cifar10/step/devices.py`).
 OWN_CORES = "CIFAR10_OWN_CORES"
@@ -31,15 +25,38 @@ OWN_CORES = "CIFAR10_OWN_CORES"
 Send = Callable[..., bool]  # takes a message; with `droppable`, returns False if it was dropped
 
 
+class Mask:
+    """Replaces values by `***`.
+
+    Output comes line by line, so each line of a value, such as a key, is masked by itself: those of
+    at least six characters, without the space around them.
+
+    Args:
+      values: the values to mask.
+
+    Attributes:
+      longest: the characters of the longest part that is masked; 0 if there is none.
+    """
+
+    def __init__(self, values: Iterable[str]) -> None:
+        lines = {line.strip() for value in values for line in value.split("\n")}
+        # Longer ones first: a shorter one may be a part of a longer one.
+        self._parts = sorted((line for line in lines if len(line) >= _SHORTEST), key=len)[::-1]
+        self.longest = max(map(len, self._parts), default=0)
+
+    def text(self, text: str) -> str:
+        """Returns text with the values masked."""
+        for part in self._parts:
+            text = text.replace(part, "***")
+        return text
+
+
 class Running:
     """A task that has been started.
 
-    While the disk with its log does not answer, much output waits in its pipe. Once the task has
-    got a signal, the log loses it instead, so that the task can save.
-
     Args:
-      order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, log, masked,
-        last; and contained, true if the process is the client of a container.
+      order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, masked, last;
+        and contained, true if the process is the client of a container.
       send: sends a message with lines to the launcher; called in the thread that reads.
 
     Attributes:
@@ -60,8 +77,8 @@ class Running:
         self.signals: list[int] = []
         self._send = send
         self._contained = order.get("contained", False)
-        self._has_written = self._has_ended = self._is_over = self._is_lossy = False
-        self._dropped = 0  # lines not sent because the launcher was too slow; the log has them
+        self._has_written = self._is_over = False
+        self._dropped = 0  # lines not sent because the launcher was too slow
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]
         if script is not None and not os.path.exists(os.path.join(cwd, script)):
@@ -71,22 +88,18 @@ class Running:
             raise PortTaken(in_use)
         pinned = {OWN_CORES: "1"} if order["share"] else {}
         env = _with_gpus({**os.environ, **pinned, **order["env"]}, order)
+        self._mask = Mask(env.get(name, "") for name in order["masked"])
         try:
-            self._mask = Mask(env.get(name, "") for name in order["masked"])
             self._popen = _spawn(order["argv"], cwd, env, order["share"])
         except ValueError as error:  # a NUL, or half a character, among the words or variables
             raise OSError(f"{order['argv'][0]} cannot be run: {error}") from None
         self.pid = self._popen.pid
-        self._to_log: queue.Queue[Optional[bytes]] = queue.Queue(_BACKLOG)
-        self._logging = threading.Thread(target=self._write, args=(order["log"],), daemon=True)
         self._thread = threading.Thread(target=self._pass_on, daemon=True)
         try:
-            self._logging.start()
             self._thread.start()
         except RuntimeError as error:
             with self._popen:
                 self.kill_group()
-            self._to_log.put(None)
             raise OSError(f"its output cannot be read: {error}; see ulimit -u") from None
 
     def poll(self) -> Optional[int]:
@@ -98,15 +111,9 @@ class Running:
         processes.send(self.pid, signal.SIGKILL, group=True)
 
     def finish(self) -> None:
-        """Waits a moment for the rest of an ended task's output."""
-        self._has_ended = True
+        """Waits a moment for the rest of an ended task's output; later output is left out."""
         self._thread.join(_REST_SECS)
         self._is_over = True
-
-    @property
-    def is_written(self) -> bool:
-        """Whether all of an ended task's output is in its log."""
-        return not self._thread.is_alive() and not self._logging.is_alive()
 
     def send(self, signum: int) -> None:
         """Sends a signal to the task's process group.
@@ -120,74 +127,30 @@ class Running:
         processes.send(self.pid, signum, group=True)
 
     def _pass_on(self) -> None:
-        """Sends the lines of the output, with secrets masked, and passes them on to the log."""
-        rest, left = b"", _LAST_CHUNKS
-        there = select.poll()
+        """Sends the lines of the output, with secrets masked."""
+        rest = b""
         assert self._popen.stdout is not None
         with self._popen.stdout as pipe:
-            there.register(pipe, select.POLLIN)
-            while left:
-                if not there.poll(_LOOK_SECS * 1000):
-                    if self._has_ended and rest:  # and another process holds the pipe
-                        self._take(rest + b"\n")
-                        rest = b""
-                    continue
-                data = os.read(pipe.fileno(), _CHUNK)
-                if not data:
-                    break
-                left -= self._is_over
-                rest += data
-                end = rest.rfind(b"\n") + 1
-                if not end and len(rest) > _LONGEST + self._mask.longest:  # sent in parts
-                    end = self._mask.cut(rest)
-                self._take(rest[:end])
-                rest = rest[end:]
-        if rest:
-            self._take(rest + b"\n")
-        self._to_log.put(None)
+            while (data := os.read(pipe.fileno(), _CHUNK)) and not self._is_over:
+                *lines, rest = (rest + data).split(b"\n")
+                rest = rest[:_LONGEST]
+                self._take(lines)
+        if rest and not self._is_over:
+            self._take([rest])
 
-    def _take(self, data: bytes) -> None:
-        if not data:
-            return
-        self._has_written = True
-        data = self._mask.data(data)
-        lines = data.removesuffix(b"\n").split(b"\n")
-        for some in portions([one.decode(errors="replace").rstrip("\r")[:SHOWN] for one in lines]):
-            message = {"event": "lines", "task": self.name, "lines": some, "dropped": self._dropped}
-            is_sent = self._send(message, droppable=True)
-            self._dropped = 0 if is_sent else self._dropped + len(some)
-        while not (self.signals and self._to_log.full()):
-            with contextlib.suppress(queue.Full):
-                self._to_log.put(data, timeout=_LOOK_SECS)
-                return
-        if not self._is_lossy:
-            self._is_lossy = True
-            self._note("the disk with its log does not answer; the log loses lines")
+    def _take(self, lines: list[bytes]) -> None:
+        self._has_written = self._has_written or bool(lines)
+        shown = [part for line in lines for part in self._shown(line)]
+        if shown:
+            fields = {"task": self.name, "lines": shown, "dropped": self._dropped}
+            is_sent = self._send({"event": "lines", **fields}, droppable=True)
+            self._dropped = 0 if is_sent else self._dropped + len(shown)
 
-    def _write(self, path: str) -> None:
-        with contextlib.closing(LogFile(path)) as log:
-            while (data := self._to_log.get()) is not None:
-                log.write(data)
-                error = log.new_error()
-                if error is not None:
-                    self._note(f"{error}, but the job goes on")
-
-    def _note(self, text: str) -> None:
-        self._send({"event": "note", "text": f"{self.name}: {text}"})
-
-
-def portions(lines: list[str]) -> Iterator[list[str]]:
-    """Yields the lines in lists that are short enough for a message each."""
-    some: list[str] = []
-    size = 0
-    for line in lines:
-        if some and size + len(line) >= _AT_ONCE:
-            yield some
-            some, size = [], 0
-        some.append(line)
-        size += len(line) + 1
-    if some:
-        yield some
+    def _shown(self, line: bytes) -> list[str]:
+        text = self._mask.text(os.fsdecode(line[:_LONGEST]).rstrip("\r"))
+        if len(line) >= _LONGEST:  # it may end within a value
+            text = text[: len(text) - self._mask.longest]
+        return [text[at : at + SHOWN] for at in range(0, len(text) or 1, SHOWN)]
 
 
 def part(items: Sequence[T], share: Sequence[int]) -> list[T]:

@@ -8,7 +8,7 @@ from launch.cluster.model import Kind
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.connect.agent_client import sweep
-from launch.connect.transport import Transport
+from launch.connect.link import Transport
 from launch.errors import LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder

@@ -6,15 +6,13 @@ from typing import Optional
 from launch.backends.base import Backend
 from launch.cluster.model import FREE_PORTS
 from launch.cluster.tasks import Job
-from launch.connect.transport import Transport
+from launch.connect.link import Transport
 
 TRANSPORT = Transport(
     command=lambda host, command, line: list(command),
     explain=lambda host, code, errors: (
         f"the agent ended with exit code {code}: {errors or 'without an error message'}"
     ),
-    log_path=lambda log, run_id: str(log.absolute()),
-    keeps_logs=True,
 )
 
 

@@ -7,12 +7,11 @@ Kerberos ticket or port. Nothing of that configuration runs instead of the agent
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from launch.backends.base import Backend
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.model import Host
-from launch.connect.transport import Transport
+from launch.connect.link import Transport
 
 _FLAGS = ("-T", "-a", "-x", "-k")  # no terminal, no agent, no X11, no credentials of GSSAPI
 _OPTIONS = (
@@ -44,11 +43,7 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return meaning(tool, errors, **facts) or last
 
 
-def _log_path(log: Path, run_id: str) -> str:
-    return f"~/.local/state/cifar10-launch/hosts/{run_id}/{log.name}"
-
-
-TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False)
+TRANSPORT = Transport(_command, _explain)
 
 
 class Ssh(Backend):

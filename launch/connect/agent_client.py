@@ -9,8 +9,7 @@ from typing import Any
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
 from launch.connect.everywhere import everywhere
-from launch.connect.link import Link
-from launch.connect.transport import Transport
+from launch.connect.link import Link, Transport
 from launch.errors import HostError
 
 # What to do -> the event that answers it.
@@ -33,7 +32,7 @@ class Closing:
         self._links: list[Link] = []
 
     def note(self, link: Link) -> None:
-        """Takes a connection that is about to be opened; HostError after a signal."""
+        """Takes a connection; HostError after a signal."""
         if self._stops:
             raise HostError("stopped")
         self._links.append(link)
@@ -54,8 +53,8 @@ def conversation(
     Args:
       transport: how the launcher reaches the host.
       host: the host.
-      made: a function to call with the connection before it is opened; another thread may then
-        close it, which ends the conversation.
+      made: a function to call with the connection; another thread may then close it, which ends the
+        conversation.
 
     Yields:
       A function that sends an order and returns its answer, or raises HostError if none comes.
@@ -82,11 +81,10 @@ def conversation(
         return answer
 
     link = transport.link(host, f"ask-{secrets.token_hex(4)}", hear)
-    made(link)
     patience_secs = 0.0
     try:
-        transport.open(link, host)
-        answers.get()  # `hello`, for which `open` has waited
+        made(link)
+        link.open({"do": "begin", "ports": 0, "mark": None})
         patience_secs = _CLOSE_SECS
         yield ask
     finally:

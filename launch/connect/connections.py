@@ -1,6 +1,5 @@
 """Opens, keeps alive and closes a run's connections, one to the agent on each host."""
 
-import contextlib
 import queue
 import secrets
 import threading
@@ -10,8 +9,7 @@ from typing import Optional
 from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
 from launch.connect.everywhere import everywhere
-from launch.connect.link import Link
-from launch.connect.transport import OPEN_SECS, Transport
+from launch.connect.link import Link, Transport
 from launch.errors import HostError
 
 _CLOSE_SECS = 4.0
@@ -35,8 +33,8 @@ class Connections:
         plain processes.
 
     Attributes:
-      events: what the hosts send. Where it is full, they must wait: then their agents leave out
-        lines of their tasks, which are in the logs.
+      events: what the hosts send. Where it is full, they must wait, and their agents leave out
+        lines of their tasks that are too many.
       lease_secs: the seconds of silence after which an agent counts as lost.
     """
 
@@ -79,15 +77,8 @@ class Connections:
 
         def open_one(host: Host) -> list[int]:
             count = num_ports(host)
-            ports: queue.Queue[Message] = queue.Queue(1)
-            self._links[host.name] = link = self._open(host, ports)
-            link.send({"do": "ports", "count": count})
-            try:
-                found: list[int] = ports.get(timeout=OPEN_SECS)["ports"]
-            except queue.Empty:
-                raise HostError(f"{host.name}: did not report free ports") from None
-            except LookupError:  # it is "lost"
-                raise HostError(f"{host.name}: {link.why()}") from None
+            link, found = self._open(host, count)
+            self._links[host.name] = link
             if len(set(found)) != count:
                 raise HostError(
                     f"{host.name}: found {len(set(found))} free ports for {count} tasks; end what "
@@ -109,7 +100,7 @@ class Connections:
 
         def work() -> None:
             try:
-                link = self._open(self._hosts[host_name])
+                link, _ = self._open(self._hosts[host_name])
             except HostError as error:
                 self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
             else:
@@ -186,28 +177,19 @@ class Connections:
             except queue.Full:
                 continue
 
-    def _open(self, host: Host, ports: "Optional[queue.Queue[Message]]" = None) -> Link:
-        def hear(link: Link, message: Message) -> None:
-            if ports is not None and message["event"] in ("ports", "lost"):
-                with contextlib.suppress(queue.Full):
-                    ports.put_nowait(message)
-            if message["event"] != "ports":
-                self.put((host.name, link, message))
-
-        link = self._transport.link(host, self._run_id, hear)
+    def _open(self, host: Host, num_ports: int = 0) -> tuple[Link, list[int]]:
+        """Connects to an agent on a host, which chooses free ports; HostError if that fails."""
+        link = self._transport.link(host, self._run_id, lambda *one: self.put((host.name, *one)))
         self._all.append((host.name, link))
-        self._transport.open(link, host)
         limits = self._cluster.limits
-        link.send(
-            {
-                "do": "setup",
-                # It tells what an agent leaves behind from what its successor starts.
-                "mark": f"{host.name}.{secrets.token_hex(4)}",
-                "lease_secs": self.lease_secs,
-                "stop_secs": limits.stop_secs,
-                "alone": len(self._cluster.hosts) == 1,
-                "containers": self._containers,
-                "logs": self._transport.host_logs(self._run_id),
-            }
-        )
-        return link
+        order = {
+            "do": "begin",
+            "ports": num_ports,
+            # It tells what an agent leaves behind from what its successor starts.
+            "mark": f"{host.name}.{secrets.token_hex(4)}",
+            "lease_secs": self.lease_secs,
+            "stop_secs": limits.stop_secs,
+            "alone": len(self._cluster.hosts) == 1,
+            "containers": self._containers,
+        }
+        return link, link.open(order)["ports"]

@@ -14,18 +14,21 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import IO, Optional, Union
 
 from launch.agent.processes import AGENT_WORD
 from launch.agent.protocol import MAGIC, Message, encode, read_event
+from launch.cluster.model import Host
 from launch.errors import HostError
+
+OPEN_SECS = 30.0
 
 # The modules of the agent, each after those that it imports.
 MODULES = (
     "protocol",
     "processes",
-    "logs",
     "tcp_ports",
     "task_process",
     "containers",
@@ -84,73 +87,86 @@ def payload() -> bytes:
     return b"%d\n%s" % (len(code), code)
 
 
+@dataclass(frozen=True)
+class Transport:
+    """Describes how a backend reaches an agent.
+
+    Attributes:
+      command: a function of (host, command that starts an agent, the same command as a line for a
+        login shell) that returns the command to run on this machine.
+      explain: a function of (host, exit code, standard error) that returns why the connection
+        ended, and the way out.
+    """
+
+    command: Callable[[Host, Sequence[str], str], list[str]]
+    explain: Callable[[Host, int, str], str]
+
+    def link(self, host: Host, run_id: str, hear: "Callable[[Link, Message], None]") -> "Link":
+        """Starts an agent on a host; returns the connection, which `Link.open` awaits."""
+        words = agent_command(host.agent_python, run_id)
+        line = remote_command(host.agent_python, run_id)
+        command = self.command(host, words, line)
+        return Link(host.name, command, partial(self.explain, host), hear)
+
+
 class Link:
     """A connection to a host's agent.
 
     Args:
+      name: the host's name.
       command: the command that starts the agent, through ssh for another host.
       explain: a function of (exit code, standard error) that returns why the connection ended, and
         the way out.
-      hear: a function that the reading thread calls with this link and each message except
-        heartbeats; the last message is `{"event": "lost"}`.
+      hear: a function that the reading thread calls with this link and each message except the
+        first one and heartbeats; the last message is `{"event": "lost"}`.
 
     Attributes:
       heard: the time of the last message, by time.monotonic.
+
+    Raises:
+      HostError: the command could not be started.
     """
 
     def __init__(
         self,
+        name: str,
         command: Sequence[str],
         explain: Callable[[int, str], str],
         hear: "Callable[[Link, Message], None]",
     ) -> None:
         self.heard = time.monotonic()
-        self._command, self._explain = list(command), explain
-        self._hear = hear
+        self._name, self._explain, self._hear = name, explain, hear
+        self._hello: Optional[Message] = None  # the first message
         self._answered = threading.Event()  # by the first message, or by the end of the process
-        self._ready = False
         self._wrong = ""  # what the host has sent that is no message
         self._end = (0, "")  # exit code, and standard error
         self._errors = b""  # the end of standard error
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
-        self._process: Optional[subprocess.Popen[bytes]] = None
-        self._threads: list[threading.Thread] = []
-        self._closing = False
-        self._starting = threading.Lock()  # `close` may run while another thread runs `open`
+        self._to_write.put(payload())
+        try:
+            self._process = start(command)
+        except HostError as error:
+            raise HostError(f"{name}: {error}") from None
+        self._threads = [
+            threading.Thread(target=work, args=(self._process,), daemon=True)
+            for work in (self._read, self._write)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def open(self, timeout_secs: float) -> None:
-        """Starts the agent and waits for its first message.
-
-        Args:
-          timeout_secs: the seconds to wait.
+    def open(self, order: Message) -> Message:
+        """Sends the first order; returns the first message, which answers it.
 
         Raises:
-          HostError: the agent could not be started, or sent no message in time; the message says
-            why.
+          HostError: no message came in time; the message begins with the host's name, and says why.
         """
-        try:
-            self._start()
-            if not self._answered.wait(timeout_secs):
-                self.close(0)
-                raise HostError(f"no answer within {timeout_secs:g} s")
-            if not self._ready:
-                raise HostError(self.why())
-        except HostError:
-            self._hear(self, {"event": "lost"})
-            raise
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._closing:
-                raise HostError("it was closed before it was open")
-            self._process = start(self._command)
-            self._to_write.put(payload())
-            self._threads = [
-                threading.Thread(target=work, args=(self._process,), daemon=True)
-                for work in (self._read, self._write)
-            ]
-            for thread in self._threads:
-                thread.start()
+        self.send(order)
+        if not self._answered.wait(OPEN_SECS):
+            self.close(0)
+            raise HostError(f"{self._name}: no answer within {OPEN_SECS:g} s")
+        if self._hello is None:
+            raise HostError(f"{self._name}: {self.why()}")
+        return self._hello
 
     def send(self, message: Message) -> None:
         """Queues a message; never waits for the host to read it."""
@@ -166,17 +182,12 @@ class Link:
         Args:
           patience_secs: the seconds that the process has to end before it is killed.
         """
-        self._closing = True
-        with self._starting:
-            self._to_write.put(None)
-            process, threads = self._process, self._threads
-        if process is None:
-            return
+        self._to_write.put(None)
         try:
-            process.wait(patience_secs)
+            self._process.wait(patience_secs)
         except subprocess.TimeoutExpired:
-            process.kill()
-        for thread in threads:
+            self._process.kill()
+        for thread in self._threads:
             thread.join(_END_SECS)
 
     def _read(self, process: "subprocess.Popen[bytes]") -> None:
@@ -193,7 +204,7 @@ class Link:
                 code = process.wait(_END_SECS)
             errors.join(_ERRORS_SECS)
             self._end = (code, self._errors.decode(errors="replace").strip())
-        if self._ready:  # else `open` tells
+        if self._hello is not None:  # else `open` tells
             self._hear(self, {"event": "lost"})
         self._answered.set()
 
@@ -216,13 +227,14 @@ class Link:
         while line := stream.readline(_LONGEST):
             self.heard = time.monotonic()
             message = read_event(line) if line.endswith(b"\n") else None
-            if message is None:
+            if message is None or (self._hello is None and message["event"] != "hello"):
                 if line.endswith(b"\n") or len(line) == _LONGEST:  # else its end was cut off
                     self._wrong = f"it sent what is no message of an agent: {_quote(line)}"
                 return
-            self._ready = True
-            self._answered.set()  # the first message is `hello`
-            if message["event"] != "beat":  # `heard` has told of it
+            if self._hello is None:
+                self._hello = message
+                self._answered.set()
+            elif message["event"] != "beat":  # `heard` has told of it
                 self._hear(self, message)
 
     def _write(self, process: "subprocess.Popen[bytes]") -> None:

@@ -1,7 +1,7 @@
-"""Prepares hosts: a few shell scripts over ssh, each of which may read a tar archive.
+"""Prepares hosts: a few shell scripts over ssh, some of which read a tar archive from their input.
 
-A script needs what `_BEGIN` looks for there. A host keeps what an earlier call has made, so that
-the same command goes on where it was. Files are replaced whole, once the archive is unpacked.
+A host keeps what an earlier call has made, so that the same command goes on where it was. Files are
+replaced once all of them have come.
 """
 
 import base64
@@ -13,19 +13,18 @@ import shlex
 import signal
 import subprocess
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Optional, cast
+from typing import IO, Optional, cast
 
 from launch.agent import processes
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
 from launch.connect.everywhere import everywhere
-from launch.connect.link import start
-from launch.connect.transport import Transport
+from launch.connect.link import Transport, start
 from launch.errors import HostError, LaunchError
 
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
@@ -39,35 +38,28 @@ _SHOWN = 300  # characters of a line
 _LAST_LINES = 8
 _NO_CODE = ("__pycache__", "built")  # folders
 
-_BEGIN = f"""\
+_TOOLS = f"""\
 say() {{ printf '\\n{MARK}%s\\n' "$*"; }}
 fail() {{ say "failed: $*"; exit 1; }}
-finish() {{ say "$*"; say done; exit; }}
-place() {{ case $1 in '~'|'~/'*) echo "$HOME${{1#?}}";; *) echo "$1";; esac; }}
+finish() {{ say "$*"; exit; }}
+place() {{ case $1 in '~'|'~/'*) printf %s "$HOME${{1#?}}";; *) printf %s "$1";; esac; }}
 hold() {{
     exec 9>>{LOCK_NAME}
-    flock -n 9 || {{
-        say "waits for $(tail -n 1 {LOCK_NAME})"
-        flock 9 || say "no lock in $(pwd); if hosts share it, prepare one at a time: --hosts NAME"
-    }}
-    echo "process $$ on $(uname -n)" >{LOCK_NAME}
+    flock -n 9 && return
+    say "waits for another setup in $(pwd)"
+    flock 9 || say "no lock in $(pwd); if hosts share it, prepare one at a time: --hosts NAME"
 }}
 end_with_the_launcher() {{
     exec 3<&0 0</dev/null
     (cat <&3; kill -9 0) >/dev/null 2>&1 &
     trap "kill $!" EXIT
 }}
-unpack() {{
-    rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} && rm {_PART}/{_END_NAME}
-}}
-put_there() {{
-    (cd {_PART} && find . -type f) | while read -r path; do
-        mkdir -p "$(dirname "$path")" && mv -f "{_PART}/$path" "$path" || exit
-    done && rm -rf {_PART}
-}}
+unpack() {{ rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} && rm {_PART}/{_END_NAME}; }}
+"""
+_BEGIN = """\
 say begun
-top=$(place "$workdir")
-mkdir -p "$top" && cd "$top" || fail "$top cannot be used; choose another folder with --workdir"
+mkdir -p "$workdir" && cd "$workdir" ||
+    fail "$workdir cannot be used; choose another folder with --workdir"
 top=$(pwd)
 """
 
@@ -78,46 +70,39 @@ unpack || fail "the code could not be unpacked, or its archive ended early; noth
 find {" ".join(PACKAGES)} -name '*.py' 2>/dev/null | while read -r path; do
     [ -e "{_PART}/$path" ] || rm -f "$path"
 done
-put_there || fail "the code could not be replaced"
+cp -R --preserve=timestamps --remove-destination {_PART}/. . && rm -rf {_PART} ||
+    fail "the code could not be replaced"
 finish "$count files copied"
 """
 
+# A folder with the records may be read-only.
 _RECORDS = f"""\
 mkdir -p "$folder" && cd "$folder" || fail "$folder cannot be used"
 is_whole() {{
-    [ ! -e {_INCOMPLETE} ] && [ "$(LC_ALL=C ls | grep '[.]tfrecords$')" = "$names" ] &&
-        echo "$sums" | sha256sum -c >/dev/null 2>&1
+    [ ! -e {_INCOMPLETE} ] && [ "$(LC_ALL=C ls | grep '[.]tfrecords$')" = "$names" ] && match
 }}
-if is_whole; then finish "are there"; fi  # it may be read-only
+match() {{ echo "$sums" | sha256sum -c >/dev/null 2>&1; }}
+is_whole && finish "are there"
 hold
-if is_whole; then finish "are there"; fi
-touch {_INCOMPLETE} && unpack && rm -f ./*.tfrecords && put_there && rm {_INCOMPLETE} ||
-    fail "the records could not be unpacked"
-is_whole || {{
-    touch {_INCOMPLETE}
-    fail "they came with other bytes than expected: they are changing where they come from, or \
-are damaged there (python -m data_prep verify DIR)"
-}}
+is_whole && finish "are there"
+unpack || fail "the records could not be unpacked; nothing has changed"
+(cd {_PART} && match) || fail "they came with other bytes than expected: they are changing where \
+they come from, or are damaged there (python -m data_prep verify DIR)"
+touch {_INCOMPLETE} && rm -f ./*.tfrecords manifest.json && mv {_PART}/* . &&
+    rm -r {_PART} {_INCOMPLETE} || fail "the records could not be replaced"
 finish "$count files copied"
 """
 
 _VENV = """\
 end_with_the_launcher
 hold
-is_fresh() {
-    [ "$(cat "$venv/.installed" 2>/dev/null)" = "$lock" ] && [ -x "$venv/bin/python" ] || return
-    if [ -e "$venv/.installed.sha256" ]; then
-        [ "$(cat "$venv/.installed.sha256")" = "$digest" ]
-    else
-        [ ! "$lock" -nt "$venv/.installed" ]  # `make venv` has made it
-    fi
-}
-if is_fresh; then finish "$venv is there"; fi
-if [ -e "$venv" ]; then
-    [ -e "$venv/pyvenv.cfg" ] || fail "$venv is there and is no venv; move it away"
-    venv=$(readlink -f "$venv")
-    rm -rf "$venv"
+name=$venv
+venv=$(readlink -m "$venv")
+if [ -x "$venv/bin/python" ] && cmp -s "$lock" "$venv/.installed.lock"; then
+    finish "$name is there"
 fi
+[ ! -e "$venv" ] || [ -e "$venv/pyvenv.cfg" ] || fail "$name is there and is no venv; move it away"
+rm -rf "$venv"
 fits='import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))'
 for python in python3.11 python3.10 python3.9 python3 python "$agent_python" ''; do
     "$python" -c "$fits" 2>/dev/null && break
@@ -129,8 +114,7 @@ say "makes $name from $lock, which takes one to two minutes"
 case $lock in *.lock) hashes="--require-hashes --only-binary :all:";; *) hashes=;; esac
 "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --no-input \
     --progress-bar off $hashes -r "$lock" || fail "pip ended with exit code $?"
-printf %s "$digest" >"$venv/.installed.sha256"
-printf %s "$lock" >"$venv/.installed"
+printf %s "$lock" >"$venv/.installed" && cp "$lock" "$venv/.installed.lock"
 finish "$name made"
 """
 
@@ -161,81 +145,65 @@ class Step:
     Attributes:
       name: what lines about it begin with.
       script: the shell script, which runs in the working directory.
-      values: variables of the script, whose values may have any characters.
-      archive: path of the archive that the script reads; None: its standard input stays open while
-        the launcher is there.
+      values: variables of the script, whose values may have any characters, and begin with `~`.
+      files: name -> path of the files that the script reads in an archive; None: its standard input
+        stays open while the launcher is there.
     """
 
     name: str
     script: str
     values: Mapping[str, str]
-    archive: Optional[str] = None
+    files: Optional[Mapping[str, Path]] = None
 
     def line(self, host: Host) -> str:
         """Returns the line for a host's login shell, whichever that is."""
         values = {"workdir": host.workdir, **self.values}
-        script = "".join(f"{name}={shlex.quote(text)}\n" for name, text in values.items())
-        code = base64.b64encode(f"{script}{_BEGIN}{self.script}".encode()).decode()
+        set_ = "".join(f"{name}=$(place {shlex.quote(text)})\n" for name, text in values.items())
+        code = base64.b64encode(f"{_TOOLS}{set_}{_BEGIN}{self.script}".encode()).decode()
         return f"""exec sh -c 'eval "$(echo {code} | base64 -d)"'"""
 
 
-@contextlib.contextmanager
-def code_step(files: Mapping[str, Path]) -> Iterator[Step]:
-    """Yields the step that makes the code the same as here; see `code_files`."""
-    with tempfile.NamedTemporaryFile() as archive:
-        _pack(files, archive)
-        yield Step("code", _CODE, {"count": str(len(files))}, archive.name)
+def code_step(files: Mapping[str, Path]) -> Step:
+    """Returns the step that makes the code the same as here; see `code_files`."""
+    return Step("code", _CODE, {"count": str(len(files))}, files)
 
 
-@contextlib.contextmanager
-def records_step(files: Mapping[str, Path], folder: str) -> Iterator[Step]:
-    """Yields the step that copies records into a folder, unless they are there.
+def records_step(files: Mapping[str, Path], folder: str) -> Step:
+    """Returns the step that copies records into a folder, unless they are there.
 
     Args:
       files: name -> path, with their manifest; see `records`.
       folder: the folder there.
     """
-    digests = _digests(files)
     values = {
         "folder": folder,
         "names": "\n".join(sorted(name for name in files if name.endswith(".tfrecords"))),
-        "sums": "\n".join(f"{digest}  {name}" for name, digest in digests.items()),
+        "sums": "\n".join(f"{digest}  {name}" for name, digest in _digests(files).items()),
         "count": str(len(files)),
     }
-    with tempfile.NamedTemporaryFile() as archive:
-        _pack(files, archive)
-        yield Step("records", _at_place(_RECORDS, "folder"), values, archive.name)
+    return Step("records", _RECORDS, values, files)
 
 
-def venv_step(venv: str, agent_python: str, requirements: str, content: bytes) -> Step:
+def venv_step(venv: str, agent_python: str, requirements: str) -> Step:
     """Returns the step that makes a venv as `make venv` does, unless it is there.
 
     Args:
       venv: its folder there.
       agent_python: a Python there to make it with, if there is no other one.
       requirements: path of the requirements file, which has come with the code, in the checkout.
-      content: its content.
     """
-    digest = hashlib.sha256(content).hexdigest()
-    values = {"venv": venv, "name": venv, "lock": requirements, "digest": digest}
-    values["agent_python"] = agent_python
-    return Step("venv", _at_place(_VENV, "venv"), values)
+    values = {"venv": venv, "lock": requirements, "agent_python": agent_python}
+    return Step("venv", _VENV, values)
 
 
 def kernels_step(python: str) -> Step:
     """Returns the step that compiles the kernels, with a Python there."""
-    return Step("kernels", _at_place(_KERNELS, "python"), {"python": python})
+    return Step("kernels", _KERNELS, {"python": python})
 
 
 def source_step(source: str, folder: str, python: str) -> Step:
     """Returns the step that makes the records in a folder there, with a Python there."""
-    values = {"source": source, "folder": folder, "python": python}
-    return Step("records", _at_place(_SOURCE, "folder", "python"), values)
-
-
-def _at_place(script: str, *names: str) -> str:
-    """Returns a script whose variables may begin with `~`."""
-    return "".join(f'{name}=$(place "${name}")\n' for name in names) + script
+    return Step("records", _SOURCE, {"source": source, "folder": folder, "python": python})
 
 
 def prepare(
@@ -281,55 +249,56 @@ def _take(
 ) -> None:
     """Takes a step on a host; HostError if it fails."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
-    begun, done, why = False, False, ""
-    with contextlib.ExitStack() as files:
-        try:
-            archive = step.archive and files.enter_context(open(step.archive, "rb"))
-            command = transport.command(host, ["sh", "-c", line], line)
-            process = start(command, subprocess.STDOUT, archive or subprocess.PIPE)
-        except HostError as error:
-            raise HostError(f"{host.name}: {step.name}: {error}") from None
-        running.append(process)
-        output = files.enter_context(cast(IO[bytes], process.stdout))
-        if process.stdin:
-            files.callback(process.stdin.close)  # At the end: the script ends with it.
+    wrong: list[str] = []
+    begun = False
+    try:
+        process = start(transport.command(host, ["sh", "-c", line], line), subprocess.STDOUT)
+    except HostError as error:
+        raise HostError(f"{host.name}: {step.name}: {error}") from None
+    running.append(process)
+    stdin, output = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
+    with process:
+        if step.files is not None:
+            threading.Thread(target=_pack, args=(step.files, stdin, wrong), daemon=True).start()
         while data := output.readline(_LONGEST):
             text = data.decode(errors="replace").strip()[:_SHOWN]
             words = text.removeprefix(MARK)
             if not text.startswith(MARK):
                 last.extend([text] if text else [])
-                continue
-            if words.startswith("failed: "):
-                why = words.removeprefix("failed: ")
-                continue  # The last lines say more.
-            last.clear()
-            if words == "begun":
-                begun = True
-            elif words == "done":
-                done = True
+            elif words.startswith("failed: "):
+                wrong.append(words.removeprefix("failed: "))  # The last lines say more.
             else:
-                say(f"{step.name}: {words}")
+                last.clear()
+                if begun:
+                    say(f"{step.name}: {words}")
+                begun = True
         code = process.wait()
-    if done:
-        return
     if not begun or code == _SSH_FAILED:
         why = transport.explain(host, code, "\n".join(last))
         raise HostError(f"{host.name}: connection: {why}")
-    why = why or f"the shell there ended with exit code {code}"
-    raise HostError("\n    ".join([f"{host.name}: {step.name}: {why}", *last]))
+    if code or wrong:
+        why = wrong[0] if wrong else f"the shell there ended with exit code {code}"
+        raise HostError("\n    ".join([f"{host.name}: {step.name}: {why}", *last]))
 
 
-def _pack(files: Mapping[str, Path], archive: Any) -> None:
-    """Writes files into an archive by their names; LaunchError if one cannot be read."""
-    try:
-        with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
-            for name, path in files.items():
-                tar.add(path, name, recursive=False)
-            tar.addfile(tarfile.TarInfo(_END_NAME))
-        archive.flush()
-    except OSError as error:
-        where = error.filename or f"the archive in {tempfile.gettempdir()} (TMPDIR)"
-        raise LaunchError(f"{where}: {error.strerror}") from None
+def _pack(files: Mapping[str, Path], archive: IO[bytes], wrong: list[str]) -> None:
+    """Writes files into an archive by their names, and a last one that says that all are there.
+
+    Args:
+      files: name -> path.
+      archive: a pipe, which may close early: a host that has the files does not read it.
+      wrong: a list that gets the reason if a file cannot be read.
+    """
+    with contextlib.suppress(BrokenPipeError), archive:
+        try:
+            with tarfile.open(fileobj=archive, mode="w|", dereference=True) as tar:
+                for name, path in files.items():
+                    tar.add(path, name, recursive=False)
+                tar.addfile(tarfile.TarInfo(_END_NAME))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            wrong.append(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path]:

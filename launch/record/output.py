@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple, Optional, TextIO, cast
 
-from launch.agent.logs import LogFile
+from launch.record.log_file import LogFile
 
 _LONGEST_LINE = 1 << 16  # bytes; a longer line is given in parts
 _LINE = re.compile(

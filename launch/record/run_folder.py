@@ -4,7 +4,6 @@ RUN/run.json     what was started, on which hosts, by which process; no values o
 RUN/status.json  the status of each task, and the outcome; each update replaces the file
 RUN/output.log   what tasks and launcher have written, line by line (`launch.record.output`)
 RUN/launcher.log what the launcher has written, if the job writes output.log itself
-RUN/logs/        what an agent on this machine keeps of its tasks' output, as it came
 RUN/clean        an empty file, which `clean` leaves once the run has been cleaned
 """
 
@@ -95,10 +94,6 @@ class RunFolder:
                 f"{folder.path}: {error.strerror}; --state-dir names another place"
             ) from None
         return folder
-
-    def log_path(self, task: str) -> Path:
-        """Returns the path of an agent's own log of a task: `logs/worker-0.log` for `worker/0`."""
-        return self.path / "logs" / f"{task.replace('/', '-')}.log"
 
     @property
     def output_log(self) -> Path:

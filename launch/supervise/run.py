@@ -9,8 +9,7 @@ from typing import Optional
 from launch.agent.protocol import Message
 from launch.cluster.tasks import SCRIPT, Job, Task, make_job, num_ports, with_token
 from launch.connect.connections import Connections, Event
-from launch.connect.link import Link
-from launch.connect.transport import Transport
+from launch.connect.link import Link, Transport
 from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
@@ -69,7 +68,6 @@ def run_with_agents(
                     task,
                     {**dict(cluster.environment), **passed},
                     masked=sorted(passed),
-                    log=transport.log_path(folder.log_path(task.name), folder.run_id),
                 )
                 for task in ready.tasks
             }
@@ -107,9 +105,7 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _order_to_start(
-    task: Task, variables: Mapping[str, str], *, masked: Sequence[str], log: str
-) -> Message:
+def _order_to_start(task: Task, variables: Mapping[str, str], *, masked: Sequence[str]) -> Message:
     return {
         "do": "start",
         "task": task.name,
@@ -121,7 +117,6 @@ def _order_to_start(
         "gpus": task.devices.gpus,
         "share": task.devices.share,
         "port": task.port,
-        "log": log,
         "last": task.task_type == "ps",
     }
 
@@ -196,13 +191,13 @@ class Agents:
         if event == "lines":
             lines = list(message["lines"])
             if message["dropped"]:
-                lines.insert(0, f"[{message['dropped']:,} lines are only in the log on {host}]")
+                lines.insert(
+                    0, f"[{message['dropped']:,} lines left out: the launcher was too slow]"
+                )
             self._loop.take_lines(name, host, lines)
         elif event == "started":
             self._supervisor.started(name)
         elif event == "exit":
-            if message["stragglers"]:
-                self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
             if message["port_taken"]:
                 self.without_port.append(name)
             found = {key: message[key] for key in ("code", "reason", "signals")}

@@ -14,7 +14,7 @@ from launch.cluster.show import as_documents
 from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
 from launch.connect.agent_client import Closing, conversation
 from launch.connect.everywhere import everywhere
-from launch.connect.transport import Transport
+from launch.connect.link import Transport
 from launch.errors import HostError, LaunchError, below_each_other
 from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals

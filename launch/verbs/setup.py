@@ -1,7 +1,6 @@
 """`setup`: prepares bare hosts, so that `check` finds nothing missing; then checks them."""
 
 import argparse
-import contextlib
 import os
 import posixpath
 import sys
@@ -60,12 +59,8 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
             "there: --source PATH|synthetic",
         )
     code = code_files(root, options.requirements)
-    requirements = (root / options.requirements).read_bytes()
-    with contextlib.ExitStack() as archives:
-        stops = archives.enter_context(stop_signals())
-        copy = archives.enter_context(code_step(code))
-        if found:
-            data = archives.enter_context(records_step(found, folder))
+    copy, data = code_step(code), records_step(found, folder)
+    with stop_signals() as stops:
 
         def steps(host: Host) -> Iterator[Step]:
             venv = venv_of(host)
@@ -73,7 +68,7 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
             if found and host.trains:
                 yield data
             if venv is not None:
-                yield venv_step(venv, host.agent_python, options.requirements, requirements)
+                yield venv_step(venv, host.agent_python, options.requirements)
             if host.trains:
                 yield kernels_step(host.python)
             if options.source and host.trains:

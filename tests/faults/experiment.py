@@ -150,8 +150,8 @@ class Bench:
             kept = self._kept / result.cell.replace("/", "-")
             shutil.rmtree(kept, ignore_errors=True)
             kept.mkdir(parents=True)
-            for path in [*job.folder.glob("up-*.log"), *job.state.glob("*/logs/*.log*")]:
-                run_id = "" if path.parent == job.folder else f"{path.parent.parent.name}-"
+            for path in [*job.folder.glob("up-*.log"), *job.state.glob("*/output.log*")]:
+                run_id = "" if path.parent == job.folder else f"{path.parent.name}-"
                 shutil.copy(path, kept / f"{run_id}{path.name}")
         shutil.rmtree(job.folder, ignore_errors=True)
 

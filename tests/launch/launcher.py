@@ -119,6 +119,11 @@ class Launcher:
         name = task.replace("-", "/")
         return "".join(f"{one.text}\n" for one in log.lines(final=True) if one.task == name)
 
+    def has_saved(self, task: str, folder: str = ".") -> bool:
+        """Returns whether a task of the newest run, in a folder of `workdir`, saved at SIGTERM."""
+        name = f"saved-{task.replace('/', '-')}-{self.run_id()}"
+        return (self.workdir / folder / name).exists()
+
     def wait_for_log(self, task: str, words: str) -> None:
         """Waits until a line of a task contains `words`."""
         wait_for(lambda: words in self.log(task), f"{words!r} of {task}")

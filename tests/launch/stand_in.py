@@ -15,6 +15,7 @@ An argument of the form `worker/0:die=3` is for one task, others are for all tas
   env=NAME       writes the value of a variable
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -37,7 +38,7 @@ def main() -> int:
         if not colon or whom == name:
             key, _, value = (rest if colon else argument).partition("=")
             options[key] = value
-    saves = functools.partial(_save, f" {options['saves']}" if "saves" in options else "")
+    saves = functools.partial(_save, name, f" {options['saves']}" if "saves" in options else "")
     signal.signal(signal.SIGTERM, signal.SIG_IGN if "deaf" in options else saves)
     listening = _listen(config, kind, index)
     if "child" in options:
@@ -111,11 +112,13 @@ def _listen(config: "dict", kind: str, index: int) -> "socket.socket | None":
     return listening
 
 
-def _save(what: str, signum: int, _: object) -> None:
+def _save(name: str, what: str, signum: int, _: object) -> None:
     signal.signal(signum, signal.SIG_IGN)  # Like the program, which treats repeated signals as one.
     print("saving", flush=True)
     time.sleep(0.2)
     print(f"saved{what}", flush=True)
+    with contextlib.suppress(OSError):  # a ps in a container can write nothing
+        _mark("saved", name).touch()
     os._exit(128 + signum)
 
 

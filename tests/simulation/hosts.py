@@ -29,7 +29,6 @@ class Process:
         self.last: bool = order["last"]
         self.pid = pid
         self.port: Optional[int] = None
-        self.is_written = True
         self.signals: list[int] = []
         self.got: list[tuple[int, float]] = []
         self.code: Optional[int] = None
@@ -142,7 +141,6 @@ class SimMachine:
 
     def begin(self) -> None:
         """Starts the agent."""
-        self.agent.say("hello")
         self.host.later(_TICK_SECS, self._tick)
 
     def _tick(self) -> None:

@@ -31,12 +31,14 @@ class SimLink:
         self._is_closed = self._is_cut = False
         self.is_slow = False
 
-    def open(self) -> None:
+    def open(self, order: Message) -> Message:
         """Starts an agent; HostError if the host does not answer."""
         host = self.host
         if host.is_down or max(host.frozen_until, host.cut_off_until) > self.world.now + _OPEN_SECS:
             raise HostError(f"{host.name}: no answer within {_OPEN_SECS:g} s")
         self._agent = host.agent(self)
+        self.send(order)
+        return {"event": "hello", "ports": []}
 
     def send(self, message: Message) -> None:
         """Sends an order."""
@@ -113,21 +115,14 @@ class SimLink:
 
 
 class SimTransport:
-    """Makes simulated connections; see `launch.connect.transport.Transport`."""
+    """Makes simulated connections; see `launch.connect.link.Transport`."""
 
     def __init__(self, hosts: dict[str, SimHost]) -> None:
         self._hosts = hosts
 
     def link(self, host: Any, run_id: str, hear: Callable[[Any, Message], None]) -> SimLink:
-        """Returns a connection that is not open yet."""
+        """Returns a connection."""
         return SimLink(self._hosts[host.name], hear)
-
-    def host_logs(self, run_id: str) -> None:
-        """Returns that hosts keep no logs."""
-
-    def open(self, link: SimLink, host: Any) -> None:
-        """Opens a connection."""
-        link.open()
 
 
 class SimConnections(Connections):
@@ -138,7 +133,7 @@ class SimConnections(Connections):
     def open_here(self) -> None:
         """Opens all connections."""
         for name, host in self._hosts.items():
-            self._links[name] = self._open(host)
+            self._links[name], _ = self._open(host)
 
     def silent(self, now: float) -> list[tuple[str, Link]]:
         """Looks for silent agents, and sends the heartbeats as often."""
@@ -151,7 +146,7 @@ class SimConnections(Connections):
 
         def work() -> None:
             try:
-                link = self._open(self._hosts[host_name])
+                link, _ = self._open(self._hosts[host_name])
             except HostError as error:
                 self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
             else:

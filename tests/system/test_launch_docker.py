@@ -6,8 +6,6 @@ the processes in containers and on nodes.
 
 import json
 import os
-import pwd
-import shutil
 import signal
 import subprocess
 import time
@@ -144,15 +142,7 @@ class Lab:
     def clear(self) -> None:
         """Ends and removes everything that a test has left."""
         self.launcher.end()
-        for run in self.launcher.state.glob("*"):
-            for folder in _host_folders(run.name):
-                shutil.rmtree(folder, ignore_errors=True)
         Containers(str(self.engine)).remove(0, {})  # without labels: all containers
-
-    def host_logs(self) -> list[Path]:
-        """Returns the paths of the logs that the agents keep."""
-        folders = _host_folders(self.launcher.run_id())
-        return [path for folder in folders for path in folder.glob("*.log")]
 
     def assert_nothing_left(self, timeout_secs: float = END_SECS) -> None:
         """Asserts that no container is left, and no process of the run or that names the run.
@@ -166,12 +156,6 @@ class Lab:
         assert self.containers() == []
         assert processes_of(run_id) == {}
         assert processes_naming(run_id) == {}
-
-
-def _host_folders(run_id: str) -> set[Path]:
-    """Returns the folders of agents' logs: in this user's home, and in root's, which sshd sets."""
-    homes = {Path.home(), Path(pwd.getpwuid(0).pw_dir)}
-    return {home / ".local/state/cifar10-launch/hosts" / run_id for home in homes}
 
 
 # What does not depend on the engine is tested with one: Docker's here, or podman's on two hosts.
@@ -259,8 +243,7 @@ def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
     process = lab.start("worker/0:deaf", "child", limits=SHORT)
     lab.launcher.kill(process)
     lab.assert_nothing_left()
-    (log,) = (path for path in lab.host_logs() if path.name == "master-0.log")
-    assert "saved" in log.read_text()
+    assert lab.launcher.has_saved("master/0", "output")
 
 
 @on_docker

@@ -68,7 +68,7 @@ def test_a_disk_that_does_not_answer_for_longer_than_the_lease_costs_only_time(
         launcher.end()
     assert process.returncode == 0, output
     assert output.splitlines()[-1] == "master/0 is done"
-    log = (launcher.state / run_id / "logs" / "master-0.log").read_text()
+    log = launcher.log("master/0")
     assert [line for line in log.splitlines() if "step" in line] == [
         f"epoch 0.1/1  step {step}/{steps}  loss 1.9  512 images/s" for step in range(1, steps + 1)
     ]

@@ -95,7 +95,7 @@ def test_bare_hosts_become_green_and_the_second_time_nothing_is_done(
     # A package with another hash than the lock's fails on the host where it is installed.
     wheel = next((launcher.workdir.parent / "wheels").glob("*.whl"))
     wheel.write_bytes(wheel.read_bytes() + b"\0")
-    (launcher.workdir.parent / "node2" / ".venv" / ".installed").unlink()
+    (launcher.workdir.parent / "node2" / ".venv" / ".installed.lock").unlink()
     failed = run(launcher, file, exit_code=1)
     assert "problem: node2: venv: pip ended with exit code 1" in failed
     assert any("DO NOT MATCH THE HASHES" in line for line in failed)

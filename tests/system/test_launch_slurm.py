@@ -104,8 +104,7 @@ def test_a_job_runs_to_its_end(launcher: Launcher, slurm: Slurm) -> None:
 def test_tf_config_names_the_nodes_of_the_allocation(launcher: Launcher, slurm: Slurm) -> None:
     file = cluster(launcher, "slurm: {options: [--nodelist=m2]}\n", "worker: 2, ps: 2")
     launcher.up(file, "--", "steps=1", "env=TF_CONFIG")
-    log = launcher.state / launcher.run_id() / "logs" / "ps-1.log"
-    config = json.loads(log.read_text().splitlines()[0].partition("=")[2])
+    config = json.loads(launcher.log("ps/1").splitlines()[0].partition("=")[2])
     hosts = {kind: [a.split(":")[0] for a in where] for kind, where in config["cluster"].items()}
     assert hosts == {
         "master": ["127.0.0.1"],

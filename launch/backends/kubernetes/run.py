@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from launch.agent.logs import Mask
+from launch.agent.task_process import Mask
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, choose_form, connect

@@ -17,14 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional, TextIO
 
-from launch.backends.local import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
 from launch.backends.slurm import backend
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
-from launch.connect.transport import Transport
+from launch.connect.link import Transport
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.output import writer
@@ -136,7 +135,7 @@ def _transport(cluster: Cluster) -> Transport:
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
         return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
 
-    return Transport(command, explain_srun, LOCAL.log_path, keeps_logs=True)
+    return Transport(command, explain_srun)
 
 
 def explain_srun(host: Host, code: int, errors: str) -> str:

@@ -16,7 +16,7 @@ class Scene:
     """A connected agent, as a context manager that ends it.
 
     Args:
-      folder: an empty folder for logs, whose name makes the run's id unique in this process.
+      folder: the working directory, whose name makes the run's id unique in this process.
       engine: the container engine that the agent uses; None for plain processes.
     """
 
@@ -40,11 +40,11 @@ class Scene:
         """Sends an order."""
         assert self.connections.send("localhost", {"do": do, **content})
 
-    def order(self, *argv: str, port: Optional[int] = None, log: str = "log") -> None:
-        """Orders the start of worker/0, whose log has that name in `folder`."""
+    def order(self, *argv: str, port: Optional[int] = None) -> None:
+        """Orders the start of worker/0."""
         order: Message = {"task": "worker/0", "argv": list(argv), "script": None, "env": {}}
         order |= {"cwd": str(self.folder), "masked": [], "gpus": [], "share": None, "last": False}
-        self.send("start", **order, port=port, log=str(self.folder / log))
+        self.send("start", **order, port=port)
 
     def start(self, code: str) -> int:
         """Starts a Python task, which writes its process id, and returns that."""
@@ -57,18 +57,3 @@ class Scene:
             message = self.events.get(timeout=60)[2]
             if message["event"] in events:
                 return message
-
-
-def lines_of(pipe: Path, count: int) -> bytes:
-    """Returns the first `count` lines that are written to a named pipe, perhaps by several.
-
-    Such a pipe stands for a disk that does not answer until somebody reads.
-    """
-    found = b""
-    descriptor = os.open(pipe, os.O_RDWR)  # so that it does not end with the first writer
-    try:
-        while found.count(b"\n") < count:
-            found += os.read(descriptor, 1000)
-    finally:
-        os.close(descriptor)
-    return found

@@ -56,7 +56,7 @@ def test_a_python_that_fails_is_quoted_by_its_last_line(
 
 
 def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python does not exist"
+    assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python: it does not exist"
 
 
 def test_odd_files_among_the_code_and_the_records_hinder_no_check(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ EXIT = {
     "task": "worker/0",
     "code": 1,
     "reason": "",
-    "stragglers": 0,
     "signals": [15],
     "port_taken": False,
 }
@@ -25,8 +24,8 @@ EXIT = {
         ("code", -1, True),
         ("code", 1.5, False),
         ("code", True, False),
-        ("stragglers", 1 << 60, False),
-        ("stragglers", 1e300, False),
+        ("code", 1 << 60, False),
+        ("code", 1e300, False),
         ("signals", [], True),
         ("signals", [[1]], False),
         ("port_taken", 1, False),

@@ -2,19 +2,16 @@
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.agent import logs
 from launch.agent.protocol import MAGIC, encode
 from launch.agent.tcp_ports import hold
 from launch.connect.link import agent_command, payload
@@ -63,17 +60,17 @@ class Agent:
         raise AssertionError(f"no {event}")
 
     def set_up(self) -> None:
-        setup = {"do": "setup", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
-        self.send(encode({**setup, "containers": None, "logs": None}))
+        order = {"do": "begin", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
+        self.send(encode({**order, "ports": 0, "containers": None}))
 
-    def start(self, log: Path, code: str = _TASK, port: "int | None" = None) -> None:
+    def start(self, code: str = _TASK, port: "int | None" = None) -> None:
         order: dict[str, Any] = {
             "do": "start",
             "task": "master/0",
             "argv": [sys.executable, "-c", code],
         }
         order |= {"script": None, "cwd": "/", "env": {}, "masked": [], "gpus": None, "share": None}
-        self.send(encode({**order, "port": port, "log": str(log), "last": False}))
+        self.send(encode({**order, "port": port, "last": False}))
 
 
 @pytest.fixture
@@ -97,14 +94,14 @@ def test_what_is_no_order_ends_the_tasks_in_order_and_the_agent(
     agent: Agent, sent: bytes, tmp_path: Path
 ) -> None:
     agent.set_up()
-    agent.start(tmp_path / "log")
+    agent.start()
     assert agent.next("lines")["lines"] == ["ready"]
     with contextlib.suppress(BrokenPipeError):
         agent.send(sent)
     assert agent.next("orphaned")["reason"].startswith("the launcher sent no order: ")
+    assert agent.next("lines")["lines"] == ["saved"]
     assert agent.next("exit")["code"] == 143
     assert agent.process.wait(60) == 0
-    assert (tmp_path / "log").read_text() == "ready\nsaved\n"
     assert (tmp_path / "errors").read_text() == ""
 
 
@@ -121,17 +118,18 @@ def test_the_ports_of_tasks_are_held_until_others_are_asked_for(
     agent: Agent, tmp_path: Path
 ) -> None:
     agent.set_up()
+    agent.next("hello")
     (chosen,) = hold(1)
     port = chosen.getsockname()[1]
     chosen.close()
     for _ in range(2):  # the task is started again, too
-        agent.start(tmp_path / "log", "", port)
+        agent.start("", port)
         agent.next("exit")
         assert is_held(port)
     found = []
     for _ in range(2):
-        agent.send(encode({"do": "ports", "count": 4}))
-        found.append(agent.next("ports")["ports"])
+        agent.send(encode({"do": "begin", "mark": None, "ports": 4}))
+        found.append(agent.next("hello")["ports"])
         assert [is_held(port) for port in found[-1]] == [True] * 4
     assert len({port for ports in found for port in ports}) == 8
     assert [is_held(port) for port in found[0]] == [False] * 4
@@ -149,7 +147,7 @@ def test_the_ports_of_tasks_are_held_until_others_are_asked_for(
 def test_ctrl_c_ends_no_agent_and_can_be_taken_by_a_task(agent: Agent, tmp_path: Path) -> None:
     agent.set_up()
     agent.process.send_signal(signal.SIGINT)
-    agent.start(tmp_path / "log", "import signal; print(signal.getsignal(2) is not signal.SIG_IGN)")
+    agent.start("import signal; print(signal.getsignal(2) is not signal.SIG_IGN)")
     assert agent.next("lines")["lines"] == ["True"]
 
 
@@ -157,37 +155,10 @@ def test_lines_for_a_launcher_that_does_not_read_are_left_out_but_no_event(
     agent: Agent, tmp_path: Path
 ) -> None:
     agent.set_up()
-    code = "for i in range(100_000): print('x' * 400)"
-    agent.start(tmp_path / "log", code)
-    log = tmp_path / "log"
-    wait_for(lambda: log.exists() and log.stat().st_size == 401 * 100_000, "the whole log")
+    agent.start(f"for i in range(100_000): print('x' * 400)\nopen({str(tmp_path / 'end')!r}, 'w')")
+    wait_for((tmp_path / "end").exists, "the end of the task, which nothing holds up")
     found = [json.loads(agent.stdout.readline())]
     while found[-1]["event"] != "exit":
         found.append(json.loads(agent.stdout.readline()))
     assert found[-1]["code"] == 0
-    assert sum(len(one["lines"]) for one in found if one["event"] == "lines") < 50_000
-
-
-def old_run(parent: Path, number: int, days: float) -> Path:
-    """Makes the logs of an old run."""
-    folder = parent / f"20250101-{number:06}-ab12"
-    folder.mkdir(parents=True)
-    (folder / "worker-0.log").write_text("hello\n")
-    then = time.time() - 86400 * days
-    for path in (folder / "worker-0.log", folder):
-        os.utime(path, (then, then))
-    return folder
-
-
-def test_a_host_forgets_the_logs_of_runs_that_wrote_nothing_for_a_month(tmp_path: Path) -> None:
-    parent = tmp_path / "hosts"
-    logs.forget(str(parent))  # a host without logs needs none
-    assert not parent.exists()
-    old_run(parent, 1, 31)
-    recent, lives = old_run(parent, 2, 29), old_run(parent, 3, 31)
-    os.utime(lives / "worker-0.log")
-    other = parent / "mine"
-    other.mkdir()
-    os.utime(other, (0, 0))
-    logs.forget(str(parent))
-    assert set(parent.iterdir()) == {recent, lives, other}
+    assert 10_000 < sum(len(one["lines"]) for one in found if one["event"] == "lines") < 60_000

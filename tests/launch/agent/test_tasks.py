@@ -13,7 +13,7 @@ import pytest
 
 from testbeds.ports import free_ports
 from testbeds.process_list import stop_process
-from tests.launch.agent.scene import Scene, lines_of
+from tests.launch.agent.scene import Scene
 from tests.launch.launcher import agent_pids, has_ended, wait_for
 
 # `run` writes a line and waits for ever; other commands wait while there is a file `hangs`.
@@ -68,7 +68,6 @@ def test_an_agent_answers_while_its_engine_hangs(tmp_path: Path) -> None:
         (tmp_path / "hangs").touch()
         scene.send("signal", task="worker/0", signal=9)
         wait_for((tmp_path / "asked").exists, "search for the container")
-        scene.send("ports", count=1)
         scene.send("sweep", run="none", engine=None, patience_secs=0)
         assert scene.wait("swept", "exit")["event"] == "swept"
         scene.order(str(engine), "run")  # one that waits for the engine can be ended
@@ -137,11 +136,3 @@ def test_a_task_that_could_not_be_started_got_no_signal(scene: Scene) -> None:
     scene.order("/nowhere")
     found = scene.wait("exit")
     assert (found["code"], found["signals"]) == (None, [])
-
-
-def test_an_agent_answers_while_the_disk_of_a_log_does_not(scene: Scene) -> None:
-    os.mkfifo(scene.folder / "pipe")  # opening it waits for a reader
-    for _ in "12":  # the second one writes after the first
-        scene.order(sys.executable, "-c", "print('one')", log="pipe")
-        assert scene.wait("exit")["code"] == 0
-    assert lines_of(scene.folder / "pipe", 2) == b"one\none\n"

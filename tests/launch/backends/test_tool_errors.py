@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.docker import Docker
-from launch.backends.local import TRANSPORT as LOCAL
 from launch.backends.slurm.backend import run
 from launch.backends.slurm.job import explain_srun
 from launch.backends.ssh import TRANSPORT as SSH
@@ -67,14 +65,6 @@ def test_what_slurm_refuses_is_explained(
         run(tool)
     assert type(raised.value) is kind
     assert str(raised.value).startswith(f"{tool}: {errors.rpartition('error: ')[2]}{words}")
-
-
-def test_agents_are_told_where_their_hosts_keep_the_logs_of_all_runs() -> None:
-    assert SSH.host_logs("20260101-000000-abcd") == "~/.local/state/cifar10-launch/hosts"
-    assert (
-        Docker.transport.host_logs("20260101-000000-abcd") == "~/.local/state/cifar10-launch/hosts"
-    )
-    assert LOCAL.host_logs("20260101-000000-abcd") is None  # the run's folder has them
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")

@@ -10,7 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, cast
+from typing import Any, cast
 
 import pytest
 
@@ -24,9 +24,11 @@ from launch.connect.link import Link
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
 
+BEGIN: Message = {"do": "begin", "ports": 0, "mark": None}
+
 
 def make_link(*command: str) -> Link:
-    return Link(command, lambda code, _: f"it ended with {code}", lambda *_: None)
+    return Link("node1", command, lambda code, _: f"it ended with {code}", lambda *_: None)
 
 
 def opening(link: Link) -> "tuple[threading.Thread, list[str]]":
@@ -35,7 +37,7 @@ def opening(link: Link) -> "tuple[threading.Thread, list[str]]":
 
     def work() -> None:
         try:
-            link.open(300)
+            link.open(BEGIN)
         except HostError as error:
             errors.append(str(error))
 
@@ -51,16 +53,8 @@ def test_a_link_that_is_closed_while_it_opens_ends_its_process_and_says_so(tmp_p
     wait_for(file.exists, "the process")
     link.close(0)
     thread.join(30)
-    assert errors == ["it ended with -9"]
+    assert errors == ["node1: it ended with -9"]
     assert not os.path.exists(f"/proc/{file.read_text().strip()}")
-
-
-def test_a_link_that_was_closed_before_starts_no_process() -> None:
-    link = make_link("cat")
-    link.close(0)
-    with pytest.raises(HostError, match="it was closed before it was open"):
-        link.open(30)
-    assert link._process is None
 
 
 @pytest.mark.parametrize(
@@ -74,14 +68,17 @@ def test_a_link_that_was_closed_before_starts_no_process() -> None:
 )
 def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path: Path) -> None:
     file = tmp_path / "sent"
-    file.write_bytes(MAGIC + b'{"event":"hello"}\n' + sent.encode() + b"\n")
+    file.write_bytes(MAGIC + b'{"event":"hello","ports":[]}\n' + sent.encode() + b"\n")
     heard: list[Message] = []
     link = Link(
-        ("sh", "-c", f"cat {file}; exec sleep 300"), lambda *_: "", lambda _, one: heard.append(one)
+        "node1",
+        ("sh", "-c", f"cat {file}; exec sleep 300"),
+        lambda *_: "",
+        lambda _, one: heard.append(one),
     )
-    link.open(60)
+    link.open(BEGIN)
     wait_for(lambda: {"event": "lost"} in heard, "the end")
-    assert heard == [{"event": "hello"}, {"event": "lost"}]
+    assert heard == [{"event": "lost"}]
     assert link.why().startswith(
         f"it sent what is no message of an agent: {sent[:20].encode()!r}"[:-1]
     )
@@ -98,32 +95,43 @@ def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path
 def test_endless_bytes_of_a_host_need_no_memory(before: str, words: str) -> None:
     heard: list[Message] = []
     link = Link(
+        "node1",
         ("sh", "-c", f"printf '{before}'; tr '\\0' x </dev/zero"),
         lambda code, _: f"it ended with {code}",
         lambda *one: heard.append(one[1]),
     )
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(HostError, match=words):
-        link.open(60)
+        link.open(BEGIN)
     link.close(0)
-    assert heard == [{"event": "lost"}]
+    assert heard == []
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown < 20_000  # KiB
+
+
+def test_an_agent_that_does_not_begin_with_hello_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sent").write_bytes(MAGIC + b'{"event":"note","text":"hello"}\n')
+    link = make_link("sh", "-c", f"cat {tmp_path / 'sent'}; exec sleep 300")
+    with pytest.raises(HostError, match="^node1: it sent what is no message of an agent: b"):
+        link.open(BEGIN)
+    link.close(0)
 
 
 def test_heartbeats_fill_no_queue_but_are_heard(tmp_path: Path) -> None:
     go = tmp_path / "go"
     send = (
-        f'echo "launch-agent 1"; echo \'{{"event":"hello"}}\'; '
+        f'echo "launch-agent 1"; echo \'{{"event":"hello","ports":[]}}\'; '
         f'until [ -e {go} ]; do sleep 0.05; done; echo \'{{"event":"beat"}}\''
     )
     heard: list[Message] = []
-    link = Link(["sh", "-c", send], lambda *_: "", lambda _, message: heard.append(message))
-    link.open(60)
+    link = Link(
+        "node1", ["sh", "-c", send], lambda *_: "", lambda _, message: heard.append(message)
+    )
+    link.open(BEGIN)
     before = link.heard
     go.touch()
     wait_for(lambda: {"event": "lost"} in heard, "the end")
     link.close(0)
-    assert heard == [{"event": "hello"}, {"event": "lost"}]
+    assert heard == [{"event": "lost"}]
     assert link.heard > before
 
 
@@ -142,8 +150,8 @@ def test_a_command_that_cannot_be_started_is_named_with_the_way_out(
 
     monkeypatch.setattr(subprocess, "Popen", fail)
     with pytest.raises(HostError) as raised:
-        make_link("ssh").open(1)
-    assert str(raised.value) == words
+        make_link("ssh")
+    assert str(raised.value) == f"node1: {words}"
 
 
 def test_the_remote_command_needs_no_quoting_in_any_shell() -> None:
@@ -169,17 +177,18 @@ def test_every_module_of_the_agent_is_sent_after_those_that_it_imports(root: Pat
 
 
 class FakeLink:
-    """A connection that tells of a heartbeat, to an agent that has found some ports."""
+    """A connection that tells of a heartbeat, to an agent that has found a port."""
 
-    def __init__(self, hear: Any = None, *ports: int) -> None:
-        self.heard, self._hear, self._ports = 0.0, hear, ports
+    def __init__(self) -> None:
+        self.heard = 0.0
         self.has_beaten = threading.Event()
+
+    def open(self, order: Message) -> Message:
+        return {"event": "hello", "ports": [20001]}
 
     def send(self, message: "dict[str, Any]") -> None:
         if message["do"] == "beat":
             self.has_beaten.set()
-        elif message["do"] == "ports":
-            self._hear(self, {"event": "ports", "ports": list(self._ports)})
 
     def why(self) -> str:
         return "it is gone"
@@ -194,15 +203,9 @@ class FakeTransport:
     def __init__(self) -> None:
         self.links: dict[str, FakeLink] = {}
 
-    def host_logs(self, run_id: str) -> Optional[str]:
-        return None
-
     def link(self, host: Any, run_id: str, hear: Any) -> FakeLink:
-        self.links[host.name] = FakeLink(hear, 20001)
+        self.links[host.name] = FakeLink()
         return self.links[host.name]
-
-    def open(self, link: FakeLink, host: Any) -> None:
-        pass
 
 
 def test_agents_hear_from_a_launcher_that_waits_for_its_disk() -> None:
@@ -304,10 +307,10 @@ def test_a_host_waits_for_the_reader_of_its_messages_and_not_for_one_that_has_go
 
 def test_an_agent_that_writes_many_errors_is_not_held_up(tmp_path: Path) -> None:
     file = tmp_path / "sent"
-    file.write_bytes(MAGIC + b'{"event":"hello"}\n')
+    file.write_bytes(MAGIC + b'{"event":"hello","ports":[]}\n')
     many = "import sys; sys.stderr.write('x' * 1_000_000 + 'the last')"
     command = ("sh", "-c", f'"$0" -c "{many}"; cat {file}; exec sleep 300', sys.executable)
-    link = Link(command, lambda _, errors: errors[-8:], lambda *_: None)
-    link.open(60)
+    link = Link("node1", command, lambda _, errors: errors[-8:], lambda *_: None)
+    link.open(BEGIN)
     link.close(0)
     assert link.why() == "the last"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.agent import logs
+from launch.record import log_file
 from launch.record.output import Follower, Line, utc, writer
 from launch.screen.display import Display
 
@@ -55,10 +55,10 @@ def test_new_lines_come_across_a_rotation_and_half_ones_later(
     path = tmp_path / "output.log"
     reading = Follower(path)
     assert texts(reading, final=False) == []
-    log = logs.LogFile(str(path))
+    log = log_file.LogFile(str(path))
     log.write(b"one\ntw")
     assert texts(reading, final=False) == ["one"]
-    monkeypatch.setattr(logs, "_LIMIT", 8)
+    monkeypatch.setattr(log_file, "_LIMIT", 8)
     log.write(b"o\nthree\n")
     log.write(b"four\nfi")
     assert texts(reading, final=False) == ["two", "three", "four"]

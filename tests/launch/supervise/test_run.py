@@ -33,8 +33,21 @@ from testbeds.ports import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir, wait_for
 
 
-def unopened() -> Link:
-    return Link(["true"], lambda code, _: str(code), lambda *_: None)
+class Unopened(Link):
+    """A connection that leads nowhere."""
+
+    def __init__(self) -> None:
+        self.heard = time.monotonic()
+
+    def send(self, message: Message) -> None:
+        """Sends nothing."""
+
+    def why(self) -> str:
+        """Returns no reason."""
+        return ""
+
+    def close(self, patience_secs: float) -> None:
+        """Does nothing."""
 
 
 TOLD: Message = {"event": "told", "reason": "the agent got SIGTERM"}
@@ -53,7 +66,7 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     job = make_job(cluster, [], {"localhost": free_ports(1)})
     folder = RunFolder.create(tmp_path / "state", job)
     connections = Connections(cluster, folder.run_id, TRANSPORT)
-    connections.use("localhost", unopened())
+    connections.use("localhost", Unopened())
     supervisor = Supervisor(job.tasks, cluster.limits, 0, 0.0)
     display = Display(shown, live=False)
     loop = RunLoop(supervisor, folder, display, connections.events, [])
@@ -68,9 +81,9 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
 def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(
     task: str, agents: Agents, shown: io.StringIO
 ) -> None:
-    link = unopened()
+    link = Unopened()
     agents._connections.use("node2", link)
-    failed = {"event": "exit", "task": task, "code": 1, "reason": "", "stragglers": 0}
+    failed = {"event": "exit", "task": task, "code": 1, "reason": ""}
     agents.handle(("node2", link, {**failed, "signals": [], "port_taken": False}))
     assert agents._supervisor.states["master/0"].status == "running"
     wait_for(lambda: shown.getvalue(), "the note")
@@ -316,8 +329,8 @@ JOB = make_job(on_this_machine(1, 1), [], {"localhost": [2222, 2223, 2224]})
 TASKS = st.sampled_from(["master/0", "worker/0", "ps/0", "worker/7", ""])
 TEXTS = st.text(st.characters(categories=None), max_size=20)
 MESSAGES = st.one_of(
-    st.sampled_from([{"event": "hello"}, {"event": "beat"}, {"event": "listening"}]),
-    st.fixed_dictionaries({"event": st.just("ports"), "ports": st.lists(st.integers(1, 65535))}),
+    st.sampled_from([{"event": "beat"}, {"event": "listening"}]),
+    st.fixed_dictionaries({"event": st.just("hello"), "ports": st.lists(st.integers(1, 65535))}),
     st.fixed_dictionaries({"event": st.just("started"), "task": TASKS}),
     st.fixed_dictionaries(
         {
@@ -333,7 +346,6 @@ MESSAGES = st.one_of(
             "task": TASKS,
             "code": st.none() | st.integers(-64, 255),
             "reason": TEXTS,
-            "stragglers": st.integers(0, 9),
             "signals": st.lists(st.integers(1, 64), max_size=3),
             "port_taken": st.booleans(),
         }
@@ -355,7 +367,7 @@ def test_messages_in_any_order_and_number_are_handled(
 ) -> None:
     folder = RunFolder.create(tmp_path / "state", JOB)
     connections = Connections(JOB.cluster, folder.run_id, TRANSPORT)
-    link = Link(["true"], lambda code, _: str(code), lambda *_: None)
+    link = Unopened()
     connections.use("localhost", link)
     supervisor = Supervisor(JOB.tasks, JOB.cluster.limits, 0, time.monotonic())
     display = Display(io.StringIO(), live=False)

@@ -160,9 +160,8 @@ def test_a_lost_terminal_ends_a_run_that_was_not_left(
     up.process.kill()
     wait_until_over(launcher)
     assert "exit code 129: stopped by SIGHUP" in launcher.verb("status", exit_code=129)
-    logs = launcher.state / launcher.run_id() / "logs"
-    for task in ("master-0", "worker-0", "ps-0"):
-        assert (logs / f"{task}.log").read_text().endswith("saved\n")
+    for task in ("master/0", "worker/0", "ps/0"):
+        assert launcher.has_saved(task)
     assert_nothing_left(launcher.run_id())
 
 
@@ -209,7 +208,7 @@ def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: 
     launcher.wait_for_log("worker/0", "step 3/")
     os.kill(launcher_pid(launcher), signal.SIGKILL)
     assert_nothing_left(run, timeout_secs=60)
-    assert "saved" in (launcher.state / run / "logs" / "master-0.log").read_text()
+    assert launcher.has_saved("master/0")
     output = launcher.verb("attach", exit_code=1)
     words = f"error: run {run}: its launcher has ended; to end the remaining processes: clean"
     assert output.splitlines()[-1] == f"{words} --run {run}"
@@ -234,8 +233,7 @@ def test_ctrl_c_in_a_script_stops_without_a_question(
         assert terminal.all_lines[-1] == "code 130"
         assert QUESTION.encode() not in terminal.raw
         assert not terminal.screen.cursor.hidden
-    log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
-    assert log.read_text().endswith("saved\n")
+    assert launcher.has_saved("master/0")
     assert_nothing_left(launcher.run_id())
 
 

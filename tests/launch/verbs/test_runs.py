@@ -309,10 +309,8 @@ def test_the_files_of_a_run_are_their_owners_alone(launcher: Launcher) -> None:
     finally:
         os.umask(before)
     run = launcher.run_id()
-    folders = {".", run, f"{run}/logs"}
+    folders = {".", run}
     files = ["run.json", "status.json", "output.log", "clean"]
-    for task in ("master-0", "worker-0", "ps-0"):
-        files.append(f"logs/{task}.log")
     assert modes_below(launcher.state) == {
         **dict.fromkeys(folders, 0o700),
         **{f"{run}/{name}": 0o600 for name in files},

@@ -1,12 +1,10 @@
 """Preparing hosts: the real scripts for hosts, in a shell here instead of over ssh."""
 
 import argparse
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -23,9 +21,11 @@ import pytest
 from launch.backends.base import Backend
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
+from launch.connect.link import Transport
 from launch.connect.preparing import (
     LOCK_NAME,
     Step,
+    _pack,
     code_files,
     code_step,
     kernels_step,
@@ -35,7 +35,6 @@ from launch.connect.preparing import (
     source_step,
     venv_step,
 )
-from launch.connect.transport import Transport
 from launch.errors import LaunchError
 from launch.verbs import setup as verb
 from launch.verbs.cli import main
@@ -54,7 +53,7 @@ def transport(before: str = "") -> Transport:
     def explain(host: Host, code: int, errors: str) -> str:
         return f"exit code {code}: {errors}"
 
-    return Transport(command, explain, lambda log, run_id: "", keeps_logs=True)
+    return Transport(command, explain)
 
 
 @pytest.fixture
@@ -100,18 +99,16 @@ class Run:
 
     def go(self) -> dict[str, str]:
         """Returns the reasons of hosts that failed."""
-        with contextlib.ExitStack() as archives:
-            code = code_step(code_files(self._here, "requirements.lock"))
-            steps = [archives.enter_context(code)]
-            if found := records(self._here / "data"):
-                steps.append(archives.enter_context(records_step(found, self._folder)))
-            return prepare(
-                [self._host],
-                lambda host: [*steps, *self._more],
-                transport(self._before),
-                lambda name, words: self.lines.append(words),
-                [],
-            )
+        steps = [code_step(code_files(self._here, "requirements.lock"))]
+        if found := records(self._here / "data"):
+            steps.append(records_step(found, self._folder))
+        return prepare(
+            [self._host],
+            lambda host: [*steps, *self._more],
+            transport(self._before),
+            lambda name, words: self.lines.append(words),
+            [],
+        )
 
     def success(self) -> list[str]:
         assert self.go() == {}
@@ -172,13 +169,14 @@ def test_records_that_differ_or_are_marked_are_replaced(
     assert (there / "data" / "train.tfrecords").read_bytes() == b"one" * 1000
 
 
-def test_records_that_do_not_match_their_manifest_leave_the_folder_marked(
+def test_records_that_do_not_match_their_manifest_change_nothing(
     here: Path, tmp_path: Path
 ) -> None:
     (here / "data" / "train.tfrecords").write_bytes(b"changed since")
+    write_records(tmp_path / "data", b"old")
     words = "node1: records: they came with other bytes than expected"
-    assert Run(tmp_path / "there", here).failure().startswith(words)
-    assert (tmp_path / "there" / "data" / "INCOMPLETE").exists()
+    assert Run(tmp_path, here).failure().startswith(words)
+    assert (tmp_path / "data" / "train.tfrecords").read_bytes() == b"old" * 1000
 
 
 @pytest.mark.parametrize("change", ["INCOMPLETE", "no manifest's file", "nothing"])
@@ -201,12 +199,16 @@ def test_a_working_directory_that_cannot_be_made_is_named(here: Path, tmp_path: 
     assert "Not a directory" in words[1]
 
 
-def test_a_file_here_that_cannot_be_read_is_named(here: Path) -> None:
-    files = code_files(here, "requirements.lock")
+def test_a_file_here_that_cannot_be_read_is_named_and_nothing_changes(
+    here: Path, tmp_path: Path
+) -> None:
+    step = code_step(code_files(here, "requirements.lock"))
     (here / "cifar10" / "model.py").unlink()
-    words = f"{here}/cifar10/model.py: No such file or directory"
-    with pytest.raises(LaunchError, match=re.escape(words)), code_step(files):
-        pass
+    there = host(tmp_path / "there")
+    failed = prepare([there], lambda host: [step], transport(), lambda *words: None, [])
+    words = f"node1: code: {here}/cifar10/model.py: No such file or directory"
+    assert failed["node1"].splitlines()[0] == words
+    assert not (tmp_path / "there" / "cifar10_main.py").exists()
 
 
 @pytest.mark.parametrize("end", [0, 300, 1024, 1300, 2148])
@@ -216,12 +218,15 @@ def test_of_an_archive_that_is_cut_off_nothing_is_removed(
     there = tmp_path / "there"
     (there / "cifar10").mkdir(parents=True)
     (there / "cifar10" / "old.py").touch()
-    with code_step(code_files(here)) as step:
-        assert step.archive is not None
-        os.truncate(step.archive, end)
-        failed = prepare([host(there)], lambda host: [step], transport(), lambda *words: None, [])
-    words = "node1: code: the code could not be unpacked, or its archive ended early"
-    assert failed["node1"].startswith(words)
+    files = code_files(here)
+    with (tmp_path / "tar").open("wb") as archive:
+        _pack(files, archive, [])
+    os.truncate(tmp_path / "tar", end)
+    command = ["sh", "-c", code_step(files).line(host(there))]
+    with (tmp_path / "tar").open("rb") as archive:
+        done = subprocess.run(command, stdin=archive, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "the code could not be unpacked, or its archive ended early" in done.stdout
     assert (there / "cifar10" / "old.py").exists()
 
 
@@ -257,16 +262,14 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     folder = tmp_path / "records"
     folder.mkdir()
     run = Run(tmp_path / "own", here, str(folder))
-    hold = f"echo process 5 on node7 > {LOCK_NAME}; echo; read line"
-    with subprocess.Popen(
-        ["flock", LOCK_NAME, "-c", hold], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as first:
+    hold, pipe = ["flock", LOCK_NAME, "-c", "echo; read line"], subprocess.PIPE
+    with subprocess.Popen(hold, cwd=folder, stdin=pipe, stdout=pipe) as first:
         assert first.stdout is not None
         first.stdout.readline()
         thread = threading.Thread(target=run.go)
         thread.start()
         wait_for(lambda: len(run.lines) > 1, "the line that it waits")
-        assert run.lines[1] == "records: waits for process 5 on node7"
+        assert run.lines[1] == f"records: waits for another setup in {folder}"
         assert [path.name for path in folder.iterdir()] == [LOCK_NAME]
         shutil.copytree(here / "data", folder, dirs_exist_ok=True)
         first.communicate()
@@ -289,7 +292,7 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     makes = "mkdir -p .venv/bin; ln -sf $0 .venv/bin/python; [ $2 = venv ]"
     lines = f"case $1 in -c) ;; *) {makes} || {{ echo 'No space left'; exit 1; }};; esac"
     program(tmp_path / "bin" / "python3.11", lines)
-    step = venv_step(".venv", "python3", "requirements.lock", b"")
+    step = venv_step(".venv", "python3", "requirements.lock")
     there, say = host(tmp_path / "there"), lambda *words: None
     tell = transport(f"PATH={tmp_path}/bin:$PATH")
     reason = prepare([there], lambda host: [step], tell, say, [])["node1"]
