@@ -138,7 +138,8 @@ class KubernetesRun(Checks):
         self._num_heeded = 0
         self._is_handling = False
         self._queue: list[Callable[[], None]] = []
-        self.events, self._verdict = self, cast(Optional[Outcome], None)
+        self.events: Any = self
+        self._verdict = cast(Optional[Outcome], None)
         draw_faults(self)
 
     def _draw_tasks(self) -> list[Task]:

@@ -558,7 +558,7 @@ def test_an_error_leaves_a_job_that_was_created(
     def fail(*_: object) -> None:
         raise error
 
-    created.create = (lambda *_: None) if is_created else fail  # type: ignore[method-assign]
+    monkeypatch.setattr(created, "create", (lambda *_: None) if is_created else fail)
     monkeypatch.setattr(backend, "connect", lambda settings: Kubectl("lab", "vision"))
     monkeypatch.setattr(backend, "choose_form", lambda *_: TFJOB)
     monkeypatch.setattr(backend, "JobObjects", lambda *_: created)
