@@ -161,7 +161,6 @@ _LAUNCH = _rooms(
         NO_TENSORFLOW,
     ),
     ("__main__", "python -m launch", "verbs", STDLIB),
-    ("slurm_job", "what saved batch scripts call", "backends", STDLIB),
 )
 
 ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)

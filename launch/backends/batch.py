@@ -19,11 +19,11 @@ from launch.cluster.model import FREE_PORTS, TASK_TYPES, Cluster
 from launch.cluster.tasks import Job
 from launch.cluster.yaml_section import said
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome, end_record, read_cause
+from launch.record.outcome import Cause, Outcome, read_cause
 from launch.record.output import Follower as Log
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-from launch.screen.row import Row, saved_rows
+from launch.screen.row import saved_rows
 from launch.supervise.run_loop import stop_signals
 
 _LOOK_SECS = 0.5  # between two looks at what the job has written
@@ -112,10 +112,6 @@ class Batch(Backend):
                 f"{self.title} job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"
             )
-            if not folder.status().get("tasks"):  # until the job writes its own
-                rows = [Row(one.name, one.host.name, "waiting", "", "", "") for one in job.tasks]
-                waiting = {"time": time.time(), **end_record(None), "tasks": list(map(vars, rows))}
-                folder.write_status(waiting)
             follower = Follower(self, job_id, folder, display)
             while (outcome := follower.step(time.monotonic(), stops)) is None:
                 time.sleep(_LOOK_SECS)

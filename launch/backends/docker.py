@@ -13,7 +13,6 @@ docker:                           # each key is optional; lines show the default
 """
 
 import posixpath
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -51,11 +50,12 @@ _CODE = posixpath.dirname(DATA)  # the code's folder in the image, and its worki
 _USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
 _USER = f"--user={_USER_IDS}"
 # What training can do without. Programs of the user's own may need some of it: `restricted: false`.
-_RESTRICTIONS = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only")
-_TMP = "--tmpfs=/tmp:rw,nosuid,nodev,noexec,mode=1777,size=1g"  # HOME in the image
-# Engines refuse a second one.
-_OTHER_TMP = re.compile(r"--(tmpfs=|volume=.*:|mount=(.*,)?(target|dst|destination)=)/tmp([:,].*)?")
-_MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
+_RESTRICTIONS = (
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--read-only",
+    "--tmpfs=/tmp:rw,nosuid,nodev,noexec,mode=1777,size=1g",  # HOME in the image
+)
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ class Docker(Backend):
 def for_agents(job: Job, run_id: str) -> Job:
     """Returns the job with commands to which agents add the options that depend on the host."""
     names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
-    tasks = [_with_command(job, task, run_id, names, []) for task in job.tasks]
-    return replace(job, tasks=tuple(tasks))
+    words = [f"--env={name}" for name in names]
+    return replace(job, tasks=tuple(_with_command(job, task, run_id, words) for task in job.tasks))
 
 
 def planned(job: Job, *first: str) -> Job:
@@ -179,13 +179,14 @@ def planned(job: Job, *first: str) -> Job:
     for task in job.tasks:
         names = ["TF_CONFIG", *variables(job)]
         names += ["CUDA_VISIBLE_DEVICES"] * (task.devices.gpus is not None)
-        words = gpu_words(settings_of(job.cluster).engine) if task.devices.gpus else []
+        words = [*first, *(f"--env={name}" for name in names)]
+        words += gpu_words(settings_of(job.cluster).engine) if task.devices.gpus else []
         if task.task_type != "ps":
             words += [
                 mount(task.host.folder(source), target, readonly=readonly)
                 for source, target, readonly in _mounts(job.cluster)
             ]
-        tasks.append(_with_command(job, task, "cifar10", names, words, first))
+        tasks.append(_with_command(job, task, "cifar10", words))
     return replace(job, tasks=tuple(tasks))
 
 
@@ -206,8 +207,6 @@ def check_folders(job: Job) -> None:
     for host in job.cluster.hosts:
         if set(host.workdir) & set(',"'):
             raise LaunchError(f'{host.workdir}: engines mount no folder with , or "; move it')
-    if any(word.startswith(_MOUNTING) for word in settings_of(job.cluster).options):
-        return  # these options may mount any folder
     for name, place in (("data", DATA), ("output", OUTPUT)):
         chosen = job.folder(name)
         if _below(chosen, place) is None:
@@ -242,41 +241,27 @@ def _mounts(cluster: Cluster) -> list[tuple[str, str, bool]]:
     return [(source, target, target == DATA) for target, source in _folders(cluster).items()]
 
 
-def _with_command(
-    job: Job,
-    task: Task,
-    prefix: str,
-    names: Sequence[str],
-    words: Sequence[str],
-    first: Sequence[str] = (),
-) -> Task:
+def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Task:
     """Returns a task that a container runs.
 
     Args:
       job: the job.
       task: the task as a process.
       prefix: how the container's name begins.
-      names: the variables that the container gets.
-      words: the options that belong to this task alone.
-      first: options to add before all others.
+      words: the options that belong to this task alone. Variables are given by name: their values
+        are in the client's environment, so that no process list shows them.
     """
     settings = settings_of(job.cluster)
-    restrictions = [*_RESTRICTIONS, _TMP] if settings.restricted else []
-    if any(_OTHER_TMP.fullmatch(word) for word in settings.options):
-        restrictions = restrictions[:-1]
     argv = (
         settings.engine,
         "run",
-        *first,
-        # The value is in the client's environment, so that no process list shows it.
-        *(f"--env={name}" for name in names),
         *words,
         f"--name={prefix}-{task.name.replace('/', '-')}",
         "--rm",
         "--network=host",
         "--pull=never",  # a public registry may hold another image of this name
         "--log-driver=none",  # the client gets the output; another copy would fill the disk
-        *restrictions,
+        *(_RESTRICTIONS if settings.restricted else ()),
         *settings.options,
         settings.image,
         f"{_CODE}/{SCRIPT}",

@@ -45,7 +45,6 @@ from data_prep.sources.members import Member
 from data_prep.tfrecord import read, write
 from launch.agent.protocol import EVENTS, read_event
 from launch.backends.kubernetes import state
-from launch.backends.kubernetes.state import UnreadableError
 from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
@@ -411,18 +410,10 @@ _JOB = {
     "kind": "TFJob", "metadata": {"name": "x"},
     "status": {"conditions": [{"type": "Failed", "status": "True", "message": "x"}]},
 }  # fmt: skip
-_WARNING = {
-    "involvedObject": {"name": "x", "uid": "1"}, "reason": "FailedCreate", "message": "no",
-    "lastTimestamp": "2026-01-31T09:00:00Z",
-}  # fmt: skip
 
 
 def _poll(data: bytes, _: Path) -> None:
     state.read_poll(data.decode(errors="replace"))
-
-
-def _events(data: bytes, _: Path) -> None:
-    state.read_warnings(data.decode(errors="replace"))
 
 
 TEXT, JSON = mutate.of_text, mutate.of_json
@@ -527,13 +518,7 @@ PARSERS = [
     Parser("progress", _progress, [b"step 1,207/2,282  loss 0.328  1,553.5 images/s"], TEXT),
     Parser("run-json", functools.partial(_run_file, "run.json"), [_RUN], JSON),
     Parser("status-json", functools.partial(_run_file, "status.json"), [_STATUS], JSON),
-    Parser(
-        "kubectl-poll", _poll, [{"kind": "List", "items": [_POD, _JOB]}], JSON, (UnreadableError,)
-    ),
-    Parser(
-        "kubectl-events", _events, [{"kind": "List", "items": [_WARNING]}], JSON,
-        (UnreadableError,),
-    ),
+    Parser("kubectl-poll", _poll, [{"kind": "List", "items": [_POD, _JOB]}], JSON),
 ]  # fmt: skip
 _ROWS = pytest.mark.parametrize("parser", PARSERS, ids=lambda one: one.name)
 

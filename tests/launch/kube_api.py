@@ -41,7 +41,6 @@ _RESOURCES = {
     "pods": ("v1", "Pod", "po"),
     "services": ("v1", "Service", "svc"),
     "secrets": ("v1", "Secret", ""),
-    "events": ("v1", "Event", "ev"),
     "jobs": ("batch/v1", "Job", ""),
     "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy", "netpol"),
     "tfjobs": ("kubeflow.org/v1", "TFJob", ""),
@@ -76,7 +75,7 @@ class Cluster:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
       has_operator: whether the cluster knows TFJobs.
       forbidden: (verb, plural) pairs that the user has no permission for.
-      no_pods: error message if no pods can be created; else None.
+      has_pods: whether pods can be created.
       is_down: whether the API answers nothing; `outage` sets it.
       posted: every object as it was given to `create`.
     """
@@ -86,7 +85,7 @@ class Cluster:
         self.workdir = workdir
         self.has_operator = True
         self.forbidden: set[tuple[str, str]] = set()
-        self.no_pods: Optional[str] = None
+        self.has_pods = True
         self.is_down = False
         self.posted: list[Object] = []
         self.lock = threading.RLock()
@@ -133,9 +132,9 @@ class Cluster:
     # The interface for tests.
 
     def left(self, plural: Optional[str] = None) -> list[str]:
-        """Returns the existing objects except events, as `plural/name`."""
+        """Returns the existing objects, as `plural/name`."""
         with self.lock:
-            keys = [key for key in self._objects if key[0] != "events"]
+            keys = [*self._objects]
         return sorted(f"{kind}/{name}" for kind, _, name in keys if plural in (None, kind))
 
     def running(self) -> list[int]:
@@ -188,7 +187,7 @@ class Cluster:
           Refused: the object is invalid or exists already.
         """
         is_the_operators = plural == "services" and "spec" not in found
-        errors = [] if plural == "events" or is_the_operators else check_object(found)
+        errors = [] if is_the_operators else check_object(found)
         if plural == "tfjobs":
             errors += check_operator_rules(found)
             for replica in found["spec"]["tfReplicaSpecs"].values():
@@ -305,8 +304,7 @@ class Cluster:
         uid = job["metadata"]["uid"]
         if uid in self._with_pods:  # with a backoffLimit of 0, it makes no other one
             return
-        if self.no_pods is not None:
-            self._warn(job, "FailedCreate", self.no_pods)
+        if not self.has_pods:
             return
         self._with_pods.add(uid)
         template = copy.deepcopy(job["spec"]["template"])
@@ -352,8 +350,7 @@ class Cluster:
 
     def _make_pod(self, job: Object, role: str, index: int) -> None:
         namespace, job_name = _key(job)
-        if self.no_pods is not None:
-            self._warn(job, "FailedCreatePod", self.no_pods)
+        if not self.has_pods:
             return
         template = copy.deepcopy(job["spec"]["tfReplicaSpecs"][role]["template"])
         name = f"{job_name}-{role.lower()}-{index}"
@@ -377,15 +374,6 @@ class Cluster:
         with contextlib.suppress(Refused):  # The service exists if the pod is recreated.
             service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
             self.create("services", namespace, service)
-
-    def _warn(self, about: Object, reason: str, message: str) -> None:
-        namespace, name = _key(about)
-        with contextlib.suppress(Refused):
-            self.create("events", namespace, {
-                "apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{name}.{reason}"},
-                "involvedObject": {"kind": about["kind"], "name": name, "namespace": namespace},
-                "type": "Warning", "reason": reason, "message": message, "lastTimestamp": _now(),
-            })  # fmt: skip
 
     def _collect_garbage(self) -> None:
         uids = {found["metadata"]["uid"] for found in self._objects.values()}

@@ -10,7 +10,7 @@ from typing import Any, Optional, cast
 
 import pytest
 
-from launch.backends.kubernetes import run
+from launch.backends.kubernetes import backend
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
 from launch.cluster.model import Host, Limits
@@ -77,8 +77,6 @@ class SimKubectl(Kubectl):
 
     def _do(self, words: tuple[str, ...], given: str) -> str:
         cluster = self._cluster
-        if words[:2] == ("get", "events"):
-            return '{"items": []}'
         if words[0] == "get":  # the pods are listed first
             pods = [pod.as_object() for pod in cluster.existing()]
             self._wait(self._world.rng.choice((0.0, 0.02, 0.3)))
@@ -102,8 +100,6 @@ class SimKubectl(Kubectl):
 class SimLogs:
     """Logs that are read or not, by chance."""
 
-    are_ending = False
-
     def __init__(self, world: World) -> None:
         self._world = world
 
@@ -117,21 +113,6 @@ class SimLogs:
     def are_complete(self) -> bool:
         """Whether the logs of ended pods are read."""
         return self._world.rng.random() < 0.5
-
-
-class WatchedFollower(Follower):
-    """The real follower; the run checks what it reports."""
-
-    sim: "KubernetesRun"
-
-    def _report(self, outcome: Outcome, now: float) -> bool:
-        self.sim.world.say("report:", outcome.exit_code, outcome.reason, outcome.cause)
-        self.sim.check_report(outcome)
-        is_first = self.verdict is None
-        took = super()._report(outcome, now)
-        if is_first:
-            self.sim.end_began = now
-        return took
 
 
 class KubernetesRun(Checks):
@@ -157,6 +138,8 @@ class KubernetesRun(Checks):
         self._num_heeded = 0
         self._is_handling = False
         self._queue: list[Callable[[], None]] = []
+        self.events: Any = self
+        self._verdict = cast(Optional[Outcome], None)
         draw_faults(self)
 
     def _draw_tasks(self) -> list[Task]:
@@ -176,18 +159,18 @@ class KubernetesRun(Checks):
         """Runs until the follower has ended; returns this run, with what was wrong."""
         with self._as_kubernetes():
             tasks, limits = self._tasks, self.limits
-            self.follower = WatchedFollower("sim", tasks, limits, self.restarts, 0.0)
-            self.follower.sim = self
+            self.follower = Follower(tasks, limits, self.restarts, 0.0, is_tfjob=True)
             manifest: Any = {"apiVersion": "v1", "kind": "TFJob", "metadata": {"name": "sim"}}
             created = JobObjects(self.kubectl, TFJOB, "sim")
             create, loop = partial(created.create, manifest, []), cast(Any, self)
-            self._runner = run.Runner(created, create, self.follower, loop, [], {})
+            self._runner = backend.Runner(created, create, self.follower, loop, [], {})
             try:
                 self._runner.start()
             except HostError:  # The API has stopped answering, so that there is no job to follow.
                 self._runner.remove("run")
                 return self
             self._tick()
+            self._poll()
             self.world.run(_LONGEST_SECS, lambda: self.is_over)
             self.world.say("outcome:", "left" if self.is_left else self.follower.outcome)
             self.check_end()
@@ -201,14 +184,22 @@ class KubernetesRun(Checks):
     def _as_kubernetes(self) -> Iterator[None]:
         clock = SimpleNamespace(monotonic=lambda: self.world.now)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "time", clock)
-            patch.setattr(run, "PodLogs", lambda *_: SimLogs(self.world))
+            patch.setattr(backend, "time", clock)
+            patch.setattr(backend, "PodLogs", lambda *_: SimLogs(self.world))
+            patch.setattr(backend.Runner, "_keep_polling", lambda _: None)
             yield
+
+    def _poll(self) -> None:
+        """Asks for the job's state as the launcher's thread does."""
+        if not self.is_over:
+            if self.world.now >= self.paused_until:
+                self._runner.poll()
+            self.world.later(2.0, self._poll)
 
     def _wrote(self, pod: SimPod, line: str) -> None:
         if not self.kubectl.is_down:
             take = partial(self.take_lines, pod.task, pod.node, [line])
-            self.world.later(self.world.rng.choice((0.0, 0.5)), self.arrive, take)
+            self.world.later(self.world.rng.choice((0.0, 0.5)), self.put, take)
 
     # What follows is `RunLoop`.
 
@@ -228,7 +219,7 @@ class KubernetesRun(Checks):
         self.world.say("launcher gets", signal.Signals(signum).name)
         self.signals.append(signum)
 
-    def arrive(self, event: Callable[[], None]) -> None:
+    def put(self, event: Callable[[], None], timeout: float = 0.0) -> None:
         """Takes what a thread puts into the queue."""
         self._queue.append(event)
         self._work()
@@ -242,16 +233,29 @@ class KubernetesRun(Checks):
         try:
             while self._queue:
                 self._runner.handle(self._queue.pop(0))
+                self._look()
             for signum in self.signals[self._num_heeded :]:
                 self._num_heeded += 1
                 if signum != signal.SIGHUP and self.stopped is None:
                     self.stopped = self.world.now
                 self._runner.stop(signum, self._num_heeded)
+                self._look()
             self._runner.tick(self.world.now)
-        except run.Left:
+            self._look()
+        except backend.Left:
             self.is_left = True
         finally:
             self._is_handling = False
+
+    def _look(self) -> None:
+        """Checks a new verdict."""
+        before, self._verdict = self._verdict, self.follower.verdict
+        if self._verdict is not None and self._verdict != before:
+            if before is None:
+                self.check_first_end(self._verdict)
+                self.end_began = self.world.now
+            self.world.say("verdict:", self._verdict)
+            self.check_report(self._verdict)
 
     def _tick(self) -> None:
         self._work()

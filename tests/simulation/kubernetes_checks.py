@@ -3,6 +3,7 @@
 import signal
 from typing import TYPE_CHECKING, Any, Optional
 
+from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.manifests import overdue_secs
 from launch.cluster.model import Limits
 from launch.record.outcome import Cause, Outcome
@@ -11,7 +12,7 @@ from tests.simulation.kubernetes_cluster import Cluster
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
-    from tests.simulation.kubernetes import SimKubectl, WatchedFollower
+    from tests.simulation.kubernetes import SimKubectl
 
 TICK_SECS = 0.5
 _CALL_SECS = 15.5  # of the longest call of kubectl
@@ -38,7 +39,7 @@ class Checks:
     world: World
     cluster: Cluster
     kubectl: "SimKubectl"
-    follower: "WatchedFollower"
+    follower: Follower
     limits: Limits
     restarts: int
 
@@ -74,8 +75,6 @@ class Checks:
         }
         if not is_true.get(outcome.cause, cluster.harmed is not None):  # type: ignore[arg-type]
             self.breach("what ends the job has happened", outcome.reason)
-        if self.end_began is None and outcome.task is not None:
-            self._check_first_end(outcome.task)
 
     def check_deletion(self) -> None:
         """Checks that the launcher may ask for the deletion now."""
@@ -88,8 +87,10 @@ class Checks:
         is_done = verdict is not None and verdict.cause is Cause.DONE
         told = self.end_began
         in_grace = told is not None and self.world.now < told + self.limits.grace_secs
-        if is_done and in_grace and follower.live_tasks:
-            self.breach("nobody is deleted in the grace after a success", str(follower.live_tasks))
+        alive = [name for name in follower.live_tasks if follower.states[name].alive]
+        trainers = [name for name in alive if not name.startswith("ps")]
+        if is_done and in_grace and trainers and "somebody" not in self.cluster.enders:
+            self.breach("no trainer is deleted in the grace after a success", str(trainers))
         is_timeout = verdict is not None and verdict.cause is Cause.TIME_LIMIT
         has_reason = (self.cluster.done if is_done else self.cluster.harmed) is not None
         may_delete = is_timeout or has_reason
@@ -134,7 +135,7 @@ class Checks:
             return
         deleted = self.kubectl.deleted
         soon = self.stopped + _SOON_SECS + self.paused_secs
-        if not self.cluster.enders or (deleted is not None and deleted > soon):
+        if (self.world.now if deleted is None else deleted) > soon:
             self.breach("a stop deletes the job soon", f"{self.stopped}, {deleted}")
 
     def _check_confirmation(self) -> None:
@@ -163,21 +164,24 @@ class Checks:
 
     def _num_ends(self, task: str) -> int:
         pods = [pod for pod in self.cluster.pods.values() if pod.task == task]
-        return sum(pod.has_ended or not pod.exists for pod in pods)
+        return sum(pod.has_ended or not pod.exists or pod.condition is not None for pod in pods)
 
-    def _check_first_end(self, task: str) -> None:
+    def check_first_end(self, outcome: Outcome) -> None:
         """Checks that a task whose failure ends the job had no restart left."""
-        pods = [pod for pod in self.cluster.pods.values() if pod.task == task]
+        task = outcome.task
+        if task is None:
+            return
         code = self.follower.states[task].code
-        is_stuck = any(pod.waits for pod in pods)
-        is_spent = is_stuck or self._num_ends(task) > self.restarts
+        others = self.cluster.pods.values()
+        is_later = any(pod.why == "own" and 0 < (pod.code or 0) < 128 for pod in others)
+        is_spent = is_later or self._num_ends(task) > self.restarts
         if (code is None or code >= 128) and not is_spent:
             words = f"{task} fails at end {self._num_ends(task)}, {self.restarts} restarts"
             self.breach("an end is counted once", words)
 
     def _check_cause(self, outcome: Outcome) -> None:
         pods = self.cluster.pods.values()
-        failed = {pod.task for pod in pods if pod.why == "own" or pod.waits}
+        failed = {pod.task for pod in pods if pod.why == "own"}
         if outcome.cause is Cause.TASK_FAILED and outcome.task and outcome.task not in failed:
             self.breach("who was deleted or drained has not failed", str(outcome))
         is_unknown = self.stopped is not None or self.kubectl.was_down is not None

@@ -24,7 +24,7 @@ def draw_faults(run: "KubernetesRun") -> None:
         _launcher_pauses, _pod_vanishes_unseen, _ended_pods_are_removed,
     ]  # fmt: skip
     if rng.random() < 0.15:
-        cluster.stuck_secs = [rng.choice((5.0, 15.0, 1000.0)) for _ in range(rng.choice((1, 2)))]
+        cluster.stuck_secs = [rng.choice((5.0, 15.0)) for _ in range(rng.choice((1, 2)))]
         if rng.random() < 0.3:
             run.world.later(rng.uniform(2, 10), _api_is_down, run, 60.0)
     done = cluster.train_secs + cluster.figures_secs

@@ -272,7 +272,9 @@ def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> Non
 
 def test_a_killed_supervisor_leaves_nothing(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher, "child", "deaf", limits=SHORT)
-    (supervisor,) = (p for p, words in slurm.processes().items() if "launch.slurm_job" in words)
+    (supervisor,) = (
+        p for p, words in slurm.processes().items() if "launch.backends.slurm.job" in words
+    )
     os.kill(supervisor, signal.SIGKILL)
     output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 137

@@ -1,27 +1,57 @@
 """The kubernetes backend: a Kubeflow TFJob or Jobs, which kubectl creates, follows and deletes.
 
 The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
-with its run ends it.
+with its run ends it. What fails before the job exists ends the run; later, every call of kubectl
+that fails is tried again.
 """
 
+import contextlib
 import json
+import math
+import queue
+import signal
+import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Optional
 
+from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.kubectl import JOBS, TFJOB, JobObjects, Kubectl
+from launch.backends.kubernetes.follow import Follower
+from launch.backends.kubernetes.kubectl import (
+    JOBS,
+    TFJOB,
+    JobObjects,
+    Kubectl,
+    choose_form,
+    connect,
+)
+from launch.backends.kubernetes.logs import PodLogs
+from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
+from launch.backends.kubernetes.state import Pod, Poll
 from launch.cluster import show
 from launch.cluster.show import Document
-from launch.cluster.tasks import Job
+from launch.cluster.tasks import Job, with_token
 from launch.errors import HostError
-from launch.record.outcome import Outcome
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
+from launch.supervise.ending import Action, Note, Signal, Start
+from launch.supervise.run import passed_values
+from launch.supervise.run_loop import RunLoop, interrupted_by_a_stop, stop_signals
 
+_BACKLOG = 2000  # lines; when the queue is full, the threads that read logs wait
+_POLL_SECS = 2.0
+_SOON_SECS = 0.3  # between two polls where a log has ended
+_AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
+_LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 _END_SECS = 180.0  # how long `clean` waits for pods to end
 _AUTO = "`operator: auto`: a TFJob; where the cluster has none, `up` creates what `none` plans"
+
+Event = Callable[[], None]  # called in the main thread
 
 
 class Kubernetes(Backend):
@@ -61,10 +91,50 @@ class Kubernetes(Backend):
         return None
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
-        """Creates the job, follows it to its end, and deletes it."""
-        from launch.backends.kubernetes.run import run
+        """Creates the job, follows it to its end, and deletes it.
 
-        return run(job, folder, display)
+        After SIGHUP, as from a terminal that was closed, the job goes on without its launcher; so
+        it does after an error of the launcher itself.
+        """
+        job, settings, limits = with_token(job), settings_of(job.cluster), job.cluster.limits
+        passed = passed_values(job.cluster.passed)
+        values = {**dict(job.cluster.environment), **passed}
+        name = f"{settings.name}-{folder.run_id}"
+        kubectl = connect(settings)
+        form = choose_form(kubectl, settings.operator)
+        is_tfjob, jobs = form is TFJOB, dict[str, Manifest]()
+        if not is_tfjob:
+            jobs = manifests.task_jobs(job, name)
+        owner = manifests.tfjob(job, name) if is_tfjob else manifests.service(job, name)
+        secret = manifests.secret(job, name, values)
+        owned = [manifests.network_policy(job, name), secret, *jobs.values()]
+        place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
+        folder.add(kubernetes={**place, "kind": form.kind})
+        objects = JobObjects(kubectl, form, name)
+        create = partial(objects.create, owner, owned)
+        goes_on = f"{form.noun} {name} goes on; to end it: clean --run {folder.run_id}"
+        with stop_signals() as signals:
+            now, restarts = time.monotonic(), job.cluster.restarts
+            follower = Follower(job.tasks, limits, restarts, now, is_tfjob=is_tfjob)
+            events: queue.Queue[Event] = queue.Queue(_BACKLOG)
+            loop = RunLoop(follower, folder, display, events, signals)
+            runner = Runner(objects, create, follower, loop, list(passed.values()), jobs)
+            is_left = False
+            try:
+                return loop.run(runner)
+            except Left:
+                is_left = True
+                words = f"not followed any more; {goes_on}"
+                return Outcome(128 + signal.SIGHUP, words, cause=Cause.USER)
+            except Exception:
+                is_left = runner.has_started
+                if is_left:
+                    loop.note(goes_on)
+                raise
+            finally:
+                runner.close()
+                if not is_left:
+                    runner.remove(folder.run_id)
 
     def going_on(self, record: Record) -> str:
         """Returns the name of the run's TFJob in words; an empty string once it is over."""
@@ -84,7 +154,7 @@ class Kubernetes(Backend):
         if objects is None or not found:
             return []
         objects.delete()
-        objects.delete_pods()
+        objects.delete("pods")
         deadline = time.monotonic() + _END_SECS
         while left := objects.left():
             if time.monotonic() > deadline:
@@ -100,3 +170,164 @@ def _objects(record: Record) -> Optional[JobObjects]:
         return None
     form = JOBS if place.get("kind") == JOBS.kind else TFJOB
     return JobObjects(Kubectl(place["context"], place["namespace"]), form, place["name"])
+
+
+class Left(Exception):
+    """The launcher does not follow the job any more, which goes on."""
+
+
+class Runner:
+    """Tells the follower what polls show, and carries out what is decided.
+
+    Args:
+      objects: the job's objects in the cluster.
+      create: creates them.
+      follower: the object that decides how the job ends.
+      loop: the run loop, which takes the tasks' lines and notes for the user.
+      secrets: values to mask in the tasks' lines.
+      jobs: task's name -> the manifest of its Job, to restart it.
+
+    Attributes:
+      has_started: whether all objects were created.
+    """
+
+    def __init__(
+        self,
+        objects: JobObjects,
+        create: Event,
+        follower: Follower,
+        loop: RunLoop[Event],
+        secrets: Sequence[str],
+        jobs: Mapping[str, Manifest],
+    ) -> None:
+        self._objects, self._create, self._jobs = objects, create, jobs
+        self._follower, self._loop, self._mask = follower, loop, Mask(secrets)
+        self._logs = PodLogs(objects.kubectl, self._put, self._take_line)
+        self.has_started = self._is_stopped = False
+        self._closed = threading.Event()
+        self._told: set[str] = set()  # what the user was told once
+        self._to_start: list[str] = []
+        self._wants_deletion = False
+        self._logs_due = 0.0  # until when logs are read before the deletion
+        self._again = 0.0  # when to call kubectl again after an error
+
+    def start(self) -> None:
+        """Creates all objects; HostError if the cluster refuses one of them."""
+        with interrupted_by_a_stop():
+            self._create()
+        self.has_started = True
+        kubectl, noun = self._objects.kubectl, self._objects.form.noun.lower()
+        where = f"in namespace {kubectl.namespace} of {kubectl.context}"
+        self._loop.note(f"{noun} {self._objects.name} {where}")
+        threading.Thread(target=self._keep_polling, daemon=True).start()
+
+    def close(self) -> None:
+        """Ends all polls and logs."""
+        self._closed.set()
+        self._logs.close()
+
+    def remove(self, run_id: str) -> None:
+        """Deletes what is left of the job; tells the user if that fails."""
+        if not self._objects.exists:  # but an answer to `create` may have been lost
+            self._loop.note("deleting what kubectl may have created")
+        try:
+            self._objects.delete()
+        except HostError as error:
+            if self._objects.exists:
+                self._loop.note(f"{error}; to end what is left: clean --run {run_id}")
+
+    def handle(self, event: Event) -> None:
+        """Handles a poll, a line of a log, or its end."""
+        event()
+
+    def stop(self, signum: int, count: int) -> None:
+        """Ends the job in order at the first signal, and deletes its pods at once at the second.
+
+        Raises:
+          Left: the signal is SIGHUP, and the job is not ending: it goes on.
+        """
+        name = signal.Signals(signum).name
+        if signum == signal.SIGHUP:
+            if self._follower.verdict is None:
+                raise Left
+            self._loop.note(f"{name}: the job is ending already")
+            return
+        self._loop.note(f"{name}: deleting the job; a second signal ends it immediately")
+        self._is_stopped = self._wants_deletion = True
+        self._carry_out(self._follower.stop(signum, time.monotonic()))
+
+    def tick(self, now: float) -> None:
+        """Does what is due: restarts tasks, and deletes the job once its logs are read."""
+        self._carry_out(self._follower.tick(now))
+        if self._wants_deletion:
+            self._to_start.clear()
+            self._logs_due = self._logs_due or now + _LOGS_SECS
+        if now < self._again:
+            return
+        try:
+            for task in [*self._to_start]:
+                self._objects.make_anew(self._jobs[task])
+                self._to_start.remove(task)
+            are_read = self._is_stopped or self._logs.are_complete or now >= self._logs_due
+            if self._wants_deletion and are_read:
+                self._follower.deletes()  # it may reach the cluster though kubectl fails
+                self._objects.delete()
+                self._again = math.inf
+        except HostError as error:
+            self._again = now + _AGAIN_SECS
+            what = ", ".join(self._to_start) or f"delete {self._objects.name}"
+            self._tell_once(f"{error}; trying again: {what}")
+
+    def has_lines_to_come(self) -> bool:
+        """Returns whether a pod has not ended, or the log of one is not read to its end."""
+        return bool(self._follower.live_tasks) or not self._logs.are_complete
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Note):
+                self._loop.note(action.text)
+            elif isinstance(action, Start):
+                self._to_start.append(action.task)
+            else:
+                self._wants_deletion = True
+        if any(isinstance(one, Signal) and one.signum == signal.SIGKILL for one in actions):
+            try:
+                self._objects.delete("pods", "--grace-period=1")
+            except HostError as error:
+                self._loop.note(f"{error}; the pods end within their time")
+
+    def _tell_once(self, words: str) -> None:
+        if words not in self._told:
+            self._told.add(words)
+            self._loop.note(words)
+
+    def _keep_polling(self) -> None:
+        """Asks for the state of the job again and again, in a thread."""
+        while not self._closed.wait(_SOON_SECS):
+            self.poll()
+            self._logs.one_ended.wait(_POLL_SECS)  # its container may have ended
+            self._logs.one_ended.clear()
+
+    def poll(self) -> None:
+        """Asks once for the state of the job, and puts the answer into the queue."""
+        try:
+            self._put(partial(self._saw, self._objects.poll()))
+        except HostError as error:
+            self._put(partial(self._saw_nothing, str(error)))
+
+    def _saw(self, found: Poll) -> None:
+        self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
+        self._carry_out(self._follower.saw(found, time.monotonic()))
+
+    def _saw_nothing(self, error: str) -> None:
+        if self._follower.verdict is None:
+            self._tell_once(f"{error}; the job goes on, trying again")
+
+    def _put(self, event: Event) -> None:
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._loop.events.put(event, timeout=0.5)
+                return
+
+    def _take_line(self, pod: Pod, line: str) -> None:
+        self._loop.take_lines(pod.task, pod.node, [self._mask.text(line)])

@@ -5,17 +5,13 @@ an operator, a TFJob stands for the job; without one, the Service of its Jobs. W
 object that stands for a job, Kubernetes then deletes all others: it owns them.
 """
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import IO, Optional
+from typing import IO, NamedTuple, Optional
 
 from launch.agent.processes import die_with
 from launch.backends.kubernetes import state
@@ -26,12 +22,9 @@ from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError
 
 _TIMEOUT_SECS = 60.0
-_POLL_SECS = 10.0
-_LOOK_SECS = 0.25  # a signal that another thread gets does not end a wait of this one
-_CALL_SECS = 15.0  # for calls while the job runs, during which no line and no signal is handled
+_CALL_SECS = 10.0  # for calls while the job runs
 _LONGEST_ANSWER = 1 << 26  # characters
 _QUIETLY = ("--ignore-not-found", "--wait=false")
-_TFJOBS = "tfjobs.kubeflow.org"
 
 
 class Kubectl:
@@ -59,26 +52,19 @@ class Kubectl:
         """
         try:
             # Files: what a program for credentials leaves behind may hold a pipe open.
-            with (
-                _file() as output,
-                _file() as errors,
-                subprocess.Popen(
+            with _file() as output, _file() as errors:
+                done = subprocess.run(
                     self.command(*words),
-                    stdin=subprocess.PIPE,
+                    input=given,
                     stdout=output,
                     stderr=errors,
                     text=True,
+                    timeout=timeout_secs,
                     start_new_session=True,  # so that Ctrl-C reaches only the launcher
                     preexec_fn=partial(die_with, os.getpid()),
-                ) as process,
-            ):
-                try:
-                    _wait(process, given, timeout_secs)
-                except BaseException:
-                    with contextlib.suppress(ProcessLookupError):  # a program for credentials, too
-                        os.killpg(process.pid, signal.SIGKILL)
-                    raise
-                if process.returncode:
+                    check=False,
+                )
+                if done.returncode:
                     raise HostError(self.explain(_start_of(errors)))
                 return _start_of(output)
         except OSError as error:
@@ -111,19 +97,6 @@ def _start_of(file: IO[str]) -> str:
     return file.read(_LONGEST_ANSWER)
 
 
-def _wait(process: "subprocess.Popen[str]", given: Optional[str], timeout_secs: float) -> None:
-    """Waits for the end of a process; TimeoutExpired if it does not come in time."""
-    deadline = time.monotonic() + timeout_secs
-    while True:
-        try:
-            process.communicate(given, _LOOK_SECS)
-            return
-        except subprocess.TimeoutExpired:
-            given = None
-            if time.monotonic() > deadline:
-                raise
-
-
 def connect(settings: KubernetesSettings) -> Kubectl:
     """Returns kubectl for the current context and namespace, even if these change later.
 
@@ -139,25 +112,22 @@ def connect(settings: KubernetesSettings) -> Kubectl:
     return Kubectl(name, settings.namespace or namespace or "default")
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """How a job is kept in a cluster.
 
     Attributes:
       kind: the kind of the object that stands for the job.
       plural: kubectl's word for this kind.
-      deleted: kubectl's word for the kinds to delete at the job's end.
       noun: what to call the job.
     """
 
     kind: str
     plural: str
-    deleted: str
     noun: str
 
 
-TFJOB = Form("TFJob", _TFJOBS, _TFJOBS, "TFJob")
-JOBS = Form("Service", "services", "services,jobs.batch", "job")
+TFJOB = Form("TFJob", "tfjobs.kubeflow.org", "TFJob")
+JOBS = Form("Service", "services", "job")
 
 
 def choose_form(kubectl: Kubectl, operator: str) -> Form:
@@ -224,31 +194,20 @@ class JobObjects:
     def poll(self) -> Poll:
         """Asks for the state of the job and of its pods; HostError if kubectl failed."""
         words = ("get", f"pods,{self.form.plural}", selector(self.name), "--output=json")
-        return state.read_poll(self.kubectl(*words, timeout_secs=_POLL_SECS))
+        return state.read_poll(self.kubectl(*words, timeout_secs=_CALL_SECS))
 
-    def warnings(self) -> dict[str, str]:
-        """Asks why pods wait, see `state.read_warnings`; HostError if kubectl failed."""
-        words = ("--field-selector=type=Warning", "--sort-by=.metadata.creationTimestamp")
-        found = self.kubectl("get", "events", *words, "--output=json", timeout_secs=_POLL_SECS)
-        return state.read_warnings(found)
-
-    def delete(self) -> None:
-        """Deletes the job, and with it its pods.
+    def delete(self, kind: str = "", *words: str) -> None:
+        """Deletes the job, and with it its pods; or the objects of another kind alone.
 
         Raises:
           HostError: kubectl failed; the request may have reached the cluster.
         """
-        words = ("delete", self.form.deleted, selector(self.name), *_QUIETLY)
-        self.kubectl(*words, timeout_secs=_CALL_SECS)
-
-    def delete_pods(self, *words: str) -> None:
-        """Deletes the pods alone; HostError if kubectl failed."""
-        words = ("delete", "pods", selector(self.name), *words, *_QUIETLY)
-        self.kubectl(*words, timeout_secs=_CALL_SECS)
+        what = (kind or self.form.plural, selector(self.name))
+        self.kubectl("delete", *what, *words, *_QUIETLY, timeout_secs=_CALL_SECS)
 
     def left(self) -> list[str]:
         """Returns what exists of the job, as `kind/name`; HostError if kubectl failed."""
-        kinds = f"{self.form.deleted},pods"
+        kinds = f"{self.form.plural},pods"
         return self.kubectl("get", kinds, selector(self.name), "--output=name").split()
 
     def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:

@@ -76,22 +76,20 @@ class PodLogs:
       kubectl: runs kubectl for the job's cluster and namespace.
       put: a function that threads call to have another one called in the main thread.
       take: a function that takes a pod and a line of its log, in the main thread.
+
+    Attributes:
+      one_ended: is set when a connection ends.
     """
 
     def __init__(self, kubectl: Kubectl, put: Put, take: Callable[[Pod, str], None]) -> None:
         self._kubectl, self._put, self._take = kubectl, put, take
         self._logs: dict[str, PodLog] = {}  # by the pod's uid
+        self.one_ended = threading.Event()
 
     @property
     def are_complete(self) -> bool:
         """Whether the log of every pod that has ended was read to its end."""
         return all(log.is_complete or log.pod.state != "ended" for log in self._logs.values())
-
-    @property
-    def are_ending(self) -> bool:
-        """Whether a container has ended, as far as its log shows, and no poll has shown it yet."""
-        logs = self._logs.values()
-        return any(log.process is None and log.pod.state == "running" for log in logs)
 
     def follow(self, pods: Iterable[Pod]) -> None:
         """Opens the connections that are missing, for the pods that a poll has just shown."""
@@ -144,5 +142,6 @@ class PodLogs:
 
     def _ended(self, log: PodLog, code: int) -> None:
         log.process = None
+        self.one_ended.set()
         # What a container writes between the end of a connection and its own end is still missing.
         log.is_complete = log.is_last and code == 0

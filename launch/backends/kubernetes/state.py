@@ -1,13 +1,11 @@
-"""Reads what kubectl shows of a job: its object, its pods, and warnings about them.
+"""Reads what `kubectl get --output=json` shows of a job: the object that stands for it, its pods.
 
 The functions have no side effects. Texts are short and printable as UTF-8, since they reach the
 terminal and the status file.
 """
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -26,18 +24,8 @@ _ADVICE = {
     "ErrImageNeverPull": "load the image into every node, or change `image_pull_policy:`",
     "DeadlineExceeded": "`deadline_secs:` under `kubernetes:` is the limit",
 }
-# Reasons why a container waits: those that pass by themselves, and those that seldom do.
+# Reasons why a container waits at first.
 _PASSING = (None, "ContainerCreating", "PodInitializing")
-_STUCK = (
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "RegistryUnavailable",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-)
 # Why Kubernetes itself ended a pod, and what that is for the job; other reasons: Cause.PLATFORM.
 _DISRUPTIONS = {
     "Preempting": Cause.PREEMPTED,
@@ -49,10 +37,6 @@ _DISRUPTIONS = {
 # An eviction for which the pod itself is to blame.
 _OWN_FAULT = re.compile("exceeds the (total )?limit|exceeded its local ephemeral storage limit")
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
-
-
-class UnreadableError(HostError):
-    """What kubectl printed cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +52,6 @@ class Pod:
       code: the container's exit code; None before its end, and for a pod that was evicted or lost.
       words: why the pod waits, is to end, or ended; "" if there is nothing to say.
       cause: what the end of this pod means for the job, if it is a failure.
-      is_stuck: whether the pod waits for a reason that seldom passes.
       by_deletion: whether the pod was deleted, and nothing else explains its end.
     """
 
@@ -80,7 +63,6 @@ class Pod:
     code: Optional[int] = None
     words: str = ""
     cause: Cause = Cause.TASK_FAILED
-    is_stuck: bool = False
     by_deletion: bool = False
 
     @property
@@ -116,54 +98,28 @@ class Poll:
 
 
 def read_poll(found: str) -> Poll:
-    """Returns what `kubectl get --output=json` shows of a job: pods, and what stands for the job.
+    """Returns what kubectl shows of a job: pods, and what stands for the job.
 
     Raises:
-      UnreadableError: it is no list of such objects.
+      HostError: it is no list of such objects.
     """
-    with _readable(found, "kubectl get"):
+    try:
         items = json.loads(found)["items"]
-        all_pods = [one for one in items if one["kind"] == "Pod"]
-        of_tasks = [
-            one for one in all_pods if {TYPE, INDEX} <= {*one["metadata"].get("labels", ())}
-        ]
-        pods = tuple(map(read_pod, of_tasks))
+        pods = [one for one in items if one["kind"] == "Pod"]
+        named = [one for one in pods if {TYPE, INDEX} <= {*one["metadata"].get("labels", ())}]
+        of_tasks = tuple(map(read_pod, named))
         job = next((one for one in items if one["kind"] != "Pod"), None)
         if job is None:
-            return Poll(pods, is_deleted=True)
+            return Poll(of_tasks, is_deleted=True)
         failed = _condition(job, "Failed", "True")
         return Poll(
-            pods,
+            of_tasks,
             is_deleted="deletionTimestamp" in job["metadata"],
             succeeded=_condition(job, "Succeeded", "True") is not None,
             failed="" if failed is None else _text(failed.get("message", "no reason given")),
         )
-
-
-def read_warnings(found: str) -> dict[str, str]:
-    """Returns the newest warning about each object, by its uid and by its name.
-
-    Args:
-      found: the output of `kubectl get events`, the newest last.
-
-    Raises:
-      UnreadableError: it is no list of events.
-    """
-    with _readable(found, "kubectl get events"):
-        warnings: dict[str, str] = {}
-        for event in json.loads(found)["items"]:
-            with contextlib.suppress(LookupError, TypeError, AttributeError):  # an odd one
-                about = event["involvedObject"]
-                warnings |= dict.fromkeys((about["name"], about.get("uid", "")), _words(event))
-        return warnings
-
-
-@contextlib.contextmanager
-def _readable(found: str, what: str) -> Iterator[None]:
-    try:
-        yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise UnreadableError(f"{what} printed {found[:60]!r}, which cannot be read") from None
+        raise HostError(f"kubectl get printed {found[:60]!r}, which cannot be read") from None
 
 
 def read_pod(pod: dict[str, Any]) -> Pod:
@@ -183,24 +139,23 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     by_deletion = is_killed and "deletionTimestamp" in metadata and has_grace
     if by_deletion:
         why = {"message": "its pod was deleted"}
-    words, is_stuck = _words(why), False
+    words = _words(why)
     if ended is not None or status.get("phase") in ("Failed", "Succeeded"):
         now = "ended"
         words = "; ".join(filter(None, (words, _exit_words(ended)))) or "its pod failed"
     elif "running" in state:
         now = "running"
     else:
-        waits = state.get("waiting", {})
-        now, is_stuck = "waiting", waits.get("reason") in _STUCK
-        is_passing = waits.get("reason") in _PASSING
-        waits = _condition(pod, "PodScheduled", "False") or {} if is_passing else waits
+        now, waits = "waiting", state.get("waiting", {})
+        if waits.get("reason") in _PASSING:
+            waits = _condition(pod, "PodScheduled", "False") or {}
         words = words or _words(waits)
     is_own_fault = not why or _OWN_FAULT.search(why.get("message", ""))
     cause = _DISRUPTIONS.get(why.get("reason", ""), Cause.PLATFORM)
     cause = Cause.TASK_FAILED if is_own_fault else cause
     task = f"{metadata['labels'][TYPE]}/{metadata['labels'][INDEX]}"
     names = (task, metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
-    return Pod(*names, now, code, words, cause, is_stuck, by_deletion)
+    return Pod(*names, now, code, words, cause, by_deletion)
 
 
 def _condition(found: dict[str, Any], kind: str, value: str) -> Optional[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`python -m launch.slurm_job`: runs a job's tasks on the nodes that Slurm has given it.
+"""`python -m launch.backends.slurm.job`: runs a job's tasks on the nodes that Slurm has given it.
 
 The batch script runs this on the first node, with the description of the cluster on standard input.
 The agents and the supervisor are the same as those of the other backends, but srun starts the
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Optional, TextIO
+from typing import Optional
 
 from launch.backends.registry import KINDS
 from launch.backends.slurm import backend
@@ -39,7 +39,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs the job that standard input describes; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--")
-    parser = argparse.ArgumentParser(prog="python -m launch.slurm_job", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m launch.backends.slurm.job", allow_abbrev=False)
     parser.add_argument("--run", metavar="DIR", help="the run's folder; by default a new one")
     parser.add_argument("--environment", metavar="A,B", default="", help="variables for all tasks")
     options = parser.parse_args(words[:split])
@@ -57,8 +57,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
-        log = writer(folder.output_log)
-        display = Display(log, live=False) if options.run else _Twice(log)
+        display = Display(writer(folder.output_log) if options.run else None, live=False)
         try:
             outcome = run_with_agents(job, folder, _transport(job.cluster), display)
         finally:
@@ -81,18 +80,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if not options.run:  # otherwise the launcher that submitted the job prints these lines
         print(*outcome.details, outcome.reason, sep="\n")
     return outcome.exit_code
-
-
-class _Twice(Display):
-    """Shows lines on standard output, too: the output of a job that was submitted by hand."""
-
-    def __init__(self, log: TextIO) -> None:
-        super().__init__(log, live=False)
-        self._also = Display(live=False)
-
-    def note(self, text: str) -> None:
-        super().note(text)
-        self._also.note(text)
 
 
 def cores_per_node(words: str) -> list[int]:
@@ -165,3 +152,7 @@ def _requeue(folder: RunFolder) -> None:
     time.sleep(_REQUEUE_SECS)
     if refusal:
         print(refusal)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

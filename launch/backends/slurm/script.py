@@ -48,7 +48,7 @@ _SCRIPT = """\
 # its exit code is that of the first task that failed. scancel lets the master save.
 {needs}
 cd {root} || exit
-exec {python} -m launch.slurm_job{environment} "$@" -- {arguments}<<'CLUSTER'
+exec {python} -m launch.backends.slurm.job{environment} "$@" -- {arguments}<<'CLUSTER'
 {cluster}
 CLUSTER
 """

@@ -74,23 +74,6 @@ def test_restrictions_can_be_left_out_or_be_loosened_one_by_one() -> None:
     assert task.argv.index("--cap-add=SYS_NICE") > task.argv.index("--cap-drop=ALL")
 
 
-@pytest.mark.parametrize(
-    ("option", "replaces"),
-    [
-        ("--tmpfs=/tmp", True),
-        ("--volume=/scratch:/tmp:rw", True),
-        ("--mount=type=tmpfs,target=/tmp,tmpfs-size=8g", True),
-        ("--tmpfs=/tmp/mine", False),
-        ("--volume=/tmp:/scratch", False),
-    ],
-)
-def test_a_tmp_of_the_users_takes_the_place_of_the_launchers(option: str, replaces: bool) -> None:
-    (task, *_) = for_agents(make_cluster(options=(option,)), "run7").tasks
-    assert "--read-only" in task.argv
-    ours = [word for word in task.argv if word.startswith("--tmpfs=/tmp:rw,nosuid")]
-    assert len(ours) == (0 if replaces else 1)
-
-
 def test_the_plan_is_lines_for_a_shell() -> None:
     documents = backend_named("docker").plan(make_cluster("--x=a b", options=("--shm-size=1g",)))
     assert [document.name for document in documents] == [

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from launch.backends.kubernetes import manifests
+from launch.backends.kubernetes.backend import Kubernetes
 from launch.backends.kubernetes.kubectl import JOBS, TFJOB, Form, Kubectl, choose_form
-from launch.backends.kubernetes.run import run
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster import show
@@ -327,7 +327,7 @@ echo "$@" >> {place}/calls
 case "$*" in
 *"config view"*) echo "lab vision" ;;
 *--raw*) echo '{{"name":"tfjobs"}}' ;;
-*create*) sleep 600 & echo $$ $! > {place}/part; mv {place}/part {place}/pids; wait ;;
+*create*) echo $$ > {place}/part; mv {place}/part {place}/pids; exec sleep 600 ;;
 esac
 """
 
@@ -343,7 +343,7 @@ def assert_ended(pids: Path) -> None:
         wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
-def test_a_kubectl_that_does_not_answer_ends_with_its_children(
+def test_a_kubectl_that_does_not_answer_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hung_kubectl(tmp_path, monkeypatch)
@@ -372,7 +372,7 @@ def test_a_signal_ends_a_create_that_hangs_and_what_it_may_have_created(
     with signals_once(
         (tmp_path / "pids").exists, signal.SIGHUP, signal.SIGTERM
     ):  # the first does not
-        outcome = run(job, folder, display)
+        outcome = Kubernetes().run(job, folder, display)
     display.close()
     assert time.monotonic() - began < 20
     assert outcome == Outcome(143, "stopped before the start", cause=Cause.USER)

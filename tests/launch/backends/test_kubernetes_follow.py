@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import queue
 import signal
 from collections.abc import Iterator, Sequence
@@ -12,24 +11,18 @@ from typing import Any, Optional, cast
 
 import pytest
 
-from launch.backends.kubernetes import run as kubernetes_run
+from launch.backends.kubernetes import backend
+from launch.backends.kubernetes.backend import Kubernetes, Left, Runner
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
-from launch.backends.kubernetes.run import Left, Runner
-from launch.backends.kubernetes.state import (
-    Pod,
-    Poll,
-    UnreadableError,
-    read_pod,
-    read_poll,
-    read_warnings,
-)
+from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
 from launch.record.outcome import Cause
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
+from launch.supervise.ending import Action, Note, Signal, Start
 from launch.supervise.run_loop import RunLoop
 from tests.launch.backends.samples import (
     RUNNING,
@@ -99,7 +92,6 @@ def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str, ca
     assert (found.state, found.code, found.cause) == (state, code, cause)
     assert found.words.startswith(words)
     assert bool(found.words) == bool(words)
-    assert found.is_stuck == (status == PULLING)
 
 
 @pytest.mark.parametrize(("grace", "cause"), [(30, Cause.PLATFORM), (0, Cause.TASK_FAILED)])
@@ -110,12 +102,9 @@ def test_a_pod_that_is_deleted_after_its_end_has_failed(grace: int, cause: Cause
     assert read_pod(pod).cause is cause
 
 
-def test_what_belongs_to_no_task_and_odd_events_are_left_out() -> None:
+def test_a_pod_that_belongs_to_no_task_is_left_out() -> None:
     other = {"kind": "Pod", "metadata": {"name": "debug", "uid": "1"}}
     assert read_poll(json.dumps({"items": [other]})).pods == ()
-    sound = {"involvedObject": {"name": "a", "uid": "1"}, "reason": "Why"}
-    found = read_warnings(json.dumps({"items": [{}, 1, sound]}))
-    assert found == {"a": "Why", "1": "Why"}
 
 
 def test_a_poll_shows_the_job_and_its_pods() -> None:
@@ -132,7 +121,7 @@ def test_a_poll_shows_the_job_and_its_pods() -> None:
 
 @pytest.mark.parametrize("printed", ["error: what", "[1]", '{"kind": "Status"}'])
 def test_what_is_no_list_of_objects_is_named(printed: str) -> None:
-    with pytest.raises(UnreadableError, match="kubectl get printed '"):
+    with pytest.raises(HostError, match="kubectl get printed '"):
         read_poll(printed)
 
 
@@ -143,9 +132,10 @@ class Told:
         self.now = 0.0
         tasks = make_job(kubernetes_cluster()).tasks
         limits_of_job = Limits(**limits)
-        self.follower = Follower("job", tasks, limits_of_job, restarts, self.now, is_tfjob=is_tfjob)
+        self.follower = Follower(tasks, limits_of_job, restarts, self.now, is_tfjob=is_tfjob)
         self.job: dict[str, Any] = {}
         self.pods: dict[str, Pod] = {}
+        self.wants_deletion = False
 
     def pod(
         self, task: str, status: dict[str, Any], uid: str = "1", deleted: bool = False
@@ -165,12 +155,22 @@ class Told:
     def poll(self, **job: Any) -> list[str]:
         """Polls; `job` changes the state of the TFJob before."""
         self.job = job or self.job
-        found = Poll(tuple(self.pods.values()), **self.job)
-        return self.follower.saw(found, self.now, self.now)
+        return self._said(self.follower.saw(Poll(tuple(self.pods.values()), **self.job), self.now))
+
+    def _said(self, actions: Sequence[Action]) -> list[str]:
+        """Returns what is told, and which tasks are to start."""
+        self.wants_deletion |= any(isinstance(one, Signal) for one in actions)
+        said = [one.text for one in actions if isinstance(one, Note)]
+        return said + [f"start {one.task}" for one in actions if isinstance(one, Start)]
 
     def gone(self, task: str) -> list[str]:
         del self.pods[task]
         return self.poll()
+
+    def stop(self) -> None:
+        """The user stops the job, which is then deleted."""
+        self._said(self.follower.stop(signal.SIGINT, self.now))
+        self.follower.deletes()
 
     def all_run(self) -> None:
         for task in ("master/0", "worker/0", "ps/0"):
@@ -178,17 +178,17 @@ class Told:
 
     def pass_secs(self, secs: float) -> list[str]:
         self.now += secs
-        return self.follower.tick(self.now)
+        return self._said(self.follower.tick(self.now))
 
     def all_are_gone(self) -> None:
         """The launcher deletes the TFJob, and all pods end by that."""
-        self.follower.deletes(self.now)
+        self.follower.deletes()
         for task in ("master/0", "worker/0", "ps/0"):
             self.pod(task, terminated(143), deleted=True)
         self.pods = {}
         self.now += 2
         self.poll(is_deleted=True)
-        self.follower.tick(self.now)
+        self.pass_secs(0)
 
     @property
     def cause(self) -> Optional[Cause]:
@@ -214,10 +214,9 @@ def test_the_job_is_over_with_its_master() -> None:
     told.pod("master/0", terminated(0, "Completed"))
     assert told.end == (0, "master/0 is done")
     told.pass_secs(29)
-    assert not told.follower.wants_deletion(told.now)  # the others may still end by themselves
+    assert not told.wants_deletion  # the worker may still end by itself
     told.pod("worker/0", terminated(0, "Completed"))
-    told.pod("ps/0", terminated(0, "Completed"))
-    assert told.follower.wants_deletion(told.now)
+    assert told.wants_deletion
     assert told.follower.outcome is None
     told.all_are_gone()
     assert told.follower.outcome is not None
@@ -246,26 +245,17 @@ def test_the_launcher_restarts_a_task_of_jobs_after_a_wait_that_grows() -> None:
     assert told.pod("worker/0", terminated(1)) == [
         "worker/0 on n1: exit code 1; restart 1 of 2 in 1 s"
     ]
-    assert told.follower.due(0.9) == []
-    assert told.follower.due(1.0) == ["worker/0"]
-    told.follower.restarted("worker/0")
-    assert told.poll() == told.follower.due(9.0) == []  # the earlier pod may still be there
-    told.now = 10.0
+    assert told.pass_secs(0.9) == []
+    assert told.pass_secs(0.1) == ["start worker/0"]
+    assert told.poll() == told.pass_secs(9.0) == []  # the earlier pod may still be there
     told.pod("worker/0", RUNNING, uid="2")
     assert told.pod("worker/0", terminated(137), uid="2") == [
         "worker/0 on n1: exit code 137; restart 2 of 2 in 2 s"
     ]
-    told.follower.restarted("worker/0")
+    assert told.pass_secs(2.0) == ["start worker/0"]
     told.pod("worker/0", terminated(1), uid="3")
     assert told.end == (1, "worker/0 on n1 failed: exit code 1, after 2 restarts")
-    assert told.follower.due(99.0) == []
-
-
-def test_a_mistake_of_the_user_is_not_restarted() -> None:
-    told = Told(restarts=2, is_tfjob=False)
-    told.all_run()
-    told.pod("worker/0", terminated(2))
-    assert told.end == (2, "worker/0 on n1 failed: exit code 2")
+    assert "start worker/0" not in told.pass_secs(99.0)
 
 
 def test_a_pod_whose_deadline_is_over_is_not_made_anew() -> None:
@@ -285,27 +275,6 @@ def test_a_deadline_of_the_job_is_the_cause_though_its_pods_end_first() -> None:
     assert told.cause is Cause.TIME_LIMIT
 
 
-def test_an_image_that_does_not_come_fails_after_a_while() -> None:
-    told = Told()
-    assert "worker/0 waits: ImagePullBackOff" in told.pod("worker/0", PULLING)[0]
-    told.now = 59
-    assert told.poll() == []
-    assert told.follower.verdict is None
-    told.now = 61
-    told.poll()
-    assert told.end[0] == 1
-    assert "worker/0 on n1 failed: ImagePullBackOff" in told.end[1]
-
-
-def test_a_pod_that_is_not_stuck_any_more_does_not_fail_the_job() -> None:
-    told = Told()
-    told.pod("worker/0", PULLING)
-    told.pod("worker/0", {"phase": "Pending"})
-    told.now = 61
-    told.pod("worker/0", PULLING)
-    assert told.follower.verdict is None
-
-
 def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
     told = Told(start_secs=100)
     told.pod("master/0", RUNNING)
@@ -315,29 +284,18 @@ def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
     told.pass_secs(2)
     code, reason = told.end
     assert code == 124
-    assert reason.startswith(
-        "no training step within 100 s: worker/0 waits: Unschedulable: 0/3 nodes are available"
-    )
+    assert reason.startswith("no training step within 100 s; the limits are start_secs and idle")
+    assert "_secs: worker/0 waits: Unschedulable: 0/3 nodes are available" in reason
 
 
-@pytest.mark.parametrize("about", ["job", "job-master-0", "uid of the pod"])
-def test_a_warning_says_why_a_task_waits(about: str) -> None:
+def test_tasks_of_which_nothing_is_heard_are_named_once() -> None:
     told = Told(start_secs=100)
-    involved = {"name": "the name of the pod", "uid": about}
-    if about.startswith("job"):
-        involved = {"name": about}
-    else:
-        waits = container_state(waiting={"reason": "ContainerCreating"})
-        told.pods["master/0"] = read_pod(pod_status(waits, ("master", 0), about))
-        told.poll()
-    others = {"involvedObject": {"name": "other"}, "message": "m"}
-    warning = {"involvedObject": involved, "reason": "Failed", "message": "exceeded quota"}
-    found = read_warnings(json.dumps({"items": [others, warning]}))
-    assert told.follower.warned(found)[0] == "master/0 waits: Failed: exceeded quota"
-    told.poll()
-    assert told.follower.warned(found) == []
-    told.pass_secs(101)
-    assert "master/0 waits: Failed: exceeded quota" in told.end[1]
+    told.pod("master/0", RUNNING)
+    told.pod("worker/0", PULLING)
+    assert told.pass_secs(59) == []
+    (words,) = told.pass_secs(2)
+    assert words.startswith("ps/0: its pod was not created, or does not start; `kubectl get event")
+    assert told.pass_secs(9) == []
 
 
 def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
@@ -348,33 +306,28 @@ def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
     assert told.end == (1, "the TFJob has failed: 1 Worker replica(s) failed")
 
 
-def test_pods_that_do_not_end_are_named() -> None:
+def test_pods_that_do_not_end_are_ended_and_named() -> None:
     told = running(stop_secs=10)
-    told.follower.stop("stopped by SIGINT", 130, told.now)
-    told.follower.deletes(told.now)
+    told.stop()
     told.gone("master/0")
     assert told.pass_secs(39) == []
-    assert told.pass_secs(2) == ["worker/0, ps/0: end not confirmed; run `clean`"]
+    assert told.pass_secs(2) == ["worker/0 did not end in time: killed"]
+    assert told.pass_secs(6) == ["worker/0: end not confirmed; run `clean`"]
+    assert told.follower.outcome is None
+    told.pass_secs(6)
+    told.pass_secs(6)
     assert told.follower.outcome is not None
 
 
-def test_only_a_poll_after_the_deletion_shows_that_all_have_ended() -> None:
-    told = running()
-    told.follower.stop("stopped by SIGINT", 130, told.now)
-    told.now += 5
-    told.follower.deletes(told.now)
-    for asked, is_over in ((told.now - 1, False), (told.now + 1, True)):
-        told.follower.saw(Poll(), asked, told.now)
-        told.pass_secs(1)
-        assert (told.follower.outcome is not None) == is_over
-
-
-def test_a_task_that_fails_while_it_is_deleted_for_the_user_has_ended() -> None:
-    told = running()
-    told.follower.stop("stopped by SIGINT", 130, told.now)
-    told.follower.deletes(told.now)
-    assert told.pod("worker/0", terminated(1), deleted=True) == []
-    assert told.follower.states["worker/0"].status == "ended"
+def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
+    told = Told()
+    told.pod("master/0", RUNNING)
+    told.stop()
+    told.gone("master/0")
+    assert told.follower.outcome is None
+    told.poll(is_deleted=True)
+    told.pass_secs(0)
+    assert told.follower.outcome is not None
 
 
 # Whose fault it is.
@@ -425,7 +378,7 @@ def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
 def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
     told = running()
     told.pod("worker/0", terminated(1))
-    told.follower.deletes(told.now)
+    told.follower.deletes()
     told.now += 1
     told.pod("ps/0", terminated(137, "OOMKilled"), deleted=True)
     code, reason = told.end
@@ -484,7 +437,7 @@ class Cluster(JobObjects):
             raise self.error
         return Poll(tuple(self.pods.values()))
 
-    def delete(self) -> None:
+    def delete(self, kind: str = "", *words: str) -> None:
         self.num_asked += 1
         if self.error is not None:
             raise self.error
@@ -511,7 +464,7 @@ class Rig:
     def __init__(self) -> None:
         self.cluster, self.loop, self.now = Cluster(), Loop(), 1000.0
         tasks = make_job(kubernetes_cluster()).tasks
-        self.follower = Follower("job", tasks, Limits(), 0, self.now)
+        self.follower = Follower(tasks, Limits(), 0, self.now, is_tfjob=True)
         loop, secret = cast("RunLoop[Any]", self.loop), "first line\nthe second line\nlast\n"
         create = partial(self.cluster.create, {}, [])
         self.runner = Runner(self.cluster, create, self.follower, loop, [secret], {})
@@ -523,8 +476,8 @@ class Rig:
         """Takes a poll, after the change of a task's pod."""
         if task:
             self.cluster.pods[task] = read_pod(pod_status(status, (task, 0), task))
-        self.runner._polled = self.runner._warnings_due = math.inf  # no further one
-        self.runner._poll(self.now)
+        self.runner.poll()
+        self.hear()
 
     def tick(self, secs: float = 0.0) -> None:
         self.now += secs
@@ -548,9 +501,8 @@ def test_a_job_is_deleted_after_the_log_of_the_task_that_failed_is_read(rig: Rig
     rig.poll("worker", terminated(3))
     rig.tick()
     assert rig.cluster.num_asked == 0
-    rig.hear()
-    rig.hear()
-    rig.hear()
+    for _ in range(3):
+        rig.hear()
     rig.tick()
     assert rig.cluster.num_asked == 1
 
@@ -558,25 +510,27 @@ def test_a_job_is_deleted_after_the_log_of_the_task_that_failed_is_read(rig: Rig
 def test_a_job_is_deleted_though_a_log_cannot_be_read_and_tried_again_if_that_fails(
     rig: Rig,
 ) -> None:
+    for _ in range(3):
+        rig.hear()
     rig.poll("worker", terminated(3))
     rig.cluster.error = DOWN
     for secs in (0.0, 4.9, 0.2, 1.0, 4.0):
         rig.tick(secs)
     assert rig.cluster.num_asked == 2
-    again = f"{DOWN}; trying again to delete TFJob job"
+    again = f"{DOWN}; trying again: delete job"
     assert rig.loop.notes == ["worker/0 on n1 failed: exit code 3; stopping the others", again]
 
 
-def test_an_outage_is_told_once_and_a_refusal_from_the_start_ends_the_run(rig: Rig) -> None:
+def test_an_outage_is_told_once(rig: Rig) -> None:
+    for _ in range(3):
+        rig.hear()
     refused = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
     for error in (DOWN, DOWN, refused, None, DOWN):
         rig.cluster.error = error
-        rig.poll()
+        rig.runner.poll()
+        rig.hear()
     goes_on = "the job goes on, trying again"
-    assert rig.loop.notes == [f"{one}; {goes_on}" for one in (DOWN, refused, DOWN)]
-    rig.runner._has_polled, rig.cluster.error = False, refused
-    with pytest.raises(HostError, match="pods is forbidden: no"):
-        rig.poll()
+    assert rig.loop.notes == [f"{one}; {goes_on}" for one in (DOWN, refused)]
 
 
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
@@ -595,28 +549,25 @@ def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
     assert rig.loop.lines == ["***", "a second line", "***!", "last"]
 
 
-@pytest.mark.parametrize(
-    ("error", "is_left"), [(RuntimeError("a mistake"), True), (HostError("refused"), False)]
-)
-def test_an_error_of_the_launcher_leaves_the_job_and_one_of_the_cluster_deletes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, is_left: bool
+@pytest.mark.parametrize("is_created", [True, False])
+def test_an_error_leaves_a_job_that_was_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_created: bool
 ) -> None:
-    created = Cluster()
-    created._owner = {"uid": "1"}
-    created.create = lambda *_: None  # type: ignore[method-assign]
+    created, error = Cluster(), RuntimeError("a mistake")
 
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(kubernetes_run, "connect", lambda settings: Kubectl("lab", "vision"))
-    monkeypatch.setattr(kubernetes_run, "choose_form", lambda *_: TFJOB)
-    monkeypatch.setattr(kubernetes_run, "JobObjects", lambda *_: created)
+    monkeypatch.setattr(created, "create", (lambda *_: None) if is_created else fail)
+    monkeypatch.setattr(backend, "connect", lambda settings: Kubectl("lab", "vision"))
+    monkeypatch.setattr(backend, "choose_form", lambda *_: TFJOB)
+    monkeypatch.setattr(backend, "JobObjects", lambda *_: created)
     monkeypatch.setattr(Runner, "tick", fail)
     job, screen = make_job(kubernetes_cluster()), io.StringIO()
     folder, display = RunFolder.create(tmp_path, job), Display(screen, live=False)
-    with pytest.raises(type(error)):
-        kubernetes_run.run(job, folder, display)
+    with pytest.raises(RuntimeError):
+        Kubernetes().run(job, folder, display)
     display.close()
-    assert created.num_asked == (0 if is_left else 1)
+    assert created.num_asked == (0 if is_created else 1)
     said = f"goes on; to end it: clean --run {folder.run_id}"
-    assert (said in screen.getvalue()) == is_left
+    assert (said in screen.getvalue()) == is_created
