@@ -75,7 +75,7 @@ _CIFAR10 = _rooms(
     (
         "cluster",
         "who the tasks are, and whether they answer",
-        "errors settings config optim",
+        "errors settings config host optim",
         ANYTHING,
     ),
     (

@@ -1,11 +1,15 @@
 """Checks that the tasks which this one meets belong to its job, before it uses them."""
 
+import time
 from collections.abc import Collection
 from typing import Optional
 
 from cifar10.cluster.server import Board, Identity, NoAnswer, board_of
 from cifar10.cluster.spec import TOKEN, Cluster, Task
 from cifar10.errors import ConfigError
+from cifar10.host.process import say
+
+_ASKED_SECS = 2.0  # for the master, which asks each second, and then says what differs, too
 
 
 class Acquaintance:
@@ -35,9 +39,14 @@ class Acquaintance:
     ) -> None:
         self.identity, self.claims = identity or Identity.of(cluster), False
         self._cluster, self._asked, self._serving = cluster, asked, serving
+        self._met: set[Task] = set()
+        self._said: set[str] = set()
 
     def meet(self, task: Task) -> bool:
         """Asks a task who it is.
+
+        If a task of another job answers where one of this job was before, it may end by itself, and
+        the right one may come back. So it counts as no answer, unless it would be used at once.
 
         Returns:
           Whether the task has answered and may be used. A server that does not say who it is has
@@ -55,11 +64,26 @@ class Acquaintance:
                 if found is None:
                     return False
                 self._check(task, found)
-                if task == self._cluster.master:  # From it, others learn the run.
-                    self.identity = self.identity.in_run_of(found)
-                return task not in self._serving or self._serves_this_run(task, board)
+                unlike = self._unlike(task, found)
+                if not unlike:
+                    if task == self._cluster.master:  # From it, others learn the run.
+                        self.identity = self.identity.in_run_of(found)
+                    may_be_used = task not in self._serving or self._serves_this_run(task, board)
+                    self._met.update([task] * may_be_used)
+                    return may_be_used
         except NoAnswer:
             return False
+        except ConfigError:
+            if task in self._met and task not in self._serving:
+                return False
+            raise
+        if not self._cluster.is_master:
+            time.sleep(_ASKED_SECS)
+            raise ConfigError(unlike)
+        if unlike not in self._said:  # The master goes on, and waits for the right one.
+            self._said.add(unlike)
+            say(unlike)
+        return False
 
     def _check(self, task: Task, found: Identity) -> None:
         own = self.identity
@@ -72,15 +96,17 @@ class Acquaintance:
             labels = {one.role: one.label for one in self._cluster.tasks}
             other = labels.get(found.role, found.role)
             raise ConfigError(f"{task} is {other} of this job; correct the addresses")
-        differing = [name for name in own.terms if found.terms.get(name) != own.terms[name]]
-        # A master goes on, and waits for the right worker; a task that only serves has no terms.
-        if differing and found.terms and not self._cluster.is_master:
-            name = differing[0]
-            raise ConfigError(
-                f"{name} is {own.terms[name]} for {self._cluster.label}, but "
-                f"{found.terms.get(name)} for {task}; start all trainers with the same program, "
-                "settings and records"
-            )
+
+    def _unlike(self, task: Task, found: Identity) -> str:
+        """Describes in what another trainer trains otherwise than this one; "" if in nothing."""
+        for name, own in self.identity.terms.items() if found.terms else ():
+            other = found.terms.get(name)
+            if own != other:
+                return (
+                    f"{name} is {own} for {self._cluster.label}, but {other} for {task}; start all "
+                    "trainers with the same program, settings and records"
+                )
+        return ""
 
     def _serves_this_run(self, task: Task, board: Board) -> bool:
         """Returns whether a serving task may be used; raises ConfigError if another run has it."""

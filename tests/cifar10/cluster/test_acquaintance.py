@@ -1,7 +1,6 @@
 """Whom a task takes for one of its own job, and whom it refuses: with TensorFlow's servers."""
 
 import contextlib
-import json
 from typing import Optional
 from unittest import mock
 
@@ -59,6 +58,14 @@ class Job:
         return Acquaintance(own, own.tasks, own.of("ps"), Identity.of(own, *run, terms))
 
 
+def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
+    """From now on, another job's master answers; TensorFlow's servers cannot be stopped."""
+    board_of, other = acquaintance.board_of, job.task("worker").master
+    monkeypatch.setattr(
+        acquaintance, "board_of", lambda task: board_of(other if task.job == "master" else task)
+    )
+
+
 def labelled(seen: Acquaintance, label: str) -> Task:
     (task,) = [one for one in seen._asked if one.label == label]
     return task
@@ -75,16 +82,24 @@ def refused(seen: Acquaintance, label: str) -> str:
     return str(error.value)
 
 
-def test_a_worker_that_trains_otherwise_is_refused_and_its_master_goes_on():
+def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
     job = Job()
     job.serve("master", MINE, batch="32", rate="0.1")
     job.serve("worker", batch="128", rate="0.2")
+    (master,), (worker,) = job.jobs["master"], job.jobs["worker"]
     own = job.looking("worker", batch="128", rate="0.2")
+    way_out = "start all trainers with the same program, settings and records"
     assert refused(own, "master/0") == (
-        f"batch is 128 for worker/0, but 32 for master/0 ({job.jobs['master'][0]}); start all "
-        "trainers with the same program, settings and records"
+        f"batch is 128 for worker/0, but 32 for master/0 ({master}); {way_out}"
     )
-    assert meets(job.looking("master", MINE, batch="32", rate="0.1"), "worker/0")
+    own = job.looking("master", MINE, batch="32", rate="0.1")
+    for _ in range(2):  # It goes on, and waits for the right one.
+        assert not meets(own, "worker/0")
+    line = f"batch is 32 for master/0, but 128 for worker/0 ({worker}); {way_out}\n"
+    assert capsys.readouterr().out == line
 
 
 def test_a_master_claims_a_ps_of_its_job_and_meets_it_again_when_it_has_started_again():
@@ -167,12 +182,32 @@ def test_a_worker_whose_master_began_another_run_asks_it_before_it_refuses_a_ps(
     seen = job.seen_by("worker")
     assert meets(seen, "master/0")
     meets(job.seen_by("master", OTHER), "ps/0")
-    board_of, other = acquaintance.board_of, again.task("worker").master
-    monkeypatch.setattr(  # TensorFlow's servers cannot be stopped.
-        acquaintance, "board_of", lambda task: board_of(other if task.job == "master" else task)
-    )
+    replace_master(monkeypatch, again)
     assert meets(seen, "ps/0")
     assert (seen.identity.run, seen.identity.place) == OTHER
+
+
+def test_once_the_master_was_met_another_jobs_master_there_is_no_answer(monkeypatch):
+    job, other = Job("mine"), Job("other")
+    job.serve("master", MINE)
+    other.serve("master", OTHER)
+    seen = job.seen_by("worker")
+    assert meets(seen, "master/0")
+    replace_master(monkeypatch, other)
+    assert not meets(seen, "master/0")
+    assert (seen.identity.run, seen.identity.place) == MINE
+    refused(job.seen_by("worker"), "master/0")
+
+
+def test_a_master_that_comes_back_with_other_settings_is_refused_by_its_old_worker(monkeypatch):
+    monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
+    job, again = Job("token"), Job("token")
+    job.serve("master", MINE, batch="32")
+    again.serve("master", MINE, batch="64")
+    seen = job.looking("worker", batch="32")
+    assert meets(seen, "master/0")
+    replace_master(monkeypatch, again)
+    assert refused(seen, "master/0").startswith("batch is 32 for worker/0, but 64 for master/0 (")
 
 
 def test_a_server_that_does_not_introduce_itself_counts_as_one_that_does_not_answer():
@@ -219,8 +254,10 @@ def test_an_identity_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     "text",
     ["master/0", "[]", "5", '{"role": "ps/0"}', "[" * 100_000]
-    + [json.dumps({"role": "ps/0", "job": "", **one}) for one in ({"run": 5}, {"terms": {"a": 5}})]
-    + [json.dumps({"role": "ps/0", "job": "", **one}) for one in ({"terms": []}, {"other": ""})],
+    + [
+        f'{{"role": "ps/0", "job": "", {one}}}'
+        for one in ('"run": 5', '"terms": {"a": 5}', '"terms": []', '"other": ""')
+    ],
     ids=lambda text: text[:50],
 )
 def test_what_is_no_identity_is_refused(text):
