@@ -27,7 +27,9 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
     """
     if not os.path.isdir(place):
         return [place]
-    found, visited, unreadable = [], set(), []
+    found: list[str] = []
+    visited: set[str] = set()
+    unreadable: list[OSError] = []
     for folder, subfolders, names in os.walk(place, onerror=unreadable.append, followlinks=True):
         real = os.path.realpath(folder)
         if real in visited:  # Links may form a circle.
