@@ -8,19 +8,8 @@ from collections.abc import Mapping
 from typing import Optional
 
 from cifar10 import optim
-from cifar10.cluster import tf_config
-from cifar10.cluster.spec import (
-    CHIEF,
-    EVALUATOR,
-    MASTER,
-    PS,
-    TOKEN,
-    WORKER,
-    Cluster,
-    Jobs,
-    digest,
-    show,
-)
+from cifar10.cluster import spec, tf_config
+from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs, show
 from cifar10.cluster.tf_config import FLAGS, TF_CONFIG, normalise, source_named
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
@@ -44,13 +33,13 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
         not fit the cluster.
     """
     with source_named(TF_CONFIG):
-        jobs, job, index, model_dir = tf_config.read(environ.get(TF_CONFIG, ""))
+        jobs, task_type, task_index, model_dir = tf_config.read(environ.get(TF_CONFIG, ""))
         if model_dir and real(config.place(model_dir)) != real(config.output_place):
             raise ConfigError(
                 f"model_dir is {model_dir}, but --output-dir {config.output_dir}; give both the "
                 "same folder"
             )
-        cluster = normalise(jobs, job, index, TF_CONFIG)
+        cluster = normalise(jobs, task_type, task_index, TF_CONFIG)
     with source_named(FLAGS):
         by_flags = normalise(*_tasks_of_flags(config), FLAGS)
     if cluster and by_flags:
@@ -58,9 +47,9 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
     cluster = cluster or by_flags
     if cluster is None:
         return None
-    token = environ.get(TOKEN, "").strip()
+    token = environ.get(spec.TOKEN, "").strip()
     if token:
-        cluster = dataclasses.replace(cluster, token=digest(token))
+        cluster = dataclasses.replace(cluster, token=spec.digest(token))
     with source_named(cluster.source):
         if config.mode == "train_and_evaluate":
             _check_settings(config, cluster)

@@ -10,17 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Optional
 
-from cifar10.cluster.spec import (
-    CHIEF,
-    EVALUATOR,
-    MASTER,
-    PS,
-    WORKER,
-    Cluster,
-    Jobs,
-    show,
-    split_address,
-)
+from cifar10.cluster import spec
+from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs
 from cifar10.errors import ConfigError
 
 TF_CONFIG, FLAGS = "TF_CONFIG", "the flags"  # where a cluster comes from
@@ -40,23 +31,25 @@ def read(text: str) -> tuple[Jobs, Optional[str], Optional[int], Optional[str]]:
         key.
     """
     try:
-        spec = json.loads(text.strip() or "{}")
+        document = json.loads(text.strip() or "{}")
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{text[:200]!r} is not JSON, {error}; write {_EXAMPLE}") from None
-    _require_object(spec, "it must be a JSON object")
-    cluster, task = ({} if spec.get(name) is None else spec[name] for name in ("cluster", "task"))
+    _require_object(document, "it must be a JSON object")
+    cluster, task = (
+        {} if document.get(name) is None else document[name] for name in ("cluster", "task")
+    )
     _require_object(cluster, "cluster must be an object")
     _require_object(task, "task must be an object")
     given = {job: tasks for job, tasks in cluster.items() if tasks not in (None, [], {})}
     jobs = {job: _addresses(job, tasks) for job, tasks in given.items()}
-    for key in spec:
-        if key != "cluster" and "cluster" in key.lower() and isinstance(spec[key], dict):
+    for key in document:
+        if key != "cluster" and "cluster" in key.lower() and isinstance(document[key], dict):
             raise ConfigError(
                 f"the cluster must have the key cluster, got {json.dumps(key)}; rename it (for "
                 "sparseCluster, take enableDynamicWorker out of the TFJob)"
             )
     task_type = _text(task.get("type"), "the task's type")
-    return jobs, task_type, _index(task.get("index")), _text(spec.get("model_dir"), "model_dir")
+    return jobs, task_type, _index(task.get("index")), _text(document.get("model_dir"), "model_dir")
 
 
 def _require_object(value: Any, rule: str) -> None:
@@ -154,7 +147,7 @@ def _check_addresses(jobs: Jobs) -> None:
     for job, addresses in jobs.items():
         for index, address in enumerate(addresses):
             task = f"{job}/{index} ({address})"
-            other = seen.setdefault(split_address(address, f"{job}/{index}"), task)
+            other = seen.setdefault(spec.split_address(address, f"{job}/{index}"), task)
             if other != task:
                 raise ConfigError(f"{other} and {task} share a port; give each one of its own")
 
@@ -168,7 +161,7 @@ def _check_jobs(jobs: Jobs) -> None:
             )
     if not {CHIEF, MASTER, WORKER} & jobs.keys():
         raise ConfigError(
-            f"nobody trains: the cluster has {show(jobs)} but no master and no worker; add one"
+            f"nobody trains: the cluster has {spec.show(jobs)} but no master and no worker; add one"
         )
 
 
@@ -185,7 +178,7 @@ def _find_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) 
     count = 1 if task_type == EVALUATOR else len(jobs.get(task_type, ()))
     if not 0 <= task_index < count:
         raise ConfigError(
-            f"this task is {task_type}/{task_index}, which is not in the cluster: {show(jobs)}; "
-            "correct the task or the cluster (an index counts from 0)"
+            f"this task is {task_type}/{task_index}, which is not in the cluster: "
+            f"{spec.show(jobs)}; correct the task or the cluster (an index counts from 0)"
         )
     return MASTER if task_type == CHIEF else task_type, task_index

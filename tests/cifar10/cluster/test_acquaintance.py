@@ -255,8 +255,8 @@ def test_an_identity_is_read_as_it_was_written():
     "text",
     ["master/0", "[]", "5", '{"role": "ps/0"}', "[" * 100_000]
     + [
-        f'{{"role": "ps/0", "job": "", {one}}}'
-        for one in ('"run": 5', '"terms": {"a": 5}', '"terms": []', '"other": ""')
+        f'{{"role": "ps/0", "job": "", {rest}}}'
+        for rest in ('"run": 5', '"terms": {"a": 5}', '"terms": []', '"other": ""')
     ],
     ids=lambda text: text[:50],
 )
