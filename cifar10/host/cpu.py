@@ -64,5 +64,4 @@ def _first(name: str, path: str) -> str:
         lines = pathlib.Path(path).read_text().splitlines()
     except OSError:
         return ""
-    found = [line.split(":", 1)[1].strip() for line in lines if line.startswith(name)]
-    return found[0] if found else ""
+    return next((one.split(":", 1)[1].strip() for one in lines if one.startswith(name)), "")

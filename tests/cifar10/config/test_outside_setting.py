@@ -1,6 +1,5 @@
 """A setting from outside the tree, that of docs/extending.md: one field, and nothing elsewhere."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,6 @@ import pytest
 
 from cifar10.config.flags import parse
 from cifar10.errors import ConfigError
-from tests.cifar10 import program
-from tests.cifar10.forks import Forks
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +37,6 @@ def test_it_is_a_flag_with_its_own_check(config_type):
         parse(["--purpose=a"])
 
 
-def test_help_shows_it_in_its_group(config_type, capsys):
-    with pytest.raises(SystemExit):
-        parse(["--help"], config_type)
-    job = capsys.readouterr().out.partition("\njob:\n")[2].partition("\nplaces:\n")[0]
-    assert re.search(r"^  --purpose TEXT +what the run is for$", job, re.MULTILINE)
-
-
 def test_a_file_gives_it_where_it_applies(config_type, tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("purpose: b\n")
@@ -62,13 +52,3 @@ def test_a_file_gives_it_where_it_applies(config_type, tmp_path):
     path.write_text("seed: 1\npurpose: ''\n")
     with pytest.raises(ConfigError, match="a.yaml:2: purpose must be a line of at most 80 char"):
         parse(["--config", str(path)], config_type)
-
-
-def test_a_run_has_it_in_its_result(code: str, tmp_path: Path, forks: Forks) -> None:
-    program.make_records(tmp_path / "data", 100)
-    (tmp_path / "own.py").write_text(code)
-    words = ("--purpose=mine", "--model=mlp", "--train-steps=2", "--train-batch-size=10")
-    done = forks.run(*words, cwd=tmp_path, program=tmp_path / "own.py")
-    assert done.returncode == 0, done.stderr
-    result = json.loads((tmp_path / "output" / "result.json").read_text())
-    assert result["configuration"]["purpose"] == "mine"

@@ -77,17 +77,6 @@ def test_a_lock_that_is_a_link_is_not_followed(folders: Path) -> None:
     assert (folders / "precious").read_text() == "all"
 
 
-@pytest.mark.parametrize("folder", ["a", "logs"])
-def test_a_folder_that_was_taken_over_ends_the_run(folders: Path, folder: str) -> None:
-    (folders / "link").symlink_to("a")
-    log = "logs" if folder == "logs" else "link"  # Both are one folder, which is held once.
-    with hold("a", log, TRAINING, nothing) as check_owner:
-        check_owner()
-        (folders / folder / ".training.lock").unlink()
-        with pytest.raises(TrainingError, match=f"^another process has taken {folder} over, or "):
-            check_owner()
-
-
 def test_in_an_object_store_the_newest_name_counts(
     folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,13 +34,6 @@ def test_a_better_one_takes_the_place_of_the_best(saved, tmp_path):
     ]
 
 
-def test_of_equal_ones_the_first_stays_the_best(saved, tmp_path):
-    output = str(tmp_path)
-    checkpoints.keep_if_best(output, saved[10], 10, 0.5)
-    assert not checkpoints.keep_if_best(output, saved[20], 20, 0.5)
-    assert checkpoints.best(output).step == 10
-
-
 def test_the_best_may_lie_anywhere_that_gfile_opens(saved):
     assert checkpoints.keep_if_best("ram://run", saved[10], 10, 0.5)
     assert checkpoints.keep_if_best("ram://run", saved[20], 20, 0.6)
@@ -55,11 +48,6 @@ def test_a_best_checkpoint_that_somebody_deleted_is_none(saved, tmp_path):
         path.unlink()
     assert checkpoints.best(str(tmp_path)) is None
     assert checkpoints.keep_if_best(str(tmp_path), saved[20], 20, 0.1)
-
-
-def test_a_counter_of_nothing_is_zero(saved, tmp_path):
-    assert checkpoints.read_counter(saved[20], "global_step") == 20
-    assert checkpoints.latest_step(str(tmp_path)) == 0
 
 
 def test_a_checkpoint_that_goes_while_it_is_kept_leaves_the_best_as_it_was(saved, tmp_path):
@@ -112,19 +100,6 @@ def test_a_checkpoint_that_a_better_one_replaces_while_it_is_used_is_not_missed(
     assert used == ["model.ckpt-10", "model.ckpt-20"]
 
 
-def test_a_checkpoint_that_cannot_be_used_is_tried_once(saved, tmp_path):
-    checkpoints.keep_if_best(str(tmp_path), saved[10], 10, 0.5)
-    used = []
-
-    def use(checkpoint: str) -> None:
-        used.append(checkpoint)
-        raise UserError("no")
-
-    with pytest.raises(UserError, match="^no$"):
-        checkpoints.with_found(str(tmp_path), None, use)
-    assert len(used) == 1
-
-
 def test_a_checkpoint_that_does_not_exist_is_refused(saved, tmp_path):
     with pytest.raises(UserError, match="does not exist; name it without the ending, for example"):
         checkpoints.find("output", f"{saved[20]}.index")
@@ -168,12 +143,3 @@ def test_names_that_may_not_be_read_are_not_missing():
         (folder / "checkpoint").chmod(0)
         with unprivileged(), pytest.raises(tf.errors.PermissionDeniedError):
             checkpoints.latest(str(folder))
-
-
-def test_the_last_step_does_not_stand_in_for_a_best_one_that_may_not_be_read(saved):
-    with open_folder() as folder:
-        save(folder, 30)
-        checkpoints.keep_if_best(str(folder), saved[20], 20, 0.5)
-        (folder / "best/best.json").chmod(0)
-        with unprivileged(), pytest.raises(tf.errors.PermissionDeniedError):
-            checkpoints.find(str(folder))

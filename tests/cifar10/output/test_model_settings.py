@@ -120,11 +120,6 @@ def test_training_does_not_continue_with_labels_that_mean_other_classes(trained)
     model_settings.check_same(config(trained, num_layers=8), NAMES)
 
 
-def test_a_flag_that_says_otherwise_than_the_note_is_refused_in_other_modes(trained):
-    with pytest.raises(ConfigError, match="--num-layers=8, got 20; leave --num-layers out"):
-        model_settings.apply(config(trained, mode="evaluate", num_layers=20))
-
-
 def test_a_flag_that_says_its_default_is_refused_where_the_note_says_otherwise(trained):
     words = [f"--output-dir={trained}", "--mode=evaluate"]
     assert model_settings.apply(parse(words))[0].optimizer == "nesterov"

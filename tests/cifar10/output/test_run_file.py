@@ -57,11 +57,6 @@ def test_entries_stay_as_they_are_until_they_are_updated(path):
     assert vars(after) == {**vars(before), "owner": owner}
 
 
-def test_a_folder_without_files_knows_nothing(tmp_path):
-    assert run_file.read(str(tmp_path)) == run_file.Run()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_files_of_an_earlier_version_are_one_run_and_become_run_json(folder):
     run = run_file.read(str(folder))
     expected = {**EARLIER["model.json"], "owner": "0123", "training": TRAINING}
@@ -87,21 +82,11 @@ def test_a_damaged_file_of_an_earlier_version_is_named(folder, name):
     [
         ({"settings": None}, "its settings is not what training writes"),
         ({"class_names": []}, "it has no class names"),
-        ({"class_names": [1] * 10}, "its class_names is not what training writes"),
         ({"resize": "blur"}, "its resize is unknown"),
-        ({"records": {"train": [1]}}, "its records is not what training writes"),
         ({"seed": True}, "its seed is not what training writes"),
         ({"training": {"status": ""}}, "its training is not what training writes"),
         (
-            {"training": {**TRAINING, "ended_at_step": 2.5}},
-            "its training is not what training writes",
-        ),
-        (
             {"history": {"train": [ROW], "validation": []}},
-            "its history is not what training writes",
-        ),
-        (
-            {"history": {"train": [], "validation": [{**ROW, "step": "5"}]}},
             "its history is not what training writes",
         ),
     ],
@@ -119,12 +104,4 @@ def test_an_entry_that_is_missing_is_not_taken_for_an_empty_one(path, name):
     del content[name]
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedError, match=f"its {name} is not what training writes"):
-        run_file.read(str(path.parent))
-
-
-def test_half_a_file_is_one_clear_line(path):
-    path.write_text(path.read_text()[:40])
-    with pytest.raises(
-        DamagedError, match=r"run\.json is damaged \(.*\); move it away or mend it$"
-    ):
         run_file.read(str(path.parent))
