@@ -110,14 +110,14 @@ def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
 
         return lambda stop, started: train_and_evaluate(config, stop, started, task)
     if config.mode == "evaluate":
-        from cifar10.run.modes.evaluate import evaluate
+        from cifar10.run.evaluate import evaluate
 
         return lambda stop, _: evaluate(config, stop)
     if config.mode == "predict":
-        from cifar10.run.modes.predict import predict
+        from cifar10.run.inference import predict
 
         return lambda stop, _: predict(config, stop)
-    from cifar10.run.modes.export import export_mode
+    from cifar10.run.inference import export_mode
 
     return lambda *_: export_mode(config)
 

@@ -61,3 +61,21 @@ def test_a_folder_that_cannot_be_read_is_named_and_left_out(shared: pathlib.Path
                 expand(str(shared / "none"), errors.append)
     finally:
         os.chmod(locked, 0o755)
+
+
+def test_folders_and_patterns_stand_for_the_images_in_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("a.png", "b/c.JPG", "b/d/e.gif", "b/.hidden.png", "b/.f/g.png", "h.webp", "i[1].png")
+    _make(tmp_path, *names, "b/notes.txt")
+
+    def expanded(place: str) -> list[str]:
+        return expand(place, pytest.fail)
+
+    assert expanded("b") == ["b/c.JPG", "b/d/e.gif"]
+    assert expanded("*.png") == ["a.png", "i[1].png"]
+    assert expanded("i[1].png") == ["i[1].png"]
+    assert expanded("b/d*") == expanded("b/d/**") == expanded("**/*.gif") == ["b/d/e.gif"]
+    with pytest.raises(UserError, match="matches no file; check the pattern and the current folde"):
+        expanded("*.bmp")
