@@ -70,11 +70,10 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     ("settings", "last_step"),
     [
         ({}, 30),
-        ({"train_steps": None, "train_epochs": 3.0, "sync": False}, 30),
         ({"train_steps": None, "train_epochs": 3.0}, 10),
         ({"train_steps": None, "train_epochs": 3.0, "replicas_to_aggregate": 2}, 15),
     ],
-    ids=["steps", "asynchronous", "synchronous", "with a backup"],
+    ids=["steps", "synchronous", "with a backup"],
 )
 def test_a_worker_that_comes_after_the_last_step_does_not_join(
     config, capsys, saved, settings, last_step

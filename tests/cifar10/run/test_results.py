@@ -47,15 +47,12 @@ def test_the_mistakes_that_the_model_is_surest_of_come_first():
     ]
     mistakes = results._worst_mistakes(evaluation([3, 2, 0, 7, 9], rows))
     assert [mistake.index for mistake in mistakes] == [2, 1, 4]
+    assert len(results._worst_mistakes(evaluation([1] * 100, np.eye(10)[[2] * 100]))) == 36
     worst = mistakes[0]
     assert (worst.label, worst.predicted) == (0, 7)
     assert (round(worst.probability, 6), round(worst.label_probability, 6)) == (0.8, 0.2)
     assert worst.image.shape == (32, 32, 3)
     assert (worst.image == 2).all()
-
-
-def test_no_more_than_36_mistakes_are_shown():
-    assert len(results._worst_mistakes(evaluation([1] * 100, np.eye(10)[[2] * 100]))) == 36
 
 
 def test_a_run_is_finished_when_its_result_is_of_the_last_step(tmp_path):

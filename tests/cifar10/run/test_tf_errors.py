@@ -88,7 +88,6 @@ FULL = "logs/metrics.jsonl; No space left on device"
     [
         (tf.errors.PermissionDeniedError(None, None, READ_ONLY), READ_ONLY),
         (tf.errors.ResourceExhaustedError(None, None, FULL), FULL),
-        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (OSError(122, "Disk quota exceeded"), "[Errno 122] Disk quota exceeded"),
     ],
 )
