@@ -200,7 +200,7 @@ def describe_images(data_dir: str) -> tuple[str, dict[str, Any]]:
 
 def _conditions(words: Sequence[str]) -> dict[str, Any]:
     """Returns what a curve depends on besides the code; devices as cifar10_main.py plans them."""
-    from cifar10.run import environment as machine
+    from cifar10.run import results as machine
     from cifar10.step.devices import plan_devices
     from cifar10.step.params import ModelParams
 

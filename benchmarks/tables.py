@@ -123,9 +123,9 @@ def report(
       **versions: further packages and their versions.
     """
     # Imported here since it loads TensorFlow, which would take time and memory from the runs.
-    from cifar10.run import environment
+    from cifar10.run import results
 
-    machine = machine_text(environment.hardware(), {**environment.versions(), **versions})
+    machine = machine_text(results.hardware(), {**results.versions(), **versions})
     print(f"{machine}; n = {n}\n\n{as_markdown(columns, rows)}")
     if out is not None:
         hardware, _, packages = machine.partition("; ")

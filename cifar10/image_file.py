@@ -133,7 +133,7 @@ def _upright(image: Image.Image) -> Image.Image:
 def _fit(image: Image.Image, resize: Optional[str]) -> Image.Image:
     """Brings an RGB image to 32x32, with antialiasing where it becomes smaller.
 
-    `input.decode` does the same in the graph of an export.
+    `input.image_files` does the same in the graph of an export.
     """
     width, height = image.size
     if (width, height) == (WIDTH, HEIGHT):

@@ -100,15 +100,15 @@ def _run(
 
             train_and_evaluate(config, stop, started, task)
         elif config.mode == "evaluate":
-            from cifar10.run.modes.evaluate import evaluate
+            from cifar10.run.evaluate import evaluate
 
             evaluate(config, stop)
         elif config.mode == "predict":
-            from cifar10.run.modes.predict import predict
+            from cifar10.run.inference import predict
 
             predict(config, stop)
         else:
-            from cifar10.run.modes.export import export_mode
+            from cifar10.run.inference import export_mode
 
             export_mode(config)
 

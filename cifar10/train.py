@@ -5,7 +5,7 @@ workers train with it, parameter servers hold the weights, and an evaluator may 
 
 A run continues from its output folder by four rules:
 1. From the newest checkpoint that is complete and finite, which Estimator restores.
-2. With the model that run.json names; other records or another seed are allowed, and said.
+2. With the model that run.json names; other records are allowed, and said.
 3. At the first image that the job has not seen, which the checkpoint counts; so do the curves.
 4. If its last step is saved, or a goal was reached, only what is missing is made.
 
@@ -75,10 +75,8 @@ def train_and_evaluate(
         start = resume.find_start(config, records, cluster)  # Rule 1.
         with resume.joined(config, records, cluster, stop, start) as job:
             resume.note_model(job, start)  # Rule 2.
-            finished = start.is_over and results.describe_finished(
-                config.output_place, start.done.step, start.ended
-            )
-            if finished:  # Rule 4.
+            finished = results.describe_finished(config.output_place, start.done.step)
+            if start.is_over and finished:  # Rule 4.
                 job.tell_end()
                 say(finished)
                 return
@@ -101,7 +99,7 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
     try:
         check()
         done = resume.seen_by_worker(config.output_place)
-        session = ClusterSession(config, cluster, records)
+        session = ClusterSession(config, cluster, records, stop)
         session.join(check)
         with contextlib.closing(make_job(config, records, done, session)) as job:
             steps, ending = _train_with_chief(job, session, stop)
@@ -201,14 +199,14 @@ def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> t
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
     describe_training(job, 0)
     config = job.config
-    stay = session.stay_for_the_master(stop)
     # Steps before may have had other numbers of images, or, in fp16, images without a step. In
     # synchronous training, a worker that leaves before the chief would let it wait.
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs) as line, job.watch_progress():
         progress, ending = Progress(line, job), "training is over"
-        needed = stay if config.sync else None  # An asynchronous chief needs nobody's gradients.
+        # An asynchronous chief needs nobody's gradients.
+        needed = session.stay if config.sync else None
         hook = WorkerHook(job, stop, progress, needed, knows_last_step)
         try:
             # Without max_steps: Estimator's hook for it would fetch the global step once more.

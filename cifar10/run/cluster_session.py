@@ -19,7 +19,7 @@ from cifar10.cluster.peers import Peers
 from cifar10.cluster.server import Identity
 from cifar10.cluster.spec import PS, WORKER, Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
+from cifar10.errors import Stopped, UserError
 from cifar10.host.activity import EVALUATION, SAVING, START
 from cifar10.host.process import Stay, StopRequest, say
 from cifar10.input.records import RecordSet
@@ -30,6 +30,7 @@ from cifar10.settings import flag_name, flag_of
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.params import Replication
 from cifar10_program import VERSION
+from cifar10_program.streams import complain
 
 _OF_TRAINERS = ("sync", "replicas_to_aggregate", "replication", "ps_transfer")
 _DIGEST_CHARS = 8
@@ -73,62 +74,25 @@ def replicas_to_aggregate(config: TrainConfig, cluster: Cluster) -> Optional[int
     return config.replicas_to_aggregate or cluster.num_trainers
 
 
-def replication(
-    config: TrainConfig, cluster: Cluster, plan: DevicePlan, target: Optional[str]
-) -> Replication:
-    """Returns a trainer's replication.
+def replication(config: TrainConfig, cluster: Cluster, plan: DevicePlan) -> Replication:
+    """Returns a trainer's place among the others, of which `plan` has this machine's devices.
 
-    In-graph, it asks all machines for their devices, if there is anything left to train.
-
-    Args:
-      config: the settings.
-      cluster: the addresses of all tasks, and which task this process is.
-      plan: this machine's devices.
-      target: the address of this trainer's server; None if there is nothing left to train.
-
-    Raises:
-      ConfigError: --num-towers is not a multiple of a machine's number of GPUs.
+    In-graph, every machine has as many towers as the master's, on the same kind of device.
     """
-    device, in_graph = cluster.own.device, config.replication == "in-graph"
-    towers = tuple(f"{device}{one}" for one in plan.tower_devices)
-    if in_graph and target is not None:
-        with tf.Session(target, config=server.with_filters(plan.session_config, [])) as session:
-            names = [one.name for one in session.list_devices()]
-        towers = tuple(
-            tower
-            for task in cluster.trainers
-            for tower in _towers_of(task, names, plan.num_towers, config.num_towers)
-        )
+    in_graph = config.replication == "in-graph"
+    machines = cluster.trainers if in_graph else [cluster.own]
     return Replication(
         variable_devices=tuple(one.cpu for one in cluster.of(PS) or [cluster.master]),
-        tower_devices=towers,
-        task_device=device,
-        num_machines=cluster.num_trainers if in_graph else 1,
+        tower_devices=tuple(
+            f"{one.device}{tower}" for one in machines for tower in plan.tower_devices
+        ),
+        task_device=cluster.own.device,
+        num_machines=len(machines),
         num_replicas=1 if in_graph else cluster.num_trainers,
         replica=cluster.trainers.index(cluster.own),
         replicas_to_aggregate=replicas_to_aggregate(config, cluster),
         transfer_dtype=tf.bfloat16 if config.ps_transfer == "bf16" else tf.float32,
     )
-
-
-def _towers_of(
-    task: Task, devices: list[str], on_cpu: int, num_towers: Optional[int]
-) -> tuple[str, ...]:
-    """Returns the devices of a machine's towers: `num_towers`, by default one per GPU.
-
-    A machine without GPUs has `on_cpu` towers, as many as the master's.
-    """
-    own = f"/job:{task.job}/replica:0/task:{task.index}/"
-    gpus = [name for name in devices if name.startswith(own) and ":GPU:" in name]
-    if not gpus:
-        return (task.cpu,) * on_cpu
-    count = num_towers or len(gpus)
-    if count % len(gpus):
-        raise ConfigError(
-            f"--num-towers must be a multiple of the GPUs, got {count} towers on the "
-            f"{len(gpus)} GPUs of {task.label}; --num-gpus says there how many to use"
-        )
-    return tuple(gpus[number % len(gpus)] for number in range(count))
 
 
 class ClusterSession:
@@ -138,45 +102,48 @@ class ClusterSession:
       config: the settings.
       cluster: the addresses of all tasks, and which task this process is.
       records: the records of the data set.
+      stop: knows whether a signal has arrived.
       trains: whether there is anything left to train; otherwise no other task is needed.
 
     Attributes:
       cluster: the argument `cluster`.
       plan: this machine's devices.
+      place: this trainer's place among the others.
+      stay: how long a worker keeps training for its master after a signal.
       watchdog: ends this process without the tasks that it needs.
-      place: this trainer's place among the others, once `join` has returned.
 
     Raises:
       ConfigError: the machine does not fit the settings, or the server's port is not available.
     """
-
-    place: Replication
 
     def __init__(
         self,
         config: TrainConfig,
         cluster: Cluster,
         records: RecordSet,
+        stop: StopRequest,
         trains: bool = True,
     ) -> None:
-        self._config, self.cluster, self._trains = config, cluster, trains
+        self._config, self.cluster, self._stop, self._trains = config, cluster, stop, trains
         self.plan = plan_devices(config, cluster.host_share)
         use_devices(self.plan.session_config, self.plan.gpus)
-        self.watchdog = Watchdog()
-        self._watched = contextlib.ExitStack()
+        self.place = replication(config, cluster, self.plan)
+        self.watchdog, self._watched = Watchdog(), contextlib.ExitStack()
         self._in_graph = config.replication == "in-graph"
-        # How many gradients of workers each update of this master waits for; 0: it waits for none.
-        least = replicas_to_aggregate(config, cluster) or 1
-        self._least_workers = least - 1 if cluster.is_master else 0
         others = [one for one in cluster.tasks if one != cluster.own]
+        self._always = [one for one in others if one.job != WORKER]
         self._workers = cluster.of(WORKER)
-        self._always = [one for one in others if one in (*cluster.of(PS), cluster.master)]
         self._serving = [*cluster.of(PS), *(self._workers if self._in_graph else [])]
-        asked = others if cluster.is_master else self._always
-        own = Identity.of(cluster, *_run(config.output_place, cluster), terms(config, records))
+        run = place = ""  # A worker learns them from its master.
+        if cluster.is_master:
+            run = cluster.token or digest(run_file.read_or_make_owner(config.output_place))
+            place = run_file.place(config.output_place)
+        own = Identity.of(cluster, run, place, terms(config, records))
         self._target = server.start(cluster, self.plan.session_config, own)
+        asked = others if cluster.is_master else self._always
         self._acquaintance = Acquaintance(cluster, asked, self._serving, own)
         self._peers = Peers(others, config.cluster_timeout, self._acquaintance.meet)
+        self.stay = Stay(stop, lambda: self._peers.is_here(cluster.master))
         self._closed, self._is_told = threading.Event(), False
         tf_internals.look_often(self._target, self.meet_serving)
 
@@ -192,21 +159,10 @@ class ClusterSession:
           ConfigError: one of these tasks belongs to another job.
           TrainingError: one of these tasks does not answer in time.
         """
-        try:
-            if self._trains:
-                self._peers.start()
-                needed = [one for tasks, _ in self._needs() for one in tasks]
-                self._peers.wait_for(needed, check, say)
-            target = self._target if self._trains else None
-            self.place = replication(self._config, self.cluster, self.plan, target)
-        except BaseException:
-            self.close()
-            raise
         if self._trains:
-            self._watch(lambda: self._check_peers(check))
-
-    def _watch(self, check: Callable[[], None]) -> None:
-        self._watched.enter_context(self.watchdog.watching(check))
+            self._peers.start()
+            self._peers.wait_for([one for tasks, _ in self._needs() for one in tasks], check, say)
+            self._watched.enter_context(self.watchdog.watching(lambda: self._check(check)))
 
     def _needs(self) -> list[tuple[list[Task], int]]:
         """Returns whom this trainer needs at the moment: of each list at least so many."""
@@ -217,23 +173,33 @@ class ClusterSession:
         # whole. In-graph, all machines take part in its steps, and as its sessions begin.
         if self._in_graph and activity.phase not in (SAVING, EVALUATION):
             needs.append((self._workers, len(self._workers)))
-        elif self._least_workers and activity.is_in_step:
-            needs.append((self._workers, self._least_workers))
+        elif self.cluster.is_master and activity.is_in_step:
+            least = (self.place.replicas_to_aggregate or 1) - 1
+            needs += [(self._workers, least)] if least else []
         return needs
 
-    def _check_peers(self, check: Callable[[], None]) -> None:
+    def _check(self, check: Callable[[], None]) -> None:
         """Raises what ends this trainer if too few of the tasks that it needs are there.
 
         Whether training is over, `check` knows; the main thread handles signals itself, and a file
-        that cannot be read at the moment says nothing.
+        that cannot be read at the moment says nothing. After a signal, a master ends its step and
+        saves, however long that takes, unless a task that it needs hangs or is gone; workers that
+        have only gone do not count, except in-graph: they leave in good order.
         """
         for tasks, at_least in self._needs():
             for line in self._peers.news(tasks):  # By itself, since a terminal may block.
-                threading.Thread(target=_say, args=(line,), daemon=True, name="news").start()
+                threading.Thread(target=complain, args=(line,), daemon=True, name="news").start()
             if self._peers.silent(tasks, 0.0):
                 with contextlib.suppress(Stopped, UserError, OSError, tf.errors.OpError):
                     check()
+            lost = self._peers.silent(tasks)
+            if tasks is self._workers and not self._in_graph:
+                lost = [one for one in lost if self._peers.is_here(one)]
+            if self.cluster.is_master and len(tasks) - len(lost) < at_least:
+                self._stop.check()
             self._peers.require(tasks, at_least)
+        if not self.cluster.is_master:
+            self.stay.check()
 
     def hears_all(self) -> bool:
         """Returns whether the tasks answer that this trainer needs at the moment."""
@@ -256,46 +222,11 @@ class ClusterSession:
         # which there is a time limit of its own.
         self.watchdog.activity.begin(START if self.cluster.is_master else None)
         self._acquaintance.claims = self.cluster.is_master
-        began, limit = None, self._config.cluster_timeout
-        while True:
-            self._peers.wait_for(self._serving)  # The watchdog handles signals meanwhile.
-            late = next((one for one in self._serving if not self._acquaintance.meet(one)), None)
-            if late is None:
-                return
-            began = began or time.monotonic()
-            if time.monotonic() - began > limit:
-                raise TrainingError(
-                    f"{late} has not said for {limit:g} s whom it serves (--cluster-timeout); "
-                    "start it again, and then this task"
-                )
-            time.sleep(_MEET_AGAIN_SECS)
-
-    def stay_for_the_master(self, stop: StopRequest) -> Stay:
-        """Returns how long this trainer keeps training for the master after a signal.
-
-        The process is ended after that time.
-        """
-        stay = Stay(stop, lambda: self._peers.is_here(self.cluster.master))
-        self._watch(stay.check)
-        return stay
-
-    def heed_signals(self, stop: StopRequest) -> None:
-        """Ends this master after a signal if a task that it needs hangs or is gone.
-
-        Otherwise the master ends its step and saves, however long that takes. To save, it needs the
-        parameter servers, but no worker. If workers have only gone, they do not count: after a
-        signal, they leave in good order.
-        """
-
-        def check() -> None:
-            for tasks, at_least in self._needs() if stop.requested else ():
-                silent = self._peers.silent(tasks)
-                leave = tasks is self._workers and not self._in_graph
-                in_vain = not leave or any(map(self._peers.is_here, silent))
-                if len(tasks) - len(silent) < at_least and in_vain:
-                    stop.check()
-
-        self._watch(check)
+        self._peers.wait_for(self._serving)  # The watchdog handles signals meanwhile.
+        for task in self._serving:
+            while not self._acquaintance.meet(task):
+                time.sleep(_MEET_AGAIN_SECS)
+                self._peers.wait_for(self._serving)
 
     def run_config(self, **settings: Any) -> Any:
         """Returns a tf.estimator.RunConfig for training as this task.
@@ -345,16 +276,6 @@ class ClusterSession:
             f"server{'s' * (servers != 1)}, {how}, {images} images a global step"
         )
 
-    def as_dict(self, images: int) -> dict[str, Any]:
-        """Returns the entry of result.json that describes the cluster; see `describe`."""
-        return {
-            "task": self.cluster.label,
-            "tasks": {job: list(tasks) for job, tasks in self.cluster.platform_jobs.items()},
-            "replication": self._config.replication,
-            "gradients_an_update": self.place.replicas_to_aggregate,
-            "images_a_global_step": images,
-        }
-
     def tell_end(self) -> None:
         """Tells the tasks that only serve that this trainer no longer needs them.
 
@@ -377,16 +298,3 @@ class ClusterSession:
         self._closed.set()
         self._peers.stop()
         self._watched.close()
-
-
-def _say(line: str) -> None:
-    with contextlib.suppress(OSError):  # For example, the disk of the log is full.
-        say(line)
-
-
-def _run(output_place: str, cluster: Cluster) -> tuple[str, str]:
-    """Returns key and place of this master's run; both are empty in a worker, which learns them."""
-    if not cluster.is_master:
-        return "", ""
-    key = cluster.token or digest(run_file.read_or_make_owner(output_place))
-    return key, run_file.place(output_place)

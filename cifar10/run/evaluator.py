@@ -2,7 +2,7 @@
 
 It shares only the output folder with training, so it never delays training, and nothing waits for
 it: the chief validates its last checkpoint itself if the evaluator has not, and makes the figures.
-That training runs shows in the lock of the folder and, where locks prove nothing, in what changes.
+That training runs shows in the lock of the folder.
 """
 
 import time
@@ -20,8 +20,7 @@ from cifar10.output.history import EVALUATOR_FILE_NAME, History, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import resume
 from cifar10.run.hooks.validation import ValidationRecorder
-from cifar10.run.job import Job, open_output, start_job
-from cifar10.schema import EVAL
+from cifar10.run.job import Job, make_job, open_output
 
 _POLL_SECS = 0.5
 
@@ -40,19 +39,17 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
       Stopped: a signal arrived.
     """
     records, place, earlier = open_records(config.data_place), config.output_place, None
-    records.require(EVAL)
     open_output(config)
     with folder_lock.hold(place, config.log_place, folder_lock.EVALUATOR, stop.check):
-        job = start_job(config, records)
+        job = make_job(config, records)
         say(f"evaluator of {place}, {job.params.plan.summary}")
         if resume.step_of_end(config, cluster, records) is None:
             earlier = run_file.read(place).training  # If it tells of an end, training goes on.
-        validated, seen, trained_at = None, None, time.monotonic()
+        validated, trained_at = None, time.monotonic()
         with job.watch_progress():
             while True:
                 stop.check()
-                run, checkpoint = run_file.read(place), checkpoints.latest(place)
-                note = run.training
+                note, checkpoint = run_file.read(place).training, checkpoints.latest(place)
                 earlier = earlier if note == earlier else None
                 has_ended = note is not None and note["ended_at_step"] is not None
                 if has_ended and not earlier:
@@ -62,9 +59,8 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
                     _validate(job, checkpoint, note, stop)
                     validated = checkpoint
                 job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
-                is_held = folder_lock.is_held(place, folder_lock.TRAINING, if_unknown=False)
-                if is_held or seen != (run, checkpoint):
-                    seen, trained_at = (run, checkpoint), time.monotonic()
+                if folder_lock.is_held(place, folder_lock.TRAINING):
+                    trained_at = time.monotonic()
                 elif time.monotonic() - trained_at > config.cluster_timeout:
                     if has_ended:
                         break  # Training does not go on: this process was started again.

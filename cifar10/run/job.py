@@ -14,7 +14,6 @@ from cifar10.host.files import require_writable
 from cifar10.host.process import say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
-from cifar10.output import model_settings
 from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
 from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.run.watchdog import Progress, Watchdog
@@ -98,18 +97,21 @@ def make_job(
     done: Done = NOTHING_DONE,
     session: Optional[ClusterSession] = None,
 ) -> Job:
-    """Plans the devices, and derives what the model needs of the records and of the cluster.
+    """Chooses the devices, and derives what the model needs of the records and of the cluster.
 
     Args:
       config: the settings.
       records: the records of the data set.
       done: the training before.
-      session: the cluster's session of a trainer, which knows its devices; None: it trains alone.
+      session: the cluster's session of a trainer, which knows its devices; None: it trains alone,
+        and this process uses the devices that are chosen.
 
     Raises:
       ConfigError: the machine does not fit the settings.
     """
     plan = session.plan if session else plan_devices(config)
+    if not session:
+        use_devices(plan.session_config, plan.gpus)
     params = ModelParams(
         config,
         plan,
@@ -123,25 +125,6 @@ def make_job(
     )
     watchdog = session.watchdog if session else Watchdog()
     return Job(config, records, params, make_evaluation(params), watchdog, session)
-
-
-def start_job(config: TrainConfig, records: RecordSet, done: Done = NOTHING_DONE) -> Job:
-    """Makes the job as `make_job` does, and applies its choice of devices to this process."""
-    job = make_job(config, records, done)
-    use_devices(job.params.plan.session_config, job.params.plan.gpus)
-    return job
-
-
-def load_model(config: TrainConfig) -> tuple[ModelParams, tuple[str, ...]]:
-    """Returns parameters and class names of a checkpoint's model, and applies its devices.
-
-    Raises:
-      ConfigError: a flag contradicts the checkpoint's run, or the machine does not fit.
-    """
-    config, class_names = model_settings.apply(config)
-    plan = plan_devices(config)
-    use_devices(plan.session_config, plan.gpus)
-    return ModelParams(config, plan, num_classes=len(class_names)), class_names
 
 
 def make_evaluation(params: ModelParams) -> KeptEvaluation:
@@ -191,7 +174,8 @@ def make_trainer(job: Job) -> Any:
     else:
         run_config = tf.estimator.RunConfig(session_config=params.plan.session_config, **settings)
     estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    return job.evaluation.replace_in(estimator)
+    estimator.evaluate = job.evaluation.evaluate
+    return estimator
 
 
 def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:

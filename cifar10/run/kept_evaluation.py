@@ -5,26 +5,19 @@ optimise the graph, all of them the same as before. Estimator has no argument to
 for the folder of an evaluation's events, after which TensorBoard names a run.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
+import numpy as np
 import tensorflow.compat.v1 as tf
+
+from cifar10.run.hooks import progress
 
 InputFn = Callable[[], tf.data.Dataset]  # makes a data set of (features, labels)
 
 
-class _Session(tf.Session):
-    """A session that outlives the tf.train.MonitoredSession of each evaluation."""
-
-    def close(self) -> None:
-        """Does nothing; `end` closes the session."""
-
-    def end(self) -> None:
-        """Closes the session and frees its memory."""
-        super().close()
-
-
-class _Kept(tf.train.SessionCreator):
+class _Kept:
     """The graph of all evaluations and its session.
 
     Args:
@@ -33,15 +26,13 @@ class _Kept(tf.train.SessionCreator):
     """
 
     def __init__(self, estimator: tf.estimator.Estimator, data: InputFn) -> None:
-        self.graph, config = tf.Graph(), estimator.config
         self._begins: dict[str, tf.Operation] = {}
-        with self.graph.as_default():
-            step = tf.train.create_global_step()
-            kind = data()  # its elements' types and shapes
+        with tf.Graph().as_default() as graph:
+            step, kind = tf.train.create_global_step(), data()
             self._iterator = tf.data.Iterator.from_structure(
                 tf.data.get_output_types(kind), tf.data.get_output_shapes(kind)
             )
-            batch = self._iterator.get_next()
+            batch, config = self._iterator.get_next(), estimator.config
             spec = estimator.model_fn(*batch, tf.estimator.ModeKeys.EVAL, config)
             metrics = {**spec.eval_metric_ops, "loss": tf.metrics.mean(spec.loss)}
             self._update = tf.group(*(update for _, update in metrics.values()))
@@ -49,32 +40,32 @@ class _Kept(tf.train.SessionCreator):
             self._figures[tf.GraphKeys.GLOBAL_STEP] = step
             self._saver = tf.train.Saver(sharded=True)
             self._reset = tf.local_variables_initializer()
-            self.session = _Session(config=config.session_config)
+            self.session = tf.Session(graph=graph, config=config.session_config)
 
     def run(
-        self, name: str, data: InputFn, checkpoint: str, hooks: Sequence[tf.train.SessionRunHook]
+        self, name: str, data: InputFn, checkpoint: str, hooks: Sequence[Any], rows: Sequence[str]
     ) -> dict[str, Any]:
-        """Runs over a whole data set once; returns the metrics and the global step by name."""
-        with self.graph.as_default():
+        """Runs over a whole data set once; see `KeptEvaluation.evaluate`."""
+        session, batches = self.session, []
+        with session.graph.as_default():
+            for hook in hooks:
+                hook.begin()
             if name not in self._begins:
                 with tf.device("/cpu:0"):
                     self._begins[name] = self._iterator.make_initializer(data())
-            self._begin, self._checkpoint = self._begins[name], checkpoint
-            final = tf.train.FinalOpsHook(self._figures)
-            with tf.train.MonitoredSession(self, [*hooks, final]) as session:
-                while not session.should_stop():
-                    session.run(self._update)
-        figures: dict[str, Any] = final.final_ops_values
+            self._saver.restore(session, checkpoint)
+            session.run([self._reset, self._begins[name]])
+            fetches = self._update, [f"{one}:0" for one in rows]
+            with contextlib.suppress(tf.errors.OutOfRangeError):  # It ends the data set.
+                while True:
+                    for hook in hooks:
+                        hook.before_run(None)
+                    batches.append(session.run(fetches)[1])
+                    for hook in hooks:
+                        hook.after_run(None, None)
+            figures: dict[str, Any] = session.run(self._figures)
+        figures.update(zip(rows, map(np.concatenate, zip(*batches))))
         return figures
-
-    def create_session(self) -> tf.Session:
-        """Restores the checkpoint's weights, resets the metrics and begins the data set anew.
-
-        The MonitoredSession of an evaluation calls this method after the hooks' `begin`.
-        """
-        self._saver.restore(self.session, self._checkpoint)
-        self.session.run([self._reset, self._begin])
-        return self.session
 
 
 class KeptEvaluation:
@@ -100,31 +91,29 @@ class KeptEvaluation:
         checkpoint_path: str,
         name: str,
         steps: None = None,
+        rows: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Evaluates a checkpoint on a whole data set, as `tf.estimator.Estimator.evaluate` does.
 
         Args:
           input_fn: function that makes the data set. The first one of each name is used for all
             evaluations of that name.
-          hooks: hooks of this evaluation.
+          hooks: of which `begin` is called, and for each batch `before_run` and `after_run`,
+            without a context or values.
           checkpoint_path: the checkpoint.
           name: name of the evaluation, for the folder of its events.
           steps: None, as an evaluation always covers the whole data set.
+          rows: names of tensors with a row for each image, which are among the figures then.
         """
         try:
             if self._kept is None:
                 self._kept = _Kept(self._estimator, input_fn)
-            figures = self._kept.run(name, input_fn, checkpoint_path, hooks)
+            figures = self._kept.run(name, input_fn, checkpoint_path, hooks, rows)
         except BaseException:
             self.close()
             raise
         self._log(self._folder_of(name), figures)
         return figures
-
-    def replace_in(self, trainer: tf.estimator.Estimator) -> tf.estimator.Estimator:
-        """Makes another Estimator of the same model evaluate here; returns that Estimator."""
-        trainer.evaluate = self.evaluate
-        return trainer
 
     def _log(self, folder: str, figures: Mapping[str, Any]) -> None:
         """Writes the events of all figures that are single numbers."""
@@ -132,13 +121,12 @@ class KeptEvaluation:
         for name, value in sorted(figures.items()):
             if name != tf.GraphKeys.GLOBAL_STEP and not value.shape:
                 summary.value.add(tag=name, simple_value=float(value))
-        with tf.Graph().as_default():  # FileWriter is not available in eager execution.
-            writer = tf.summary.FileWriterCache.get(folder)
+        writer = progress.writer(folder)
         writer.add_summary(summary, step)
         writer.flush()
 
     def close(self) -> None:
         """Frees the memory of the graph and its session; the next evaluation makes them anew."""
         if self._kept is not None:
-            self._kept.session.end()
+            self._kept.session.close()
         self._kept = None

@@ -39,27 +39,24 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """
     session_config, gpus = _plan(config, cluster)
     use_devices(session_config, gpus)
-    board = Board(server.start(cluster, session_config))
-    trainers = cluster.trainers if config.replication == "between-graph" else [cluster.master]
-    peers = Peers(trainers, config.cluster_timeout, Acquaintance(cluster, [cluster.master]).meet)
+    board, master = Board(server.start(cluster, session_config)), cluster.master
+    trainers = cluster.trainers if config.replication == "between-graph" else [master]
+    peers = Peers(trainers, config.cluster_timeout, Acquaintance(cluster, [master]).meet)
     peers.start()
     say(f"{cluster.label} serves at {cluster.own.address}")
-    stay = Stay(stop, lambda: peers.is_here(cluster.master))
+    stay = Stay(stop, lambda: peers.is_here(master))
     waiting = {one.role: one for one in trainers}  # those that have not told of their end
-    has_seen_master, ended_at = False, 0.0  # when the master has told of its end
+    ended_at: Optional[float] = None  # when the master has told of its end
     try:
         while waiting:
             stay.check()
             for sender in board.ended():
                 if _is_of_this_run(sender, cluster, board.master()):
                     waiting.pop(sender.role, None)
-            if cluster.master.role in waiting:
-                has_seen_master = has_seen_master or peers.is_here(cluster.master)
-                if peers.missing([cluster.master]) and _is_over(config.output_place):
+            if master.role in waiting:
+                if peers.missing([master]) and _is_over(config.output_place):
                     break  # This task was started after the end.
-                peers.require([cluster.master])
-                for line in peers.news([cluster.master] if has_seen_master else []):
-                    say(line)
+                peers.require([master])
             else:
                 ended_at = ended_at or time.monotonic()
                 is_late = time.monotonic() - ended_at > _GRACE_SECS

@@ -1,37 +1,36 @@
 """Evaluates the best checkpoint after training, and writes export, result.json and report.html."""
 
+import dataclasses
 import datetime
+import os
+import platform
 from typing import Any, Optional
 
 import numpy as np
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.errors import DamagedError
-from cifar10.host import files
+from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.process import StopRequest, say
+from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History, rounded_figures
 from cifar10.output.report import Mistake, render_report
-from cifar10.run import environment
-from cifar10.run.hooks.validation import Ending
+from cifar10.run.evaluate import Evaluation, evaluate_split
+from cifar10.run.inference import export
 from cifar10.run.job import Job
-from cifar10.run.modes import export
-from cifar10.run.modes.evaluate import Evaluation, describe_augmented, evaluate_split
 from cifar10.schema import EVAL
+from cifar10.step.params import ModelParams
 from cifar10_program import command_line
 
 RESULT_NAME, REPORT_NAME = "result.json", "report.html"
 _MISTAKES = 36
 
 
-def finish(
-    job: Job,
-    stop: StopRequest,
-    history: History,
-    status: str,
-    seconds: float,
-) -> None:
+def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: float) -> None:
     """Evaluates the best checkpoint on the eval split, exports it, writes result and report.
 
     Args:
@@ -54,7 +53,7 @@ def finish(
         figures["augmented_accuracy"] = evaluation.augmented_accuracy
     history.metrics.add(EVAL, evaluation.step, figures)
     history.metrics.flush()
-    exported = export.export(job.params, job.class_names, checkpoint)
+    exported = export(job.params, job.class_names, checkpoint)
     result = {
         "status": status,
         "model": config.model_title,
@@ -63,65 +62,57 @@ def finish(
         "command": command_line(),
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
-        "configuration": environment.describe_config(job.params),
-        "chosen": environment.chosen_settings(job.params),
-        "cluster": cluster.as_dict(job.params.examples_per_step) if cluster else None,
-        "versions": environment.versions(),
-        "hardware": environment.hardware(),
+        "configuration": describe_config(job.params),
+        "chosen": list(_chosen(job.params)),
+        "cluster": cluster and cluster.describe(job.params.examples_per_step),
+        "versions": versions(),
+        "hardware": hardware(),
         "data": job.records.manifest,
         "class_names": list(job.class_names),
         "confusion_matrix": evaluation.confusion_matrix.tolist(),
         "history": history.as_dict(),
     }
-    page = render_report(result, _worst_mistakes(evaluation))
-    places = [tf.io.gfile.join(config.output_place, name) for name in (REPORT_NAME, RESULT_NAME)]
-    write_text(places[0], page)
-    # The result is written last: if it exists, so does everything else.
-    write_json(places[1], result)
-    augmented = describe_augmented(evaluation)
-    say(
-        f"eval accuracy {evaluation.accuracy:.4f} on {len(evaluation.labels):,} images{augmented}, "
-        f"{status}"
+    report, path = (
+        tf.io.gfile.join(config.output_place, one) for one in (REPORT_NAME, RESULT_NAME)
     )
-    say(f"report: {places[0]}\nresult: {places[1]}\nexport: {exported}")
+    write_text(report, render_report(result, _worst_mistakes(evaluation)))
+    write_json(path, result)  # It is written last: if it exists, so does everything else.
+    say(f"{evaluation}, {status}\nreport: {report}\nresult: {path}\nexport: {exported}")
 
 
-def describe_finished(output_dir: str, step: int, ended_early: Optional[Ending]) -> Optional[str]:
+def describe_finished(output_dir: str, step: int) -> Optional[str]:
     """Returns a message for people who start a finished run again.
 
     Args:
       output_dir: path of the output folder.
       step: the last step.
-      ended_early: the goal that keeps it from going on; None: it has reached its last step.
 
     Returns:
       The message; None if the results of a run that ended at `step` have not been written.
     """
     report, path = (str(tf.io.gfile.join(output_dir, one)) for one in (REPORT_NAME, RESULT_NAME))
-    if not files.exists(path):
-        return None
     try:
         figures = read_json(path)["figures"]
         found, accuracy = figures["global_step"], float(figures["eval_accuracy"])
-    except (DamagedError, KeyError, TypeError, ValueError):  # It is written again.
-        return None
+    except (tf.errors.NotFoundError, DamagedError, KeyError, TypeError, ValueError):
+        return None  # It is written, or written again.
     if found != step:
         return None
-    # The status in the file may be of other settings.
-    goal = f"{ended_early.status.rpartition(' ')[2]} or leave it out" if ended_early else None
     return (
         f"already trained to step {step:,}: eval accuracy {accuracy:.4f}, report: {report}, "
-        f"result: {path}\nto train on, raise {goal or '--train-steps or --train-epochs'}; to start "
-        "anew, name another --output-dir"
+        f"result: {path}\nto train on, raise --train-steps, --train-epochs or the goal that ended "
+        "it; to start anew, name another --output-dir"
     )
 
 
 def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
-    config = job.config
-    best, last = checkpoints.best(config.output_place), checkpoints.latest(config.output_place)
-    rates = [row["images_per_sec"] for row in history.train]
-    own = [row["own_images_per_sec"] for row in history.train if "own_images_per_sec" in row]
-    seen = checkpoints.read_counter(last, "examples_seen")
+    place = job.config.output_place
+    best, last = checkpoints.best(place), checkpoints.read_done(checkpoints.latest(place))
+
+    def median(name: str) -> Optional[float]:
+        rates = [row[name] for row in history.train if name in row]
+        return float(np.median(rates)) if rates else None
+
     figures = {
         "eval_accuracy": evaluation.accuracy,
         "eval_accuracy_augmented": evaluation.augmented_accuracy,
@@ -129,13 +120,13 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
         "eval_examples": len(evaluation.labels),
         "best_validation_accuracy": best.accuracy if best else None,
         "best_validation_step": best.step if best else None,
-        "global_step": checkpoints.read_counter(last, "global_step"),
-        "epochs": seen / job.num_examples,
-        "examples_seen": seen,
+        "global_step": last.step,
+        "epochs": last.examples_seen / job.num_examples,
+        "examples_seen": last.examples_seen,
         "training_seconds": history.seconds,
         "wall_seconds": seconds,
-        "images_per_sec": float(np.median(rates)) if rates else None,
-        "own_images_per_sec": float(np.median(own)) if own else None,
+        "images_per_sec": median("images_per_sec"),
+        "own_images_per_sec": median("own_images_per_sec"),
         "num_parameters": checkpoints.count_parameters(evaluation.checkpoint),
     }
     return rounded_figures(figures)
@@ -143,19 +134,65 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
 
 def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
     """Returns the wrongly classified images with the highest confidence."""
-    predicted = evaluation.probabilities.argmax(axis=1)
-    rows = np.arange(len(evaluation.labels))
-    confidence = evaluation.probabilities[rows, predicted]
-    wrong = rows[predicted != evaluation.labels]
-    worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
+    labels, shares = evaluation.labels, evaluation.probabilities
+    predicted, confidence = shares.argmax(axis=1), shares.max(axis=1)
+    wrong = np.flatnonzero(predicted != labels)
     return [
         Mistake(
             index=int(row),
             image=evaluation.images[row],
-            label=int(evaluation.labels[row]),
+            label=int(labels[row]),
             predicted=int(predicted[row]),
             probability=float(confidence[row]),
-            label_probability=float(evaluation.probabilities[row, evaluation.labels[row]]),
+            label_probability=float(shares[row, labels[row]]),
         )
-        for row in worst
+        for row in wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
     ]
+
+
+def describe_config(params: ModelParams) -> dict[str, Any]:
+    """Returns every setting by name, with the values that were chosen for unset ones."""
+    return {**dataclasses.asdict(params.config), **_chosen(params)}
+
+
+def _chosen(params: ModelParams) -> dict[str, Any]:
+    """Returns the settings whose values were chosen for this run, by name."""
+    config, plan, batch = params.config, params.plan, params.examples_per_step
+    session, steps_per_epoch = plan.session_config, params.num_examples / batch
+    in_force = {
+        **models.find(config.model).in_force(config),
+        "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
+        "num_towers": plan.num_towers,
+        "data_format": plan.data_format,
+        "num_intra_threads": session.intra_op_parallelism_threads,
+        "num_inter_threads": session.inter_op_parallelism_threads,
+        "kernels": plan.kernels,
+        "summary_steps": config.steps_between_rows(params.total_steps),
+    }
+    if config.learning_rate is None:
+        in_force["learning_rate"] = highest_rate(config, batch, params.place.staleness)
+        in_force["learning_rate_batch"] = batch
+    if config.warmup_epochs is None:
+        steps = warmup_steps(config, steps_per_epoch, params.total_examples / batch)
+        in_force["warmup_epochs"] = steps / steps_per_epoch
+    found = {name: one for name, one in in_force.items() if one != getattr(config, name)}
+    return rounded_figures(found)
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that training uses."""
+    python = platform.python_version()
+    return {"python": python, "tensorflow": tf2.__version__, "numpy": np.__version__}
+
+
+def hardware() -> dict[str, Any]:
+    """Describes the machine: CPU, cores this process may use, memory in GiB, visible GPUs."""
+    gpus = tf2.config.get_visible_devices("GPU")
+    details = [tf2.config.experimental.get_device_details(gpu) for gpu in gpus]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": cpu_name(),
+        "cores": count_cores(),
+        "memory_gib": round(memory / 2**30, 1),
+        "gpus": [detail.get("device_name", "GPU") for detail in details],
+    }

@@ -2,15 +2,15 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
-from typing import Optional
+from collections.abc import Iterator, Mapping
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
-from cifar10.errors import Stopped, UserError
+from cifar10.errors import ConfigError, Stopped, UserError
 from cifar10.host.folder_lock import EVALUATOR, is_held
 from cifar10.host.process import StopRequest, say
 from cifar10.input import pipeline
@@ -18,14 +18,14 @@ from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, model_settings, recovery, run_file
 from cifar10.output.history import EVALUATOR_FILE_NAME, METRICS_FILE_NAME, History, Metrics
 from cifar10.output.run_file import Run
-from cifar10.run import init_checkpoint
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.hooks.training import check_window
 from cifar10.run.hooks.validation import Ending, ended_before
-from cifar10.run.job import Job, last_step, make_job, start_job
+from cifar10.run.job import Job, last_step, make_job
 from cifar10.run.results import RESULT_NAME
-from cifar10.schema import TRAIN, VALIDATION
 from cifar10.step.model_fn import variable_shapes
+
+_MODEL = "model/"  # how the names of a model's variables begin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,16 +35,18 @@ class Start:
     Attributes:
       checkpoint: the checkpoint's path; None: a new run begins.
       done: how far training had come.
-      weights: the weights of --init-checkpoint, for a new run that has the flag.
       ended: the goal that keeps the run from going on; None: there is none.
       is_over: whether no step is left to train.
+      values: the weights of --init-checkpoint by name, for a new run that has the flag.
+      origin: where they are from, as in run.json; None: the first weights are random.
     """
 
     checkpoint: Optional[str]
     done: Done
-    weights: Optional[init_checkpoint.Start]
     ended: Optional[Ending]
     is_over: bool
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    origin: Optional[dict[str, Any]] = None
 
 
 def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluster]) -> Start:
@@ -54,22 +56,19 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
       UserError: no checkpoint is sound, that of --init-checkpoint does not fit, or training ends
         before --profile-steps.
     """
-    place, weights = config.output_place, None
+    place = config.output_place
     recovery.remove_unfinished(place)
     checkpoint = recovery.checkpoint_to_continue(place, say)
     done = checkpoints.read_done(checkpoint)
     last = last_step(config, cluster, records, done)
     check_window(config.profile_window, last)
-    if config.init_checkpoint is not None and checkpoint is None:
-        shapes = variable_shapes(config, len(records.class_names))
-        weights = init_checkpoint.read(config.place(config.init_checkpoint), shapes)
-    elif config.init_checkpoint is not None:
-        say(
-            f"note: --init-checkpoint {config.init_checkpoint} is not read: this run continues "
-            f"from its own {checkpoint}; name another --output-dir to start anew"
-        )
     ended = ended_before(config, done.step)
-    return Start(checkpoint, done, weights, ended, ended is not None or done.step >= last)
+    start = Start(checkpoint, done, ended, ended is not None or done.step >= last)
+    if config.init_checkpoint is None or checkpoint is not None:
+        return start
+    shapes = variable_shapes(config, len(records.class_names))
+    values, origin = _read_weights(config.place(config.init_checkpoint), shapes)
+    return dataclasses.replace(start, values=values, origin=origin)
 
 
 @contextlib.contextmanager
@@ -81,28 +80,25 @@ def joined(
     start: Start,
 ) -> Iterator[Job]:
     """Yields the chief's job, in a cluster once the tasks that it needs have answered."""
+    session = None
     if cluster:
-        session = ClusterSession(config, cluster, records, not start.is_over)
-        session.join(stop.check)
-        session.heed_signals(stop)
-        job = make_job(config, records, start.done, session)
-    else:
-        job = start_job(config, records, start.done)
-    try:
-        listed = cluster is not None and cluster.has_evaluator
-        has_evaluator = listed or is_held(config.output_place, EVALUATOR)
-        yield dataclasses.replace(job, has_evaluator=has_evaluator)
-    except Stopped:
-        saved = checkpoints.latest(config.output_place)
-        if saved:
-            say(f"saved {saved}")  # The launcher reads this line.
-        raise
-    finally:
-        job.close()
+        session = ClusterSession(config, cluster, records, stop, not start.is_over)
+    with contextlib.closing(make_job(config, records, start.done, session)) as job:
+        try:
+            if session:
+                session.join(stop.check)
+            listed = cluster is not None and cluster.has_evaluator
+            has_evaluator = listed or is_held(config.output_place, EVALUATOR)
+            yield dataclasses.replace(job, has_evaluator=has_evaluator)
+        except Stopped:
+            saved = checkpoints.latest(config.output_place)
+            if saved:
+                say(f"saved {saved}")  # The launcher reads this line.
+            raise
 
 
 def note_model(job: Job, start: Start) -> None:
-    """Writes run.json; says so if a run continues with other records or another seed.
+    """Writes run.json; says so if a run continues with other records.
 
     What an older run has left in the output folder is renamed when a new one begins.
 
@@ -114,29 +110,23 @@ def note_model(job: Job, start: Start) -> None:
     model_settings.check_same(config, job.class_names)
     if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
         _set_older_aside(config.output_place)
-        origin = start.weights and start.weights.as_dict()
-        run = Run(init_checkpoint=origin, records=records, seed=config.seed)
+        run = Run(init_checkpoint=start.origin, records=records, seed=config.seed)
     else:
         run = run_file.read(config.output_place)
+    first = records if run.records is None else run.records  # Old versions did not note them.
     model_settings.write(
         config,
         job.class_names,
         resize=job.records.resize,
         init_checkpoint=run.init_checkpoint,
-        records=run.records,
+        records=first,
         seed=run.seed,
     )
-    before = records if run.records is None else run.records  # Old versions did not note them.
-    others = [one for one in (TRAIN, VALIDATION) if before.get(one) != records.get(one)]
+    others = [one for one in {**first, **records} if first.get(one) != records.get(one)]
     if others:
         say(
             "note: these records differ from those that this run began with "
             f"({', '.join(others)}); images that trained it may now be in the validation split"
-        )
-    if run.seed not in (None, config.seed) and not start.is_over:
-        say(
-            f"note: this run began with --seed {run.seed}; with --seed {config.seed}, images that "
-            "are still to come have another order, and some may come twice in an epoch"
         )
 
 
@@ -160,14 +150,68 @@ def with_first_values(job: Job, start: Start) -> Job:
     first step.
     """
     pipeline.check_evaluation(job.records)
-    if start.weights:
-        say(start.weights.describe())
-        values = start.weights.values
+    values = start.values
+    if start.origin:
+        loaded, anew = start.origin["loaded"], ", ".join(start.origin["not_loaded"])
+        say(
+            f"starting from {start.origin['path']} (step {start.origin['step']:,}): {loaded} "
+            f"weights and statistics{anew and f', without {anew}'}"
+        )
     else:
         values = models.find(job.config.model).first_values(
             lambda count: pipeline.sample_images(job.records, job.config.seed, count)
         )
     return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
+
+
+def _read_weights(
+    place: str, here: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reads the model's weights and statistics that --init-checkpoint names, no optimizer's slots.
+
+    Args:
+      place: the path of a checkpoint, or of a folder, whose best or else latest one is taken.
+      here: the shapes of this model's weights and statistics by name, in the order of its layers.
+
+    Returns:
+      Arrays by the variable's name, and the entry of run.json and result.json about them: `path`
+      and `step` of the checkpoint, how many are `loaded`, and the variables of the last layer that
+      are `not_loaded`, since theirs have other shapes.
+
+    Raises:
+      ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
+      DamagedError: the best.json of its folder is damaged.
+    """
+    path: Optional[str] = place
+    if not checkpoints.exists(place):
+        kept = checkpoints.best(place)
+        path = kept.path if kept else checkpoints.latest(place)
+    fault = checkpoints.fault_of(path) if path else "no checkpoint, and no folder with any"
+    if fault or not path:
+        raise ConfigError(
+            f"--init-checkpoint {path or place} cannot be used ({fault}); name a run's "
+            "--output-dir, or a checkpoint without its ending, such as output/best/model.ckpt-80000"
+        )
+    reader = tf.train.NewCheckpointReader(path)
+    there = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    # Not what an optimizer adds for a variable, whose name begins with the variable's.
+    known = [one for one in there if one.startswith(_MODEL) and one.rpartition("/")[0] not in there]
+    last = list(here)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin
+    unlike = [
+        name for name in {**here, **dict.fromkeys(known)} if here.get(name) != there.get(name)
+    ]
+    others = [name for name in unlike if not name.startswith(last)]
+    if others:
+        name = others[0]
+        raise ConfigError(
+            f"--init-checkpoint {path} is of another model: {name} has the shape "
+            f"{there.get(name)} there, {here.get(name)} here (None: there is none); give the flags "
+            "that it was trained with, which its run.json or result.json names"
+        )
+    values = {name: reader.get_tensor(name) for name in here if name not in unlike}
+    step = checkpoints.read_counter(path, "global_step") if "global_step" in there else 0
+    entry = {"path": path, "step": step, "loaded": len(values)}
+    return values, {**entry, "not_loaded": [name for name in unlike if name in here]}
 
 
 def prepare_folder(job: Job, start: Start) -> History:

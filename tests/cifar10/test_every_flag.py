@@ -24,14 +24,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host import cpu
 from cifar10.input.records import open_records
 from cifar10.ops.kernels import library
-from cifar10.run import cluster_session
-from cifar10.run.job import (
-    checkpoint_steps,
-    evaluation_input,
-    make_job,
-    make_trainer,
-    training_input,
-)
+from cifar10.run import cluster_session, job
 from cifar10.schema import EVAL
 from cifar10.settings import flag_name
 from cifar10.step import devices, model_fn
@@ -45,6 +38,7 @@ def machine(gpus: int) -> Iterator[None]:
         for owner, name, value in (
             (devices, "count_cores", lambda **sharing: 8),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
+            (job, "use_devices", lambda *chosen: None),
             (library, "instructions", lambda: library.PAIRS),
             (tf2.config, "list_physical_devices", lambda kind: names),
             (tf2.config.experimental, "get_device_details", lambda gpu: details),
@@ -75,27 +69,27 @@ def attribute(name: str, value: Any) -> Any:
 def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
     """What a process builds: its graphs, where their batches come from, and how it runs them."""
     with machine(gpus):
-        job = make_job(config, open_records(config.data_place))
-        run = make_trainer(job).config
+        made = job.make_job(config, open_records(config.data_place))
+        run = job.make_trainer(made).config
     kept: list[int] = []  # checkpoints
 
     def graph(mode: str) -> None:
         tf.train.create_global_step()
         images = tf.zeros([config.train_batch_size, 32, 32, 3], tf.uint8)
         labels = tf.zeros([config.train_batch_size], tf.int64)
-        spec = model_fn.model_fn(images, labels, mode, job.params)
+        spec = model_fn.model_fn(images, labels, mode, made.params)
         if mode == "train":
             kept.append(spec.scaffold.saver.saver_def.max_to_keep)
 
     return {
         "session": run.session_config.SerializeToString(deterministic=True),
         "seed": run.tf_random_seed,
-        "last step": job.total_steps,
-        "batches": nodes(lambda: training_input(job)),
-        "evaluation's batches": nodes(lambda: evaluation_input(job, EVAL)),
+        "last step": made.total_steps,
+        "batches": nodes(lambda: job.training_input(made)),
+        "evaluation's batches": nodes(lambda: job.evaluation_input(made, EVAL)),
         "training": nodes(lambda: graph("train")),
         "evaluation": nodes(lambda: graph("eval")),
-        "checkpoints": (run.model_dir, checkpoint_steps(config, job.params), kept),
+        "checkpoints": (run.model_dir, job.checkpoint_steps(config, made.params), kept),
     }
 
 
@@ -105,7 +99,7 @@ def agreed_on(config: TrainConfig) -> Any:
     assert cluster is not None
     if not cluster.is_trainer:
         return cluster
-    place = cluster_session.replication(config, cluster, devices.plan_devices(config), None)
+    place = cluster_session.replication(config, cluster, devices.plan_devices(config))
     return cluster, notes(config, cluster), dataclasses.asdict(place)
 
 
@@ -187,10 +181,10 @@ ELSEWHERE = {
     "data_dir": "test_train.py::test_a_damaged_record_is_named_before_the_first_step",
     "early_stopping_epochs": "run/hooks/test_validation.py::"
     "test_training_ends_when_the_best_validation_is_so_many_epochs_ago",
-    "images": "run/modes/test_predict.py::test_folders_stand_for_the_images_in_them",
-    "init_checkpoint": "run/test_init_checkpoint.py::"
+    "images": "run/test_inference.py::test_folders_stand_for_the_images_in_them",
+    "init_checkpoint": "run/test_resume.py::"
     "test_training_starts_from_all_weights_statistics_and_averages",
-    "json": "run/modes/test_predict.py::test_json_has_an_object_a_line_also_of_bad_files",
+    "json": "run/test_inference.py::test_json_has_an_object_a_line",
     "log_dir": "test_main.py::test_a_run_killed_and_started_again_ends_with_the_same_weights",
     "log_steps": "run/hooks/test_progress.py::"
     "test_a_line_has_the_means_since_the_last_one_without_the_first_step",
@@ -208,7 +202,7 @@ ELSEWHERE = {
     "test_training_ends_at_an_accuracy_as_float32_has_it",
     "summary_steps": "run/hooks/test_progress.py::"
     "test_rows_are_of_step_1_of_multiples_and_of_the_last_step",
-    "test_time_augmentation": "run/modes/test_evaluate.py::"
+    "test_time_augmentation": "run/test_evaluate.py::"
     "test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept",
     "verbose": "test_every_flag.py::test_a_run_can_be_verbose_and_ends_after_its_minutes",
     "work_dir": "config/test_train_config.py::test_relative_paths_start_from_the_work_dir",

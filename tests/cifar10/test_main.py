@@ -115,7 +115,7 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     found = {**result, "data": None, "history": None}
     unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
     assert unnamed == []
-    assert {field.partition(".")[0] for field in unused} == {"cluster", "init_checkpoint"}
+    assert {field.partition(".")[0] for field in unused} == {"init_checkpoint"}
     lines = (output / "metrics.jsonl").read_text().splitlines()
     rows = {key: value for line in lines for key, value in json.loads(line).items()}
     assert check_fields("docs/outputs.md", "metrics.jsonl", rows) == ([], ["augmented_accuracy"])

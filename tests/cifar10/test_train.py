@@ -30,8 +30,12 @@ from tests.cifar10 import record_files, saved
 
 
 @pytest.fixture
-def config(tutorial_data: pathlib.Path, tmp_path: pathlib.Path) -> TrainConfig:
+def config(
+    tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> TrainConfig:
     """Ten steps of ten images, a checkpoint every five, with 7 images for validation."""
+    # The pools of the tests' own process have their sizes already.
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     return TrainConfig(
         model="mlp",
         hidden_units=4,
@@ -65,7 +69,6 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         note = run_file.read(config.output_place).training
         done.append(("end told", note and note["ended_at_step"]))
 
-    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     monkeypatch.setattr("cifar10.run.hooks.validation.add_confusion_matrix", lambda *figures: None)
     monkeypatch.setattr(ValidationRecorder, "export", validated)
     monkeypatch.setattr(Job, "tell_end", ended)

@@ -70,11 +70,10 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     ("settings", "last_step"),
     [
         ({}, 30),
-        ({"train_steps": None, "train_epochs": 3.0, "sync": False}, 30),
         ({"train_steps": None, "train_epochs": 3.0}, 10),
         ({"train_steps": None, "train_epochs": 3.0, "replicas_to_aggregate": 2}, 15),
     ],
-    ids=["steps", "asynchronous", "synchronous", "with a backup"],
+    ids=["steps", "synchronous", "with a backup"],
 )
 def test_a_worker_that_comes_after_the_last_step_does_not_join(
     config, capsys, saved, settings, last_step
@@ -139,8 +138,9 @@ def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting
 class Place:
     """Stands in for the worker's place in a cluster, which takes servers."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop: StopRequest) -> None:
         self.master_is_here = True
+        self.stay = Stay(stop, lambda: self.master_is_here)
         self.ends_told = 0
         self.cluster = CLUSTER
 
@@ -149,9 +149,6 @@ class Place:
 
     def describe(self, images: int) -> str:
         return "worker/1"
-
-    def stay_for_the_master(self, stop: StopRequest) -> Stay:
-        return Stay(stop, lambda: self.master_is_here)
 
     def hears_all(self) -> bool:
         return True
@@ -187,6 +184,7 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         **settings: Any,
     ) -> None:
         changed = dataclasses.replace(config, **settings)
+        monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
         job = make_job(changed, open_records(changed.data_place), done)
         job = dataclasses.replace(job, cluster_session=place)
         monkeypatch.setattr(train, "ClusterSession", lambda *_: place)
@@ -204,8 +202,9 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(("over_at", "steps"), [(1000, 30), (7, 7)], ids=["last step", "master's"])
 def test_a_worker_trains_to_the_end_and_tells_the_others(trained, capsys, over_at, steps):
-    place = Place()
-    trained(StopRequest(), place, over_at=over_at)
+    stop = StopRequest()
+    place = Place(stop)
+    trained(stop, place, over_at=over_at)
     assert place.ends_told == 1
     ended = capsys.readouterr().out.splitlines()[-1]
     assert ended.startswith(f"worker/1 ends: training is over; it trained {steps} steps")
@@ -217,7 +216,8 @@ def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_maste
 ):
     # 250 of 300 images were seen in the first 20 steps; the master ends after step 26.
     done = Done(20, 250)
-    trained(StopRequest(), Place(), 26, done=done, train_steps=None, train_epochs=3.0, sync=sync)
+    stop = StopRequest()
+    trained(stop, Place(stop), 26, done=done, train_steps=None, train_epochs=3.0, sync=sync)
     assert f"training is over; it trained {steps} steps" in capsys.readouterr().out
 
 
@@ -225,7 +225,8 @@ def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_maste
     ("sync", "last"), [(False, 4), (True, 10)], ids=["at once", "when the master has gone"]
 )
 def test_a_signal_ends_a_worker_and_nobody_takes_it_for_the_end(trained, sync, last):
-    stop, place, taken = StopRequest(), Place(), []
+    stop, taken = StopRequest(), []
+    place = Place(stop)
 
     def after_step(number: int) -> None:
         taken.append(number)
@@ -243,7 +244,8 @@ def test_a_worker_that_fails_tells_nobody_of_an_end(trained):
     def fail(number: int) -> None:
         raise TrainingError("the loss is nan")
 
-    place = Place()
+    stop = StopRequest()
+    place = Place(stop)
     with pytest.raises(TrainingError, match="the loss is nan"):
-        trained(StopRequest(), place, after_step=fail)
+        trained(stop, place, after_step=fail)
     assert place.ends_told == 0

@@ -16,21 +16,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cifar10.host.process import leave
 from cifar10.main import main
+from cifar10.run import evaluate
 from cifar10.run.hooks.validation import EvaluationHook
-from cifar10.run.modes import evaluate
-from cifar10.run.modes.evaluate import CollectHook
 
 PROGRAM = pathlib.Path(__file__)
-_collect = CollectHook.after_run
-
-
 _after_batch = EvaluationHook.after_run
-
-
-class _HookOfEvalSplit(EvaluationHook):
-    """The hook of the eval split, which `_sleep` does not slow down."""
-
-    after_run = _after_batch
 
 
 def _sleep(hook: EvaluationHook, run_context: Any, run_values: Any) -> None:
@@ -38,15 +28,18 @@ def _sleep(hook: EvaluationHook, run_context: Any, run_values: Any) -> None:
     time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
 
 
-def _collect_slowly(hook: CollectHook, run_context: Any, run_values: Any) -> None:
-    _collect(hook, run_context, run_values)
-    time.sleep(float(os.environ.get("EVAL_BATCH_SECS", "0")))
-    while os.path.exists(os.environ.get("HOLD_EVAL", "")):
-        time.sleep(0.05)
+class _HookOfEvalSplit(EvaluationHook):
+    """The hook of the eval split, with a slowness of its own."""
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Comes after each batch."""
+        _after_batch(self, run_context, run_values)
+        time.sleep(float(os.environ.get("EVAL_BATCH_SECS", "0")))
+        while os.path.exists(os.environ.get("HOLD_EVAL", "")):
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":
     EvaluationHook.after_run = _sleep
     evaluate.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
-    CollectHook.after_run = _collect_slowly  # type: ignore[method-assign, assignment]
     leave(main())

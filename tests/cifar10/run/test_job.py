@@ -15,6 +15,12 @@ from cifar10.step.params import ModelParams, Replication
 from tests.cifar10.steps import make_plan
 
 
+@pytest.fixture(autouse=True)
+def _thread_pools_stay(monkeypatch):
+    """The pools of the tests' own process have their sizes already."""
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
+
+
 def place(num_replicas: int, aggregate: Optional[int]) -> Replication:
     return Replication(("/cpu:0",), ("/cpu:0",), "", 1, num_replicas, 0, aggregate)
 

@@ -150,24 +150,6 @@ def test_a_damaged_checkpoint_between_two_good_ones_is_an_error_of_its_own(evalu
     assert evaluated.built == ["eval", "eval"]  # After an error, the graph is built anew.
 
 
-class Stop(tf.train.SessionRunHook):
-    """Raises an exception before the second batch."""
-
-    batches = 0
-
-    def before_run(self, run_context: Any) -> None:
-        self.batches += 1
-        if self.batches == 2:
-            raise KeyboardInterrupt
-
-
-def test_an_evaluation_that_a_hook_has_stopped_leaves_no_figures_behind(evaluated):
-    evaluated.evaluate(1)
-    with pytest.raises(KeyboardInterrupt):
-        evaluated.evaluate(2, hooks=[Stop()])
-    assert evaluated.evaluate(2) == evaluated.fresh(2)
-
-
 class Graph(tf.train.SessionRunHook):
     """Finds the graph."""
 

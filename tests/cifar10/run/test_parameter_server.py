@@ -136,15 +136,6 @@ def test_a_master_that_stays_away_is_named(job):
     )
 
 
-def test_a_signal_ends_it_at_once_where_the_master_has_gone(job):
-    served = Served(job)
-    assert served.goes_on
-    job.stop._note(signal.SIGTERM)
-    with pytest.raises(Stopped) as stopped:
-        served.ended()
-    assert stopped.value.signum == signal.SIGTERM
-
-
 def test_a_signal_leaves_it_to_the_master_as_long_as_that_is_here(job):
     with job.answering("master"):
         served = Served(job)

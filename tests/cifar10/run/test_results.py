@@ -1,14 +1,18 @@
-"""The end of training: which mistakes are shown, and when a run counts as finished."""
+"""The end of training: shown mistakes, settings in force, and when a run counts as finished."""
 
+import dataclasses
 import pathlib
 
 import numpy as np
 import pytest
 
+from cifar10.config.train_config import TrainConfig
 from cifar10.host.files import write_json
 from cifar10.run import results
-from cifar10.run.hooks.validation import Ending
-from cifar10.run.modes.evaluate import Evaluation
+from cifar10.run.evaluate import Evaluation
+from cifar10.step import devices
+from cifar10.step.devices import plan_devices
+from cifar10.step.params import ModelParams, Replication
 
 
 def evaluation(labels, probabilities):
@@ -43,6 +47,7 @@ def test_the_mistakes_that_the_model_is_surest_of_come_first():
     ]
     mistakes = results._worst_mistakes(evaluation([3, 2, 0, 7, 9], rows))
     assert [mistake.index for mistake in mistakes] == [2, 1, 4]
+    assert len(results._worst_mistakes(evaluation([1] * 100, np.eye(10)[[2] * 100]))) == 36
     worst = mistakes[0]
     assert (worst.label, worst.predicted) == (0, 7)
     assert (round(worst.probability, 6), round(worst.label_probability, 6)) == (0.8, 0.2)
@@ -50,43 +55,63 @@ def test_the_mistakes_that_the_model_is_surest_of_come_first():
     assert (worst.image == 2).all()
 
 
-def test_no_more_than_36_mistakes_are_shown():
-    assert len(results._worst_mistakes(evaluation([1] * 100, np.eye(10)[[2] * 100]))) == 36
-
-
-ENDING = Ending("stopped by --early-stopping-epochs", "training ends")
-
-
-@pytest.fixture
-def output(tmp_path: pathlib.Path) -> str:
-    """The folder of a run that has reached --stop-at-accuracy."""
-    figures = {"global_step": 12_345, "eval_accuracy": 0.91234}
-    result = {"figures": figures, "status": "stopped by --stop-at-accuracy"}
-    write_json(str(tmp_path / "result.json"), result)
-    return str(tmp_path)
-
-
-def test_a_run_is_finished_when_its_result_is_of_the_last_step(output):
-    assert results.describe_finished(output, 12_345, None) == (
+def test_a_run_is_finished_when_its_result_is_of_the_last_step(tmp_path):
+    output = str(tmp_path)
+    assert results.describe_finished(output, 12_345) is None
+    write_json(
+        f"{output}/result.json", {"figures": {"global_step": 12_345, "eval_accuracy": 0.91234}}
+    )
+    assert results.describe_finished(output, 12_345) == (
         f"already trained to step 12,345: eval accuracy 0.9123, report: {output}/report.html, "
-        f"result: {output}/result.json\nto train on, raise --train-steps or --train-epochs; to "
-        "start anew, name another --output-dir"
+        f"result: {output}/result.json\nto train on, raise --train-steps, --train-epochs or the "
+        "goal that ended it; to start anew, name another --output-dir"
     )
     # Killed after the last step of a longer run, before its figures.
-    assert results.describe_finished(output, 20_000, None) is None
-    assert results.describe_finished(f"{output}/other", 12_345, None) is None
+    assert results.describe_finished(output, 20_000) is None
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"figures": {"global_step": 12345}}'])
-def test_a_damaged_result_is_written_again(output, content):
-    (pathlib.Path(output) / "result.json").write_text(content)
-    assert results.describe_finished(output, 12_345, None) is None
+def test_a_damaged_result_is_written_again(tmp_path: pathlib.Path, content):
+    (tmp_path / "result.json").write_text(content)
+    assert results.describe_finished(str(tmp_path), 12_345) is None
 
 
-def test_a_run_that_a_goal_keeps_from_going_on_names_the_goal_of_this_start(output):
-    said = results.describe_finished(output, 12_345, ENDING)
-    assert said is not None
-    assert said.splitlines()[1] == (
-        "to train on, raise --early-stopping-epochs or leave it out; to start anew, name another "
-        "--output-dir"
-    )
+# Settings in force.
+
+
+def test_what_was_left_to_choose_is_given_as_chosen():
+    config = TrainConfig(num_gpus=0, num_towers=1, num_inter_threads=3, num_intra_threads=2)
+    described = results.describe_config(ModelParams(config, plan_devices(config)))
+    assert set(described) == {field.name for field in dataclasses.fields(TrainConfig)}
+    assert described["weight_decay"] == 2e-4
+    assert described["num_layers"] == 44
+    assert described["hidden_units"] is None
+    assert described["data_format"] == "channels_last"
+    assert (described["num_gpus"], described["num_towers"]) == (0, 1)
+    assert (described["num_inter_threads"], described["num_intra_threads"]) == (3, 2)
+
+
+def test_what_was_left_to_fit_the_model_and_the_step_is_given_as_it_was():
+    config = TrainConfig(num_gpus=0, num_layers=20, train_batch_size=64)
+    params = ModelParams(config, plan_devices(config), num_examples=6_400, total_steps=1_000)
+    described = results.describe_config(params)
+    assert (described["learning_rate"], described["learning_rate_batch"]) == (0.05, 64)
+    assert described["warmup_epochs"] == 0.227273  # 0.5 * 20 / 44
+    assert described["residual_scale"] == 0.57735
+    asynchronous = Replication(("/cpu:0",), ("/cpu:0",), num_replicas=3)
+    described = results.describe_config(dataclasses.replace(params, replication=asynchronous))
+    assert described["learning_rate"] == 0.022  # of 20 layers and two others
+
+
+@pytest.mark.parametrize(
+    ("settings", "used"),
+    [
+        ({"num_layers": 8}, "own"),
+        ({"num_layers": 8, "kernels": "tensorflow"}, "tensorflow"),
+        ({"model": "mlp"}, "tensorflow"),
+    ],
+)
+def test_kernels_are_given_as_they_were_used(monkeypatch, settings, used):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    config = TrainConfig(num_gpus=0, **settings)
+    assert results.describe_config(ModelParams(config, plan_devices(config)))["kernels"] == used

@@ -44,8 +44,9 @@ def message_of(kind: type[Exception], action: Any, *arguments: Any, **options: A
 
 def test_a_checkpoint_of_another_model_is_the_users_mistake(saved):
     assert message_of(UserError, restore, saved, kernel=[3], other=[1]) == (
-        "the checkpoint in runs/1 is of another model (Key other not found in checkpoint); give "
-        "the flags that it was trained with"
+        "the checkpoint in runs/1 cannot be restored (Key other not found in checkpoint); give the "
+        "flags that it was trained with, name another one by --checkpoint, or train anew with "
+        "another --output-dir"
     )
 
 
@@ -57,7 +58,7 @@ def test_a_damaged_checkpoint_is_not_blamed_on_the_records(saved, tmp_path, size
     content = data.read_bytes()
     data.write_bytes(bytes(len(content)) if size is None else content[:size])
     message = message_of(UserError, restore, f"{tmp_path}/model.ckpt-5", kernel=[3])
-    assert message.startswith("the checkpoint in runs/1 is damaged; name another one by ")
+    assert message.startswith("the checkpoint in runs/1 cannot be restored (it is damaged); give ")
 
 
 def fail(error: Exception) -> None:
@@ -87,7 +88,6 @@ FULL = "logs/metrics.jsonl; No space left on device"
     [
         (tf.errors.PermissionDeniedError(None, None, READ_ONLY), READ_ONLY),
         (tf.errors.ResourceExhaustedError(None, None, FULL), FULL),
-        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (OSError(122, "Disk quota exceeded"), "[Errno 122] Disk quota exceeded"),
     ],
 )

@@ -5,7 +5,6 @@ import dataclasses
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.files import require_writable
@@ -14,12 +13,9 @@ from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.hooks.progress import add_confusion_matrix, take_back
 from cifar10.run.hooks.validation import EvaluationHook
-from cifar10.run.job import Job, evaluation_input, make_evaluation, start_job
+from cifar10.run.job import Job, evaluation_input, make_evaluation, make_job
 from cifar10.schema import EVAL
 from cifar10.step import model_fn
-
-# Names of the tensors with what belongs to each image.
-_OF_IMAGES = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
 
 
 class Evaluation(NamedTuple):
@@ -47,29 +43,11 @@ class Evaluation(NamedTuple):
     probabilities: Any
     augmented_accuracy: Optional[float] = None
 
-
-class CollectHook(tf.train.SessionRunHook):
-    """Keeps each batch's images, labels and probabilities.
-
-    Attributes:
-      batches: one dict of arrays per batch.
-    """
-
-    def __init__(self) -> None:
-        self.batches: list[dict[str, Any]] = []
-
-    def begin(self) -> None:
-        """Finds the tensors of the graph that is about to run."""
-        graph = tf.get_default_graph()
-        self._fetches = {name: graph.get_tensor_by_name(f"{name}:0") for name in _OF_IMAGES}
-
-    def before_run(self, run_context: Any) -> Any:
-        """Requests images, labels and probabilities of the batch."""
-        return tf.train.SessionRunArgs(self._fetches)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Keeps the batch."""
-        self.batches.append(run_values.results)
+    def __str__(self) -> str:
+        augmented = ""
+        if self.augmented_accuracy is not None:
+            augmented = f", {self.augmented_accuracy:.4f} with test-time augmentation"
+        return f"eval accuracy {self.accuracy:.4f} on {len(self.labels):,} images{augmented}"
 
 
 def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
@@ -79,7 +57,7 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
       DataError: records are damaged.
       Stopped: a signal arrived.
     """
-    collect, folder = CollectHook(), job.config.log_folder(EVAL)
+    folder = job.config.log_folder(EVAL)
     # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
     step = checkpoints.read_counter(checkpoint, "global_step")
     take_back(folder, step)
@@ -88,26 +66,25 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
         if job.config.test_time_augmentation:
             augmented = dataclasses.replace(job.params, augments_test=True)
             evaluation = stack.enter_context(contextlib.closing(make_evaluation(augmented)))
-        figures = evaluation.evaluate(
+        found = evaluation.evaluate(
             lambda: evaluation_input(job, EVAL),
-            hooks=[collect, EvaluationHook(job.activity, stop)],
-            checkpoint_path=checkpoint,
-            name=EVAL,
+            [EvaluationHook(job.activity, stop)],
+            checkpoint,
+            EVAL,
+            rows=(model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES),
         )
-    add_confusion_matrix(folder, step, figures[model_fn.CONFUSION], job.class_names)
-    images, labels, probabilities = (
-        np.concatenate([batch[name] for batch in collect.batches]) for name in _OF_IMAGES
-    )
+    counts, augmented_accuracy = found[model_fn.CONFUSION], found.get("augmented_accuracy")
+    add_confusion_matrix(folder, step, counts, job.class_names)
     return Evaluation(
         checkpoint,
         step,
-        float(figures["accuracy"]),
-        float(figures["cross_entropy"]),
-        figures[model_fn.CONFUSION],
-        images,
-        labels,
-        probabilities,
-        float(figures["augmented_accuracy"]) if "augmented_accuracy" in figures else None,
+        accuracy=float(found["accuracy"]),
+        loss=float(found["cross_entropy"]),
+        confusion_matrix=counts,
+        images=found[model_fn.IMAGES],
+        labels=found[model_fn.LABELS],
+        probabilities=found[model_fn.PROBABILITIES],
+        augmented_accuracy=None if augmented_accuracy is None else float(augmented_accuracy),
     )
 
 
@@ -126,24 +103,15 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     place, given = config.output_place, config.checkpoint_place
     model_settings.check_classes(config, records.class_names)
     config, _ = model_settings.apply(config)
-    with contextlib.closing(start_job(config, records)) as job:
+    with contextlib.closing(make_job(config, records)) as job:
         checkpoints.find(place, given)  # Without one, this mode writes nothing.
         require_writable(
             config.log_folder(EVAL), "the folder for event files", "name another one by --log-dir"
         )
         result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
-    correct = np.diag(result.confusion_matrix)
-    say(f"{job.config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
-    for name, right, total in zip(job.class_names, correct, result.confusion_matrix.sum(axis=1)):
+    say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
+    matrix = result.confusion_matrix
+    for name, right, total in zip(job.class_names, np.diag(matrix), matrix.sum(axis=1)):
         share = f"{right / total:.4f}" if total else "no images"
         say(f"  {one_line(name):<10}  {share}")
-    say(
-        f"eval accuracy {result.accuracy:.4f}, loss {result.loss:.4f} on "
-        f"{len(result.labels):,} images at step {result.step:,}{describe_augmented(result)}"
-    )
-
-
-def describe_augmented(evaluation: Evaluation) -> str:
-    """Returns `, 0.9081 with test-time augmentation`, or an empty string without it."""
-    accuracy = evaluation.augmented_accuracy
-    return "" if accuracy is None else f", {accuracy:.4f} with test-time augmentation"
+    say(f"{result}, loss {result.loss:.4f} at step {result.step:,}")

@@ -10,17 +10,18 @@ from cifar10.errors import ConfigError
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings
+from cifar10.run import evaluate as mode
+from cifar10.run.evaluate import evaluate_split
 from cifar10.run.job import make_job
 from cifar10.run.kept_evaluation import KeptEvaluation
-from cifar10.run.modes import evaluate as mode
-from cifar10.run.modes.evaluate import evaluate_split
 from tests.cifar10.saved import save_untrained
 
 
 @pytest.fixture
 def places(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch) -> dict[str, Any]:
     """Settings of 23 eval images, with the checkpoint of an MLP."""
-    monkeypatch.setattr(mode, "start_job", make_job)
+    # The pools of the tests' own process have their sizes already.
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     found: dict[str, Any] = {"data_dir": str(tutorial_data), "output_dir": str(tmp_path / "output")}
     save_untrained(TrainConfig(model="mlp", **found))
     return {"model": "mlp", **found}

@@ -1,0 +1,239 @@
+"""A trained model without records: the mode that predicts image files, and its SavedModel."""
+
+import contextlib
+import dataclasses
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10 import image_file
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import UserError
+from cifar10.host.files import as_json, require_writable, sync, sync_tree
+from cifar10.host.process import StopRequest, one_line, say
+from cifar10.image_file import Decoded
+from cifar10.input.image_files import decode_batch, expand
+from cifar10.output import checkpoints, model_settings
+from cifar10.schema import CHANNELS, CROP, HEIGHT, PAD, STRETCH, WIDTH
+from cifar10.step.devices import plan_devices, use_devices
+from cifar10.step.model_fn import model_fn
+from cifar10.step.params import ModelParams
+from cifar10_program.paths import is_utf8
+from cifar10_program.streams import complain
+
+EXPORT_DIR = "export"
+IMAGES_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded"
+_IMAGES = (None, HEIGHT, WIDTH, CHANNELS)
+_MOST_BYTES = 64 << 20  # of a file
+_SHOWN = 3  # classes per line
+_WORDS = {CROP: "cropped", PAD: "padded", STRETCH: "stretched"}
+
+
+def predict(config: TrainConfig, stop: StopRequest) -> None:
+    """Runs the mode: prints the likeliest classes of each image file.
+
+    Files that cannot be used are named on standard error at the end; the others are predicted.
+
+    Raises:
+      UserError: a file could not be used, a name stands for none, or there is no checkpoint.
+      Stopped: a signal arrived.
+    """
+    place, given = config.output_place, config.checkpoint_place
+    errors = checkpoints.with_found(place, given, lambda one: _predict(config, one, stop))
+    for error in errors[:-1]:
+        complain(f"error: {one_line(error)}")
+    if errors:
+        raise UserError(errors[-1])
+
+
+def export_mode(config: TrainConfig) -> None:
+    """Runs the mode: exports the checkpoint of --checkpoint, by default the best one.
+
+    Raises:
+      ConfigError: the export cannot be written.
+      UserError: there is no complete checkpoint.
+    """
+    place, given = config.output_place, config.checkpoint_place
+    checkpoints.find(place, given)  # Without one, this mode writes nothing.
+    require_writable(tf.io.gfile.join(place, EXPORT_DIR), "the folder for exports")
+    model = _load_model(config)
+    say(f"export: {checkpoints.with_found(place, given, lambda one: export(*model, one))}")
+
+
+def _load_model(config: TrainConfig) -> tuple[ModelParams, tuple[str, ...]]:
+    """Returns parameters and class names of a checkpoint's model, and applies its devices.
+
+    Raises:
+      ConfigError: a flag contradicts the checkpoint's run, or the machine does not fit.
+    """
+    config, class_names = model_settings.apply(config)
+    plan = plan_devices(config)
+    use_devices(plan.session_config, plan.gpus)
+    return ModelParams(config, plan, num_classes=len(class_names)), class_names
+
+
+def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[str]:
+    """Prints the answers, nothing before the checkpoint was read; returns the files' errors."""
+    params, class_names = _load_model(config)
+    resize = model_settings.resize_of(config)
+    errors: list[str] = []
+    paths = [path for place in config.images for path in expand(config.place(place), errors.append)]
+    width = max(map(len, paths), default=0)
+    with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
+        images = tf.placeholder(tf.uint8, _IMAGES)
+        spec = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
+        tf.train.Saver().restore(session, checkpoint)
+        for start in range(0, len(paths), config.eval_batch_size):
+            read: list[tuple[str, Decoded]] = []
+            for path in paths[start : start + config.eval_batch_size]:
+                stop.check()
+                try:
+                    read.append((path, read_image(path, resize)))
+                except UserError as error:
+                    errors.append(str(error))
+            if read:
+                batch = {images: np.stack([image.pixels for _, image in read])}
+                shares = session.run(spec.predictions["probabilities"], batch)
+                for (path, image), row in zip(read, shares):
+                    found = _answer(path, image, resize, dict(zip(class_names, map(float, row))))
+                    words = f"{one_line(path):<{width}}  {describe(found)}"
+                    say(as_json(found) if config.json else words)
+    return errors
+
+
+def _answer(path: str, image: Decoded, resize: str, shares: dict[str, float]) -> dict[str, Any]:
+    """Returns what is known of a file; docs/outputs.md lists the fields."""
+    best = max(shares, key=lambda name: shares[name])
+    return {
+        "file": path,
+        "class": best,
+        "class_id": list(shares).index(best),
+        "probabilities": shares,
+        "size": image.size,
+        "resize": resize if image.was_resized else None,
+    }
+
+
+def describe(answer: dict[str, Any]) -> str:
+    """Formats an answer as `cat 93.1 %, dog 4.0 %, deer 1.1 %  (64x32, padded to 32x32)`."""
+    likely = sorted(answer["probabilities"].items(), key=lambda one: -one[1])[:_SHOWN]
+    text = ", ".join(f"{one_line(name)} {100 * share:.1f} %" for name, share in likely)
+    if answer["resize"]:
+        columns, rows = answer["size"]
+        text += f"  ({columns}x{rows}, {_WORDS[answer['resize']]} to {WIDTH}x{HEIGHT})"
+    return text
+
+
+def read_image(path: str, resize: str) -> Decoded:
+    """Reads and decodes an image file.
+
+    Args:
+      path: its path, any that tf.io.gfile opens.
+      resize: how an image of another size is brought to 32x32, a value of `schema.RESIZES`.
+
+    Raises:
+      UserError: the file cannot be read, is no regular one, is larger than 64 MiB, is no image that
+        can be used, or there is too little memory to decode it.
+    """
+    if not is_utf8(path):
+        raise UserError(f"{path} cannot be read: its name is no UTF-8; rename it")
+    if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{path} is no regular file; only those are read, no pipes and no devices")
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            data = bytes(file.read(_MOST_BYTES + 1))
+        if len(data) > _MOST_BYTES:
+            raise UserError(
+                f"{path} is larger than the limit for image files, {_MOST_BYTES:,} bytes"
+            )
+        return image_file.decode(data, resize)
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from error
+    except image_file.ImageFileError as error:
+        raise UserError(f"{path}: {error}") from error
+    except MemoryError as error:
+        raise UserError(f"{path}: out of memory; free some, or make the image smaller") from error
+
+
+def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> str:
+    """Writes a checkpoint as a SavedModel that needs none of this code.
+
+    Signatures, both with outputs `classes` (string [N]), `class_ids` (int64 [N]) and
+    `probabilities` (float32 [N, 10]):
+      serving_default: `images` uint8 [N, 32, 32, 3];
+      encoded: `bytes` string [N], contents of PNG, JPEG, GIF or BMP files; images of other sizes
+        than 32x32 are resized as those of training were.
+
+    Args:
+      params: the model's parameters.
+      class_names: the classes in the order of the labels.
+      checkpoint: the path of the checkpoint with the model's weights.
+
+    Returns:
+      The folder, `export/SECONDS` in the output folder, with a higher number than any there; it
+      appears only when it is complete.
+    """
+    parent = str(tf.io.gfile.join(params.config.output_place, EXPORT_DIR))
+    part = str(tf.io.gfile.join(parent, f".part-{uuid.uuid4().hex}"))
+    try:
+        _write(params, class_names, checkpoint, part)
+        # TensorFlow Serving uses the highest number: the newest one, even if the clock went back.
+        names = [entry.rstrip("/") for entry in tf.io.gfile.listdir(parent)]  # GCS adds slashes.
+        after = [int(name) + 1 for name in names if name.isdecimal()]
+        folder = str(tf.io.gfile.join(parent, str(max([int(time.time()), *after]))))
+        tf.io.gfile.rename(part, folder)
+    finally:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(part)
+    sync(parent)
+    return folder
+
+
+def _write(params: ModelParams, class_names: Sequence[str], checkpoint: str, part: str) -> None:
+    """Writes the SavedModel into the new folder `part`, and waits for the disk."""
+    with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
+        tf.train.create_global_step()
+        signatures = _build(params, class_names)
+        tf.train.Saver().restore(session, checkpoint)
+        builder = tf.saved_model.Builder(part)
+        builder.add_meta_graph_and_variables(
+            session, [tf.saved_model.tag_constants.SERVING], signatures, strip_default_attrs=True
+        )
+        builder.save()
+    sync_tree(part)
+
+
+def _build(params: ModelParams, class_names: Sequence[str]) -> dict[str, Any]:
+    """Returns the signatures of one tower that is bound to no device, in a layout for all."""
+    plan = dataclasses.replace(
+        params.plan,
+        tower_devices=("",),
+        variable_devices=("",),
+        data_format="channels_last",
+        compute_dtype=tf.float32,
+    )
+    portable = dataclasses.replace(params, plan=plan)
+
+    def signature(name: str, given: tf.Tensor, images: tf.Tensor) -> Any:
+        found = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, portable).predictions
+        outputs = {
+            "classes": tf.gather(tf.constant(class_names), found["classes"]),
+            "class_ids": found["classes"],
+            "probabilities": found["probabilities"],
+        }
+        return tf.saved_model.predict_signature_def({name: given}, outputs)
+
+    images = tf.placeholder(tf.uint8, _IMAGES, "images")
+    encoded = tf.placeholder(tf.string, [None], "bytes")
+    decoded = decode_batch(encoded, model_settings.resize_of(params.config))
+    # One set of weights for both: the second call reuses the variables of the first.
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        return {
+            IMAGES_SIGNATURE: signature("images", images, images),
+            ENCODED_SIGNATURE: signature("bytes", encoded, decoded),
+        }

@@ -1,1 +1,0 @@
-"""The modes other than training: evaluation, prediction and export."""
