@@ -45,13 +45,6 @@ def test_every_requirement_is_pinned(root: Path, name: str) -> None:
     assert [line for line in _requirements(root / name) if not _PIN.fullmatch(line)] == []
 
 
-def test_the_gpu_variant_is_the_same_tensorflow(root: Path) -> None:
-    (plain,) = (line for line in _requirements(root / "requirements.txt") if "flow==" in line)
-    (gpu,) = _requirements(root / "requirements-gpu.txt")
-    assert gpu == plain.replace("tensorflow", "tensorflow[and-cuda]")
-    assert "-r requirements.txt" in (root / "requirements-gpu.txt").read_text(encoding="utf-8")
-
-
 def _lock(path: Path) -> dict[Requirement, list[str]]:
     """Returns each requirement of a lock with its hashes."""
     text = re.sub(r"^ *#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)

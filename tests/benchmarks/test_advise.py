@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.advise import Way, _outputs, best_of, ways_on_hosts
+from benchmarks.advise import Way, best_of, ways_on_hosts
 from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 
@@ -39,13 +39,3 @@ def test_the_winners_command_can_be_run_as_it_stands(tmp_path: Path) -> None:
         assert cluster.count("ps") == way.ps
         assert {host.workdir for host in cluster.hosts} == {"/data"}
     assert [(host.name, host.user) for host in cluster.hosts] == [("a", None), ("b", "alice")]
-
-
-def test_the_lines_of_each_trainer_are_told_apart(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("starts\n[worker/0 b] x\n[ps/0 a] y\n[master/0 a] z\n[worker/0 b] w\n")
-    assert _outputs(log, 2) == ["z", "x\nw"]
-    log.write_text("starts\n[master/0 a] z\n")
-    assert _outputs(log, 2) == ["z", ""]
-    log.write_text("step 1\n")
-    assert _outputs(log, 1) == ["step 1\n"]

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import tables
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.arguments import BenchmarkError
-from benchmarks.compare import last_rate, spreads_of
+from benchmarks.compare import last_rate
 from benchmarks.runs import Line, progress_lines, steady
 
 pytestmark = pytest.mark.slow  # Some benchmarks load TensorFlow.
@@ -41,13 +41,6 @@ def test_a_mistake_is_one_clear_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert re.search(message, line)
-
-
-def test_ratios_are_taken_round_by_round_with_the_fastest_peer() -> None:
-    rates = {"ours": [120.0, 60.0, 121.0], "keras": [100.0, 40.0, 90.0], "torch": [1.0, 1.0, 110.0]}
-    found = spreads_of(rates)
-    assert found["keras"] == [90.0, 40.0, 100.0]
-    assert found["ratio"] == pytest.approx([1.2, 1.1, 1.5])
 
 
 def test_a_peers_rate_is_in_its_last_line_and_a_failure_in_its_last_error() -> None:

@@ -1,10 +1,7 @@
 import dataclasses
-import json
-from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import main
 from benchmarks.scale import (
     Constants,
     Link,
@@ -61,17 +58,3 @@ def _round(constants: Constants, *, slowness: float = 1.0) -> dict[int, Measured
 def test_the_fit_finds_the_constants_that_made_the_figures() -> None:
     found = fit(100, [_round(CONSTANTS)] * 3)
     assert dataclasses.asdict(found) == pytest.approx(dataclasses.asdict(CONSTANTS), rel=1e-6)
-
-
-def test_constants_that_were_kept_predict_without_measuring(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "constants.json"
-    file.write_text(json.dumps(dataclasses.asdict(CONSTANTS)))
-    words = ["--link", "1Gbit", "--round-trip-ms", "1", "--trainers", "1", "--ps", "1"]
-    assert main(["scale", "--constants", str(file), *words]) == 0
-    shown = capsys.readouterr().out
-    assert "a step of 100 images: 100.0 ms of computing" in shown
-    assert "| 1 | 1 | 643 | 64 % | 643 | 64 % | compute |" in shown  # 100 images in 155.5 ms
-    file.write_text("{}")
-    assert main(["scale", "--constants", str(file)]) == 2

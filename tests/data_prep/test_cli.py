@@ -105,9 +105,6 @@ def test_records_that_are_up_to_date_may_lie_in_a_folder_that_is_not_writable(ha
         assert _code("verify", str(folder)) == 0
 
 
-# Runs `python -m data_prep`, with Ctrl-C where numpy's C code loads datetime.
-
-
 def test_a_lack_of_memory_is_said_and_no_file_is_blamed(tree, tmp_path, monkeypatch, capsys):
     def lack(*_: object) -> None:
         raise MemoryError

@@ -77,13 +77,6 @@ def test_the_manifest_has_the_keys_that_training_reads(built):
     assert all(100 < value < 155 for value in manifest["channel_mean"])
 
 
-def test_python_and_binary_archives_give_the_same_records(built, tmp_path):
-    source = made.binary_folder(tmp_path / "cifar-10-batches-bin")
-    assert _convert(source, tmp_path / "out") == 0
-    for name in ("train.tfrecords", "validation.tfrecords", "eval.tfrecords"):
-        assert (tmp_path / "out" / name).read_bytes() == (built / name).read_bytes()
-
-
 def test_a_second_run_does_nothing(python_source, built, capsys):
     before = _snapshot(built)
     assert _convert(python_source, built) == 0

@@ -5,7 +5,7 @@ import pytest
 
 from data_prep.errors import UsageError
 from data_prep.sources import synthetic
-from data_prep.sources.dataset import Images, split_training
+from data_prep.sources.dataset import split_training
 
 PUBLISHED = np.repeat(np.arange(10, dtype=np.uint8), 5_000)
 
@@ -43,18 +43,3 @@ def test_the_classes_are_balanced_and_do_not_have_cifar10_names():
     assert np.bincount(dataset.eval.labels).tolist() == [20] * 10
     assert "airplane" not in dataset.class_names
     assert dataset.kind == "synthetic"
-
-
-def test_a_linear_model_learns_something_but_not_all():
-    dataset = synthetic.load(4_000, 0)
-
-    def features(images: Images) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-        # 8x8 cells of each channel keep the fit quick.
-        cells = images.pixels.reshape(-1, 3, 8, 4, 8, 4).mean(axis=(3, 5)).reshape(-1, 192) / 255
-        return np.concatenate([cells, np.ones((len(cells), 1))], axis=1)
-
-    x, y = features(dataset.train), np.eye(10)[dataset.train.labels]
-    weights = np.linalg.solve(x.T @ x + 0.1 * np.eye(193), x.T @ y)
-    predicted = (features(dataset.eval) @ weights).argmax(axis=1)
-    accuracy = float((predicted == dataset.eval.labels).mean())
-    assert 0.2 < accuracy < 0.7

@@ -72,11 +72,3 @@ def test_a_label_may_be_packed_or_not_but_is_one(labels, found):
 def test_a_payload_that_is_no_record_of_ours_says_why(payload, reason):
     with pytest.raises(read.RecordError, match=reason):
         read.parse_example(payload)
-
-
-def test_channel_sums_are_those_of_numpy():
-    images = _images(50)
-    mean, deviation = write.channel_statistics(images.pixels, np.arange(50))
-    channels = images.pixels.reshape(50, 3, 1024)
-    assert np.allclose(mean, channels.mean(axis=(0, 2)), rtol=1e-12)
-    assert np.allclose(deviation, channels.std(axis=(0, 2)), rtol=1e-12)
