@@ -52,7 +52,8 @@ class Watchdog:
         self.activity = Activity()
         self._checks: list[Check] = []
         self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
-        self._session, self._standing = None, None
+        self._session: Any = None
+        self._standing: Optional[tf.Tensor] = None
 
     @contextlib.contextmanager
     def watching(self, check: Check) -> Iterator[None]:

@@ -13,7 +13,7 @@ from cifar10.output.history import History
 from cifar10.run.hooks.validation import check_goals, ended_before
 from tests.cifar10 import saved
 
-PATIENT = {"early_stopping_epochs": 2.0}
+PATIENT: dict[str, Any] = {"early_stopping_epochs": 2.0}
 
 
 def rows(*accuracies: float, **first: Any) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def rows(*accuracies: float, **first: Any) -> list[dict[str, Any]]:
 def status(tmp_path: pathlib.Path) -> Callable[..., Any]:
     """A function that returns how training ends after validations of these accuracies."""
 
-    def found(goal: dict[str, float], *accuracies: float, **first: Any) -> Any:
+    def found(goal: dict[str, Any], *accuracies: float, **first: Any) -> Any:
         History(str(tmp_path), validation=rows(*accuracies, **first)).save()
         ending = ended_before(TrainConfig(output_dir=str(tmp_path), **goal), 1_000)
         return ending and ending.status
