@@ -69,8 +69,15 @@ class TrainingHook(tf.train.SessionRunHook):
         self.job.activity.begin(BETWEEN)
         self._phase = STEP
         self.report = report = StepReport.of(*run_values.results)
+        # Estimator's own hook, which comes later, names no step and accepts an infinite loss.
         if not math.isfinite(report.loss):
-            raise TrainingError(self._describe_loss(report))
+            first = max(1, report.examples_seen - self.job.params.examples_per_step + 1)
+            raise _diverged(
+                self.job,
+                f"the loss is {report.loss} at step {report.step:,}, with learning rate "
+                f"{report.learning_rate:.3g}, on the images {first:,} to {report.examples_seen:,} "
+                "of this training",
+            )
         self.progress.add(report)
         if report.over or report.step >= self._last_step or self.is_ending():
             run_context.request_stop()
@@ -82,18 +89,6 @@ class TrainingHook(tf.train.SessionRunHook):
     def is_ending(self) -> bool:
         """Returns whether training ends before its last step."""
         return self.stop.requested
-
-    def _describe_loss(self, report: StepReport) -> str:
-        """Says of which step and images the loss of this process's batch is not finite.
-
-        Estimator's own hook, which comes later, names neither, and accepts an infinite loss.
-        """
-        first = max(1, report.examples_seen - self.job.params.examples_per_step + 1)
-        return (
-            f"the loss is {report.loss} at step {report.step:,}, with learning rate "
-            f"{report.learning_rate:.3g}, on the images {first:,} to {report.examples_seen:,} of "
-            f"this training; {_nothing_was_saved(self.job.config.output_place)}"
-        )
 
 
 @dataclasses.dataclass(eq=False)
@@ -296,10 +291,8 @@ class _Saving(tf.train.CheckpointSaverListener):
         chief = self._chief
         chief.job.activity.begin(SAVING)
         if not session.run(chief.tensors.are_finite):
-            raise TrainingError(
-                f"a weight is NaN or infinite at step {global_step_value:,}; "
-                f"{_nothing_was_saved(chief.job.config.output_place)}"
-            )
+            what = f"a weight is NaN or infinite at step {global_step_value:,}"
+            raise _diverged(chief.job, what)
         chief.check_owner()
         chief.progress.save()
 
@@ -314,10 +307,10 @@ class _Saving(tf.train.CheckpointSaverListener):
             chief.last()
 
 
-def _nothing_was_saved(output_dir: str) -> str:
-    """Returns the end of an error about values that are not finite: what the user can do."""
-    step = checkpoints.latest_step(output_dir)
-    return (
-        f"nothing of that was saved, and the next start continues from step {step:,}: give it a "
-        "lower --learning-rate, or train anew with --warmup-epochs 1 and another --output-dir"
+def _diverged(job: Job, what: str) -> TrainingError:
+    """Returns the error about a value that is not finite, which says what the user can do."""
+    step = checkpoints.latest_step(job.config.output_place)
+    return TrainingError(
+        f"{what}; nothing of that was saved, and the next start continues from step {step:,}: give "
+        "it a lower --learning-rate, or train anew with --warmup-epochs 1 and another --output-dir"
     )

@@ -5,7 +5,6 @@ whichever process made them, so that a run that is started again goes on judging
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
@@ -167,19 +166,8 @@ def check_goals(config: TrainConfig, records: RecordSet) -> None:
 
 
 def ended_before(config: TrainConfig, step: int) -> Optional[Ending]:
-    """Returns why a run that is started again had ended at `step`; None if it goes on."""
-    if not _has_goals(config):
-        return None
-    return goal_reached(config, validations(config.output_place, step))
-
-
-def goal_reached(config: TrainConfig, rows: Sequence[dict[str, Any]]) -> Optional[Ending]:
-    """Returns why training ends after these validations; None if it goes on.
-
-    Args:
-      config: the settings.
-      rows: the rows of all validations, in the order of steps; see `History.validation`.
-    """
+    """Returns why training ends by the recorded validations up to a step; None if it goes on."""
+    rows = validations(config.output_place, step) if _has_goals(config) else []
     sound = [row for row in rows if math.isfinite(row["loss"])]
     target, patience = config.stop_at_accuracy, config.early_stopping_epochs
     if target is not None:

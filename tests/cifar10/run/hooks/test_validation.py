@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
@@ -10,10 +10,10 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output.history import History
-from cifar10.run.hooks.validation import check_goals, ended_before, goal_reached
+from cifar10.run.hooks.validation import check_goals, ended_before
 from tests.cifar10 import saved
 
-PATIENT = TrainConfig(early_stopping_epochs=2.0)
+PATIENT: dict[str, Any] = {"early_stopping_epochs": 2.0}
 
 
 def rows(*accuracies: float, **first: Any) -> list[dict[str, Any]]:
@@ -26,9 +26,16 @@ def rows(*accuracies: float, **first: Any) -> list[dict[str, Any]]:
     return found
 
 
-def status(config: TrainConfig, *accuracies: float, **first: Any) -> Any:
-    ending = goal_reached(config, rows(*accuracies, **first))
-    return ending and ending.status
+@pytest.fixture
+def status(tmp_path: pathlib.Path) -> Callable[..., Any]:
+    """A function that returns how training ends after validations of these accuracies."""
+
+    def found(goal: dict[str, Any], *accuracies: float, **first: Any) -> Any:
+        History(str(tmp_path), validation=rows(*accuracies, **first)).save()
+        ending = ended_before(TrainConfig(output_dir=str(tmp_path), **goal), 1_000)
+        return ending and ending.status
+
+    return found
 
 
 @pytest.mark.parametrize(
@@ -42,11 +49,11 @@ def status(config: TrainConfig, *accuracies: float, **first: Any) -> Any:
         ((0.1, 0.2, 0.3, 0.4), False),
     ],
 )
-def test_training_ends_when_the_best_validation_is_so_many_epochs_ago(accuracies, ends):
+def test_training_ends_when_the_best_validation_is_so_many_epochs_ago(status, accuracies, ends):
     assert status(PATIENT, *accuracies) == ("stopped by --early-stopping-epochs" if ends else None)
 
 
-def test_a_validation_whose_loss_overflows_is_not_the_best():
+def test_a_validation_whose_loss_overflows_is_not_the_best(status):
     assert status(PATIENT, 0.9, 0.4, 0.5, loss=math.inf) is None
     assert status(PATIENT, 0.9, 0.4, 0.5) == "stopped by --early-stopping-epochs"
 
@@ -54,8 +61,8 @@ def test_a_validation_whose_loss_overflows_is_not_the_best():
 @pytest.mark.parametrize(
     ("accuracy", "ends"), [(0.8999999761581421, True), (0.9, True), (0.8998, False)]
 )
-def test_training_ends_at_an_accuracy_as_float32_has_it(accuracy, ends):
-    found = status(TrainConfig(stop_at_accuracy=0.9), 0.5, accuracy)
+def test_training_ends_at_an_accuracy_as_float32_has_it(status, accuracy, ends):
+    found = status({"stop_at_accuracy": 0.9}, 0.5, accuracy)
     assert found == ("stopped by --stop-at-accuracy" if ends else None)
 
 
