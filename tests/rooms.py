@@ -140,7 +140,7 @@ _LAUNCH = _rooms(
     ("agent", "runs on the hosts: starts, watches, ends tasks", "", STDLIB),
     ("screen", "what a user sees of a running job", "", NO_TENSORFLOW),
     ("cluster", "command line and files → a Cluster and its tasks", "errors", NO_TENSORFLOW),
-    ("record", "what is kept of a run; its outcome", "errors agent cluster", NO_TENSORFLOW),
+    ("record", "what is kept of a run; its outcome", "errors cluster", NO_TENSORFLOW),
     ("connect", "connections to the hosts' agents", "errors agent cluster", NO_TENSORFLOW),
     (
         "supervise",

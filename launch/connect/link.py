@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import IO, Optional, Union
+from typing import IO, Optional
 
 from launch.agent.processes import AGENT_WORD
 from launch.agent.protocol import MAGIC, Message, encode, read_event
@@ -250,12 +250,8 @@ def _quote(data: bytes) -> str:
     return repr(data[:60])
 
 
-def start(
-    command: Sequence[str],
-    errors: int = subprocess.PIPE,
-    stdin: Union[int, IO[bytes]] = subprocess.PIPE,
-) -> "subprocess.Popen[bytes]":
-    """Starts a command with pipes for its streams, unless others are given.
+def start(command: Sequence[str], errors: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+    """Starts a command with pipes for its streams, or with its errors in its output.
 
     In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal on which to
     ask for a password.
@@ -266,7 +262,7 @@ def start(
     try:
         return subprocess.Popen(
             command,
-            stdin=stdin,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,

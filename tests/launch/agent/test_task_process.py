@@ -185,19 +185,6 @@ def test_a_container_that_has_not_begun_is_not_asked_to_end(tmp_path: Path) -> N
     assert _ends_by(tmp_path, "pass", contained=False) == -signal.SIGTERM
 
 
-def test_of_two_secrets_that_begin_alike_none_shows_its_end(tmp_path: Path) -> None:
-    code = (
-        "import os, time\n"
-        "for part in ('y' * 70_000 * long + 'hunter2', '-and-more', 'z' * 70_000 * long, '\\n'):\n"
-        "    os.write(1, part.encode())\n"
-        "    time.sleep(0.1)\n"
-    )
-    env = {"SHORT": "hunter2", "LONG": "hunter2-and-more"}
-    for long in (0, 1):
-        lines = run_to_its_end(tmp_path, f"long = {long}\n{code}", env=env, masked=list(env))
-        assert "".join(lines).strip("yz") == "***" * (1 - long)
-
-
 def test_a_host_without_threads_fails_the_task_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,12 +131,3 @@ def test_a_check_is_answered_over_ipv4_and_ipv6_though_callers_reset_their_conne
                 caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         targets = [(address, port, "token") for address in ("127.0.0.1", "::1")]
         assert host_facts.dial(targets) == []
-
-
-@needs_ipv6
-def test_a_port_of_a_server_that_has_ipv6_only_is_taken() -> None:
-    with socket.create_server(("::", 0), family=socket.AF_INET6) as server:
-        port = server.getsockname()[1]
-        assert tcp_ports.is_taken(port)
-        assert (tcp_ports.why_not(port) or "").startswith(f"port {port} is in use (ss -ltnp")
-    assert tcp_ports.why_not(port) is None
