@@ -201,14 +201,6 @@ def test_a_job_runs_to_its_end(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
-def test_ctrl_c_lets_the_master_save(lab: Lab) -> None:
-    process = lab.start()
-    output = interrupt(process)
-    assert process.returncode == 130
-    assert "saved" in next(line for line in output.splitlines() if line.endswith("saved"))
-    lab.assert_nothing_left()
-
-
 @on_podman
 def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
     for delay_secs in (0.15, 0.35):

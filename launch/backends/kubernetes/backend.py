@@ -141,11 +141,7 @@ class Kubernetes(Backend):
         objects = _objects(record)
         if objects is None:
             return ""
-        poll = objects.poll()
-        is_over = poll.is_deleted or poll.succeeded or bool(poll.failed)
-        if objects.form is JOBS:
-            is_over = is_over or all(pod.state == "ended" for pod in poll.pods)
-        return "" if is_over else f"{objects.form.noun} {objects.name}"
+        return "" if objects.poll().is_over else f"{objects.form.noun} {objects.name}"
 
     def clean(self, record: Record) -> list[str]:
         """Deletes the objects with the run's labels: the job, then what the job has left."""

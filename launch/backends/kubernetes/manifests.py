@@ -250,10 +250,8 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     if not gpus:  # the image's `all` would show others' GPUs
         variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
     resources = _resources(settings, gpus, is_ps)
-    hook, has_variables = (
-        _hook(task.task_type, cluster.limits),
-        cluster.environment or cluster.passed,
-    )
+    hook = _hook(task.task_type, cluster.limits)
+    has_variables = cluster.environment or cluster.passed
     container = {
         "name": CONTAINER,
         "image": settings.image,
@@ -306,8 +304,8 @@ def _resources(settings: KubernetesSettings, gpus: int, is_ps: bool) -> dict[str
 def _toleration(taint: str) -> Manifest:
     taint, _, effect = taint.rpartition(":")
     key, equals, value = taint.partition("=")
-    toleration = {"key": key, "effect": effect, "operator": "Equal" if equals else "Exists"}
-    return {**toleration, "value": value} if equals else toleration
+    found = {"key": key, "effect": effect, "operator": "Equal" if equals else "Exists"}
+    return found | ({"value": value} if equals else {})
 
 
 def _volume(name: str, place: str) -> Manifest:
@@ -364,19 +362,17 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, text: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in text else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def _metadata(job: Job, instance: str, name: str) -> Manifest:
     namespace = settings_of(job.cluster).namespace
-    found: Manifest = {"name": name, "labels": _labels(instance)}
-    return found if namespace is None else {**found, "namespace": namespace}
+    return _given({"name": name, "labels": _labels(instance), "namespace": namespace})
 
 
 def _labels(name: str) -> dict[str, str]:

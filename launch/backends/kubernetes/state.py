@@ -92,6 +92,12 @@ class Poll:
     failed: str = ""
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing of the job runs, or will."""
+        has_ended = bool(self.pods) and all(pod.state == "ended" for pod in self.pods)
+        return self.is_deleted or self.succeeded or bool(self.failed) or has_ended
+
+    @property
     def is_late(self) -> bool:
         """Whether the job has failed because its `activeDeadlineSeconds` are over."""
         return "active longer than specified deadline" in self.failed

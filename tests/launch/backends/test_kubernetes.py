@@ -166,16 +166,6 @@ def test_a_task_without_operator_is_a_job_that_restarts_nothing_in_the_same_pod(
     }
 
 
-def test_a_service_gives_the_pods_of_jobs_their_names() -> None:
-    job = make_job(small(operator="none"))
-    service = manifests.service(job, "cifar10")
-    assert service["metadata"]["name"] == "cifar10"
-    assert service["spec"]["clusterIP"] == "None"
-    for one in manifests.task_jobs(job, "cifar10").values():
-        labels = one["spec"]["template"]["metadata"]["labels"]
-        assert service["spec"]["selector"].items() <= labels.items()
-
-
 def test_the_longest_names_are_short_enough() -> None:
     hosts = on_chosen_hosts(KINDS["kubernetes"], {"chief": 1, "worker": 1000, "evaluator": 1}).hosts
     cluster = Cluster(hosts, backend="kubernetes")

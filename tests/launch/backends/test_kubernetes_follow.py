@@ -351,13 +351,6 @@ def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
     assert told.cause is Cause.CANCELLED
 
 
-def test_the_launchers_own_deletion_is_not_somebodys() -> None:
-    told = running()
-    told.pod("worker/0", terminated(3))
-    told.all_are_gone()
-    assert told.end == (3, "worker/0 on n1 failed: exit code 3")
-
-
 def test_a_task_that_failed_explains_the_pods_that_the_operator_deletes_for_it() -> None:
     told = running()
     told.change("master/0", terminated(143), deleted=True)

@@ -103,15 +103,6 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
     assert read(tmp_path, description(free)).ports == Ports(None)
 
 
-def test_values_of_variables_are_not_in_the_script() -> None:
-    cluster = slurm_cluster(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
-    text = script(make_job(cluster))
-    assert "green" not in text
-    assert "# The shell that submits it must have set: API_TOKEN, COLOUR\n" in text
-    assert "-m launch.backends.slurm.job --environment=COLOUR " in text
-    assert 'pass_environment: ["API_TOKEN"]\n' in text
-
-
 def test_settings_become_options(tmp_path: Path) -> None:
     cluster = read(
         tmp_path,
@@ -190,16 +181,6 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_job_is_found_by_the_name_of_its_run(tools: Path) -> None:
-    put_tool(tools, "squeue", "[ \"$3 $4\" = '--name=cifar10-run7 --format=%i' ] && echo 7")
-    put_tool(tools, "scontrol", "echo JobState=PENDING Reason=Resources NodeList='(null)'")
-    assert Slurm().going_on({"run": "run7"}) == "Slurm job 7: PENDING Resources"
-    put_tool(tools, "scontrol", "echo JobState=COMPLETED")
-    assert Slurm().going_on({"run": "run7"}) == ""
-    put_tool(tools, "squeue", "echo 'squeue: error: deprecated option' >&2")
-    assert Slurm().going_on({"run": "run7"}) == ""
-
-
 def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Path) -> None:
     put_tool(
         tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
@@ -217,18 +198,6 @@ def test_an_answer_that_says_nothing_of_a_job_is_no_end_of_it(tools: Path, said:
     put_tool(tools, "scontrol", said)
     with pytest.raises(HostError, match="^scontrol: (words that nobody knows|job 77 has no state)"):
         Slurm().poll("77")
-
-
-def test_a_job_that_is_held_in_the_queue_is_cancelled_by_stop(
-    tools: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_tool(tools, "squeue", "echo 7")
-    held = "echo JobState=REQUEUE_HOLD Reason=JobHeldUser"
-    put_tool(tools, "scontrol", f"[ -e scancel.log ] && echo JobState=CANCELLED || {held}")
-    put_tool(tools, "scancel", 'echo "$@" > scancel.log')
-    monkeypatch.chdir(tools)
-    Slurm().stop({"run": "run7"}, now=False)
-    assert (tools / "scancel.log").read_text() == "7\n"
 
 
 @pytest.mark.parametrize(
@@ -456,16 +425,6 @@ def test_a_lost_terminal_ends_only_the_following(scene: Scene, slurm: Controller
     assert scene.outcome.reason == "not followed any more; Slurm job 7 goes on"
     assert slurm.requests == []
     assert scene.folder.status()["exit_code"] is None
-
-
-def test_a_second_ctrl_c_cancels_the_job(scene: Scene, slurm: Controller) -> None:
-    slurm.state = "RUNNING"
-    scene.stops.append(signal.SIGINT)
-    scene.steps(3)
-    assert slurm.requests == ["ask_to_end"]
-    scene.stops.append(signal.SIGINT)
-    scene.steps(1)
-    assert slurm.requests == ["ask_to_end", "cancel"]
 
 
 def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
