@@ -2,7 +2,6 @@
 
 RUN/run.json      what was started, on which hosts, by which process; no values of variables
 RUN/status.json   the status of each task, and the outcome; each update replaces the file
-RUN/events.jsonl  what happened to the tasks, and why (`launch.record.events`)
 RUN/output.log    what tasks and launcher have written, line by line (`launch.record.output`)
 RUN/launcher.log  what the launcher has written, if the job writes output.log itself
 RUN/logs/         what an agent on this machine keeps of its tasks' output, as it came

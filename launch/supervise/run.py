@@ -1,4 +1,4 @@
-"""Runs a job with one agent on each host, over any transport, and again if its ports were taken."""
+"""Runs a job with one agent on each host, over any transport."""
 
 import os
 import signal
@@ -12,16 +12,12 @@ from launch.connect.connections import Connections, Event
 from launch.connect.link import Link
 from launch.connect.transport import Transport
 from launch.errors import LaunchError
-from launch.record import events
-from launch.record.outcome import Cause, Outcome
+from launch.record.outcome import Cause, Outcome, words_for
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.ending import Action, Note, Start
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Supervisor
-from launch.supervise.task_status import Journal, run_ends
-
-_MORE_PORTS = 3  # how often a job starts again because another program took a port
 
 
 def run_with_agents(
@@ -51,19 +47,15 @@ def run_with_agents(
     job = with_token(job)
     passed = passed_values(job.cluster.passed)
     finds_ports = job.cluster.ports.low is None
-
-    def attempt(signals: Sequence[int]) -> tuple[Outcome, list[str]]:
-        """Runs the job; returns its outcome, and the tasks that have failed for their ports."""
-        connections = Connections(job.cluster, folder.run_id, transport, containers)
+    connections = Connections(job.cluster, folder.run_id, transport, containers)
+    with stop_signals() as signals:
         try:
             ports = connections.open_all(
                 lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
             )
             if ports is None:
-                for signum in signals:
-                    Journal(folder, {}).asked_to_stop(signum)
                 words = "stopped before the start"
-                return Outcome(128 + signals[0], words, cause=Cause.USER), []
+                return Outcome(128 + signals[0], words, cause=Cause.USER)
             ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
             cluster = ready.cluster
             supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
@@ -77,26 +69,9 @@ def run_with_agents(
                 )
                 for task in ready.tasks
             }
-            agents = Agents(supervisor, loop, connections, orders)
-            outcome = loop.run(agents)
+            return loop.run(Agents(supervisor, loop, connections, orders))
         finally:
             connections.close_all()
-        is_early = outcome.cause is Cause.TASK_FAILED and not loop.has_stepped
-        return outcome, agents.without_port if is_early and finds_ports else []
-
-    with stop_signals() as signals:
-        for number in range(1, _MORE_PORTS + 2):
-            outcome, taken = attempt(signals)
-            if not taken or number > _MORE_PORTS:
-                break
-            why = (
-                f"another program took the port of {', '.join(taken)}: starting the job again "
-                f"with other ports ({number} of {_MORE_PORTS})"
-            )
-            display.note(why)
-            events.add(folder, [events.event("restart", why)])
-    run_ends(folder, outcome)
-    return outcome
 
 
 def passed_values(names: Sequence[str]) -> dict[str, str]:
@@ -141,9 +116,6 @@ class Agents:
       connections: the connections to the agents.
       orders: task's name -> the order that starts the task.
       clock: returns the time in seconds.
-
-    Attributes:
-      without_port: the tasks that ended because another process had their port.
     """
 
     def __init__(
@@ -157,7 +129,6 @@ class Agents:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
-        self.without_port: list[str] = []
 
     def start(self) -> None:
         """Starts all tasks."""
@@ -171,12 +142,11 @@ class Agents:
         elif link is None or not self._connections.is_current(host, link):
             return  # from a dropped connection
         elif "task" in message:
-            name = message["task"]
-            state = self._supervisor.states.get(name)
-            if state is not None and state.task.host.name == host:
-                self._take_from_task(name, host, message)
+            state = self._supervisor.states.get(message["task"])
+            if state is None or state.task.host.name != host:
+                self._loop.note(f"{host}: ignored a message about a task that it does not run")
             else:
-                self._loop.note(f"{host}: ignored a message about {name}, which it does not run")
+                self._take_from_task(state.task.name, host, message)
         else:
             self._take_from_agent(host, link, message)
 
@@ -209,10 +179,10 @@ class Agents:
         elif event == "exit":
             if message["stragglers"]:
                 self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
-            if message["port_taken"]:
-                self.without_port.append(name)
-            found = {key: message[key] for key in ("code", "reason", "signals")}
-            self._carry_out(self._supervisor.ended(name, now=now, **found))
+            code, reason, signals = message["code"], message["reason"], message["signals"]
+            if message["port_taken"] and not reason:
+                reason = f"{words_for(code)}; another program has its port, so start the job again"
+            self._carry_out(self._supervisor.ended(name, code, now, reason, signals=signals))
 
     def _take_from_agent(self, host: str, link: Link, message: Message) -> None:
         event = message["event"]
@@ -248,8 +218,10 @@ class Agents:
         if link is not None:
             self._connections.use(host, link)
         for order in self._waiting.pop(host):
-            if not self._connections.send(host, order):
-                name, now = order["task"], self._clock()
+            name, now = order["task"], self._clock()
+            if self._supervisor.ending:  # nothing is started any more
+                self._carry_out(self._supervisor.withdrawn(name, now))
+            elif not self._connections.send(host, order):
                 reason = message["reason"]
                 self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
 
@@ -264,8 +236,6 @@ class Agents:
             else:
                 order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
                 self._connections.send(host, order)
-        if self._supervisor.ending:
-            self._withdraw_starts()
 
     def _send_start(self, host: str, order: Message) -> None:
         """Sends the order to start a task, now or when its host is connected again."""
@@ -275,10 +245,3 @@ class Agents:
             self._waiting[host] = []
             self._connections.reopen(host)
         self._waiting[host].append(order)
-
-    def _withdraw_starts(self) -> None:
-        """Takes back the orders that wait for a host: nothing is started after the end begins."""
-        names = [order["task"] for orders in self._waiting.values() for order in orders]
-        self._waiting = {host: [] for host in self._waiting}
-        for name in names:
-            self._carry_out(self._supervisor.withdrawn(name, self._clock()))

@@ -13,7 +13,6 @@ from cifar10_program.streams import complain
 from launch.backends.registry import backend_named
 from launch.cluster.model import LEADS
 from launch.errors import HostError, LaunchError
-from launch.record import events
 from launch.record.outcome import Cause
 from launch.record.run_folder import Record, RunFolder, all_runs, began_at, find, state_dir
 from launch.screen.plain import plain_lines
@@ -96,9 +95,6 @@ def status(options: argparse.Namespace) -> int:
     if rows:
         print_tasks(rows)
         say(*filter(None, [job_line(rows)]))
-    last = events.last_with_reason(folder)
-    if last is not None:
-        say(f"last reason: {last.time} {last.words()}")
     return 0 if state.is_followed or state.goes_on else 1 if end is None else end.exit_code
 
 

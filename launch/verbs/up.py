@@ -20,7 +20,6 @@ from launch.backends.base import Backend
 from launch.backends.registry import backend_named
 from launch.cluster.tasks import Job, make_job
 from launch.errors import HostError, LaunchError
-from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.output import writer
 from launch.record.run_folder import RunFolder, state_dir
@@ -173,7 +172,6 @@ def follow(
     view.close()
     if is_left:
         process.leave()
-        events.add(folder, [events.event("left running")])
     return None if is_left else process.outcome()
 
 

@@ -26,7 +26,6 @@ from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, interrupted_by_a_stop, stop_signals
-from launch.supervise.task_status import run_ends
 
 _BACKLOG = 2000  # lines; when the queue is full, the threads that read logs wait
 _POLL_SECS = 2.0
@@ -74,9 +73,7 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
         goes_on = f"{form.noun} {name} goes on; to end it: clean --run {folder.run_id}"
         is_left = False
         try:
-            outcome = loop.run(runner)
-            run_ends(folder, outcome)
-            return outcome
+            return loop.run(runner)
         except Left:
             is_left = True
             words = f"not followed any more; {goes_on}"

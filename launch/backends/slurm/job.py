@@ -26,7 +26,6 @@ from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
-from launch.record import events
 from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.output import writer
 from launch.record.run_folder import RunFolder, state_dir
@@ -159,7 +158,6 @@ def _requeue(folder: RunFolder) -> None:
     """Returns a preempted or late job to the queue; this process ends with it."""
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
-    events.add(folder, [events.event("restart", "requeued")])
     refusal = ""
     try:
         backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])

@@ -14,7 +14,7 @@ import pytest
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
-from launch.record import events, run_folder
+from launch.record import run_folder
 from launch.record.outcome import (
     Cause,
     Outcome,
@@ -24,8 +24,8 @@ from launch.record.outcome import (
     words_for,
 )
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
+from launch.supervise.run_loop import TaskStatusTable
 from launch.supervise.supervisor import TaskState
-from launch.supervise.task_status import TaskStatusTable
 from tests.documents import check_fields
 from tests.failing_disk import every_rename_is_synced, failures_of
 
@@ -223,10 +223,3 @@ def test_the_page_names_the_fields_of_status_json(tmp_path: Path) -> None:
     assert check_fields(PAGE, "status.json", status) == ([], ["details[]"])
     folder.write_end(Outcome(3, "worker/0 failed", details=("  | x",)))
     assert check_fields(PAGE, "status.json", folder.status()) == ([], [])
-
-
-def test_the_page_names_the_fields_of_an_event(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, JOB)
-    events.add(folder, [events.event("run ends", "done", "ps/0", "localhost", exit_code=0)])
-    (line,) = events.path_of(folder).read_text().splitlines()
-    assert check_fields(PAGE, "events.jsonl", json.loads(line)) == ([], [])

@@ -338,7 +338,7 @@ def test_the_files_of_a_run_are_their_owners_alone(launcher: Launcher) -> None:
         os.umask(before)
     run = launcher.run_id()
     folders = {".", run, f"{run}/logs"}
-    files = ["run.json", "status.json", "events.jsonl", "output.log", "clean"]
+    files = ["run.json", "status.json", "output.log", "clean"]
     for task in ("master-0", "worker-0", "ps-0"):
         files.append(f"logs/{task}.log")
     assert modes_below(launcher.state) == {
