@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Optional
 
 from launch.agent.protocol import Message
+from launch.cluster.model import FREE_PORTS
 from launch.cluster.tasks import SCRIPT, Job, Task, make_job, num_ports, with_token
 from launch.connect.connections import Connections, Event
 from launch.connect.link import Link
@@ -46,7 +47,7 @@ def run_with_agents(
     """
     job = with_token(job)
     passed = passed_values(job.cluster.passed)
-    finds_ports = job.cluster.ports.low is None
+    finds_ports = job.cluster.ports == FREE_PORTS
     connections = Connections(job.cluster, folder.run_id, transport, containers)
     with stop_signals() as signals:
         try:

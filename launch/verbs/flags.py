@@ -149,7 +149,7 @@ INIT = (
     switch("--force", "replace the file if it is there"),
 )
 JSON = switch("--json", "for programs")
-PLAN = (*CLUSTER, JSON, switch("--shell", "a line for each node, to run by hand"))
+PLAN = (*CLUSTER, switch("--shell", "a line for each node, to run by hand"))
 SETUP = (
     *CLUSTER,
     value("--requirements", "FILE", _LOCK, type=_requirements, default="requirements.lock"),

@@ -4,7 +4,6 @@ The cluster runs the job, not this process: if the launcher is killed, the job g
 with its run ends it.
 """
 
-import json
 import time
 from typing import Optional
 
@@ -50,11 +49,6 @@ class Kubernetes(Backend):
     def plan_text(self, job: Job) -> str:
         """Returns the manifests, without TF_CONFIG, which the operator writes."""
         return f"# {show.counts(job)} (kubernetes)\n{show.as_documents(self.plan(job))}"
-
-    def plan_json(self, job: Job) -> str:
-        """Returns the manifests and the names of the variables, as JSON."""
-        shown = {"manifests": manifests.planned(job), "environment": show.variables(job)}
-        return json.dumps({"backend": "kubernetes", **shown}, indent=2)
 
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns None: training writes to a volume."""
