@@ -67,10 +67,6 @@ class Backend(Kind):
         """Returns the plan for people; by default, a description of every task."""
         return show.as_text(job)
 
-    def plan_json(self, job: Job) -> str:
-        """Returns the plan as JSON for programs; by default, a description of every task."""
-        return show.as_json(job)
-
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns the folder to which training writes its results, as a path on the master's host.
 

@@ -23,11 +23,11 @@ from launch.agent.containers import DATA, OUTPUT, gpu_words, mount
 from launch.agent.processes import RUN
 from launch.backends import local, ssh
 from launch.backends.base import Backend, ContainerNeeds
-from launch.cluster import show, training_files
+from launch.cluster import show
 from launch.cluster.host_list import is_this_machine
 from launch.cluster.model import COMMAND_NAME, Cluster, Host
 from launch.cluster.show import Document, variables
-from launch.cluster.tasks import SCRIPT, Job, Task
+from launch.cluster.tasks import SCRIPT, Job, Task, folder_of
 from launch.cluster.yaml_section import matching, option, setting, yes_or_no
 from launch.errors import LaunchError
 from launch.record.outcome import Outcome
@@ -126,10 +126,6 @@ class Docker(Backend):
         """Describes every task, with its `docker run` command quoted for a shell."""
         return show.as_text(planned(job, _USER), line)
 
-    def plan_json(self, job: Job) -> str:
-        """Describes every task as JSON, with a `docker run` command that lacks only `--user`."""
-        return show.as_json(planned(job))
-
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns the folder on the master's host that its container writes its results to."""
         lead = next((task for task in job.tasks if task.is_lead), None)
@@ -210,7 +206,7 @@ def check_folders(job: Job) -> None:
     for name, place in (("data", DATA), ("output", OUTPUT)):
         chosen = job.folder(name)
         if _below(chosen, place) is None:
-            too = " and --work-dir" if training_files.place(job.arguments, "work_dir") else ""
+            too = " and --work-dir" if folder_of(job.arguments, "work_dir") else ""
             raise LaunchError(
                 f"--{name}-dir {chosen}: in a container it is {place}; leave it{too} out, and name "
                 f"the hosts' folder with `docker: {{{name}: {chosen}}}`"

@@ -4,17 +4,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Optional
+from typing import Any, Optional
 
 import yaml
 
-from launch.cluster.host_list import (
-    chosen_hosts,
-    default_python,
-    is_this_machine,
-    named,
-    nameless_host,
-)
+from launch.cluster.host_list import chosen_hosts, is_this_machine, named, nameless_host
 from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Kind, Limits, host_name
 from launch.cluster.yaml_section import (
     Node,
@@ -26,6 +20,11 @@ from launch.cluster.yaml_section import (
     whole,
 )
 from launch.errors import LaunchError
+
+_EXAMPLES = {
+    "hosts": "list the machines under it",
+    "tasks": "it says how many of each type there are (`tasks: {master: 1, ps: 1}`)",
+}
 
 
 def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
@@ -44,25 +43,18 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     is_known = matching("|".join(map(re.escape, kinds)), f"one of {', '.join(kinds)}")
     own_backend = top.take("backend", is_known, "ssh")
     kind = kinds[on or own_backend]
-    hosts_node = top.node_of("tasks" if kind.chooses_hosts else "hosts")
+    key = "tasks" if kind.chooses_hosts else "hosts"
+    hosts_node = top.node_of(key)
     if hosts_node is None:
-        rule = "hosts is missing; list the machines under it"
-        if kind.chooses_hosts:
-            rule = (
-                f"tasks is missing; {kind.name} needs their counts (`tasks: {{master: 1, ps: 1}}`)"
-            )
-        raise top.error(top.node, rule)
+        raise top.error(top.node, f"{key} is missing; {_EXAMPLES[key]}")
     if kind.chooses_hosts and "user" in top.left:
-        key, _ = top.left["user"]
-        raise top.error(key, f"user is for logins by ssh; {kind.name} has none, so leave it out")
+        raise top.error(
+            top.left["user"][0], f"user is for logins by ssh; {kind.name} has none, so leave it out"
+        )
     hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
     if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
-        names = ",".join(host.name for host in hosts)
-        raise top.error(
-            hosts_node,
-            f"hosts {names} does not go with {kind.name}: all tasks run on this machine; list "
-            "localhost alone, or run on ssh",
-        )
+        rule = f"{kind.name} runs all tasks on this machine; list localhost alone, or run on ssh"
+        raise top.error(hosts_node, rule)
     said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
     limits = top.section("limits")
     if limits is not None:
@@ -82,60 +74,48 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     """Reads the list of hosts; settings at the top of the file apply to each of them."""
-    is_said = "python" in top.left
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
-    base = _settings(top, nameless_host())
+    shared = read_fields(top, Host)
     hosts = []
     for position, node in enumerate(hosts_node.value):
         layout = (("worker" if position else "master", 1), ("ps", 1))
-        hosts.append(_host(top, node, replace(base, roles=layout), is_said))
+        hosts.append(_host(top, node, {**shared, "roles": layout}))
     return tuple(hosts)
 
 
 def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
     """Distributes the tasks over hosts that a scheduler will choose."""
-    base = _settings(top, nameless_host())
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", whole(1, 10_000), None)
     try:
-        return chosen_hosts(kind, counts, nodes, base)
+        return chosen_hosts(kind, counts, nodes, _placed(read_fields(top, Host)))
     except LaunchError as error:
         raise top.error(tasks_node, str(error)) from None
 
 
-def _host(top: Section, node: Node, base: Host, has_python: bool) -> Host:
-    """Reads one host: a name, with or without `user@`, or a mapping.
-
-    Args:
-      top: the file.
-      node: the host's node.
-      base: the settings that the host has if it names no others.
-      has_python: whether the file names the Python of all hosts.
-    """
+def _host(top: Section, node: Node, shared: dict[str, Any]) -> Host:
+    """Reads one host: a name, with or without `user@`, or a mapping with settings of its own."""
     if isinstance(node, yaml.ScalarNode):
-        return top.parse("host", node, lambda word: named(base, word))
+        return top.parse("host", node, lambda word: named(_placed(shared), word))
     section = Section(top.path, node, "a host")
     name = section.take("name", host_name, "")
     if not name:
         raise section.error(node, "a host needs a `name`, as ssh knows it")
+    address = section.take("address", host_name, name)
+    said = {**shared, "name": name, "address": address, **read_fields(section, Host)}
     roles = section.section("roles")
-    host = replace(
-        _settings(section, base, has_python),
-        name=name,
-        address=section.take("address", host_name, name),
-        roles=base.roles if roles is None else _counts(roles),
-    )
+    if roles is not None:
+        said["roles"] = _counts(roles)
     section.finish()
-    return host
+    return _placed(said)
 
 
-def _settings(section: Section, base: Host, has_python: bool = False) -> Host:
-    """Reads the settings that the file can give for one host, or at its top for all hosts."""
-    said = read_fields(section, Host)
+def _placed(said: dict[str, Any]) -> Host:
+    """Returns a host with the given fields, and defaults for the others."""
+    base = nameless_host()
     is_elsewhere = said.get("workdir", base.workdir) != base.workdir
-    is_ours = base.python == default_python() and not os.path.isabs(base.python)
-    if is_elsewhere and is_ours and not has_python:
+    if is_elsewhere and not os.path.isabs(base.python):
         base = replace(base, python="python3")  # The venv is only in this checkout.
     return replace(base, **said)
 

@@ -4,9 +4,9 @@ Every description (`--hosts`, a YAML file, `--on local`) becomes a frozen `Clust
 checked when it is made.
 """
 
+import ipaddress
 import posixpath
 import re
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar, Optional
@@ -19,6 +19,7 @@ TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
 
 MAX_TASKS = 2_000
 FIRST_PORT = 2222  # for the first trainer of a host; its first ps takes the next port
+FREE_PORTS = 0  # for hosts that several jobs may share: each host chooses them
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -44,25 +45,19 @@ def host_name(text: str) -> str:
     address = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if re.fullmatch(_NAME, text) or _is_ipv6(address):
         return address
-    if re.fullmatch(r"([^:]+|\[[^]]*\]):[0-9]+", text):
-        raise LaunchError(
-            f"{text!r}: the number could be the port of a task, the port of ssh or a number of "
-            f"tasks; give the name alone: `ports:` (default {FIRST_PORT}) and `roles:` are set in "
-            "a cluster file, the port of ssh in ~/.ssh/config"
-        )
     raise LaunchError(
         f"{text!r} is not a host: it must be NAME or USER@NAME, with a name of letters, digits, "
-        ". _ - or an IPv6 address; separate hosts by commas"
+        f". _ - or an IPv6 address, without a port: `ports:` in a cluster file (default "
+        f"{FIRST_PORT}) sets that of tasks, ~/.ssh/config that of ssh"
     )
 
 
 def _is_ipv6(text: str) -> bool:
-    address, percent, zone = text.partition("%")
     try:
-        socket.inet_pton(socket.AF_INET6, address)
-    except (OSError, ValueError):
+        ipaddress.IPv6Address(text)
+    except ValueError:
         return False
-    return not percent or re.fullmatch(_NAME, zone) is not None
+    return re.fullmatch(r"[^%]+(%[A-Za-z0-9_.-]+)?", text) is not None
 
 
 _USER = matching(USER_NAME, "a user name of letters, digits, . _ -")
@@ -110,27 +105,6 @@ class Host:
         return self.count(*LEADS, "worker", "evaluator") > 0
 
 
-@dataclass(frozen=True)
-class Ports:
-    """The ports on which tasks listen: from `low` to `high`, or free ones if `low` is None.
-
-    Without `high`, the first trainer of every host takes `low` and the first ps `low + 1`; further
-    tasks take the next numbers.
-    """
-
-    low: Optional[int] = FIRST_PORT
-    high: Optional[int] = None
-
-    def __str__(self) -> str:
-        """Returns the ports as a cluster file gives them."""
-        if self.low is None:
-            return "free"
-        return str(self.low) if self.high is None else f"{self.low}-{self.high}"
-
-
-FREE_PORTS = Ports(low=None)  # for hosts that several jobs may share
-
-
 class Kind:
     """The facts about a backend that the description of a cluster depends on.
 
@@ -152,21 +126,17 @@ class Kind:
     host_per_task: ClassVar[bool] = False
     is_this_machine: ClassVar[bool] = False
     has_image: ClassVar[bool] = False
-    default_ports: ClassVar[Ports] = Ports()
+    default_ports: ClassVar[int] = FIRST_PORT
     settings: ClassVar[Optional[type]] = None
 
 
-def _ports(text: str) -> Ports:
-    rule = f"must be a first port, a range or `free` ({FIRST_PORT}, 2222-2299), got {text!r}"
-    if text == "free":
+def _ports(text: str) -> int:
+    if text in ("free", str(FREE_PORTS)):
         return FREE_PORTS
-    match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", text)
-    if not match:
-        raise LaunchError(rule)
-    low, high = int(match[1]), int(match[2]) if match[2] else None
-    if not 1 <= low <= (high or 65_534) <= 65_535:
-        raise LaunchError(f"{rule}; ports go from 1 to 65535, the lower one first")
-    return Ports(low, high)
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65_535:
+        rule = f"must be the first port, from 1 to 65535 ({FIRST_PORT}), or `free`"
+        raise LaunchError(f"{rule}, got {text!r}")
+    return int(text)
 
 
 def _variable(text: str) -> str:
@@ -202,6 +172,7 @@ class Cluster:
     """A cluster, and the rules of its job.
 
     Attributes:
+      ports: the port of each host's first trainer, or FREE_PORTS.
       gpus_per_task: the number of GPUs of each trainer; None divides a host's GPUs among its
         trainers, and gives none on Kubernetes.
       environment: (name, value) pairs of variables for every task.
@@ -215,7 +186,7 @@ class Cluster:
     hosts: tuple[Host, ...]
     backend: str = "ssh"
     gpus_per_task: Optional[int] = setting(None, whole(0, 64))
-    ports: Ports = setting(Ports(), _ports)
+    ports: int = setting(FIRST_PORT, _ports)
     environment: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_variable)
     passed: tuple[str, ...] = setting((), _variable, name="pass_environment")
     limits: Limits = Limits()

@@ -1,17 +1,15 @@
-"""Describes a job before it runs: as text, as JSON, or as one shell line for each host.
+"""Describes a job before it runs: as text, or as one shell line for each host.
 
 Most backends make their plans with these functions. Variables of `environment` and
 `pass_environment` are shown by name only.
 """
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from launch.cluster.model import Host
+from launch.cluster.model import FREE_PORTS, Host
 from launch.cluster.tasks import Job, Task
 from launch.errors import LaunchError
 
@@ -57,12 +55,6 @@ def as_text(job: Job, shown: Callable[[Task], str] = command) -> str:
     return "\n".join(lines)
 
 
-def as_json(job: Job) -> str:
-    """Returns the backend and all tasks as JSON, for programs."""
-    tasks = [_task(task, variables(job)) for task in job.tasks]
-    return json.dumps({"backend": job.cluster.backend, "tasks": tasks}, indent=2)
-
-
 def shell_documents(
     job: Job,
     start: Callable[[Host], str] = lambda host: f"cd {quoted_path(host.workdir)}",
@@ -78,7 +70,7 @@ def shell_documents(
     Raises:
       LaunchError: the ports are free ones, which are known only when the job starts.
     """
-    if job.cluster.ports.low is None:
+    if job.cluster.ports == FREE_PORTS:
         raise LaunchError("--shell needs fixed ports: set `ports: 2222` in place of `ports: free`")
     documents = []
     for host in job.cluster.hosts:
@@ -123,22 +115,6 @@ def quoted_path(path: str) -> str:
     if path != "~" and not path.startswith("~/"):
         return shlex.quote(path)
     return f'"$HOME"{shlex.quote(path[1:]) if path[1:] else ""}'
-
-
-def _task(task: Task, variables: list[str]) -> dict[str, Any]:
-    return {
-        "task": task.name,
-        "host": task.host.name,
-        "user": task.host.user,
-        "address": task.host.address,
-        "port": task.port,
-        "workdir": task.host.workdir,
-        "argv": list(task.argv),
-        "tf_config": json.loads(task.tf_config),
-        "gpus": None if task.devices.gpus is None else list(task.devices.gpus),
-        "share": None if task.devices.share is None else list(task.devices.share),
-        "environment": variables,
-    }
 
 
 def _shell_command(task: Task, variables: list[str], line: str) -> str:

@@ -1,4 +1,11 @@
-"""Works out the tasks of a cluster: the host, port, devices and TF_CONFIG of each."""
+"""Works out the tasks of a cluster: the host, port, devices, TF_CONFIG and arguments of each.
+
+`--config FILE` of the training's arguments names a file of the folder in which the launcher was
+started. Tasks run in other folders, on other hosts or in containers. So the launcher reads the
+file, and passes its settings as one JSON object, `--config={"train_batch_size": "64"}`, which the
+training program takes as well. The launcher knows no settings but the places of the data and the
+output; the training program checks names and values.
+"""
 
 import json
 import posixpath
@@ -6,11 +13,13 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Any, Optional
+
+import yaml
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import LEADS, Cluster, Host, Ports
-from launch.cluster.training_files import place
+from launch.cluster.model import FREE_PORTS, LEADS, Cluster, Host
+from launch.cluster.yaml_section import Node, Section, read
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
@@ -98,9 +107,8 @@ class Job:
         Args:
           name: `data` or `output`, which is also the default folder.
         """
-        chosen = place(self.arguments, f"{name}_dir")
-        folder = name if chosen is None else chosen
-        start = place(self.arguments, "work_dir")
+        folder = folder_of(self.arguments, f"{name}_dir") or name
+        start = folder_of(self.arguments, "work_dir")
         if start is None or "://" in folder or folder.startswith("~"):
             return folder
         return posixpath.join(start, folder)
@@ -155,7 +163,7 @@ def _tasks_of(
 ) -> Iterator[tuple[str, Optional[int], Devices]]:
     """Yields the type, port and devices of each task of one host: first trainers, then ps."""
     trainers = [role for role in _TRAINERS for _ in range(host.count(role))]
-    trainer_ports, ps_ports = allot(cluster.ports, host, found)
+    trainer_ports, ps_ports = _ports(cluster.ports, host, found)
     listening = iter(trainer_ports)
     for i, task_type in enumerate(trainers):
         port = None if task_type == "evaluator" else next(listening)
@@ -198,32 +206,110 @@ def num_ports(host: Host) -> int:
     return host.count(*LEADS, "worker", "ps")
 
 
-def allot(rule: Ports, host: Host, found: Optional[Sequence[int]]) -> tuple[Numbers, Numbers]:
+def _ports(first: int, host: Host, found: Optional[Sequence[int]]) -> tuple[Numbers, Numbers]:
     """Returns the ports of a host's trainers (master, chief and workers), and those of its ps.
 
     Args:
-      rule: the ports that the description gives: a first one, a range, or free ones.
+      first: the port of the first trainer. The first ps takes the next one, and so on in turns, so
+        that these two have the same ports on every host. Or FREE_PORTS.
       host: the host whose tasks need ports.
-      found: the free ports found on the host, for a rule of free ports; if None, every port in the
-        result is None.
+      found: the free ports found on the host, for FREE_PORTS; None if they are not known yet.
 
     Raises:
       LaunchError: there are too few ports.
     """
     trainers, ps = host.count(*LEADS, "worker"), host.count("ps")
-    if rule.low is None:
-        numbers: Numbers = [None] * (trainers + ps) if found is None else found
-    else:
-        last = rule.high or rule.low + trainers + ps + 1
-        if last > 65_535 or last - rule.low + 1 < trainers + ps:
-            raise LaunchError(
-                f"ports {rule.low}-{rule.high or 65_535} are too few for the {trainers + ps} tasks "
-                f"of {host.name}; widen the range, or start lower"
-            )
-        numbers = range(rule.low, last + 1)
-    if rule.low is not None and rule.high is None:
-        # The first trainer and the first ps have the same ports on every host; others follow.
-        first, second, *rest = numbers
-        others = max(trainers - 1, 0)
-        return [first, *rest[:others]][:trainers], [second, *rest[others:]][:ps]
-    return numbers[:trainers], numbers[trainers : trainers + ps]
+    if first == FREE_PORTS:
+        free: Numbers = [None] * (trainers + ps) if found is None else found
+        return free[:trainers], free[trainers:]
+    last = first + 2 * max(trainers, ps) - 1
+    if last > 65_535:
+        raise LaunchError(f"the tasks of {host.name} need ports up to {last:,}; start lower")
+    return range(first, last, 2)[:trainers], range(first + 1, last + 1, 2)[:ps]
+
+
+_CONFIG = "--config"
+
+
+def with_settings(arguments: Sequence[str]) -> list[str]:
+    """Returns the training's arguments with settings in the place of files.
+
+    Of the result.json of a run, another one needs the configuration and what was chosen.
+
+    Raises:
+      LaunchError: a file cannot be read, or is no mapping of single values.
+    """
+    result: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if word == "--":  # Only image files follow.
+            return [*result, word, *words]
+        if flag != _CONFIG:
+            result.append(word)
+            continue
+        path = value if equals else next(words, None)
+        if not path or path.startswith("{"):  # The training program refuses an empty one.
+            result += [word] if equals or path is None else [word, path]
+        else:
+            result.append(f"{_CONFIG}={json.dumps(_read_settings(path))}")
+    return result
+
+
+def _read_settings(path: str) -> dict[str, Any]:
+    """Returns the settings of a YAML or JSON file, as text: their types depend on the settings."""
+    top = read(path, f"{_CONFIG} names a file of settings", "write settings into it")
+    rows = {key: node for key, (_, node) in top.left.items()}
+    if not isinstance(rows.get("configuration"), yaml.MappingNode):
+        return {key: _text(top, key, node) for key, node in rows.items()}
+    settings = Section(path, rows["configuration"], "configuration").left
+    found: dict[str, Any] = {
+        "configuration": {key: _texts(top, key, node) for key, (_, node) in settings.items()}
+    }
+    if "chosen" in rows:
+        found["chosen"] = _texts(top, "chosen", rows["chosen"])
+    return found
+
+
+def _texts(section: Section, key: str, node: Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return [_text(section, key, one) for one in node.value]
+    return _text(section, key, node)
+
+
+def _text(section: Section, key: str, node: Node) -> Optional[str]:
+    return None if node.tag == "tag:yaml.org,2002:null" else section.parse(key, node, str)
+
+
+def folder_of(arguments: Sequence[str], setting: str) -> Optional[str]:
+    """Returns the folder that the arguments give for a setting, as given; None if none.
+
+    Flags override --config.
+
+    Args:
+      arguments: the training's arguments, as `with_settings` returns them.
+      setting: `data_dir`, `output_dir` or `work_dir`.
+    """
+    names = (setting, "job_dir") if setting == "output_dir" else (setting,)
+    by_file: Optional[str] = None
+    by_flag: Optional[str] = None
+    for word, following in zip(arguments, [*arguments[1:], ""]):
+        flag, equals, value = word.partition("=")
+        value = value if equals else following
+        if flag == _CONFIG:
+            for key, folder in _settings(value).items():
+                if key.replace("-", "_") in names and isinstance(folder, str):
+                    by_file = folder
+        elif flag.startswith("--") and flag[2:].replace("-", "_") in names:
+            by_flag = value
+    return by_flag if by_flag is not None else by_file
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """Returns the settings of a JSON object; {} for what the training program refuses."""
+    try:
+        content = json.loads(text) if text.startswith("{") else {}
+    except (ValueError, RecursionError):
+        return {}
+    configuration = content.get("configuration")
+    return configuration if isinstance(configuration, dict) else content

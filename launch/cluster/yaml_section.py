@@ -132,7 +132,7 @@ def read(
     rule: str = "--cluster names the file that describes the cluster",
     way_out: str = "it must at least list `hosts`",
 ) -> Section:
-    """Reads a file that holds one mapping, in YAML or in JSON, which is YAML but for tabs.
+    """Reads a file that holds one mapping, in YAML or in JSON, which is YAML where it has no tabs.
 
     Args:
       path: path of the file.
@@ -145,8 +145,6 @@ def read(
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        if path.lower().endswith(".json"):
-            text = text.replace("\t", " ")  # between tokens; YAML forbids it, JSON within them
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
         raise LaunchError(f"{path}: {error.strerror}; {rule}") from None
@@ -237,18 +235,10 @@ def option(values: str, ours: str) -> Callable[[str], str]:
       values: a regular expression for each character of a value.
       ours: the names of the options that the launcher sets itself, separated by blanks.
     """
-
-    def read(text: str) -> str:
-        match = re.fullmatch(rf"--([a-z][a-z0-9-]*)(={values}+)?", text)
-        if not match:
-            raise LaunchError(f"must be options like --name or --name=value, got {text!r}")
-        if match[1] in ours.split():
-            raise LaunchError(
-                f"cannot hold --{match[1]}, which the launcher sets; use the keys of the file"
-            )
-        return text
-
-    return read
+    return matching(
+        rf"--(?!({'|'.join(ours.split())})(=|$))[a-z][a-z0-9-]*(={values}+)?",
+        f"options like --name or --name=value, and none of {ours}, which the launcher sets",
+    )
 
 
 def said(settings: object) -> dict[str, Any]:

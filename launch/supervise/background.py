@@ -6,9 +6,8 @@ SIGHUP. The process sends how the run ended.
 """
 
 import contextlib
-import fcntl
-import json
 import os
+import pickle
 import select
 import signal
 import socket
@@ -17,10 +16,10 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Optional
+from typing import Union
 
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome, end_record, read_cause
+from launch.record.outcome import Cause, Outcome
 from launch.record.output import writer
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -78,25 +77,17 @@ class Background:
           LaunchError: the job could not be started, or an error of the launcher ended the process.
         """
         _, status = os.waitpid(self._pid, 0)
-        try:
-            said: Any = json.loads(self._said)
-        except ValueError:
-            said = None
-        if said is None and os.WIFSIGNALED(status):
+        way_out = f"to end what is left: clean --run {self._folder.run_id}"
+        if self._said:
+            said: Union[Outcome, LaunchError] = pickle.loads(self._said)
+            if isinstance(said, LaunchError):
+                raise said
+            return said
+        if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
-            words = f"{name} has ended the launcher; to end what is left: clean --run "
-            words += self._folder.run_id
+            words = f"{name} has ended the launcher; {way_out}"
             return Outcome(128 + os.WTERMSIG(status), words, cause=Cause.LAUNCHER)
-        if said is None:
-            raise HostError(
-                f"the launcher has failed, see {self._log}; to end what is left: "
-                f"clean --run {self._folder.run_id}"
-            )
-        if said["error"] is not None:
-            error = HostError if said["exit_code"] == HostError.exit_code else LaunchError
-            raise error(said["error"])
-        details = tuple(said["details"])
-        return Outcome(said["exit_code"], said["reason"], said["task"], details, read_cause(said))
+        raise HostError(f"the launcher has failed, see {self._log}; {way_out}")
 
 
 def start(run: Run, folder: RunFolder, log: Path) -> Background:
@@ -107,9 +98,7 @@ def start(run: Run, folder: RunFolder, log: Path) -> Background:
     Raises:
       HostError: this machine starts no more processes.
     """
-    ours, first = socket.socketpair()
-    with first:  # which has the number of a standard stream if the user has closed one
-        theirs = socket.socket(fileno=fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, 3))
+    ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -153,20 +142,19 @@ def _give_up_the_terminal(path: Path, kept: int) -> None:
 def _work(run: Run, folder: RunFolder, log: Path, channel: socket.socket) -> None:
     """Runs the job, and sends how it ended."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
+    said: Union[Outcome, LaunchError]
     display = Display(writer(log), live=False)
-    error: Optional[str] = None
     try:
         folder.take_over()
-        outcome = run(display)
-    except LaunchError as failure:
-        error, outcome = str(failure), Outcome(failure.exit_code, "")
+        said = run(display)
+    except LaunchError as error:
+        said = error
     except KeyboardInterrupt:  # before the job's own handling of signals
-        outcome = Outcome(128 + signal.SIGINT, "stopped before the start", cause=Cause.USER)
+        said = Outcome(128 + signal.SIGINT, "stopped before the start", cause=Cause.USER)
     finally:
         display.close()
-    said = {"error": error, "task": outcome.task, "details": outcome.details}
     with contextlib.suppress(OSError):  # nobody waits for it any more
-        channel.sendall(json.dumps({**said, **end_record(outcome)}).encode())
+        channel.sendall(pickle.dumps(said))
 
 
 def _heed(channel: socket.socket) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Optional
 
 from launch.agent.protocol import Message
+from launch.cluster.model import FREE_PORTS
 from launch.cluster.tasks import SCRIPT, Job, Task, make_job, num_ports, with_token
 from launch.connect.connections import Connections, Event
 from launch.connect.link import Link, Transport
@@ -47,7 +48,7 @@ def run_with_agents(
     """
     job = with_token(job)
     passed = passed_values(job.cluster.passed)
-    finds_ports = job.cluster.ports.low is None
+    finds_ports = job.cluster.ports == FREE_PORTS
 
     def attempt(signals: Sequence[int]) -> tuple[Outcome, list[str]]:
         """Runs the job; returns its outcome, and the tasks that have failed for their ports."""
@@ -63,12 +64,9 @@ def run_with_agents(
             cluster = ready.cluster
             supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
             loop = RunLoop(supervisor, folder, display, connections.events, signals)
+            variables = {**dict(cluster.environment), **passed}
             orders = {
-                task.name: _order_to_start(
-                    task,
-                    {**dict(cluster.environment), **passed},
-                    masked=sorted(passed),
-                )
+                task.name: _order_to_start(task, variables, masked=sorted(passed))
                 for task in ready.tasks
             }
             agents = Agents(supervisor, loop, connections, orders)
@@ -83,11 +81,10 @@ def run_with_agents(
             outcome, taken = attempt(signals)
             if not taken or number > _MORE_PORTS:
                 break
-            why = (
+            display.note(
                 f"another program took the port of {', '.join(taken)}: starting the job again "
                 f"with other ports ({number} of {_MORE_PORTS})"
             )
-            display.note(why)
     return outcome
 
 
@@ -160,12 +157,11 @@ class Agents:
         elif link is None or not self._connections.is_current(host, link):
             return  # from a dropped connection
         elif "task" in message:
-            name = message["task"]
-            state = self._supervisor.states.get(name)
-            if state is not None and state.task.host.name == host:
-                self._take_from_task(name, host, message)
+            state = self._supervisor.states.get(message["task"])
+            if state is None or state.task.host.name != host:
+                self._loop.note(f"{host}: ignored a message about a task that it does not run")
             else:
-                self._loop.note(f"{host}: ignored a message about {name}, which it does not run")
+                self._take_from_task(state.task.name, host, message)
         else:
             self._take_from_agent(host, link, message)
 
@@ -237,8 +233,10 @@ class Agents:
         if link is not None:
             self._connections.use(host, link)
         for order in self._waiting.pop(host):
-            if not self._connections.send(host, order):
-                name, now = order["task"], self._clock()
+            name, now = order["task"], self._clock()
+            if self._supervisor.ending:  # nothing is started any more
+                self._carry_out(self._supervisor.withdrawn(name, now))
+            elif not self._connections.send(host, order):
                 reason = message["reason"]
                 self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
 
@@ -253,8 +251,6 @@ class Agents:
             else:
                 order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
                 self._connections.send(host, order)
-        if self._supervisor.ending:
-            self._withdraw_starts()
 
     def _send_start(self, host: str, order: Message) -> None:
         """Sends the order to start a task, now or when its host is connected again."""
@@ -264,10 +260,3 @@ class Agents:
             self._waiting[host] = []
             self._connections.reopen(host)
         self._waiting[host].append(order)
-
-    def _withdraw_starts(self) -> None:
-        """Takes back the orders that wait for a host: nothing is started after the end begins."""
-        names = [order["task"] for orders in self._waiting.values() for order in orders]
-        self._waiting = {host: [] for host in self._waiting}
-        for name in names:
-            self._carry_out(self._supervisor.withdrawn(name, self._clock()))

@@ -4,6 +4,7 @@ Until the outcome is known, the loop waits for events and signals, shows the tas
 updates the status file.
 """
 
+import collections
 import queue
 import signal
 import time
@@ -11,22 +12,93 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import Generic, Optional, Protocol, TypeVar, Union
+from typing import Any, Generic, Optional, Protocol, TypeVar, Union
 
 from launch.agent.protocol import SHOWN
-from launch.record.outcome import Cause, Outcome
+from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
+from launch.screen.row import Progress, Row, read_progress, read_saved
 from launch.supervise.supervisor import TaskState
-from launch.supervise.task_status import TaskStatusTable
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
+_LAST_LINES = 12
 _LAST_LINES_SECS = 30.0  # the longest wait for missing lines after the job is over
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 E = TypeVar("E")
 E_contra = TypeVar("E_contra", contravariant=True)
+
+
+class TaskStatusTable:
+    """Combines the tasks' output with their states.
+
+    Args:
+      states: task's name -> its state, which the decider changes.
+    """
+
+    def __init__(self, states: "dict[str, TaskState]") -> None:
+        self._states = states
+        self._progress: dict[str, Progress] = {}
+        self._saved: dict[str, str] = {}  # task's name -> the checkpoint that it saved at its end
+        self._lines = {name: collections.deque[str](maxlen=_LAST_LINES) for name in states}
+
+    def take(self, name: str, lines: Sequence[str]) -> bool:
+        """Records a task's lines; returns whether one of them reports a training step."""
+        self._lines[name].extend(lines)
+        stepped = False
+        for line in lines:
+            saved, progress = read_saved(line), read_progress(line)
+            if saved is not None:
+                self._saved[name] = saved
+            if progress is not None:
+                self._progress[name], stepped = progress, True
+        return stepped
+
+    def last_lines(self, name: str) -> list[str]:
+        """Returns the last lines that a task wrote, without empty ones."""
+        return [line for line in self._lines[name] if line.strip()]
+
+    def saved(self) -> Optional[str]:
+        """Returns the checkpoint that the lead saved when it was stopped; None if there is none."""
+        leads = (name for name, state in self._states.items() if state.task.is_lead)
+        return next((self._saved[name] for name in leads if name in self._saved), None)
+
+    def rows(self) -> list[Row]:
+        """Returns the rows of the table, one for each task."""
+        return [self._row(name, state) for name, state in self._states.items()]
+
+    def status(self, outcome: Optional[Outcome] = None) -> dict[str, Any]:
+        """Returns the content of the status file."""
+        tasks = [vars(row) for row in self.rows()]
+        return {"time": time.time(), **end_record(outcome), "tasks": tasks}
+
+    def _row(self, name: str, state: TaskState) -> Row:
+        progress, words = self._progress.get(name), _words(state)
+        step, rate = "", ""
+        if progress is not None:
+            total = "" if progress.total is None else f"/{progress.total:,}"
+            step, rate = f"{progress.step:,}{total}", progress.images_per_sec
+        lines = self.last_lines(name)
+        last = lines[-1] if lines else ""
+        if words == "stopped" and state.code != -signal.SIGKILL:
+            last = f"saved {self._saved[name]}" if name in self._saved else ""
+        elif words not in ("running", "done", "stopping") and state.last:
+            last = state.last
+        return Row(name, state.task.host.name, words, step, rate, last)
+
+
+def _words(state: TaskState) -> str:
+    """Describes a task's status; a stop by the launcher's signals is no failure."""
+    if state.status == "ended":
+        by_signal = any(state.code in (-signum, 128 + signum) for signum in state.signals)
+        return "done" if state.code == 0 else "stopped" if by_signal else "ended"
+    if state.alive and state.signals:
+        return "stopping"
+    if state.restarts and state.status == "running":
+        return f"running ({state.restarts} restarts)"
+    return state.status
 
 
 class Decider(Protocol):
@@ -110,7 +182,9 @@ class RunLoop(Generic[E]):
         try:
             runner.start()
         except Interrupted as stop:
-            return self._stopped_at_the_start(stop.signum)
+            outcome = Outcome(128 + stop.signum, "stopped before the start", cause=Cause.USER)
+            self._show(outcome)
+            return outcome
         while self._decider.outcome is None:
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
@@ -128,12 +202,6 @@ class RunLoop(Generic[E]):
             self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
         self._show(self._decider.outcome)
         return self._decider.outcome
-
-    def _stopped_at_the_start(self, by: int) -> Outcome:
-        words = "stopped before the start"
-        outcome = Outcome(128 + by, words, cause=Cause.USER)
-        self._show(outcome)
-        return outcome
 
     def _hear(self, runner: Runner[E], secs: float) -> None:
         """Waits at most `secs` for an event, and passes the events to the runner."""
@@ -161,6 +229,17 @@ class RunLoop(Generic[E]):
         return tuple(lines)
 
 
+class Interrupted(Exception):
+    """The signal `signum`, which asks for the job's end, has ended a wait."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+_interrupts = False  # whether a signal raises Interrupted
+
+
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
     """Catches SIGINT, SIGTERM, SIGHUP and SIGQUIT in the context; yields a list of those caught.
@@ -170,46 +249,29 @@ def stop_signals() -> Iterator[list[int]]:
     found: list[int] = []
 
     def note(signum: int, _: Optional[FrameType]) -> None:
+        global _interrupts
         found.append(signum)
+        if _interrupts and signum != signal.SIGHUP:
+            _interrupts = False
+            raise Interrupted(signum)
 
     with _handled(_SIGNALS, note):
         yield found
 
 
-class Interrupted(Exception):
-    """A signal that asks for the job's end has ended a wait.
-
-    Attributes:
-      signum: the signal; an earlier SIGHUP has not ended the wait.
-    """
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signum)
-        self.signum = signum
-
-
 @contextmanager
 def interrupted_by_a_stop() -> Iterator[None]:
-    """Makes a signal that asks for the job's end raise Interrupted in the context.
+    """Makes a signal that `stop_signals` catches also raise Interrupted in the context.
 
-    Whoever handles the signal otherwise, such as `stop_signals`, does it first. SIGHUP waits for
-    the end of the context: after it, a job may go on, so it must be known whether there is one.
+    Only SIGHUP does not: after the context, a job may go on, so it must be known whether there is
+    one.
     """
-    before = {signum: signal.getsignal(signum) for signum in _SIGNALS}
-    is_open = True
-
-    def interrupt(signum: int, frame: Optional[FrameType]) -> None:
-        handler = before[signal.Signals(signum)]
-        if callable(handler):
-            handler(signum, frame)
-        if is_open and signum != signal.SIGHUP:
-            raise Interrupted(signum)
-
-    with _handled(_SIGNALS, interrupt):
-        try:
-            yield
-        finally:
-            is_open = False
+    global _interrupts
+    _interrupts = True
+    try:
+        yield
+    finally:
+        _interrupts = False
 
 
 @contextmanager

@@ -9,10 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from launch.cluster.model import Limits
+from launch.cluster.model import LEADS, Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
-from launch.supervise.ending import Action, Ending, Note, Settling, Signal, Start
+from launch.supervise.ending import (
+    KILL_SECS,
+    Action,
+    Note,
+    Settling,
+    Signal,
+    Stage,
+    Start,
+    advance,
+    ask_then_kill,
+)
 
 _LONGEST_BACKOFF_SECS = 30.0
 _USERS_MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
@@ -69,7 +79,7 @@ class Supervisor:
         self._restarts = restarts
         self._progress = ProgressWatch(limits, now)
         self._settling = Settling()
-        self._end: Optional[Ending] = None
+        self._end: Optional[list[Stage]] = None  # what is left of it; None while the job goes on
         self._stop_signals = 0
         self._is_excused = False  # whether a SIGTERM was the platform's
 
@@ -144,8 +154,7 @@ class Supervisor:
         """Ends the job with success, unless its end has another cause that is settled."""
         done = Outcome(0, f"{state.task.name} is done", cause=Cause.DONE)
         if self._settling.report(done, now) and self._stop_signals < 2:
-            limits = self._limits
-            self._end = Ending.after_the_lead(self._names, limits.grace_secs, limits.stop_secs)
+            self._end = self._in_order(is_done=True)
         return self._advance(now)
 
     def stop(
@@ -175,9 +184,9 @@ class Supervisor:
         if took and cause is Cause.PLATFORM:
             self._stop_signals = 0  # the same, but in the other order
         if self._stop_signals == 2 and cause is Cause.USER:
-            self._end = Ending.at_once(list(self.states))
+            self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
         elif self._end is None or (is_done and cause is Cause.USER and self._stop_signals == 1):
-            self._end = Ending.in_order(self._names, self._limits.stop_secs)
+            self._end = self._in_order()
         return self._advance(now)
 
     def tick(self, now: float) -> list[Action]:
@@ -186,7 +195,10 @@ class Supervisor:
             return self._advance(now)
         overdue = self._progress.overdue(now)
         if overdue is not None:
-            return self._time_out(overdue, now)
+            words = f"{overdue}; the limits are start_secs and idle_secs"
+            self._settling.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
+            self._end = self._in_order()
+            return [Note(f"{overdue}; stopping"), *self._advance(now)]
         due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
         return [self._start(state) for state in due]
 
@@ -214,17 +226,24 @@ class Supervisor:
             Outcome(exit_code_of(state.code), reason, name, cause=state.cause), now
         )
         if is_first:
-            self._end = Ending.in_order(self._names, self._limits.stop_secs)
+            self._end = self._in_order()
             return [Note(f"{reason}; stopping the others"), *self._advance(now)]
         if self.verdict is not None and self.verdict.exit_code == 0:
             return [Note(f"{name} on {host}: {state.last}; see its log")]
         return [Note(reason)] if took else []
 
-    def _time_out(self, reason: str, now: float) -> list[Action]:
-        words = f"{reason}; the limits are start_secs and idle_secs"
-        self._settling.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
-        self._end = Ending.in_order(self._names, self._limits.stop_secs)
-        return [Note(f"{reason}; stopping"), *self._advance(now)]
+    def _in_order(self, *, is_done: bool = False) -> list[Stage]:
+        """Ends the lead first, so that it saves while the others still run, and the ps last.
+
+        After a success, the others have `grace_secs` to end by themselves.
+        """
+        secs, others = self._limits.stop_secs, self._names("worker", "evaluator")
+        leads = ask_then_kill(self._names(*LEADS), secs)
+        return [
+            *([Stage(others, None, self._limits.grace_secs)] if is_done else leads),
+            *ask_then_kill(others, secs),
+            *ask_then_kill(self._names("ps"), min(secs, KILL_SECS)),
+        ]
 
     def _names(self, *task_types: str) -> list[str]:
         return [name for name, s in self.states.items() if s.task.task_type in task_types]
@@ -236,19 +255,18 @@ class Supervisor:
         for state in self.states.values():
             if state.status in ("waiting", "restarting"):
                 state.status = "ended"
-        actions = self._end.advance(now, lambda name: self.states[name].alive)
+        actions = advance(self._end, now, lambda name: self.states[name].alive)
         for action in actions:
             if isinstance(action, Signal):
                 self.states[action.task].signals += (int(action.signum),)
-        if self._end.is_over and not self._may_be_explained(now):
-            self.outcome = self.verdict
+        verdict = self.verdict
+        if not self._end and verdict is not None:
+            # Word of who has sent a SIGTERM to a task may still be on its way.
+            is_sigterm = verdict.exit_code == 128 + signal.SIGTERM
+            may_be_explained = is_sigterm and verdict.cause is Cause.TASK_FAILED
+            if not may_be_explained or self._settling.is_settled(now):
+                self.outcome = verdict
         return actions
-
-    def _may_be_explained(self, now: float) -> bool:
-        """Returns whether word of who has sent a SIGTERM to a task may still be on its way."""
-        is_sigterm = self.verdict is not None and self.verdict.exit_code == 128 + signal.SIGTERM
-        is_failure = self.verdict is not None and self.verdict.cause is Cause.TASK_FAILED
-        return is_sigterm and is_failure and not self._settling.is_settled(now)
 
 
 def ended_by_itself(code: Optional[int], signals: Sequence[int]) -> bool:

@@ -15,7 +15,7 @@ from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
 from launch.connect.agent_client import Closing, conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.link import Transport
-from launch.errors import HostError, LaunchError, below_each_other
+from launch.errors import HostError, below_each_other
 from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.facts import Facts, cells, problems, warnings
@@ -26,12 +26,7 @@ def plan(options: argparse.Namespace) -> int:
     """Prints what would run where, or with --shell what to run by hand; contacts nobody."""
     job = make_job(cluster_of(options), options.arguments)
     backend = backend_named(job.cluster.backend)
-    if options.shell and options.json:
-        raise LaunchError("--json does not go with --shell; choose one")
-    if options.shell:
-        print(as_documents(backend.plan(job)))
-    else:
-        print(backend.plan_json(job) if options.json else backend.plan_text(job))
+    print(as_documents(backend.plan(job)) if options.shell else backend.plan_text(job))
     return 0
 
 

@@ -53,7 +53,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if options.arguments and not hasattr(options, "cluster"):
             raise LaunchError(f"{options.verb} takes no training arguments after --")
         if any(word.startswith("--config") for word in options.arguments):
-            from launch.cluster.training_files import with_settings
+            from launch.cluster.tasks import with_settings
 
             options.arguments = with_settings(options.arguments)
         exit_code: int = resolve_name(f"launch.verbs.{_VERBS[options.verb][0]}")(options)

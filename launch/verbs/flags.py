@@ -72,11 +72,7 @@ CLUSTER = (
     _value("--nodes", "N", "slurm: number of hosts for the tasks", _TASK_COUNT),
 )
 INIT = (*LAYOUT, _value("--out", "FILE", "default: %(default)s", default="cluster.yaml"))
-PLAN = (
-    *CLUSTER,
-    _switch("--json", "for programs"),
-    _switch("--shell", "a line for each node, to run by hand"),
-)
+PLAN = (*CLUSTER, _switch("--shell", "a line for each node, to run by hand"))
 SETUP = (
     *CLUSTER,
     _value("--requirements", "FILE", _LOCK, _IN_CHECKOUT, default="requirements.lock"),

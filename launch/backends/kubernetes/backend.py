@@ -6,7 +6,6 @@ that fails is tried again.
 """
 
 import contextlib
-import json
 import math
 import queue
 import signal
@@ -80,11 +79,6 @@ class Kubernetes(Backend):
     def plan_text(self, job: Job) -> str:
         """Returns the manifests, without TF_CONFIG, which the operator writes."""
         return f"# {show.counts(job)} (kubernetes)\n{show.as_documents(self.plan(job))}"
-
-    def plan_json(self, job: Job) -> str:
-        """Returns the manifests and the names of the variables, as JSON."""
-        shown = {"manifests": manifests.planned(job), "environment": show.variables(job)}
-        return json.dumps({"backend": "kubernetes", **shown}, indent=2)
 
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns None: training writes to a volume."""

@@ -128,7 +128,7 @@ def test_a_folder_that_engines_cannot_mount_is_refused() -> None:
         ("image: -v", "lab.yaml:4: image must be an image, such as registry/cifar10:3, got '-v'"),
         ("engine: docker run", "lab.yaml:4: engine must be docker, podman, or a path"),
         ("options: [-v, /a:/b]", "lab.yaml:4: options must be options like --name or --name=value"),
-        ("options: [--env=A=1]", "lab.yaml:4: options cannot hold --env, which the launcher sets"),
+        ("options: [--env=A=1]", "which the launcher sets, got '--env=A=1'"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, error: str) -> None:

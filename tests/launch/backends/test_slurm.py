@@ -20,7 +20,7 @@ from launch.backends.slurm.job import main as run_job
 from launch.backends.slurm.script import SlurmSettings, options, script, seconds_of
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import ROOT, on_chosen_hosts
-from launch.cluster.model import Cluster, Limits, Ports
+from launch.cluster.model import FREE_PORTS, Cluster, Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
@@ -57,7 +57,7 @@ nodes: 2
 workdir: "/data"
 python: ".venv/bin/python"
 agent_python: "python3"
-ports: "free"
+ports: 0
 restarts: 0
 limits: {LIMITS}
 CLUSTER
@@ -91,7 +91,7 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
             replace(host, workdir="/it's: a #folder", python="/opt/py", gpus=2)
             for host in cluster.hosts
         ),
-        ports=Ports(3000, 3010),
+        ports=3000,
         passed=("API_TOKEN",),
         limits=Limits(start_secs=None, stop_secs=2.5),
         restarts=3,
@@ -99,8 +99,8 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
     )
     found = read(tmp_path, description(cluster))
     assert replace(found, source=cluster.source) == cluster
-    free = replace(cluster, ports=Ports(None))
-    assert read(tmp_path, description(free)).ports == Ports(None)
+    free = replace(cluster, ports=FREE_PORTS)
+    assert read(tmp_path, description(free)).ports == FREE_PORTS
 
 
 def test_settings_become_options(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
         ("mem: lots", "lab.yaml:4: mem must be a size such as 16G, as sbatch takes it, got 'lots'"),
         ("cpus_per_task: 0", "lab.yaml:4: cpus_per_task must be a whole number from 1 to 1024"),
         ("options: ['--x=a b']", "lab.yaml:4: options must be options like --name or"),
-        ("options: [--nodes=4]", "lab.yaml:4: options cannot hold --nodes, which the launcher"),
+        ("options: [--nodes=4]", "which the launcher sets, got '--nodes=4'"),
     ],
 )
 def test_what_slurm_cannot_be_told_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -7,7 +7,7 @@ python: .venv/bin/python
 workdir: /data
 gpus: 2
 gpus_per_task: 1
-ports: 3000-3010
+ports: 3000
 restarts: 3
 hosts:
   - name: node0

@@ -10,18 +10,18 @@ from launch.backends.registry import KINDS
 from launch.cluster import host_list
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_chosen_hosts
-from launch.cluster.model import Cluster, Host, Limits, Ports
+from launch.cluster.model import FREE_PORTS, Cluster, Host, Limits
 from launch.errors import LaunchError
 from tests.launch.cluster.full import FULL
 
 PAGE = Path(__file__).parents[3] / "docs" / "launch.md"
 
-ALL_HERE = "local: all tasks run on this machine; list localhost alone, or run on ssh"
+ALL_HERE = "local runs all tasks on this machine; list localhost alone, or run on ssh"
 
 
 def read(folder: Path, text: str) -> Cluster:
     path = folder / "lab.yaml"
-    path.write_text(text)
+    path.write_text(text, errors="surrogateescape")
     return read_cluster(str(path), KINDS)
 
 
@@ -29,7 +29,7 @@ def test_the_python_of_all_hosts_counts_for_one_in_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it is the launcher's own default, which does not hold in another folder."""
-    monkeypatch.setattr("launch.cluster.cluster_file.default_python", lambda: ".venv/bin/python")
+    monkeypatch.setattr(host_list, "default_python", lambda: ".venv/bin/python")
     hosts = "hosts: [a, {name: b, workdir: /srv/b}]\n"
     said = read(tmp_path, f"python: .venv/bin/python\nworkdir: /srv/a\n{hosts}")
     assert [host.python for host in said.hosts] == [".venv/bin/python"] * 2
@@ -70,7 +70,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
             ),
         ),
         backend="ssh",
-        ports=Ports(3000, 3010),
+        ports=3000,
         environment=(("OMP_NUM_THREADS", "2"), ("SWITCH", "on")),
         passed=("API_TOKEN",),
         limits=Limits(start_secs=30, idle_secs=None, lease_secs=2.5),
@@ -86,18 +86,17 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
         ("node0", None, (("master", 1), ("ps", 1))),
         ("node1", "bob", (("worker", 1), ("ps", 1))),
     ]
-    assert cluster.ports == Ports(2222)
-
-
-@pytest.mark.parametrize("host", ["localhost", "{name: lab, address: 127.0.0.1}"])
-def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
-    assert len(read(tmp_path, f"backend: local\nhosts: [{host}]\n").hosts) == 1
+    assert cluster.ports == 2222
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
         ("", "lab.yaml:1: empty; it must at least list `hosts`"),
+        (
+            "\udcff",
+            "lab.yaml: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        ),
         ("[" * 500, "lab.yaml: nested too deeply to be read"),
         ("user: alice\n", "lab.yaml:1: hosts is missing; list the machines under it"),
         ("hosts: []\n", "lab.yaml:1: hosts must be a list with at least one host"),
@@ -105,21 +104,19 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
         ("hosts:\n  - a\n  - a\n", "lab.yaml:2: host a is listed twice"),
         ("hosts:\n  - a\nuser: x\nuser: y\n", "lab.yaml:4: user is given twice in the file"),
         ("hosts:\n  - 'a b'\n", "lab.yaml:2: host 'a b' is not a host"),
-        ("hosts: ['a:2222']\n", "lab.yaml:1: host 'a:2222': the number could be the port of a"),
         ('hosts: [a]\nworkdir: "/a\\e[2J"\n', "lab.yaml:2: workdir must be a path on one line"),
         ("hosts:\n  - address: a\n", "lab.yaml:2: a host needs a `name`"),
         ("hosts:\n  - a\nagent_python: a b\n", "lab.yaml:3: agent_python must be a command or pa"),
-        ("hosts:\n  - a\nports: 9-8\n", "ports go from 1 to 65535, the lower one first"),
+        (
+            "hosts:\n  - a\nports: 70000\n",
+            "lab.yaml:3: ports must be the first port, from 1 to 65535",
+        ),
         ("hosts:\n  - a\nlimits: {idle_secs: no}\n", "idle_secs must be a number of seconds above"),
         ('hosts: [a]\nenvironment:\n  A: "a\\0b"\n', "lab.yaml:3: A must be text without NUL char"),
         ("hosts: [a]\nenvironment:\n  TF_CONFIG: x\n", "lab.yaml:3: a key of environment cannot"),
         ("hosts: [a]\npass_environment:\n  - a b\n", "lab.yaml:3: pass_environment must be the na"),
         ("hosts:\n  - a\nbackend: cloud\n", "lab.yaml:3: backend must be one of local, ssh"),
-        ("backend: local\nhosts: [a, b]\n", f"lab.yaml:2: hosts a,b does not go with {ALL_HERE}"),
-        (
-            "backend: local\nhosts: [{name: localhost, address: 192.0.2.7}]\n",
-            f"lab.yaml:2: hosts localhost does not go with {ALL_HERE}",
-        ),
+        ("backend: local\nhosts: [a, b]\n", f"lab.yaml:2: {ALL_HERE}"),
         ("hosts: [a\n", "not YAML"),
         (
             "hosts: [a]\nshelf: 1\n",
@@ -144,17 +141,6 @@ def test_what_it_does_not_know_is_refused_with_its_line(
     with pytest.raises(LaunchError) as raised:
         read(tmp_path, text)
     assert error in str(raised.value)
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="nothing.yaml: No such file or directory; --cluster"):
-        read_cluster(str(tmp_path / "nothing.yaml"), KINDS)
-
-
-def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "lab.yaml").write_bytes(b"hosts: \xff\xfe")
-    with pytest.raises(LaunchError, match="lab.yaml"):
-        read_cluster(str(tmp_path / "lab.yaml"), KINDS)
 
 
 def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
@@ -207,14 +193,8 @@ def test_more_nodes_than_tasks_are_refused() -> None:
 
 
 def test_jobs_that_may_share_a_node_find_free_ports() -> None:
-    assert on_chosen_hosts(KINDS["slurm"], {"master": 1}).ports == Ports(low=None)
-    assert on_chosen_hosts(KINDS["kubernetes"], {"master": 1}).ports == Ports(low=2222)
-
-
-def test_a_number_after_a_host_is_refused_since_it_could_mean_three_things() -> None:
-    rule = "^'node0:2222': the number could be the port of a task, the port of ssh or a number of"
-    with pytest.raises(LaunchError, match=rule):
-        host_list.from_hosts("a,node0:2222")
+    assert on_chosen_hosts(KINDS["slurm"], {"master": 1}).ports == FREE_PORTS
+    assert on_chosen_hosts(KINDS["kubernetes"], {"master": 1}).ports == 2222
 
 
 @pytest.mark.parametrize(
@@ -224,7 +204,7 @@ def test_an_ipv6_address_is_a_host_with_brackets_or_without(word: str, name: str
     assert [host.address for host in host_list.from_hosts(word).hosts] == [name]
 
 
-@pytest.mark.parametrize("word", ["a:b", "fe80::12345", "-oProxyCommand=x"])
+@pytest.mark.parametrize("word", ["node0:2222", "a:b", "fe80::12345", "fe80::1%a b", "-oProxy=x"])
 def test_what_is_no_name_and_no_address_is_refused(word: str) -> None:
     with pytest.raises(LaunchError, match="is not a host: it must be NAME or USER@NAME"):
         host_list.from_hosts(word)

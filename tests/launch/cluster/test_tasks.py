@@ -1,4 +1,4 @@
-"""The host, port, devices and token of each task, and what plan prints of them."""
+"""The host, port, devices, token and arguments of each task, and what plan prints of them."""
 
 import json
 import re
@@ -13,9 +13,8 @@ import pytest
 from launch.backends.registry import backend_named
 from launch.cluster import show
 from launch.cluster.host_list import from_hosts, on_this_machine
-from launch.cluster.model import Cluster, Host, Ports
-from launch.cluster.show import as_json, as_text
-from launch.cluster.tasks import Devices, Job, make_job, with_token
+from launch.cluster.model import Cluster, Host
+from launch.cluster.tasks import Devices, Job, make_job, with_settings, with_token
 from launch.errors import LaunchError
 from tests.launch.launcher import make_workdir
 
@@ -45,16 +44,10 @@ def test_the_first_ports_are_the_same_on_every_host() -> None:
     }
 
 
-def test_a_range_is_filled_from_its_start() -> None:
+def test_ports_that_do_not_exist_are_refused() -> None:
     hosts = (host("a", ("master", 1), ("worker", 1), ("ps", 1)),)
-    ports = ports_of(make_job(Cluster(hosts, ports=Ports(3000, 3002))))
-    assert list(ports.values()) == [3000, 3001, 3002]
-
-
-def test_a_range_that_is_too_small_is_refused() -> None:
-    hosts = (host("a", ("master", 1), ("worker", 1), ("ps", 1)),)
-    with pytest.raises(LaunchError, match="ports 3000-3001 are too few for the 3 tasks of a"):
-        make_job(Cluster(hosts, ports=Ports(3000, 3001)))
+    with pytest.raises(LaunchError, match="the tasks of a need ports up to 65,536; start lower"):
+        make_job(Cluster(hosts, ports=65_533))
 
 
 def test_free_ports_are_filled_in_when_they_are_known() -> None:
@@ -119,10 +112,6 @@ def test_a_token_that_the_user_gives_is_kept() -> None:
     assert with_token(by_name) == by_name
 
 
-def test_a_plan_has_no_token() -> None:
-    assert "TOKEN" not in as_text(job()) + as_json(job())
-
-
 # The TF_CONFIG of the platform's own article for two nodes.
 ARTICLE = {
     "cluster": {
@@ -160,29 +149,10 @@ def test_variables_are_shown_by_name_only() -> None:
     hosts = from_hosts("ip0", python="python3", workdir="/data").hosts
     cluster = Cluster(hosts, environment=(("OMP_NUM_THREADS", "hidden"),), passed=("TOKEN",))
     job = make_job(cluster)
-    for shown in (show.as_text(job), show.as_json(job), _shell(cluster)):
+    for shown in (show.as_text(job), _shell(cluster)):
         assert "hidden" not in shown
         assert "OMP_NUM_THREADS" in shown
         assert "TOKEN" in shown
-
-
-def test_json_is_for_programs() -> None:
-    job = make_job(from_hosts("ip0,ip1", python="python3", workdir="/data"), ["a b"])
-    shown = json.loads(show.as_json(job))
-    assert shown["backend"] == "ssh"
-    assert shown["tasks"][1] == {
-        "task": "ps/0",
-        "host": "ip0",
-        "user": None,
-        "address": "ip0",
-        "port": 2223,
-        "workdir": "/data",
-        "argv": ["python3", "cifar10_main.py", "a b"],
-        "tf_config": {**ARTICLE, "task": {"type": "ps", "index": 0}},
-        "gpus": [],
-        "share": None,
-        "environment": [],
-    }
 
 
 def test_the_shell_lines_run_the_tasks(tmp_path: Path) -> None:
@@ -205,14 +175,11 @@ def test_the_shell_lines_run_the_tasks(tmp_path: Path) -> None:
     assert sorted(path.name for path in workdir.iterdir()) == ["cifar10_main.py"]
 
 
-@pytest.mark.parametrize("place", ["~/it's; here"])
-def test_a_shell_fills_in_the_home(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shell_fills_in_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "a b"))
-    folder = tmp_path / f"a b{place[1:]}"
+    folder = tmp_path / "a b/it's; here"
     folder.mkdir(parents=True)
-    job = make_job(from_hosts("ip0", workdir=place))
+    job = make_job(from_hosts("ip0", workdir="~/it's; here"))
     for line in (show.command(job.tasks[0]), _shell(job.cluster)):
         changes = line.partition(" && ")[0]
         done = subprocess.run(["sh", "-c", f"{changes} && pwd"], capture_output=True, text=True)
@@ -227,3 +194,79 @@ def test_shell_lines_need_ports_that_are_known() -> None:
 
 def _shell(cluster: Cluster) -> str:
     return show.as_documents(backend_named(cluster.backend).plan(make_job(cluster)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_file_becomes_its_settings_as_text(folder: Path) -> None:
+    (folder / "a.yaml").write_text("lr: 2e-4\nbatch_norm: off\nlog_dir: ~\n", encoding="utf-8")
+    expected = '--config={"lr": "2e-4", "batch_norm": "off", "log_dir": null}'
+    assert with_settings(["--config", "a.yaml", "--seed=1"]) == [expected, "--seed=1"]
+    assert with_settings(["--config=a.yaml"]) == [expected]
+    assert with_settings([expected]) == [expected]
+
+
+@pytest.mark.parametrize("words", [["--recipe=mine.json"], ["--recipe", "fast"], ["--config"]])
+def test_a_recipe_is_a_name_and_is_passed_through(folder: Path, words: list[str]) -> None:
+    (folder / "mine.json").write_text("{}", encoding="utf-8")
+    assert with_settings(words) == words
+
+
+@pytest.mark.parametrize("name", ["result.json", "result.yaml"])
+def test_of_a_result_only_its_settings_are_passed(folder: Path, name: str) -> None:
+    content = {"configuration": {"data_dir": "d"}, "chosen": ["kernels"], "history": {"train": []}}
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    expected = '--config={"configuration": {"data_dir": "d"}, "chosen": ["kernels"]}'
+    assert with_settings(["--config", name]) == [expected]
+    assert make_job(from_hosts("a"), (expected,)).folder("data") == "d"
+
+
+def test_words_after_two_dashes_are_left_alone() -> None:
+    words = ["--mode=predict", "--", "--config", "a.yaml"]
+    assert with_settings(words) == words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data", "output"),
+    [
+        (['--config={"data_dir": "c"}', "--data_dir", "f", "--job-dir=j"], "f", "j"),
+        (['--config={"data_dir": null}', "--config={"], "data", "output"),
+        (['--config={"work-dir": "w", "data_dir": "c"}', "--job-dir=/o"], "w/c", "/o"),
+        (["--work-dir", "w", "--data-dir=gs://bucket/records"], "gs://bucket/records", "w/output"),
+    ],
+)
+def test_the_folders_are_those_of_flags_then_config(
+    arguments: list[str], data: str, output: str
+) -> None:
+    job = make_job(from_hosts("a"), arguments)
+    assert (job.folder("data"), job.folder("output")) == (data, output)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("b.yaml", None, "b.yaml: No such file or directory; --config names a file of settings"),
+        ("a.json", '{"seed": 1, "seed": 2}', "a.json:1: seed is given twice in the file; keep one"),
+        ("a.json", "[1]", "a.json:1: the file must be a mapping (`key: value` lines)"),
+        pytest.param(
+            "a.json",
+            '{"a":' * 100_000,
+            "a.json: nested too deeply to be read",
+            id="nested",
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line(
+    folder: Path, name: str, content: str, message: str
+) -> None:
+    if content is not None:
+        (folder / name).write_text(content, encoding="utf-8")
+    with pytest.raises(LaunchError) as refusal:
+        with_settings(["--config", name])
+    assert str(refusal.value).startswith(message)
+    assert "\n" not in str(refusal.value)

@@ -22,8 +22,8 @@ from launch.record.outcome import (
     words_for,
 )
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
+from launch.supervise.run_loop import TaskStatusTable
 from launch.supervise.supervisor import TaskState
-from launch.supervise.task_status import TaskStatusTable
 from tests.documents import check_fields
 from tests.failing_disk import every_rename_is_synced, failures_of
 

@@ -87,7 +87,7 @@ def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(
     agents.handle(("node2", link, {**failed, "signals": [], "port_taken": False}))
     assert agents._supervisor.states["master/0"].status == "running"
     wait_for(lambda: shown.getvalue(), "the note")
-    assert f"node2: ignored a message about {task}, which it does not run" in shown.getvalue()
+    assert "node2: ignored a message about a task that it does not run" in shown.getvalue()
 
 
 def _tell(agents: Agents, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The supervisor's rules without a process, its verdict, and what is told and kept of it."""
+"""The supervisor's rules without a process, its verdict, and what is told of it."""
 
 import itertools
 import json
@@ -11,8 +11,8 @@ from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause, Outcome
 from launch.supervise.ending import Action, Note, Settling, Signal, Start
+from launch.supervise.run_loop import TaskStatusTable
 from launch.supervise.supervisor import Supervisor, TaskState
-from launch.supervise.task_status import TaskStatusTable
 
 HOST = Host("node0", "node0", (), workdir="/data")
 LIMITS = Limits(start_secs=100, idle_secs=50, grace_secs=10, stop_secs=20)
@@ -81,7 +81,7 @@ def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
     assert signals(supervisor.tick(11)) == [("worker/0", signal.SIGTERM)]
     killed = supervisor.tick(31)
     assert signals(killed) == [("worker/0", signal.SIGKILL)]
-    assert notes(killed) == ["worker/0 did not end in time: killed"]
+    assert notes(killed) == ["worker/0 still running: killed"]
     assert signals(supervisor.ended("worker/0", -9, 31.1)) == [("ps/0", signal.SIGTERM)]
     assert signals(supervisor.tick(37)) == [("ps/0", signal.SIGKILL)]
     supervisor.ended("ps/0", -9, 37.1)
@@ -363,21 +363,21 @@ DONE = Outcome(0, "master/0 is done", cause=Cause.DONE)
 
 def test_the_order_of_reports_in_the_window_does_not_matter():
     for order in itertools.permutations([USER, PLATFORM, HOST_LOST, SIGNAL, EXIT_CODE]):
-        settling = Settling(secs=2)
+        settling = Settling()
         for delay, outcome in enumerate(order):
             settling.report(outcome, 10 + delay / 10)
         assert settling.verdict is USER
 
 
 def test_of_two_reports_of_the_same_rank_the_first_one_counts():
-    settling = Settling(secs=2)
+    settling = Settling()
     settling.report(EXIT_CODE, 10)
     assert not settling.report(Outcome(3, "worker/1 failed", cause=Cause.TASK_FAILED), 10)
     assert settling.verdict is EXIT_CODE
 
 
 def test_a_report_after_the_window_changes_nothing():
-    settling = Settling(secs=2)
+    settling = Settling()
     settling.report(EXIT_CODE, 10)
     assert not settling.report(USER, 12)
     assert settling.verdict is EXIT_CODE
@@ -385,7 +385,7 @@ def test_a_report_after_the_window_changes_nothing():
 
 
 def test_a_success_is_final():
-    settling = Settling(secs=2)
+    settling = Settling()
     settling.report(DONE, 10)
     assert settling.is_settled(10)
     assert not settling.report(USER, 10)
@@ -395,7 +395,7 @@ def test_a_success_is_final():
 def test_a_sigterm_to_the_launcher_may_be_explained_by_the_platform():
     terminated = Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
     for order in itertools.permutations([PLATFORM, terminated, HOST_LOST, SIGNAL]):
-        settling = Settling(secs=2)
+        settling = Settling()
         for outcome in order:
             settling.report(outcome, 10)
         assert settling.verdict is PLATFORM
@@ -403,7 +403,7 @@ def test_a_sigterm_to_the_launcher_may_be_explained_by_the_platform():
 
 def test_a_lead_that_was_done_in_time_is_a_success_whatever_was_reported_before():
     for first in (USER, PLATFORM, HOST_LOST, SIGNAL, EXIT_CODE):
-        settling = Settling(secs=2)
+        settling = Settling()
         settling.report(first, 10)
         assert settling.report(DONE, 11)
 

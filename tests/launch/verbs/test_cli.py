@@ -17,7 +17,6 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     ("words", "error"),
     [
         (["plan"], "error: no cluster: say where to run with --hosts, --cluster or --on local"),
-        (["plan", "--on", "local", "--json", "--shell"], "error: --json does not go with --shell"),
         (["up", "--cluster", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
         (["plan", "--on", "slurm", "--nodes", "9"], "error: 9 nodes are too many for 2"),
         (["plan", "--hosts", "a,a"], "error: host a is listed twice; list it once; `roles:` in a"),
