@@ -75,7 +75,7 @@ def bare(tmp_path: Path) -> Path:
     (tmp_path / "requirements.lock").touch()
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ("bash", "make", "rm", "uname"):
+    for name in ("bash", "cp", "make", "rm", "uname"):
         (tools / name).symlink_to(str(shutil.which(name)))
     return tmp_path
 
