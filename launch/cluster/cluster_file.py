@@ -48,8 +48,9 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     if hosts_node is None:
         raise top.error(top.node, f"{key} is missing; {_EXAMPLES[key]}")
     if kind.chooses_hosts and "user" in top.left:
+        user_key, _ = top.left["user"]
         raise top.error(
-            top.left["user"][0], f"user is for logins by ssh; {kind.name} has none, so leave it out"
+            user_key, f"user is for logins by ssh; {kind.name} has none, so leave it out"
         )
     hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
     if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):

@@ -88,14 +88,6 @@ def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
     assert outcome_of(supervisor).exit_code == 0
 
 
-def test_a_ps_that_leaves_a_moment_before_the_master_is_no_failure() -> None:
-    supervisor = running(*ALL)
-    assert supervisor.ended("ps/0", 0, 1) == [Note("ps/0 is done")]
-    supervisor.ended("master/0", 0, 2)
-    supervisor.ended("worker/0", 0, 2)
-    assert outcome_of(supervisor).exit_code == 0
-
-
 def test_a_master_may_evaluate_for_long_after_its_ps_have_left() -> None:
     supervisor = running(*ALL)
     supervisor.heard(1, stepped=True)
@@ -122,12 +114,6 @@ def test_a_chief_is_a_lead_and_an_evaluator_ends_with_the_workers() -> None:
     assert signals(supervisor.stop(2, 1)) == [("chief/0", signal.SIGTERM)]
     assert signals(supervisor.ended("chief/0", 143, 2)) == [("evaluator/0", signal.SIGTERM)]
     assert signals(supervisor.ended("evaluator/0", 143, 3)) == [("ps/0", signal.SIGTERM)]
-
-
-def test_an_evaluator_is_waited_for_when_the_lead_is_done() -> None:
-    supervisor = running("chief/0", "evaluator/0", "ps/0")
-    assert signals(supervisor.ended("chief/0", 0, 1)) == []
-    assert signals(supervisor.tick(11)) == [("evaluator/0", signal.SIGTERM)]
 
 
 def test_a_job_that_is_stopped_before_it_starts_is_over() -> None:
@@ -390,15 +376,6 @@ def test_a_success_is_final():
     assert settling.is_settled(10)
     assert not settling.report(USER, 10)
     assert settling.verdict is DONE
-
-
-def test_a_sigterm_to_the_launcher_may_be_explained_by_the_platform():
-    terminated = Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
-    for order in itertools.permutations([PLATFORM, terminated, HOST_LOST, SIGNAL]):
-        settling = Settling()
-        for outcome in order:
-            settling.report(outcome, 10)
-        assert settling.verdict is PLATFORM
 
 
 def test_a_lead_that_was_done_in_time_is_a_success_whatever_was_reported_before():
