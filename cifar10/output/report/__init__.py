@@ -53,6 +53,13 @@ class Mistake:
     label_probability: float
 
 
+def load() -> None:
+    """Loads what pictures and the page need."""
+    import jinja2  # noqa: F401
+    import matplotlib.colors
+    import matplotlib.figure  # noqa: F401
+
+
 def png_of(image: npt.NDArray[np.uint8]) -> bytes:
     """Encodes uint8 [height, width, 3] as PNG."""
     buffer = io.BytesIO()

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import posixpath
+import threading
 import time
 from typing import Any, Callable, Optional
 
@@ -15,7 +16,7 @@ from cifar10.errors import ConfigError, TrainingError, TrainingOver
 from cifar10.host.activity import BETWEEN, FIRST_STEP, SAVING, START, STEP
 from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
-from cifar10.output.report import png_of
+from cifar10.output import report as report_page
 from cifar10.run.hooks.progress import Curves, Progress, add_picture
 from cifar10.run.hooks.validation import Ending, ended_before
 from cifar10.run.job import Job, checkpoint_steps
@@ -163,6 +164,8 @@ class ChiefHook(TrainingHook):
         super().after_create_session(session, coord)
         self.step = checkpoints.latest_step(self.job.config.output_place)
         self.progress.go_on_after(self.step)
+        # In the first step, TensorFlow optimises its graph for a second without Python's lock.
+        threading.Thread(target=report_page.load, name="loading").start()
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report, and begins --profile-steps."""
@@ -178,7 +181,7 @@ class ChiefHook(TrainingHook):
         super().after_run(run_context, run_values)
         self.step = self.report.step
         if is_first:
-            strip = png_of(np.hstack(self.report.samples))
+            strip = report_page.png_of(np.hstack(self.report.samples))
             add_picture(self._folder, self.step, "augmented_samples", strip)
         if self.step >= self._window[1]:
             self._end_profile()
