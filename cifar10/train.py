@@ -5,7 +5,7 @@ workers train with it, parameter servers hold the weights, and an evaluator may 
 
 A run continues from its output folder by four rules:
 1. From the newest checkpoint that is complete and finite, which Estimator restores.
-2. With the model that run.json names; other records are allowed, and said.
+2. With the model that run.json names; other records are allowed.
 3. At the first image that the job has not seen, which the checkpoint counts; so do the curves.
 4. If its last step is saved, or a goal was reached, only what is missing is made.
 

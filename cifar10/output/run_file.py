@@ -1,4 +1,4 @@
-"""run.json: what an output folder knows of its run: its model, records, owner, state and curves.
+"""run.json: what an output folder knows of its run: its model, owner, state and curves.
 
 The run's master alone writes it, whole and by renaming, so that every other task and every later
 start reads all of it or none. Earlier versions wrote a file for each of these; `read` still takes
@@ -71,9 +71,6 @@ class Run:
       settings: those that decide the checkpoints' variables; empty: no training has begun.
       class_names: the classes in the order of the labels.
       resize: how data_prep resized the images, one of RESIZES; None: it did not.
-      init_checkpoint: where the first weights come from, by --init-checkpoint; None: random.
-      records: what identifies the files that the run began with, by split; None: it is unknown.
-      seed: the --seed that it began with; None: it is unknown.
       owner: a random number in hexadecimal, by which the tasks of a cluster without a job token
         know the run; None: it has needed none.
       training: the state of training; None: it has not begun.
@@ -83,9 +80,6 @@ class Run:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     class_names: list[str] = dataclasses.field(default_factory=lambda: list(CLASS_NAMES))
     resize: Optional[str] = None
-    init_checkpoint: Optional[dict[str, Any]] = None
-    records: Optional[dict[str, list[str]]] = None
-    seed: Optional[int] = None
     owner: Optional[str] = None
     training: Optional[Training] = None
     history: Curves = dataclasses.field(default_factory=lambda: Curves(train=[], validation=[]))

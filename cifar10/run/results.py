@@ -16,7 +16,7 @@ from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.process import StopRequest, say
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
-from cifar10.output import checkpoints, run_file
+from cifar10.output import checkpoints
 from cifar10.output.history import History, rounded_figures
 from cifar10.output.report import Mistake, render_report
 from cifar10.run.evaluate import Evaluation, evaluate_split
@@ -58,7 +58,6 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "status": status,
         "model": config.model_title,
         "recipe": config.recipe,
-        "init_checkpoint": run_file.read(config.output_place).init_checkpoint,
         "command": command_line(),
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),

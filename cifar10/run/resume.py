@@ -37,8 +37,7 @@ class Start:
       done: how far training had come.
       ended: the goal that keeps the run from going on; None: there is none.
       is_over: whether no step is left to train.
-      values: the weights of --init-checkpoint by name, for a new run that has the flag.
-      origin: where they are from, as in run.json; None: the first weights are random.
+      values: the weights of --init-checkpoint by name; empty unless it is a new run's.
     """
 
     checkpoint: Optional[str]
@@ -46,7 +45,6 @@ class Start:
     ended: Optional[Ending]
     is_over: bool
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    origin: Optional[dict[str, Any]] = None
 
 
 def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluster]) -> Start:
@@ -67,8 +65,8 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
     if config.init_checkpoint is None or checkpoint is not None:
         return start
     shapes = variable_shapes(config, len(records.class_names))
-    values, origin = _read_weights(config.place(config.init_checkpoint), shapes)
-    return dataclasses.replace(start, values=values, origin=origin)
+    values = _read_weights(config.place(config.init_checkpoint), shapes)
+    return dataclasses.replace(start, values=values)
 
 
 @contextlib.contextmanager
@@ -98,36 +96,16 @@ def joined(
 
 
 def note_model(job: Job, start: Start) -> None:
-    """Writes run.json; says so if a run continues with other records.
-
-    What an older run has left in the output folder is renamed when a new one begins.
+    """Writes run.json; what an older run has left is renamed when a new one begins.
 
     Raises:
       ConfigError: the output folder has checkpoints of another model or of other classes.
       DamagedError: run.json is damaged.
     """
-    config, records = job.config, job.records.fingerprints()
-    model_settings.check_same(config, job.class_names)
+    model_settings.check_same(job.config, job.class_names)
     if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
-        _set_older_aside(config.output_place)
-        run = Run(init_checkpoint=start.origin, records=records, seed=config.seed)
-    else:
-        run = run_file.read(config.output_place)
-    first = records if run.records is None else run.records  # Old versions did not note them.
-    model_settings.write(
-        config,
-        job.class_names,
-        resize=job.records.resize,
-        init_checkpoint=run.init_checkpoint,
-        records=first,
-        seed=run.seed,
-    )
-    others = [one for one in {**first, **records} if first.get(one) != records.get(one)]
-    if others:
-        say(
-            "note: these records differ from those that this run began with "
-            f"({', '.join(others)}); images that trained it may now be in the validation split"
-        )
+        _set_older_aside(job.config.output_place)
+    model_settings.write(job.config, job.class_names, resize=job.records.resize)
 
 
 def _set_older_aside(output_dir: str) -> None:
@@ -150,33 +128,23 @@ def with_first_values(job: Job, start: Start) -> Job:
     first step.
     """
     pipeline.check_evaluation(job.records)
-    values = start.values
-    if start.origin:
-        loaded, anew = start.origin["loaded"], ", ".join(start.origin["not_loaded"])
-        say(
-            f"starting from {start.origin['path']} (step {start.origin['step']:,}): {loaded} "
-            f"weights and statistics{anew and f', without {anew}'}"
-        )
-    else:
-        values = models.find(job.config.model).first_values(
-            lambda count: pipeline.sample_images(job.records, job.config.seed, count)
-        )
+    values = start.values or models.find(job.config.model).first_values(
+        lambda count: pipeline.sample_images(job.records, job.config.seed, count)
+    )
     return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
 
 
-def _read_weights(
-    place: str, here: Mapping[str, tuple[int, ...]]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_weights(place: str, here: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Reads the model's weights and statistics that --init-checkpoint names, no optimizer's slots.
+
+    A last layer of another shape starts anew, for other classes; a line says what is taken.
 
     Args:
       place: the path of a checkpoint, or of a folder, whose best or else latest one is taken.
       here: the shapes of this model's weights and statistics by name, in the order of its layers.
 
     Returns:
-      Arrays by the variable's name, and the entry of run.json and result.json about them: `path`
-      and `step` of the checkpoint, how many are `loaded`, and the variables of the last layer that
-      are `not_loaded`, since theirs have other shapes.
+      Arrays by the variable's name.
 
     Raises:
       ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
@@ -209,9 +177,9 @@ def _read_weights(
             "that it was trained with, which its run.json or result.json names"
         )
     values = {name: reader.get_tensor(name) for name in here if name not in unlike}
-    step = checkpoints.read_counter(path, "global_step") if "global_step" in there else 0
-    entry = {"path": path, "step": step, "loaded": len(values)}
-    return values, {**entry, "not_loaded": [name for name in unlike if name in here]}
+    anew = ", ".join(name for name in unlike if name in here)
+    say(f"{len(values)} weights and statistics are from {path}{anew and f', but not {anew}'}")
+    return values
 
 
 def prepare_folder(job: Job, start: Start) -> History:

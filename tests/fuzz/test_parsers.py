@@ -254,8 +254,7 @@ _TRAINING = {
         "model": "resnet", "batch_norm": "tower", "batch_norm_epsilon": 1e-5, "num_layers": 8,
         "optimizer": "nesterov", "lookahead_steps": 0,
     },
-    "class_names": list(schema.CLASS_NAMES), "resize": "crop",
-    "init_checkpoint": None, "records": {"train": ["a"]}, "seed": 1, "owner": "12",
+    "class_names": list(schema.CLASS_NAMES), "resize": "crop", "owner": "12",
     "training": {"master_validates": True, "ended_at_step": 5, "status": ""},
     "history": {"train": [_TRAIN_ROW, _TRAIN_ROW], "validation": [_ROW]},
 }  # fmt: skip

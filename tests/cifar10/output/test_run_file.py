@@ -21,9 +21,6 @@ EARLIER: dict[str, dict[str, Any]] = {
         "settings": SETTINGS,
         "class_names": list(CLASS_NAMES),
         "resize": "crop",
-        "init_checkpoint": {"path": "best/model.ckpt-9", "step": 9, "loaded": 3, "not_loaded": []},
-        "records": {"train": ["abc"]},
-        "seed": 3,
     },
     "owner.json": {"owner": "0123"},
     "training.json": TRAINING,
@@ -43,14 +40,14 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 def path(tmp_path: pathlib.Path) -> pathlib.Path:
     """The run.json of a ResNet-8 that has been trained."""
     config = TrainConfig(output_dir=str(tmp_path), num_layers=8)
-    model_settings.write(config, CLASS_NAMES, training=TRAINING, seed=1)
+    model_settings.write(config, CLASS_NAMES, training=TRAINING, resize="pad")
     run_file.update(str(tmp_path), history={"train": [TRAIN_ROW], "validation": [ROW]})
     return tmp_path / "run.json"
 
 
 def test_entries_stay_as_they_are_until_they_are_updated(path):
     before = run_file.read(str(path.parent))
-    assert (before.training, before.seed, before.owner) == (TRAINING, 1, None)
+    assert (before.training, before.resize, before.owner) == (TRAINING, "pad", None)
     owner = run_file.read_or_make_owner(str(path.parent))
     assert run_file.read_or_make_owner(str(path.parent)) == owner
     after = run_file.read(str(path.parent))
@@ -63,9 +60,9 @@ def test_the_files_of_an_earlier_version_are_one_run_and_become_run_json(folder)
     expected["settings"] = {**SETTINGS, "batch_norm": "tower", "lookahead_steps": 0}
     expected["history"] = EARLIER["history.json"]
     assert vars(run) == expected
-    run_file.update(str(folder), seed=4)
+    run_file.update(str(folder), resize="pad")
     (folder / "model.json").write_text("{")  # It no longer counts.
-    assert vars(run_file.read(str(folder))) == {**expected, "seed": 4}
+    assert vars(run_file.read(str(folder))) == {**expected, "resize": "pad"}
 
 
 @pytest.mark.parametrize("name", EARLIER)
@@ -83,7 +80,7 @@ def test_a_damaged_file_of_an_earlier_version_is_named(folder, name):
         ({"settings": None}, "its settings is not what training writes"),
         ({"class_names": []}, "it has no class names"),
         ({"resize": "blur"}, "its resize is unknown"),
-        ({"seed": True}, "its seed is not what training writes"),
+        ({"resize": True}, "its resize is not what training writes"),
         ({"training": {"status": ""}}, "its training is not what training writes"),
         (
             {"history": {"train": [ROW], "validation": []}},

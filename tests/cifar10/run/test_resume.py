@@ -1,6 +1,5 @@
-"""What a run goes on with: its records are remembered; --init-checkpoint gives first weights."""
+"""What a run goes on with, and the first weights by --init-checkpoint."""
 
-import json
 import pathlib
 from typing import Any
 
@@ -9,49 +8,16 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.train_config import NOTHING_DONE, TrainConfig
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints
 from cifar10.run import resume
-from cifar10.run.job import make_job
-from cifar10.run.resume import Start, note_model, step_of_end
+from cifar10.run.resume import step_of_end
 from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import variable_shapes
 from tests.cifar10 import steps
-from tests.cifar10.saved import save_untrained
 from tests.unprivileged import open_folder, unprivileged
-
-
-def test_other_records_are_told_each_time_and_the_first_ones_remembered(
-    prepared_data, tutorial_data, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
-    (tmp_path / "output").mkdir()
-    found: list[str] = []
-
-    def say(data: pathlib.Path) -> str:
-        """Notes the model of a run, which goes on if it has begun; returns what that prints."""
-        place = str(tmp_path / "output")
-        config = TrainConfig(model="mlp", hidden_units=4, data_dir=str(data), output_dir=place)
-        start = Start(found[0] if found else None, NOTHING_DONE, None, is_over=False)
-        note_model(make_job(config, open_records(config.data_place)), start)
-        found.append(save_untrained(config))
-        return str(capsys.readouterr().out)
-
-    assert say(prepared_data) == say(prepared_data) == ""
-    first = json.loads((tmp_path / "output/run.json").read_text())
-    files = json.loads((prepared_data / "manifest.json").read_text())["splits"]
-    assert first["records"] == {
-        split: [file["sha256"] for file in files[split]["files"]]
-        for split in ("train", "validation")
-    }
-    other = (
-        "note: these records differ from those that this run began with (train, validation); "
-        "images that trained it may now be in the validation split\n"
-    )
-    assert say(tutorial_data) == say(tutorial_data) == other
-    assert json.loads((tmp_path / "output/run.json").read_text()) == first
 
 
 def test_a_worker_that_may_not_read_the_folder_of_the_chief_does_not_know_the_end(tutorial_data):
@@ -100,22 +66,23 @@ def refusal(place: Any, **settings: Any) -> str:
     return str(refused.value)
 
 
-def test_a_folder_stands_for_its_best_checkpoint_or_else_the_newest(tmp_path):
+def test_a_folder_stands_for_its_best_checkpoint_or_else_the_newest(tmp_path, capsys):
     save(tmp_path, 5)
     path = save(tmp_path, 30)
-    values, origin = read(tmp_path)
+    values = read(tmp_path)
     assert {name: value.shape for name, value in values.items()} == SHAPES  # without slots
-    assert origin == {"path": path, "step": 30, "loaded": 4, "not_loaded": []}
+    assert capsys.readouterr().out == f"4 weights and statistics are from {path}\n"
     checkpoints.keep_if_best(str(tmp_path), str(tmp_path / "model.ckpt-5"), 5, 0.5)
-    assert read(tmp_path)[1]["path"] == f"{tmp_path}/best/model.ckpt-5"
+    read(tmp_path)
+    assert capsys.readouterr().out.endswith(f" are from {tmp_path}/best/model.ckpt-5\n")
 
 
-def test_another_number_of_classes_leaves_the_last_layer_out(tmp_path):
+def test_another_number_of_classes_leaves_the_last_layer_out(tmp_path, capsys):
     kernel, bias = np.ones([4, 100], np.float32), np.ones([100], np.float32)
     path = save(tmp_path, model__dense_1__kernel=kernel, model__dense_1__bias=bias)
-    values, origin = read(path)
-    assert sorted(values) == ["model/dense/bias", "model/dense/kernel"]
-    assert origin["not_loaded"] == ["model/dense_1/kernel", "model/dense_1/bias"]
+    assert sorted(read(path)) == ["model/dense/bias", "model/dense/kernel"]
+    ending = ", but not model/dense_1/kernel, model/dense_1/bias\n"
+    assert capsys.readouterr().out.endswith(ending)
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
@@ -153,7 +120,7 @@ def test_training_starts_from_all_weights_statistics_and_averages(tmp_path):
     with steps.training(config, plan, seed=5) as first:
         before = first.saved()
         path = first.save(tmp_path)
-    found, _ = resume._read_weights(str(path), variable_shapes(config, 10))
+    found = resume._read_weights(str(path), variable_shapes(config, 10))
     values = {name: np.asarray(value) + 1 for name, value in found.items()}
     assert any(name.endswith("/moving_variance") for name in values)
     with steps.training(config, plan, seed=6, values=values) as second:
