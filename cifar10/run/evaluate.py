@@ -11,7 +11,7 @@ from cifar10.host.files import require_writable
 from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
-from cifar10.run.hooks.progress import add_confusion_matrix, take_back
+from cifar10.run.hooks.progress import take_back
 from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.job import Job, evaluation_input, make_evaluation, make_job
 from cifar10.schema import EVAL
@@ -57,10 +57,9 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
       DataError: records are damaged.
       Stopped: a signal arrived.
     """
-    folder = job.config.log_folder(EVAL)
     # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
     step = checkpoints.read_counter(checkpoint, "global_step")
-    take_back(folder, step)
+    take_back(job.config.log_folder(EVAL), step)
     with contextlib.ExitStack() as stack:
         evaluation = job.evaluation
         if job.config.test_time_augmentation:
@@ -73,14 +72,13 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
             EVAL,
             rows=(model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES),
         )
-    counts, augmented_accuracy = found[model_fn.CONFUSION], found.get("augmented_accuracy")
-    add_confusion_matrix(folder, step, counts, job.class_names)
+    augmented_accuracy = found.get("augmented_accuracy")
     return Evaluation(
         checkpoint,
         step,
         accuracy=float(found["accuracy"]),
         loss=float(found["cross_entropy"]),
-        confusion_matrix=counts,
+        confusion_matrix=found[model_fn.CONFUSION],
         images=found[model_fn.IMAGES],
         labels=found[model_fn.LABELS],
         probabilities=found[model_fn.PROBABILITIES],

@@ -16,7 +16,6 @@ from cifar10.step.params import ModelParams
 
 # Names of tensors that hooks look up.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
-# The metric's name; "confusion_matrix" is that of its picture in TensorBoard.
 CONFUSION = "confusion_counts"
 
 

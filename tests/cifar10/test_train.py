@@ -69,7 +69,6 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         note = run_file.read(config.output_place).training
         done.append(("end told", note and note["ended_at_step"]))
 
-    monkeypatch.setattr("cifar10.run.hooks.validation.add_confusion_matrix", lambda *figures: None)
     monkeypatch.setattr(ValidationRecorder, "export", validated)
     monkeypatch.setattr(Job, "tell_end", ended)
     monkeypatch.setattr(

@@ -1,7 +1,7 @@
 """Renders `report.html`: a self-contained page that shows how training went.
 
-The page contains its style and pictures, and makes no requests. Its pictures load matplotlib, which
-takes half as long as loading TensorFlow: the first call does so, or `load`.
+The page contains its style and pictures, and makes no requests. Its curves load matplotlib, which
+takes half as long as loading TensorFlow.
 """
 
 import base64
@@ -93,9 +93,6 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
         result=result,
         command=shlex.join(result["command"]),
         curves=curves_png(result["history"]),
-        confusion=confusion_matrix_png(
-            np.asarray(result["confusion_matrix"]), result["class_names"]
-        ),
         interval=_interval(result["figures"]),
         loss_broke_at=next(
             (row["step"] for row in result["history"]["train"] if not math.isfinite(row["loss"])),
@@ -160,40 +157,6 @@ def _column(rows: Sequence[Mapping[str, Any]], name: str) -> npt.NDArray[np.floa
     """Returns a column of rows, float64 [n]; values missing or not finite become NaN."""
     values = np.array([row.get(name, math.nan) for row in rows], dtype=np.float64)
     return np.where(np.isfinite(values), values, math.nan)
-
-
-def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[str]) -> bytes:
-    """Draws the confusion matrix as a heat map with counts, and each class's accuracy.
-
-    Args:
-      matrix: counts, [n, n]; rows are true classes, columns predicted ones.
-      class_names: n names.
-
-    Returns:
-      A PNG, 780 by 650 pixels for ten classes.
-    """
-    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
-    from matplotlib.figure import Figure
-
-    totals = np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    side = max(4.0, len(class_names) / 2)
-    figure = Figure(figsize=(1.2 * side, side), dpi=130)
-    axes = figure.add_axes((0.2, 0.16, 0.78, 0.82))
-    # Mistakes are a few per cent of a row; the square root makes them visible.
-    scale = LinearSegmentedColormap.from_list("counts", ["#ffffff", _CURVES["train"]])
-    axes.imshow(matrix / totals, cmap=scale, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
-    for (label, predicted), images in np.ndenumerate(matrix):
-        colour = "#ffffff" if images > totals[label] / 4 else _INK
-        text = f"{images:,}" if images else "·"
-        axes.text(predicted, label, text, ha="center", va="center", fontsize=8, color=colour)
-    places, shares = range(len(class_names)), matrix.diagonal() / totals[:, 0]
-    rows = [f"{name}  {100 * share:.1f} %" for name, share in zip(class_names, shares)]
-    axes.set_xticks(places, class_names, rotation=40, ha="right", parse_math=False)
-    axes.set_yticks(places, rows, parse_math=False)
-    axes.tick_params(length=0, labelsize=8, labelcolor=_INK)
-    axes.set_xlabel("predicted", fontsize=8, color=_INK)
-    axes.spines[:].set_visible(False)
-    return _png(figure)
 
 
 def _png(figure: Any) -> bytes:

@@ -8,7 +8,6 @@ drops earlier events of that step and of later ones.
 
 import io
 import time
-from collections.abc import Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -17,7 +16,6 @@ from PIL import Image
 
 from cifar10.output.history import History, rounded_figures
 from cifar10.output.progress import ProgressLine, TrainingStatus
-from cifar10.output.report import confusion_matrix_png
 from cifar10.run.job import Job
 from cifar10.schema import TRAIN
 from cifar10.step.training_step import StepReport
@@ -199,19 +197,6 @@ def take_back(folder: str, first_step: int) -> None:
     """Makes TensorBoard drop earlier events of `first_step` and of later steps."""
     log = tf.SessionLog(status=tf.SessionLog.START)
     writer(folder).add_session_log(log, first_step)
-
-
-def add_confusion_matrix(folder: str, step: int, counts: Any, class_names: Sequence[str]) -> None:
-    """Adds the picture of a confusion matrix, `confusion_matrix`, to TensorBoard.
-
-    Args:
-      folder: the folder for the events.
-      step: the global step of the evaluation.
-      counts: int64 [10, 10]; the rows are true classes, the columns predicted ones.
-      class_names: the names of the classes.
-    """
-    add_picture(folder, step, "confusion_matrix", confusion_matrix_png(counts, class_names))
-    writer(folder).flush()
 
 
 def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:

@@ -16,11 +16,10 @@ from cifar10.host.process import StopRequest
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
 from cifar10.output.history import History, rounded, validations
-from cifar10.run.hooks.progress import add_confusion_matrix, take_back
+from cifar10.run.hooks.progress import take_back
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import VALIDATION
-from cifar10.step import model_fn
 
 _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
 _EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
@@ -131,8 +130,6 @@ class ValidationRecorder(tf.estimator.Exporter):
         before = [row for row in history.validation if row["step"] < step]
         history.validation = [*before, {"step": step, **figures}]
         history.metrics.add(VALIDATION, step, figures)
-        folder, counts = config.log_folder(VALIDATION), eval_result[model_fn.CONFUSION]
-        add_confusion_matrix(folder, step, counts, self._job.class_names)
         history.save()
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
