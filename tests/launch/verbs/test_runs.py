@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -195,7 +194,7 @@ def numbered(parent: Path, number: int, **changes: object) -> RunFolder:
     folder = RunFolder(made.path.with_name(f"20260131-00000{number}-abcd"))
     made.path.rename(folder.path)
     now = {"began": time.time() - 200 + number}
-    gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
+    gone = {**folder.record()["launcher"], "started": "never"}
     folder.add(**{"launcher": gone, **now, **changes})
     return folder
 
