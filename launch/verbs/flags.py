@@ -1,8 +1,6 @@
 """The flags of `python -m launch VERB`, and the cluster that they describe."""
 
 import argparse
-import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,9 +11,6 @@ from launch.cluster import host_list
 from launch.cluster.model import MAX_TASKS, PATH_RULE, PYTHON_RULE, Cluster
 from launch.cluster.yaml_section import matching, whole
 from launch.errors import LaunchError
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 
 Flag = tuple[Sequence[str], dict[str, Any]]  # its names, and what `argparse` is to know of it
 
@@ -39,14 +34,6 @@ def _value(
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return (name,), {"type": read, "metavar": metavar, "help": words, **facts}
-
-
-def _ago(text: str) -> float:
-    """Returns the time that is `10m`, `1h30m` or `2d` ago, in seconds since 1970."""
-    if not re.fullmatch(r"(?:[0-9]{1,6}[smhd])+", text):
-        raise LaunchError(f"must be a time ago, such as 30s, 10m, 1h30m or 2d, got {text[:40]!r}")
-    parts = re.findall(r"([0-9]+)([smhd])", text)
-    return time.time() - sum(int(number) * _UNITS[unit] for number, unit in parts)
 
 
 _IN_CHECKOUT = matching(r"(?!/)(?!.*\.\.).+", "a file of the checkout, such as requirements.lock")
@@ -90,7 +77,6 @@ LOGS = (
     *RUN,
     _switch("-f --follow", "follow the log until the run ends"),
     _value("--tail", "N", "the last N lines", _COUNT),
-    _value("--since", "TIME", "lines of the last 30s, 10m, 1h30m or 2d", _ago, default=0.0),
     (("tasks",), {"nargs": "*", "metavar": "TASK", "help": _TASKS}),
 )
 STOP = (*RUN, _switch("--now", "end the tasks without saving"))
