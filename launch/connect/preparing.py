@@ -60,7 +60,6 @@ _BEGIN = """\
 say begun
 mkdir -p "$workdir" && cd "$workdir" ||
     fail "$workdir cannot be used; choose another folder with --workdir"
-top=$(pwd)
 """
 
 # Files that are not in the archive go, since Python would import them.
@@ -129,14 +128,6 @@ why=$(echo "$lines" | grep -m1 'cannot be had' || echo "$lines" | tail -n 1)
 finish "left out: $why; training takes longer without"
 """
 
-_SOURCE = """\
-end_with_the_launcher
-mkdir -p "$folder"
-(cd "$folder" && hold && cd "$top" && "$python" -m data_prep --source "$source" --out "$folder") ||
-    fail "data_prep ended with exit code $?"
-finish "are made from $source"
-"""
-
 
 @dataclass(frozen=True)
 class Step:
@@ -199,11 +190,6 @@ def venv_step(venv: str, agent_python: str, requirements: str) -> Step:
 def kernels_step(python: str) -> Step:
     """Returns the step that compiles the kernels, with a Python there."""
     return Step("kernels", _KERNELS, {"python": python})
-
-
-def source_step(source: str, folder: str, python: str) -> Step:
-    """Returns the step that makes the records in a folder there, with a Python there."""
-    return Step("records", _SOURCE, {"source": source, "folder": folder, "python": python})
 
 
 def prepare(

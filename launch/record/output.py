@@ -4,7 +4,6 @@
 2026-01-31T12:00:01.456Z worker/0 on node1: exit code 1; restart 1 of 3 in 1 s
 """
 
-import contextlib
 import datetime
 import io
 import os
@@ -12,10 +11,9 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, Optional, TextIO, cast
+from typing import NamedTuple, Optional, TextIO, cast
 
-from launch.record.log_file import LogFile
-
+_AGAIN_SECS = 60.0  # after an error, until the log is tried again
 _LONGEST_LINE = 1 << 16  # bytes; a longer line is given in parts
 _LINE = re.compile(
     r"(?:(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) )?(?:\[(\w+/\d+) (\S+)\] )?(.*)", re.S
@@ -29,16 +27,38 @@ def utc(secs: float) -> str:
 
 
 class _Writer(io.TextIOBase):
-    """A stream of whole lines into a log of limited size, which puts the time before each."""
+    """A stream of whole lines into a log that only its owner can read, with the time before each.
+
+    After an error, such as a full disk, lines are left out for a minute; then it tries again.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._log = LogFile(str(path))
+        self._path = path
+        self._fd: Optional[int] = None
+        self._gap = b""  # what is said of lines that an error has kept from the log
+        self._try_again = 0.0
 
     def write(self, text: str) -> int:
         now = utc(time.time())
         lines = "".join(f"{now} {line}\n" for line in text.removesuffix("\n").split("\n"))
-        self._log.write(lines.encode(errors="replace"))
+        if time.monotonic() >= self._try_again:
+            self._append(lines.encode(errors="replace"))
         return len(text)
+
+    def _append(self, data: bytes) -> None:
+        try:
+            if self._fd is None:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            data = self._gap + data
+            while data:
+                data = data[os.write(self._fd, data) :]
+            self._gap = b""
+        except OSError as error:
+            if self._fd is not None:
+                os.close(self._fd)  # the file may be another one then
+            self._fd = None
+            self._gap = f"\n[lines are missing here: {error.strerror}]\n".encode()
+            self._try_again = time.monotonic() + _AGAIN_SECS
 
 
 def writer(path: Path) -> TextIO:
@@ -63,7 +83,7 @@ class Line(NamedTuple):
 
 
 class Follower:
-    """Reads a log from its beginning, with its earlier part `.1`, and what is new at each call.
+    """Reads a log from its beginning, and what is new at each call.
 
     Each call opens the log again: only then, a network file system is sure to show new lines.
 
@@ -73,7 +93,6 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._inode: Optional[int] = None  # of the part that was read last, up to this offset
         self._offset = 0
 
     def lines(self, *, final: bool) -> Iterator[Line]:
@@ -82,26 +101,16 @@ class Follower:
         Args:
           final: whether to yield a last line that has no line end yet.
         """
-        with contextlib.ExitStack() as stack:
-            parts: dict[int, IO[bytes]] = {}  # by inode; the newest first
-            for path in (self._path, self._path.with_name(f"{self._path.name}.1")):
-                with contextlib.suppress(OSError):  # not there yet
-                    part = stack.enter_context(path.open("rb"))
-                    parts.setdefault(os.fstat(part.fileno()).st_ino, part)
-                if self._inode in parts:
-                    break
-            for inode, file in reversed(parts.items()):
-                if inode != self._inode:
-                    self._inode, self._offset = inode, 0
-                # What stands before the log gets its new name is written before that.
-                yield from self._rest(file, final=final or inode != next(iter(parts)))
-
-    def _rest(self, file: IO[bytes], *, final: bool) -> Iterator[Line]:
-        file.seek(self._offset)
-        while data := file.readline(_LONGEST_LINE):
-            if not final and not data.endswith(b"\n") and len(data) < _LONGEST_LINE:
-                return
-            self._offset += len(data)
-            found = _LINE.fullmatch(data.decode(errors="replace").rstrip("\r\n"))
-            if found is not None:  # it fits every text
-                yield Line(*(part or "" for part in found.groups()))
+        try:
+            file = self._path.open("rb")
+        except OSError:  # not there yet
+            return
+        with file:
+            file.seek(self._offset)
+            while data := file.readline(_LONGEST_LINE):
+                if not final and not data.endswith(b"\n") and len(data) < _LONGEST_LINE:
+                    return
+                self._offset += len(data)
+                found = _LINE.fullmatch(data.decode(errors="replace").rstrip("\r\n"))
+                if found is not None:  # it fits every text
+                    yield Line(*(part or "" for part in found.groups()))

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import shlex
-import shutil
 import socket
 import time
 from pathlib import Path
@@ -25,7 +24,6 @@ from launch.record.outcome import Outcome, end_record, read_cause
 Record = dict[str, Any]
 
 _MAYBE_TEXT = (str, type(None))
-_KEPT = 100  # the number of runs whose folders are kept
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
 
 # The types of the fields on which those rely that read run.json and status.json; see `_load`.
@@ -45,17 +43,14 @@ def state_dir(given: Optional[str] = None) -> Path:
     """Returns the folder of all runs: `given`, or else one in the user's state folder.
 
     Raises:
-      LaunchError: the user has no home folder.
+      LaunchError: that is no absolute path, as where the user has no home folder.
     """
     if given:
         return Path(given).expanduser()
-    base = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(base):  # the specification has such a path ignored
-        base = os.path.expanduser("~/.local/state")
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     if not os.path.isabs(base):
         raise LaunchError(
-            "the folder of runs is in your home folder, but there is none; set HOME, or give "
-            "--state-dir"
+            f"the folder of runs must be absolute, got {base}; set HOME, or give --state-dir"
         )
     return Path(base) / "cifar10-launch"
 
@@ -73,7 +68,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, parent: Path, job: Job, output: Optional[str] = None) -> "RunFolder":
-        """Makes the folder of a new run, and removes those of old runs.
+        """Makes the folder of a new run.
 
         Args:
           parent: the folder of all runs.
@@ -88,7 +83,6 @@ class RunFolder:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.path.mkdir(mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
-            _forget_old(parent)
         except OSError as error:
             raise HostError(
                 f"{folder.path}: {error.strerror}; --state-dir names another place"
@@ -185,7 +179,7 @@ class RunFolder:
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
         launcher, here = self.record()["launcher"], _this_process()
-        if any(launcher.get(key) != here[key] for key in ("boot", "machine", "process_ids")):
+        if (launcher["machine"], launcher["boot"]) != (here["machine"], here["boot"]):
             return None
         started = _start_time(launcher["pid"])
         return int(launcher["pid"]) if started and started == launcher["started"] else None
@@ -194,16 +188,10 @@ class RunFolder:
         """Returns the other machine on which the launcher may still run; None if there is none.
 
         Only that machine knows whether it does. A run that has ended needs its launcher no more.
-        A container on this machine that does not share our process ids counts as another one.
+        A container that does not share our process ids counts as another machine.
         """
-        launcher, here = self.record()["launcher"], _this_process()
-        if self.end() is not None:
-            return None
-        if launcher["machine"] != here["machine"]:
-            return str(launcher["machine"])
-        is_inside = launcher.get("process_ids") != here["process_ids"]
-        may_run = launcher["boot"] == here["boot"] and is_inside
-        return f"{here['machine']}, in another container" if may_run else None
+        machine = str(self.record()["launcher"]["machine"])
+        return None if machine == _this_process()["machine"] or self.end() else machine
 
 
 def _load(data: bytes, form: Any, **defaults: object) -> dict[str, Any]:
@@ -261,15 +249,6 @@ def all_runs(parent: Path) -> list[RunFolder]:
     return [RunFolder(path) for path in sorted(found) if path.name.isprintable()]
 
 
-def _forget_old(parent: Path) -> None:
-    """Removes all but the newest `_KEPT` runs; keeps older ones that may have left processes."""
-    for folder in all_runs(parent)[:-_KEPT]:
-        is_over = folder.end() is not None or (folder.path / "clean").exists()
-        with contextlib.suppress(HostError):  # Of a damaged one, it is not known; it stays.
-            if is_over and folder.launcher_pid() is None:
-                shutil.rmtree(folder.path, ignore_errors=True)  # Another launcher may do so, too.
-
-
 def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
     return {
         "run": run_id,
@@ -299,10 +278,9 @@ def _this_process() -> Record:
         "pid": os.getpid(),
         "started": _start_time(os.getpid()),
         "boot": _text("/proc/sys/kernel/random/boot_id").strip(),
-        "machine": socket.gethostname(),
-        # Each container has a namespace of its own, though it may share the boot id and, with
+        # Each container has process ids of its own, though it may share the boot id and, with
         # `--network=host`, the host's name.
-        "process_ids": os.readlink("/proc/self/ns/pid"),
+        "machine": f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}",
     }
 
 

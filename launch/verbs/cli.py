@@ -30,10 +30,10 @@ _VERBS: dict[str, tuple[str, str, Sequence[flags.Flag]]] = {
     "setup": ("setup:setup", "prepare bare hosts: code, .venv, kernels, records", flags.SETUP),
     "check": ("check:check", "check the hosts before a job", flags.CLUSTER),
     "up": ("up:up", "run the job to its end", flags.UP),
-    "attach": ("follow:attach", "show a run again; Ctrl-C leaves it running", flags.RUN),
+    "attach": ("runs:attach", "show a run again; Ctrl-C leaves it running", flags.RUN),
     "list": ("runs:list_runs", "show all runs: state, age and accuracy", flags.LIST),
     "status": ("runs:status", "show the state of each task of a run", flags.RUN),
-    "logs": ("follow:logs", "print the logs of tasks", flags.LOGS),
+    "logs": ("runs:logs", "print the logs of tasks", flags.LOGS),
     "stop": ("runs:stop", "end a run; the master saves first", flags.STOP),
     "clean": ("runs:clean", "end what a run has left behind on any host", flags.CLEAN),
 }

@@ -1,8 +1,6 @@
 """The flags of `python -m launch VERB`, and the cluster that they describe."""
 
 import argparse
-import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,9 +11,6 @@ from launch.cluster import host_list
 from launch.cluster.model import MAX_TASKS, PATH_RULE, PYTHON_RULE, Cluster
 from launch.cluster.yaml_section import matching, whole
 from launch.errors import LaunchError
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 
 Flag = tuple[Sequence[str], dict[str, Any]]  # its names, and what `argparse` is to know of it
 
@@ -41,19 +36,10 @@ def _value(
     return (name,), {"type": read, "metavar": metavar, "help": words, **facts}
 
 
-def _ago(text: str) -> float:
-    """Returns the time that is `10m`, `1h30m` or `2d` ago, in seconds since 1970."""
-    if not re.fullmatch(r"(?:[0-9]{1,6}[smhd])+", text):
-        raise LaunchError(f"must be a time ago, such as 30s, 10m, 1h30m or 2d, got {text[:40]!r}")
-    parts = re.findall(r"([0-9]+)([smhd])", text)
-    return time.time() - sum(int(number) * _UNITS[unit] for number, unit in parts)
-
-
 _IN_CHECKOUT = matching(r"(?!/)(?!.*\.\.).+", "a file of the checkout, such as requirements.lock")
 _COUNT, _TASK_COUNT = whole(0, 999_999), whole(0, MAX_TASKS)
 _WORKDIR = "the folder of the tasks, with cifar10_main.py unless the package is installed"
 _LOCK = "what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)"
-_SOURCE = "make the records there, from this archive there or `synthetic`, instead of copying"
 _TASKS = "such as worker/0, or worker for all workers (default: all tasks)"
 _STATE_DIR = "where runs are kept (default: ~/.local/state/cifar10-launch)"
 
@@ -76,7 +62,6 @@ PLAN = (*CLUSTER, _switch("--shell", "a line for each node, to run by hand"))
 SETUP = (
     *CLUSTER,
     _value("--requirements", "FILE", _LOCK, _IN_CHECKOUT, default="requirements.lock"),
-    _value("--source", "PATH", _SOURCE),
 )
 LIST = (_value("--state-dir", "DIR", _STATE_DIR, path_of),)
 UP = (
@@ -92,7 +77,6 @@ LOGS = (
     *RUN,
     _switch("-f --follow", "follow the log until the run ends"),
     _value("--tail", "N", "the last N lines", _COUNT),
-    _value("--since", "TIME", "lines of the last 30s, 10m, 1h30m or 2d", _ago, default=0.0),
     (("tasks",), {"nargs": "*", "metavar": "TASK", "help": _TASKS}),
 )
 STOP = (*RUN, _switch("--now", "end the tasks without saving"))

@@ -1,31 +1,37 @@
-"""How runs stand: `list`, `status`, `stop` and `clean`."""
+"""Existing runs: `list`, `status`, `attach`, `logs`, `stop` and `clean`."""
 
 import argparse
+import collections
 import contextlib
 import os
 import signal
+import sys
 import time
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cifar10_program.streams import complain
 from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause
+from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.display import say
-from launch.screen.row import duration, plain_lines, saved_rows
+from launch.screen.row import duration, plain, plain_lines, saved_rows
+from launch.verbs.up import LOOK_SECS, View, closing_lines, ways_back
 
-_LOOK_SECS = 0.2
-GOES_ON, UNKNOWN, RUNNING = "goes on", "unknown", "running"
+_ASK_SECS = 5.0  # between two questions to schedulers, which others use, too
+_TAIL = 20  # lines that came before
+GOES_ON, RUNNING = "goes on", "running"
 
 
 class State(NamedTuple):
     """How a run stands.
 
     Attributes:
-      name: RUNNING under its launcher here, GOES_ON in its cluster without its launcher, UNKNOWN
-        where the cluster does not answer, `elsewhere`: another machine may launch it, `not
-        followed`: its launcher has ended before it, or how it ended.
+      name: RUNNING under its launcher here, GOES_ON in its cluster without its launcher,
+        `elsewhere`: another machine may launch it, `not followed`: its launcher has ended before
+        it, or how it ended.
       words: what to say of it.
       writes: whether new lines may come into the run's folder.
     """
@@ -36,7 +42,11 @@ class State(NamedTuple):
 
 
 def state_of(folder: RunFolder, *, asks: bool = True) -> State:
-    """Returns how a run stands; if `asks`, asks its cluster where only that may know."""
+    """Returns how a run stands; if `asks`, asks its cluster where only that may know.
+
+    Raises:
+      HostError: the cluster does not answer.
+    """
     if folder.launcher_pid() is not None:
         return State(RUNNING, RUNNING, writes=True)
     end = folder.end()
@@ -46,25 +56,19 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         words = f"{failed}: {end.reason}" if failed else end.reason
         return State("stopped" if end.cause is Cause.USER else name, words)
     record, elsewhere = folder.record(), folder.other_machine()
-    rest = f"to end the remaining processes: clean --run {folder.run_id}"
-    state = State("not followed", f"its launcher has ended; {rest}")
-    if elsewhere is not None:
-        words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
-        state = State("elsewhere", words)
-    if not asks:
-        return state
     backend = backend_named(record["backend"])
-    lasts = backend.is_lasting
-    try:
-        job = backend.going_on(record) if elsewhere is None or lasts else ""
-    except HostError as error:
-        words = f"{state.words}; whether its job goes on is not known: {error}"
-        return State(UNKNOWN, words, writes=lasts)
-    if not job:
-        return state
-    owner = "its launcher" if elsewhere is None else "a launcher here"
-    way_out = f"to end it: {'stop' if lasts else 'clean'} --run {folder.run_id}"
-    return State(GOES_ON, f"continues without {owner}: {job}; {way_out}", writes=lasts)
+    if asks and (elsewhere is None or backend.is_lasting):
+        job = backend.going_on(record)
+        owner = "its launcher" if elsewhere is None else "a launcher here"
+        way_out = f"to end it: {'stop' if backend.is_lasting else 'clean'} --run {folder.run_id}"
+        if job:
+            words = f"continues without {owner}: {job}; {way_out}"
+            return State(GOES_ON, words, writes=backend.is_lasting)
+    rest = f"to end the remaining processes: clean --run {folder.run_id}"
+    if elsewhere is None:
+        return State("not followed", f"its launcher has ended; {rest}")
+    words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
+    return State("elsewhere", words)
 
 
 def list_runs(options: argparse.Namespace) -> int:
@@ -110,6 +114,93 @@ def status(options: argparse.Namespace) -> int:
     return 0 if state.name in (RUNNING, GOES_ON) else 1 if end is None else end.exit_code
 
 
+def _looks(folder: RunFolder) -> Iterator[bool]:
+    """Yields at each look at a run whether it is the last one; waits between two."""
+    is_running = True
+    while is_running:
+        state = state_of(folder)
+        is_running = state.writes
+        yield not is_running
+        if is_running:
+            time.sleep(LOOK_SECS if state.name == RUNNING else _ASK_SECS)
+
+
+def attach(options: argparse.Namespace) -> int:
+    """Shows a run until it ends, and returns its exit code; 130 if Ctrl-C ends this first.
+
+    Raises:
+      HostError: the run's launcher has ended without saying how the run ended, or may run on
+        another machine.
+    """
+    folder = find(state_dir(options.state_dir), options.run)
+    view = View(folder, tail=_TAIL)
+    say(f"run {folder.run_id}", f"run folder: {folder.path}")
+    try:
+        for is_last in _looks(folder):
+            view.show_new(final=is_last)
+    except KeyboardInterrupt:
+        view.close()
+        ways_back(folder)
+        return 128 + signal.SIGINT
+    finally:
+        view.close()
+    outcome = folder.end()
+    if outcome is None:
+        raise HostError(f"run {folder.run_id}: {state_of(folder).words}")
+    say(*closing_lines(folder, outcome))
+    return outcome.exit_code
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Prints the lines of tasks, by default of all; with -f, follows them until the run ends.
+
+    Raises:
+      LaunchError: there is no such run or task, or no such line yet.
+    """
+    folder = find(state_dir(options.state_dir), options.run)
+    tasks = _chosen(folder, options.tasks)
+    log = Follower(folder.output_log)
+
+    def new_lines(*, final: bool) -> list[Line]:
+        return [line for line in log.lines(final=final) if line.task in tasks]
+
+    def show(lines: Iterable[Line]) -> None:
+        for line in lines:
+            prefix = f"[{line.task} {line.host}] " if len(tasks) > 1 else ""
+            sys.stdout.write(f"{plain(prefix + line.text)}\n")
+        sys.stdout.flush()
+
+    old = new_lines(final=not options.follow)
+    show(old if options.tail is None else collections.deque(old, options.tail))
+    if not old and not options.follow:
+        raise LaunchError(f"no such line in {folder.output_log}; to wait for one: logs -f")
+    if options.follow:
+        for is_last in _looks(folder):
+            show(new_lines(final=is_last))
+        if folder.end() is None:
+            complain(f"note: not followed: {plain(state_of(folder).words)}")
+    return 0
+
+
+def _chosen(folder: RunFolder, asked: "list[str]") -> set[str]:
+    """Returns the names of the tasks to print.
+
+    Args:
+      folder: the run's folder.
+      asked: names of tasks, or task types for all tasks of a type; empty for all tasks.
+
+    Raises:
+      LaunchError: the run has no such task.
+    """
+    known = [entry["task"] for entry in folder.record()["tasks"]]
+    for word in asked:
+        if word not in known and not any(name.startswith(f"{word}/") for name in known):
+            raise LaunchError(
+                f"run {folder.run_id} has no task {word}; it has {', '.join(map(plain, known))}"
+            )
+    return {name for name in known if not asked or {name, name.partition("/")[0]} & set(asked)}
+
+
 def stop(options: argparse.Namespace) -> int:
     """Ends a run as Ctrl-C in its launcher would, and waits for its end.
 
@@ -131,7 +222,7 @@ def stop(options: argparse.Namespace) -> int:
                 os.kill(pid, signal.SIGTERM)
                 time.sleep(0.3)  # Two pending signals would merge into one.
         while folder.launcher_pid() is not None:
-            time.sleep(_LOOK_SECS)
+            time.sleep(LOOK_SECS)
     end = folder.end()
     say(f"run {folder.run_id}: {'ended' if end is None else end.reason}")
     return 0
@@ -141,8 +232,7 @@ def clean(options: argparse.Namespace) -> int:
     """Ends what is left of one run, or of all runs without a launcher that are not cleaned yet.
 
     A job that goes on without its launcher is ended only if `--run` names its run; so is one whose
-    launcher may run on another machine, or whose cluster does not answer. Ctrl-C ends `clean` at
-    once.
+    launcher may run on another machine. Ctrl-C ends `clean` at once.
 
     Returns:
       1 if some runs could not be cleaned, else 0.
@@ -163,9 +253,8 @@ def clean(options: argparse.Namespace) -> int:
             if (folder.path / "clean").exists() or folder.launcher_pid() is not None:
                 continue
             state = state_of(folder)
-            if state.name in (GOES_ON, UNKNOWN) or folder.other_machine() is not None:
+            if state.name == GOES_ON or folder.other_machine() is not None:
                 say(f"run {folder.run_id}: {state.words}")
-                exit_code = HostError.exit_code if state.name == UNKNOWN else exit_code
             else:
                 _clean(folder)
         except LaunchError as error:  # The other runs are still cleaned.

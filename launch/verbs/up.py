@@ -1,4 +1,4 @@
-"""`up`: runs a job to its end, or with --detach to its start.
+"""`up`: runs a job to its end, or with --detach to its start; and what it shows of a run.
 
 The launcher is a process of its own, so that the run can go on without its terminal; `up` shows it,
 passes signals on, and on a terminal asks at Ctrl-C what to do. If `up` is killed, the launcher ends
@@ -6,28 +6,40 @@ the run as if the terminal were closed.
 """
 
 import argparse
+import collections
 import contextlib
 import dataclasses
+import heapq
 import os
 import select
+import shlex
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Optional
 
+from cifar10_program import LAUNCH, command_line, started_as
 from launch.backends.base import Backend
 from launch.backends.registry import backend_named
 from launch.cluster.tasks import Job, make_job
 from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome
+from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display, say
+from launch.screen.row import duration, saved_rows
 from launch.supervise import background
 from launch.supervise.background import Background
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.flags import cluster_of
-from launch.verbs.follow import LOOK_SECS, View, closing_lines, own_command, ways_back
 
+LOOK_SECS = 0.2  # between two looks at a run on this machine
+_TABLE_SECS = 1.0  # as often as the launcher writes the table
+# After these, the same command continues the training.
+_STOPS = (Cause.USER, Cause.PLATFORM, Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.HOST_LOST)
+_HANGUP_CODE = 129  # The terminal is gone; some jobs go on without their launcher.
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
 _LEAVE, _STOP, _CONTINUE = "l", "s", "c"
 
@@ -92,6 +104,55 @@ def _has_started(folder: RunFolder, backend: Backend) -> bool:
     return bool(tasks) and (backend.transport is None or {*states} <= {"running", "done"})
 
 
+class View:
+    """Shows one run.
+
+    Args:
+      folder: the run's folder.
+      tail: how many of the lines before now to show; None for all.
+      is_start: whether to show the launcher's own lines alone, and no table.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        tail: Optional[int] = None,
+        is_start: bool = False,
+    ) -> None:
+        self._folder, self._tail, self._is_start = folder, tail, is_start
+        self._began = folder.record()["began"]
+        self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
+        self._next_table = 0.0
+        self._display: Optional[Display] = None
+
+    def show_new(self, *, final: bool = False) -> None:
+        """Shows what is new since the last call; `final` if nothing more will come."""
+        if self._display is None:
+            self._display, self._next_table = (
+                Display(live=False if self._is_start else None, began=self._began),
+                0.0,
+            )
+        new = (log.lines(final=final) for log in self._logs)
+        lines: Iterable[Line] = heapq.merge(*new, key=lambda line: line.time)
+        if self._tail is not None:
+            lines, self._tail = collections.deque(lines, self._tail), None
+        for line in lines:
+            if not line.task:
+                self._display.note(line.text)
+            elif not self._is_start:
+                self._display.task_line(line.task, line.host, line.text)
+        if final or time.monotonic() >= self._next_table:
+            self._next_table = time.monotonic() + _TABLE_SECS
+            self._display.table(saved_rows(self._folder.status().get("tasks", [])))
+
+    def close(self) -> None:
+        """Ends what is shown, below which others may write; what comes later begins anew."""
+        if self._display is not None:
+            self._display.close()
+            self._display = None
+
+
 def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Optional[Outcome]:
     """Shows a run until it has ended or is left; returns how it ended, or None if it goes on.
 
@@ -153,3 +214,45 @@ def _can_ask() -> bool:
     with contextlib.suppress(OSError):  # the terminal is gone
         return os.tcgetpgrp(0) == os.getpid()
     return False
+
+
+def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
+    """Returns what a person wants of a run that is over, and last why it ended.
+
+    Of one that is done: accuracy, tasks, duration and the report. Of another one: what is known of
+    its end, and the command that continues it, if one does.
+    """
+    record = folder.record()
+    if outcome.exit_code == 0:
+        accuracy, num_tasks = folder.accuracy(), len(record["tasks"])
+        words = [] if accuracy is None else [f"accuracy {100 * accuracy:.2f} %"]
+        words.append(f"{num_tasks} task{'s' * (num_tasks > 1)}")
+        words.append(duration(folder.status().get("time", time.time()) - record["began"]))
+        report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"
+        found = (
+            accuracy is not None and report.is_file()
+        )  # then the folder is known to be this run's
+        return [", ".join(words), *([f"report: {report}"] if found else []), outcome.reason]
+    continues = outcome.exit_code != _HANGUP_CODE and outcome.cause in _STOPS
+    command = record.get("command") if continues else None
+    way_on = [f"to continue: {command}"] if command else []
+    return [*outcome.details, *way_on, f"exit code {outcome.exit_code}: {outcome.reason}"]
+
+
+def own_command() -> str:
+    """Returns the command of this process, as its user typed it, except for quotes."""
+    words = command_line()
+    if words[0] == "python":
+        words[0] = getattr(sys, "orig_argv", words)[0]  # from Python 3.10 on
+    return shlex.join(words)
+
+
+def ways_back(folder: RunFolder) -> None:
+    """Prints how to see and end a run that goes on."""
+    words = folder.flags()
+    say(
+        "the run goes on without this terminal; to see it again:",
+        f"  {started_as(LAUNCH)} attach {words}",
+        "to end it (the master saves first):",
+        f"  {started_as(LAUNCH)} stop {words}",
+    )

@@ -13,7 +13,7 @@ from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
 from launch.errors import LaunchError
-from launch.verbs.facts import Facts, problems
+from launch.verbs.check import Facts, problems
 
 GOOD: dict[str, Any] = {
     "engine_error": None,

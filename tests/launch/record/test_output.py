@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.record import log_file
 from launch.record.output import Follower, Line, utc, writer
 from launch.screen.display import Display
 
@@ -49,24 +48,6 @@ def test_times_sort_as_texts() -> None:
     assert utc(999.9) < utc(1_790_000_000.0) < utc(1_790_000_000.25)
 
 
-def test_new_lines_come_across_a_rotation_and_half_ones_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "output.log"
-    reading = Follower(path)
-    assert texts(reading, final=False) == []
-    log = log_file.LogFile(str(path))
-    log.write(b"one\ntw")
-    assert texts(reading, final=False) == ["one"]
-    monkeypatch.setattr(log_file, "_LIMIT", 8)
-    log.write(b"o\nthree\n")
-    log.write(b"four\nfi")
-    assert texts(reading, final=False) == ["two", "three", "four"]
-    assert texts(reading) == ["fi"]
-    assert texts(Follower(path)) == ["one", "two", "three", "four", "fi"]
-    log.close()
-
-
 def test_a_long_line_is_given_in_parts_and_a_reader_that_stops_goes_on_there(
     tmp_path: Path,
 ) -> None:
@@ -76,3 +57,36 @@ def test_a_long_line_is_given_in_parts_and_a_reader_that_stops_goes_on_there(
     first = [len(next(log.lines(final=False)).text) for _ in range(5)]
     assert first == [1 << 16, 1 << 16, 1 << 16, 200_000 - 3 * (1 << 16), 4]
     assert texts(log) == ["line"] * 2
+
+
+def test_half_a_line_comes_once_it_is_whole_or_the_log_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    log = Follower(path)
+    assert texts(log, final=False) == []
+    path.write_text("one\ntw")
+    assert texts(log, final=False) == ["one"]
+    path.write_text("one\ntwo\nthr")
+    assert texts(log, final=False) == ["two"]
+    assert texts(log) == ["thr"]
+
+
+def test_a_log_goes_on_once_the_disk_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    path = tmp_path / "output.log"
+    path.symlink_to("/dev/full")
+    log = writer(path)
+    log.write("lost\n")
+    now[0] += 60  # and the disk is still full
+    log.write("lost\n")
+    path.unlink()
+    now[0] += 59
+    log.write("lost\n")
+    assert not path.exists()
+    now[0] += 1
+    log.write("one\n")
+    log.write("two\n")
+    gap = ["", "[lines are missing here: No space left on device]"]
+    assert texts(Follower(path)) == [*gap, "one", "two"]

@@ -91,7 +91,6 @@ def test_an_unknown_flag_is_told_where_others_belong(capsys: pytest.CaptureFixtu
         ("plan --hosts a --workdir ~eve/a", "--workdir: must be a path on one line, in no other u"),
         ("plan --on local --python=~/a/python", "--python: must be a command, or a path on one li"),
         ("setup --hosts a --requirements ../a", "--requirements: must be a file of the checkout, "),
-        ("logs --since 10", "--since: must be a time ago, such as 30s, 10m, 1h30m or 2d, got '10'"),
         ("logs --tail -1", "argument --tail: "),
         ("list --state-dir ~no-one/x", "--state-dir: ~no-one/x: there is no user no-one; a folder"),
     ],

@@ -19,7 +19,7 @@ from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.supervise.background import Background
 from launch.verbs import up as up_verb
-from launch.verbs.follow import View
+from launch.verbs.up import View
 from testbeds.terminal import Terminal
 from tests.launch.launcher import (
     LOCAL,

@@ -2,12 +2,12 @@
 
 import json
 import signal
-import socket
 import time
 from pathlib import Path
 
 import pytest
 
+from launch.record.run_folder import _this_process
 from launch.verbs import cli
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
@@ -51,7 +51,7 @@ def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
     ssh = Ssh(tmp_path, monkeypatch, SILENT)
     broken, run = (tmp_path / "runs" / f"2000010{day}-000000-abcd" for day in "12")
     hosts = [{"name": name, "user": None, "agent_python": "python3"} for name in ("a", "b")]
-    gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
+    gone = {"pid": 1, "started": "never", "boot": "", "machine": _this_process()["machine"]}
     record = {"run": "r", "backend": "ssh", "began": 0, "launcher": gone, "hosts": hosts}
     record["tasks"] = []
     for folder, text in ((broken, "{"), (run, json.dumps(record))):

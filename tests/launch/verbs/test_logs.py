@@ -13,9 +13,9 @@ from launch.cluster.tasks import make_job
 from launch.record.outcome import Cause, Outcome
 from launch.record.output import utc
 from launch.record.run_folder import RunFolder
-from launch.verbs import cli, follow
-from launch.verbs.follow import closing_lines, own_command
-from launch.verbs.runs import RUNNING, UNKNOWN, State
+from launch.verbs import cli, runs
+from launch.verbs.runs import RUNNING, State
+from launch.verbs.up import closing_lines, own_command
 
 JOB = make_job(on_this_machine(2, 1))
 
@@ -63,11 +63,10 @@ def test_lines_of_all_tasks_have_their_names(
         (["master/0"], ["step 1", "saved", "step 2"]),
         (["worker"], ["step 1 of worker", "step 2 of worker"]),
         (["--tail", "2"], ["step 2 of worker", "step 2"]),
-        (["--since", "1h50m"], ["ps serves", "step 1", "saved", "step 2 of worker", "step 2"]),
-        (["--since", "1h50m", "--tail", "2", "master/0"], ["saved", "step 2"]),
+        (["--tail", "2", "master/0"], ["saved", "step 2"]),
     ],
 )
-def test_tasks_tail_and_since_choose_lines(
+def test_tasks_and_tail_choose_lines(
     run: RunFolder, capfd: pytest.CaptureFixture[str], words: "list[str]", shown: "list[str]"
 ) -> None:
     lines = said(run, capfd, *words).splitlines()
@@ -113,24 +112,12 @@ def test_a_job_that_outlives_its_launcher_is_followed_to_its_end(
             ended = folder.record()["began"] + 100
             folder.write_status({**folder.status(), "time": ended})
 
-    monkeypatch.setattr(follow, "state_of", lambda _: states[0])
+    monkeypatch.setattr(runs, "state_of", lambda _: states[0])
     monkeypatch.setattr(time, "sleep", next_state)
     words = argparse.Namespace(state_dir=str(folder.path.parent), run=None)
-    assert follow.attach(words) == 0
+    assert runs.attach(words) == 0
     assert capfd.readouterr().out.splitlines()[2:] == [*lines, "3 tasks, 1m40s", "master/0 is done"]
     assert waits == [0.2, 5.0]
-
-
-def test_a_platform_that_does_not_answer_for_a_while_is_asked_again(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unknown = State(UNKNOWN, "", writes=True)
-    states = [unknown, State("done", ""), unknown]
-    monkeypatch.setattr(follow, "state_of", lambda _: states.pop(0))
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    assert [*follow._looks(folder)] == [False, True]
-    monkeypatch.setattr(follow, "state_of", lambda _: unknown)
-    assert [*follow._looks(folder)] == [False] * 11 + [True]
 
 
 SAVED = ("saved output/model.ckpt-31",)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -167,11 +166,9 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     assert said(runs, capfd, "clean") == f"{words} --run {run_id}\n"
     assert "delete" not in (tmp_path / "calls").read_text()
     (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
-    first = said(runs, capfd, "status", code=1).splitlines()[0]
-    assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
-    words = "whether its job goes on is not known: kubectl: it failed without an error message"
-    assert first.endswith(f"; {words}")
-    assert first in said(runs, capfd, "clean", code=1)
+    words = "kubectl: it failed without an error message"
+    assert said(runs, capfd, "status", code=1).startswith(f"error: {words}")
+    assert said(runs, capfd, "clean", code=1).startswith(f"error: run {run_id}: {words}")
     assert not (runs / run_id / "clean").exists()
 
 
@@ -195,7 +192,7 @@ def numbered(parent: Path, number: int, **changes: object) -> RunFolder:
     folder = RunFolder(made.path.with_name(f"20260131-00000{number}-abcd"))
     made.path.rename(folder.path)
     now = {"began": time.time() - 200 + number}
-    gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
+    gone = {**folder.record()["launcher"], "started": "never"}
     folder.add(**{"launcher": gone, **now, **changes})
     return folder
 

@@ -8,18 +8,17 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 
 from launch.backends.base import Backend
-from launch.cluster.host_list import ROOT, from_hosts
+from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster, Host
 from launch.connect.link import Transport
 from launch.connect.preparing import (
@@ -32,13 +31,11 @@ from launch.connect.preparing import (
     prepare,
     records,
     records_step,
-    source_step,
     venv_step,
 )
 from launch.errors import LaunchError
 from launch.verbs import setup as verb
 from launch.verbs.cli import main
-from launch.verbs.setup import venv_of
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
 pytestmark = pytest.mark.system
@@ -236,17 +233,10 @@ def program(path: Path, lines: str) -> str:
     return str(path)
 
 
-def test_a_step_that_fails_is_named_with_its_last_lines(here: Path, tmp_path: Path) -> None:
-    python = program(tmp_path / "python", "echo one\necho two >&2\nexit 3")
-    step = source_step("synthetic", "data", python)
-    words = "node1: records: data_prep ended with exit code 3\n    one\n    two"
-    assert Run(tmp_path / "there", here, "data", "", step).failure() == words
-
-
 def test_the_end_of_the_launcher_ends_what_runs_on_the_host(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     lines = f"sleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait"
-    step = source_step("synthetic", "data", program(tmp_path / "slow", lines))
+    step = kernels_step(program(tmp_path / "slow", lines))
     command = ["sh", "-c", step.line(host(tmp_path / "there"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         wait_for(pids.exists, "the slow program")
@@ -277,16 +267,6 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     assert run.lines[2:] == ["records: are there"]
 
 
-def test_records_are_made_there(here: Path, tmp_path: Path) -> None:
-    # data_prep with a set of 40 images, which setup has no flag for.
-    make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
-    python = program(tmp_path / "python", f"[ $2 = data_prep ] || exit 1\ncd {ROOT}\n{make}")
-    step = source_step("synthetic", str(tmp_path / "shared"), python)
-    lines = Run(tmp_path / "there", here, "data", "", step).success()
-    assert lines[-1] == "records: are made from synthetic"
-    assert (tmp_path / "shared" / "manifest.json").exists()
-
-
 def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     makes = "mkdir -p .venv/bin; ln -sf $0 .venv/bin/python; [ $2 = venv ]"
@@ -299,30 +279,8 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     assert reason == "node1: venv: pip ended with exit code 1\n    No space left"
 
 
-@pytest.mark.parametrize(
-    ("python", "venv"),
-    [
-        (".venv/bin/python", ".venv"),
-        ("./envs/a/bin/python3.11", "envs/a"),
-        ("/srv/x/.venv/bin/python", ".venv"),
-        ("python3", None),
-        ("../other/bin/python", None),
-    ],
-)
-def test_a_venv_is_made_in_the_working_directory_only(python: str, venv: Optional[str]) -> None:
-    assert venv_of(host(Path("/srv/x"), python)) == venv
-
-
 def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) -> None:
     assert sorted(code_files(here, "requirements.lock")) == CODE
-
-
-def test_of_a_checkout_hidden_files_stay_here_unless_they_are_named(here: Path) -> None:
-    (here / "cifar10" / ".env").touch()
-    (here / "cifar10" / ".idea").mkdir()
-    (here / "cifar10" / ".idea" / "a.py").touch()
-    (here / ".mine.txt").touch()
-    assert sorted(code_files(here, ".mine.txt")) == [".mine.txt", *CODE]
 
 
 class Here(Backend):
@@ -332,7 +290,7 @@ class Here(Backend):
 
 
 def options(**given: Any) -> argparse.Namespace:
-    found = argparse.Namespace(arguments=[], requirements="requirements.lock", source=None)
+    found = argparse.Namespace(arguments=[], requirements="requirements.lock")
     found.cluster, found.python = "lab.yaml", None
     vars(found).update(given)
     return found
@@ -411,15 +369,21 @@ def test_hosts_without_a_file_get_a_venv_and_the_other_commands_are_told_of_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster = of_two(tmp_path)
-    told = {host.python for host in verb.with_python(cluster, options(cluster=None)).hosts}
-    assert told == {".venv/bin/python"}
-    given = options(cluster=None, python="python3.11")
-    assert verb.with_python(cluster, given) == cluster
+    prepared: list[set[str]] = []
+
+    def prepare_all(cluster: Cluster, _: argparse.Namespace) -> int:
+        prepared.append({host.python for host in cluster.hosts})
+        return 7
+
+    monkeypatch.setattr(verb, "setup_hosts", prepare_all)
+    monkeypatch.setattr(verb, "cluster_of", lambda _: cluster)
     words = "the other commands need it, too: --python .venv/bin/python\n"
     for default, is_told in (("python3", True), (".venv/bin/python", False)):
         monkeypatch.setattr(verb, "default_python", lambda default=default: default)
-        assert verb.setup_hosts(cluster, options(cluster=None)) == 7
+        assert verb.setup(options(cluster=None)) == 7
         assert capsys.readouterr().out.endswith(words) == is_told
+    assert verb.setup(options(cluster=None, python="python3.11")) == 7
+    assert prepared == [{".venv/bin/python"}, {".venv/bin/python"}, {"python3"}]
 
 
 def test_other_backends_are_told_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
@@ -440,8 +404,3 @@ def test_a_folder_that_is_no_checkout_is_named_with_the_way_of_an_installed_pack
         f"a checkout is copied to the hosts, but {tmp_path} has no cifar10_main.py; run the "
         "launcher in a checkout, or install the same package on the hosts"
     )
-
-
-def test_a_requirements_file_that_is_not_there_is_refused(here: Path) -> None:
-    with pytest.raises(LaunchError, match="--requirements must be a file in"):
-        code_files(here, "no.lock")
