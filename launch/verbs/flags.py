@@ -53,7 +53,6 @@ _IN_CHECKOUT = matching(r"(?!/)(?!.*\.\.).+", "a file of the checkout, such as r
 _COUNT, _TASK_COUNT = whole(0, 999_999), whole(0, MAX_TASKS)
 _WORKDIR = "the folder of the tasks, with cifar10_main.py unless the package is installed"
 _LOCK = "what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)"
-_SOURCE = "make the records there, from this archive there or `synthetic`, instead of copying"
 _TASKS = "such as worker/0, or worker for all workers (default: all tasks)"
 _STATE_DIR = "where runs are kept (default: ~/.local/state/cifar10-launch)"
 
@@ -76,7 +75,6 @@ PLAN = (*CLUSTER, _switch("--shell", "a line for each node, to run by hand"))
 SETUP = (
     *CLUSTER,
     _value("--requirements", "FILE", _LOCK, _IN_CHECKOUT, default="requirements.lock"),
-    _value("--source", "PATH", _SOURCE),
 )
 LIST = (_value("--state-dir", "DIR", _STATE_DIR, path_of),)
 UP = (

@@ -21,7 +21,6 @@ from launch.connect.preparing import (
     prepare,
     records,
     records_step,
-    source_step,
     venv_step,
 )
 from launch.errors import LaunchError
@@ -51,13 +50,10 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
         raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}; {way_out}")
     job = make_job(cluster, options.arguments)
     root, folder = Path(code_folder()), job.folder("data")
-    found = {} if options.source else records(root / os.path.expanduser(folder))
-    if not found and not options.source:
-        _say(
-            "records",
-            f"none in {folder} here to copy; make them here (python -m data_prep --help), or "
-            "there: --source PATH|synthetic",
-        )
+    found = records(root / os.path.expanduser(folder))
+    if not found:
+        words = "make them here or there: python -m data_prep --help"
+        _say("records", f"none in {folder} here to copy; {words}")
     code = code_files(root, options.requirements)
     copy, data = code_step(code), records_step(found, folder)
     with stop_signals() as stops:
@@ -71,8 +67,6 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
                 yield venv_step(venv, host.agent_python, options.requirements)
             if host.trains:
                 yield kernels_step(host.python)
-            if options.source and host.trains:
-                yield source_step(options.source, folder, host.python)
 
         failed = prepare(cluster.hosts, steps, backend.transport, _say, stops)
     if stops:

@@ -107,7 +107,7 @@ def test_ctrl_c_ends_what_runs_on_the_hosts(launcher: Launcher, nodes: Nodes) ->
     slow = launcher.workdir.parent / "slow"
     slow.write_text("#!/bin/sh\nsleep 600 &\nwait\n")
     slow.chmod(0o755)
-    process = start(launcher, described(launcher, nodes, str(slow)), "--source", "synthetic")
+    process = start(launcher, described(launcher, nodes, str(slow)))
 
     def sleeping(name: str) -> bool:
         return any("sleep 600" in words for words in nodes.processes(name).values())

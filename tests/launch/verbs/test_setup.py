@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from typing import Any, Optional
 import pytest
 
 from launch.backends.base import Backend
-from launch.cluster.host_list import ROOT, from_hosts
+from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster, Host
 from launch.connect.link import Transport
 from launch.connect.preparing import (
@@ -32,7 +31,6 @@ from launch.connect.preparing import (
     prepare,
     records,
     records_step,
-    source_step,
     venv_step,
 )
 from launch.errors import LaunchError
@@ -169,24 +167,12 @@ def test_records_that_differ_or_are_marked_are_replaced(
     assert (there / "data" / "train.tfrecords").read_bytes() == b"one" * 1000
 
 
-def test_records_that_do_not_match_their_manifest_change_nothing(
-    here: Path, tmp_path: Path
-) -> None:
-    (here / "data" / "train.tfrecords").write_bytes(b"changed since")
-    write_records(tmp_path / "data", b"old")
-    words = "node1: records: they came with other bytes than expected"
-    assert Run(tmp_path, here).failure().startswith(words)
-    assert (tmp_path / "data" / "train.tfrecords").read_bytes() == b"old" * 1000
-
-
-@pytest.mark.parametrize("change", ["INCOMPLETE", "no manifest's file", "nothing"])
+@pytest.mark.parametrize("change", ["INCOMPLETE", "nothing"])
 def test_an_incomplete_set_here_is_none(here: Path, change: str) -> None:
     if change == "INCOMPLETE":
         (here / "data" / change).touch()
     else:
         (here / "data" / "train.tfrecords").unlink()
-    if change == "nothing":
-        (here / "data" / "manifest.json").unlink()
     assert records(here / "data") == {}
 
 
@@ -236,17 +222,10 @@ def program(path: Path, lines: str) -> str:
     return str(path)
 
 
-def test_a_step_that_fails_is_named_with_its_last_lines(here: Path, tmp_path: Path) -> None:
-    python = program(tmp_path / "python", "echo one\necho two >&2\nexit 3")
-    step = source_step("synthetic", "data", python)
-    words = "node1: records: data_prep ended with exit code 3\n    one\n    two"
-    assert Run(tmp_path / "there", here, "data", "", step).failure() == words
-
-
 def test_the_end_of_the_launcher_ends_what_runs_on_the_host(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     lines = f"sleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait"
-    step = source_step("synthetic", "data", program(tmp_path / "slow", lines))
+    step = kernels_step(program(tmp_path / "slow", lines))
     command = ["sh", "-c", step.line(host(tmp_path / "there"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         wait_for(pids.exists, "the slow program")
@@ -275,16 +254,6 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
         first.communicate()
     thread.join()
     assert run.lines[2:] == ["records: are there"]
-
-
-def test_records_are_made_there(here: Path, tmp_path: Path) -> None:
-    # data_prep with a set of 40 images, which setup has no flag for.
-    make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
-    python = program(tmp_path / "python", f"[ $2 = data_prep ] || exit 1\ncd {ROOT}\n{make}")
-    step = source_step("synthetic", str(tmp_path / "shared"), python)
-    lines = Run(tmp_path / "there", here, "data", "", step).success()
-    assert lines[-1] == "records: are made from synthetic"
-    assert (tmp_path / "shared" / "manifest.json").exists()
 
 
 def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
@@ -332,7 +301,7 @@ class Here(Backend):
 
 
 def options(**given: Any) -> argparse.Namespace:
-    found = argparse.Namespace(arguments=[], requirements="requirements.lock", source=None)
+    found = argparse.Namespace(arguments=[], requirements="requirements.lock")
     found.cluster, found.python = "lab.yaml", None
     vars(found).update(given)
     return found
