@@ -166,24 +166,12 @@ def test_records_that_differ_or_are_marked_are_replaced(
     assert (there / "data" / "train.tfrecords").read_bytes() == b"one" * 1000
 
 
-def test_records_that_do_not_match_their_manifest_change_nothing(
-    here: Path, tmp_path: Path
-) -> None:
-    (here / "data" / "train.tfrecords").write_bytes(b"changed since")
-    write_records(tmp_path / "data", b"old")
-    words = "node1: records: they came with other bytes than expected"
-    assert Run(tmp_path, here).failure().startswith(words)
-    assert (tmp_path / "data" / "train.tfrecords").read_bytes() == b"old" * 1000
-
-
-@pytest.mark.parametrize("change", ["INCOMPLETE", "no manifest's file", "nothing"])
+@pytest.mark.parametrize("change", ["INCOMPLETE", "nothing"])
 def test_an_incomplete_set_here_is_none(here: Path, change: str) -> None:
     if change == "INCOMPLETE":
         (here / "data" / change).touch()
     else:
         (here / "data" / "train.tfrecords").unlink()
-    if change == "nothing":
-        (here / "data" / "manifest.json").unlink()
     assert records(here / "data") == {}
 
 
