@@ -169,7 +169,10 @@ ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
 COMMON = "cifar10_program"
 # Besides its own rooms, data_prep may import the facts about the data, and how images are decoded;
 # the other packages import only their own.
-SHARED = {"data_prep": ("cifar10.schema", "cifar10.image_file")}
+SHARED = {
+    "data_prep": ("cifar10.schema", "cifar10.image_file"),
+    "launch": ("cifar10.config.settings_file", "cifar10.errors"),
+}
 
 
 def room_of(module: str) -> Room:

@@ -42,6 +42,8 @@ def read(path: str, flag: str) -> tuple[Rows, bool]:
     Raises:
       ConfigError: the file cannot be read, or is wrong; the message names the place in it.
     """
+    if path.startswith("{"):  # as the launcher passes settings to a task
+        return _of_json(flag, path)
     is_json = path.lower().endswith(".json")
     most_kib = _MOST_KIB[is_json]
     try:

@@ -1,10 +1,9 @@
 """Works out the tasks of a cluster: the host, port, devices, TF_CONFIG and arguments of each.
 
 `--config FILE` of the training's arguments names a file of the folder in which the launcher was
-started. Tasks run in other folders, on other hosts or in containers. So the launcher reads the
-file, and passes its settings as one JSON object, `--config={"train_batch_size": "64"}`, which the
-training program takes as well. The launcher knows no settings but the places of the data and the
-output; the training program checks names and values.
+started. Tasks run in other folders, on other hosts or in containers. So the launcher passes its
+settings as one JSON object, `--config={"train_batch_size": "64"}`. It knows no settings but the
+places of the data and the output; the training program checks names and values.
 """
 
 import json
@@ -15,11 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-import yaml
-
 from cifar10_program import IS_INSTALLED
 from launch.cluster.model import FREE_PORTS, LEADS, Cluster, Host
-from launch.cluster.yaml_section import Node, Section, read
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
@@ -163,12 +159,11 @@ def _tasks_of(
 ) -> Iterator[tuple[str, Optional[int], Devices]]:
     """Yields the type, port and devices of each task of one host: first trainers, then ps."""
     trainers = [role for role in _TRAINERS for _ in range(host.count(role))]
-    trainer_ports, ps_ports = _ports(cluster.ports, host, found)
-    listening = iter(trainer_ports)
+    ports = iter(_ports(cluster.ports, host) if found is None else found)
     for i, task_type in enumerate(trainers):
-        port = None if task_type == "evaluator" else next(listening)
+        port = None if task_type == "evaluator" else next(ports)
         yield task_type, port, _devices(cluster, host, i, len(trainers))
-    for port in ps_ports:
+    for port in ports:
         yield "ps", port, Devices(gpus=())
 
 
@@ -198,34 +193,30 @@ def with_token(job: Job) -> Job:
     return replace(job, cluster=replace(cluster, environment=variables))
 
 
-Numbers = Sequence[Optional[int]]
-
-
 def num_ports(host: Host) -> int:
     """Returns the number of ports on which a host's tasks listen; an evaluator needs none."""
     return host.count(*LEADS, "worker", "ps")
 
 
-def _ports(first: int, host: Host, found: Optional[Sequence[int]]) -> tuple[Numbers, Numbers]:
-    """Returns the ports of a host's trainers (master, chief and workers), and those of its ps.
+def _ports(first: int, host: Host) -> list[Optional[int]]:
+    """Returns the ports of a host's trainers (master, chief and workers), then those of its ps.
 
     Args:
       first: the port of the first trainer. The first ps takes the next one, and so on in turns, so
-        that these two have the same ports on every host. Or FREE_PORTS.
+        that these two have the same ports on every host. Or FREE_PORTS, which are not known yet.
       host: the host whose tasks need ports.
-      found: the free ports found on the host, for FREE_PORTS; None if they are not known yet.
 
     Raises:
       LaunchError: there are too few ports.
     """
     trainers, ps = host.count(*LEADS, "worker"), host.count("ps")
     if first == FREE_PORTS:
-        free: Numbers = [None] * (trainers + ps) if found is None else found
-        return free[:trainers], free[trainers:]
-    last = first + 2 * max(trainers, ps) - 1
+        return [None] * (trainers + ps)
+    turns = [*range(0, 2 * trainers, 2), *range(1, 2 * ps, 2)]
+    last = first + max(turns, default=0)
     if last > 65_535:
         raise LaunchError(f"the tasks of {host.name} need ports up to {last:,}; start lower")
-    return range(first, last, 2)[:trainers], range(first + 1, last + 1, 2)[:ps]
+    return [first + turn for turn in turns]
 
 
 _CONFIG = "--config"
@@ -233,8 +224,6 @@ _CONFIG = "--config"
 
 def with_settings(arguments: Sequence[str]) -> list[str]:
     """Returns the training's arguments with settings in the place of files.
-
-    Of the result.json of a run, another one needs the configuration and what was chosen.
 
     Raises:
       LaunchError: a file cannot be read, or is no mapping of single values.
@@ -245,40 +234,30 @@ def with_settings(arguments: Sequence[str]) -> list[str]:
         flag, equals, value = word.partition("=")
         if word == "--":  # Only image files follow.
             return [*result, word, *words]
-        if flag != _CONFIG:
+        path = value if equals or flag != _CONFIG else next(words, None)
+        if flag != _CONFIG or path is None:  # The training program refuses one without a value.
             result.append(word)
-            continue
-        path = value if equals else next(words, None)
-        if not path or path.startswith("{"):  # The training program refuses an empty one.
-            result += [word] if equals or path is None else [word, path]
         else:
             result.append(f"{_CONFIG}={json.dumps(_read_settings(path))}")
     return result
 
 
 def _read_settings(path: str) -> dict[str, Any]:
-    """Returns the settings of a YAML or JSON file, as text: their types depend on the settings."""
-    top = read(path, f"{_CONFIG} names a file of settings", "write settings into it")
-    rows = {key: node for key, (_, node) in top.left.items()}
-    if not isinstance(rows.get("configuration"), yaml.MappingNode):
-        return {key: _text(top, key, node) for key, node in rows.items()}
-    settings = Section(path, rows["configuration"], "configuration").left
-    found: dict[str, Any] = {
-        "configuration": {key: _texts(top, key, node) for key, (_, node) in settings.items()}
-    }
-    if "chosen" in rows:
-        found["chosen"] = _texts(top, "chosen", rows["chosen"])
-    return found
+    """Returns the settings of a file, as text, in a form that the training program reads."""
+    from cifar10.config import settings_file
+    from cifar10.errors import ConfigError
 
-
-def _texts(section: Section, key: str, node: Node) -> Any:
-    if isinstance(node, yaml.SequenceNode):
-        return [_text(section, key, one) for one in node.value]
-    return _text(section, key, node)
-
-
-def _text(section: Section, key: str, node: Node) -> Optional[str]:
-    return None if node.tag == "tag:yaml.org,2002:null" else section.parse(key, node, str)
+    try:
+        rows, is_result = settings_file.read(path, _CONFIG)
+    except ConfigError as error:
+        raise LaunchError(str(error)) from None
+    settings: dict[str, Any] = {}
+    for place, key, text in rows:
+        if key in settings or isinstance(text, (list, dict)):
+            rule = "is given twice; keep one" if key in settings else "must be one value"
+            raise LaunchError(f"{place}: {key} {rule}")
+        settings[key] = text
+    return {"configuration": settings} if is_result else settings
 
 
 def folder_of(arguments: Sequence[str], setting: str) -> Optional[str]:
@@ -290,26 +269,19 @@ def folder_of(arguments: Sequence[str], setting: str) -> Optional[str]:
       arguments: the training's arguments, as `with_settings` returns them.
       setting: `data_dir`, `output_dir` or `work_dir`.
     """
-    names = (setting, "job_dir") if setting == "output_dir" else (setting,)
-    by_file: Optional[str] = None
-    by_flag: Optional[str] = None
+    given: dict[str, Any] = {}
     for word, following in zip(arguments, [*arguments[1:], ""]):
         flag, equals, value = word.partition("=")
-        value = value if equals else following
-        if flag == _CONFIG:
-            for key, folder in _settings(value).items():
-                if key.replace("-", "_") in names and isinstance(folder, str):
-                    by_file = folder
-        elif flag.startswith("--") and flag[2:].replace("-", "_") in names:
-            by_flag = value
-    return by_flag if by_flag is not None else by_file
+        if flag == _CONFIG and value.startswith("{"):
+            content = json.loads(value)
+            settings = content.get("configuration", content)
+            given = {**{_name(key): text for key, text in settings.items()}, **given}
+        elif flag.startswith("--"):
+            given[_name(flag[2:])] = value if equals else following
+    return given.get(setting)
 
 
-def _settings(text: str) -> dict[str, Any]:
-    """Returns the settings of a JSON object; {} for what the training program refuses."""
-    try:
-        content = json.loads(text) if text.startswith("{") else {}
-    except (ValueError, RecursionError):
-        return {}
-    configuration = content.get("configuration")
-    return configuration if isinstance(configuration, dict) else content
+def _name(key: str) -> str:
+    """Returns the name of a setting, which is spelt with dashes as well; --job-dir is a synonym."""
+    name = key.replace("-", "_")
+    return "output_dir" if name == "job_dir" else name

@@ -127,17 +127,8 @@ def _value(section: Section, key: str, node: Node, field: "dataclasses.Field[Any
     return tuple((name, section.parse(name, value, rule)) for name, (_, value) in pairs)
 
 
-def read(
-    path: str,
-    rule: str = "--cluster names the file that describes the cluster",
-    way_out: str = "it must at least list `hosts`",
-) -> Section:
-    """Reads a file that holds one mapping, in YAML or in JSON, which is YAML where it has no tabs.
-
-    Args:
-      path: path of the file.
-      rule: what the file is, for the message about one that cannot be opened.
-      way_out: what to do about an empty file.
+def read(path: str) -> Section:
+    """Reads a cluster file, which holds one mapping in YAML.
 
     Raises:
       LaunchError: the file cannot be opened, is empty, or is not UTF-8, YAML or a mapping.
@@ -147,6 +138,7 @@ def read(
             text = file.read()
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
+        rule = "--cluster names the file that describes the cluster"
         raise LaunchError(f"{path}: {error.strerror}; {rule}") from None
     except UnicodeDecodeError as error:
         raise LaunchError(f"{path}: {error}; save it as UTF-8") from None
@@ -158,7 +150,7 @@ def read(
     except RecursionError:
         raise LaunchError(f"{path}: nested too deeply to be read") from None
     if node is None:
-        raise LaunchError(f"{path}:1: empty; {way_out}")
+        raise LaunchError(f"{path}:1: empty; it must at least list `hosts`")
     return Section(path, node, "the file")
 
 

@@ -1,20 +1,19 @@
 """Runs a launcher in a process of its own, which needs no terminal, and talks with it.
 
-The process and the one that started it hold the two ends of a socket. The one that started it sends
+The process and the one that started it hold the two ends of a pipe. The one that started it sends
 `LEAVE` to let the run go on without it; if it ends without that, the run is asked to end as by
 SIGHUP. The process sends how the run ended.
 """
 
 import contextlib
+import multiprocessing
 import os
-import pickle
-import select
 import signal
-import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection as Channel
 from pathlib import Path
 from typing import Union
 
@@ -24,9 +23,7 @@ from launch.record.output import writer
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
-LEAVE = b"l"
-_LONGEST = 1 << 20  # bytes of how a run ended
-
+LEAVE = "leave"
 Run = Callable[[Display], Outcome]  # runs a job, and shows what it does
 
 
@@ -37,25 +34,20 @@ class Background:
       folder: the run's folder.
       log: the log of the process.
       pid: the process.
-      channel: this end of the socket.
+      channel: this end of the pipe.
     """
 
-    def __init__(self, folder: RunFolder, log: Path, pid: int, channel: socket.socket) -> None:
+    def __init__(self, folder: RunFolder, log: Path, pid: int, channel: Channel) -> None:
         self._folder, self._log, self._pid, self._channel = folder, log, pid, channel
-        self._said = b""
+        self._said: Union[Outcome, LaunchError, None] = None
         self._is_over = False
 
     def wait(self, secs: float) -> bool:
         """Waits until the process has ended, at most `secs`; returns whether it has."""
-        readable = select.poll()  # select() takes no descriptor from 1,024 on.
-        readable.register(self._channel, select.POLLIN)
-        if not self._is_over and readable.poll(secs * 1000):
-            try:
-                data = self._channel.recv(_LONGEST)
-            except OSError:
-                data = b""
-            self._said += data
-            self._is_over = not data
+        if not self._is_over and self._channel.poll(secs):
+            self._is_over = True
+            with contextlib.suppress(EOFError, OSError):  # it was killed
+                self._said = self._channel.recv()
         return self._is_over
 
     def signal(self, signum: int) -> None:
@@ -68,7 +60,7 @@ class Background:
     def leave(self) -> None:
         """Lets the run go on when this process ends."""
         with contextlib.suppress(OSError):  # it ends at this moment
-            self._channel.sendall(LEAVE)
+            self._channel.send(LEAVE)
 
     def outcome(self) -> Outcome:
         """Returns how the run ended; call it once `wait` has returned True.
@@ -78,11 +70,10 @@ class Background:
         """
         _, status = os.waitpid(self._pid, 0)
         way_out = f"to end what is left: clean --run {self._folder.run_id}"
-        if self._said:
-            said: Union[Outcome, LaunchError] = pickle.loads(self._said)
-            if isinstance(said, LaunchError):
-                raise said
-            return said
+        if isinstance(self._said, LaunchError):
+            raise self._said
+        if self._said is not None:
+            return self._said
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
             words = f"{name} has ended the launcher; {way_out}"
@@ -98,7 +89,7 @@ def start(run: Run, folder: RunFolder, log: Path) -> Background:
     Raises:
       HostError: this machine starts no more processes.
     """
-    ours, theirs = socket.socketpair()
+    ours, theirs = multiprocessing.Pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -139,7 +130,7 @@ def _give_up_the_terminal(path: Path, kept: int) -> None:
                 os.close(fd)
 
 
-def _work(run: Run, folder: RunFolder, log: Path, channel: socket.socket) -> None:
+def _work(run: Run, folder: RunFolder, log: Path, channel: Channel) -> None:
     """Runs the job, and sends how it ended."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
     said: Union[Outcome, LaunchError]
@@ -154,14 +145,12 @@ def _work(run: Run, folder: RunFolder, log: Path, channel: socket.socket) -> Non
     finally:
         display.close()
     with contextlib.suppress(OSError):  # nobody waits for it any more
-        channel.sendall(pickle.dumps(said))
+        channel.send(said)
 
 
-def _heed(channel: socket.socket) -> None:
+def _heed(channel: Channel) -> None:
     """Asks this process to end the run if the one that started it ends without leaving it."""
     try:
-        word = channel.recv(1)
-    except OSError:
-        word = b""
-    if word != LEAVE:
+        channel.recv()  # LEAVE
+    except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGHUP)

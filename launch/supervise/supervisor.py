@@ -6,7 +6,6 @@ The supervisor's methods take an event and the time, and return actions, which
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import LEADS, Limits
@@ -23,39 +22,10 @@ from launch.supervise.ending import (
     advance,
     ask_then_kill,
 )
+from launch.supervise.task_state import TaskState
 
 _LONGEST_BACKOFF_SECS = 30.0
 _USERS_MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
-
-
-@dataclass
-class TaskState:
-    """The state of one task.
-
-    Attributes:
-      task: the task.
-      status: waiting, starting, running, restarting, ended or failed.
-      restarts: how often the task was restarted.
-      due: the time of the next restart.
-      code: the last exit code, -n for signal n; None if there is none.
-      last: why the task ended or waits, in words; "" if neither is known.
-      cause: the cause of the task's last end, if that was a failure.
-      signals: the signals that this launcher has sent to the task since its last start.
-    """
-
-    task: Task
-    status: str = "waiting"
-    restarts: int = 0
-    due: float = 0.0
-    code: Optional[int] = None
-    last: str = ""
-    cause: Cause = Cause.TASK_FAILED
-    signals: tuple[int, ...] = ()
-
-    @property
-    def alive(self) -> bool:
-        """Whether the task may have a process."""
-        return self.status in ("starting", "running")
 
 
 class Supervisor:
@@ -77,7 +47,8 @@ class Supervisor:
         self.outcome: Optional[Outcome] = None
         self._limits = limits
         self._restarts = restarts
-        self._progress = ProgressWatch(limits, now)
+        self._began = self._heard = now
+        self._has_stepped = False
         self._settling = Settling()
         self._end: Optional[list[Stage]] = None  # what is left of it; None while the job goes on
         self._stop_signals = 0
@@ -105,7 +76,8 @@ class Supervisor:
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
-        self._progress.heard(now, stepped=stepped)
+        self._heard = now
+        self._has_stepped = self._has_stepped or stepped
 
     def ended(
         self,
@@ -193,7 +165,7 @@ class Supervisor:
         """Decides what is due at the time `now`: restarts, time limits and stages of the end."""
         if self.ending:
             return self._advance(now)
-        overdue = self._progress.overdue(now)
+        overdue = self._overdue(now)
         if overdue is not None:
             words = f"{overdue}; the limits are start_secs and idle_secs"
             self._settling.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
@@ -201,6 +173,15 @@ class Supervisor:
             return [Note(f"{overdue}; stopping"), *self._advance(now)]
         due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
         return [self._start(state) for state in due]
+
+    def _overdue(self, now: float) -> Optional[str]:
+        """Returns which limit is exceeded, in words; None if none is."""
+        start_secs, idle_secs = self._limits.start_secs, self._limits.idle_secs
+        if start_secs and not self._has_stepped and now > self._began + start_secs:
+            return f"no training step within {start_secs:g} s"
+        if idle_secs and self._has_stepped and now > self._heard + idle_secs:
+            return f"no line from any task for {idle_secs:g} s"
+        return None
 
     def _start(self, state: TaskState) -> Action:
         state.status, state.last, state.signals = "starting", "", ()
@@ -280,31 +261,3 @@ def ended_by_itself(code: Optional[int], signals: Sequence[int]) -> bool:
         return True
     signum = -code if code < 0 else code - 128
     return signum > 0 and signum not in signals
-
-
-class ProgressWatch:
-    """Checks when the tasks write lines against the limits `start_secs` and `idle_secs`.
-
-    Args:
-      limits: the job's time limits.
-      now: the time at which the job starts, in seconds, on the same clock as all later times.
-    """
-
-    def __init__(self, limits: Limits, now: float) -> None:
-        self._limits = limits
-        self._began = self._heard = now
-        self._stepped = False
-
-    def heard(self, now: float, *, stepped: bool) -> None:
-        """Records that a task wrote lines; `stepped` is whether one reported a training step."""
-        self._heard = now
-        self._stepped = self._stepped or stepped
-
-    def overdue(self, now: float) -> Optional[str]:
-        """Returns which limit is exceeded, in words; None if none is."""
-        start_secs, idle_secs = self._limits.start_secs, self._limits.idle_secs
-        if start_secs and not self._stepped and now > self._began + start_secs:
-            return f"no training step within {start_secs:g} s"
-        if idle_secs and self._stepped and now > self._heard + idle_secs:
-            return f"no line from any task for {idle_secs:g} s"
-        return None

@@ -40,7 +40,7 @@ from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.supervise.ending import Action, Note, Signal, Start
 from launch.supervise.run import passed_values
-from launch.supervise.run_loop import RunLoop, interrupted_by_a_stop, stop_signals
+from launch.supervise.run_loop import RunLoop, stop_signals
 
 _BACKLOG = 2000  # lines; when the queue is full, the threads that read logs wait
 _POLL_SECS = 2.0
@@ -203,8 +203,7 @@ class Runner:
 
     def start(self) -> None:
         """Creates all objects; HostError if the cluster refuses one of them."""
-        with interrupted_by_a_stop():
-            self._create()
+        self._create()
         self.has_started = True
         kubectl, noun = self._objects.kubectl, self._objects.form.noun.lower()
         where = f"in namespace {kubectl.namespace} of {kubectl.context}"

@@ -1,9 +1,7 @@
 """The objects that a description becomes, the hook of a ps, and calls of kubectl."""
 
-import io
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +14,6 @@ import pytest
 import yaml
 
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.backend import Kubernetes
 from launch.backends.kubernetes.kubectl import JOBS, TFJOB, Form, Kubectl, choose_form
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import KINDS, backend_named
@@ -26,11 +23,8 @@ from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome
-from launch.record.run_folder import RunFolder
-from launch.screen.display import Display
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
-from tests.launch.launcher import has_ended, signals_once, wait_for
+from tests.launch.launcher import has_ended, wait_for
 
 GOLDEN = Path(__file__).with_name("kubernetes_plan.yaml")
 FULL = """\
@@ -346,26 +340,3 @@ def test_a_child_that_holds_the_streams_does_not_hold_up_the_answer(
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert Kubectl(None, None)("get", timeout_secs=1.0) == "yes\n"
-
-
-def test_a_signal_ends_a_create_that_hangs_and_what_it_may_have_created(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hung_kubectl(tmp_path, monkeypatch)
-    job = make_job(small())
-    folder = RunFolder.create(tmp_path / "state", job)
-    screen, began = io.StringIO(), time.monotonic()
-    display = Display(screen, live=False)
-    with signals_once(
-        (tmp_path / "pids").exists, signal.SIGHUP, signal.SIGTERM
-    ):  # the first does not
-        outcome = Kubernetes().run(job, folder, display)
-    display.close()
-    assert time.monotonic() - began < 20
-    assert outcome == Outcome(143, "stopped before the start", cause=Cause.USER)
-    assert folder.status()["exit_code"] == 143
-    assert screen.getvalue().endswith("deleting what kubectl may have created\n")
-    assert_ended(tmp_path / "pids")
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert sum(" create " in call for call in calls) == 1
-    assert sum(" delete " in call for call in calls) == 1

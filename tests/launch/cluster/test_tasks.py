@@ -10,6 +10,7 @@ from typing import Optional
 
 import pytest
 
+from cifar10.config import flags
 from launch.backends.registry import backend_named
 from launch.cluster import show
 from launch.cluster.host_list import from_hosts, on_this_machine
@@ -47,7 +48,7 @@ def test_the_first_ports_are_the_same_on_every_host() -> None:
 def test_ports_that_do_not_exist_are_refused() -> None:
     hosts = (host("a", ("master", 1), ("worker", 1), ("ps", 1)),)
     with pytest.raises(LaunchError, match="the tasks of a need ports up to 65,536; start lower"):
-        make_job(Cluster(hosts, ports=65_533))
+        make_job(Cluster(hosts, ports=65_534))
 
 
 def test_free_ports_are_filled_in_when_they_are_known() -> None:
@@ -208,7 +209,12 @@ def test_a_file_becomes_its_settings_as_text(folder: Path) -> None:
     expected = '--config={"lr": "2e-4", "batch_norm": "off", "log_dir": null}'
     assert with_settings(["--config", "a.yaml", "--seed=1"]) == [expected, "--seed=1"]
     assert with_settings(["--config=a.yaml"]) == [expected]
-    assert with_settings([expected]) == [expected]
+
+
+def test_the_training_program_reads_what_is_passed(folder: Path) -> None:
+    (folder / "a.yaml").write_text("learning_rate: 2e-4\nseed: ~\n", encoding="utf-8")
+    config = flags.parse(with_settings(["--config", "a.yaml", "--train-batch-size=16"]))
+    assert (config.learning_rate, config.train_batch_size) == (2e-4, 16)
 
 
 @pytest.mark.parametrize("words", [["--recipe=mine.json"], ["--recipe", "fast"], ["--config"]])
@@ -217,12 +223,11 @@ def test_a_recipe_is_a_name_and_is_passed_through(folder: Path, words: list[str]
     assert with_settings(words) == words
 
 
-@pytest.mark.parametrize("name", ["result.json", "result.yaml"])
-def test_of_a_result_only_its_settings_are_passed(folder: Path, name: str) -> None:
-    content = {"configuration": {"data_dir": "d"}, "chosen": ["kernels"], "history": {"train": []}}
-    (folder / name).write_text(json.dumps(content), encoding="utf-8")
-    expected = '--config={"configuration": {"data_dir": "d"}, "chosen": ["kernels"]}'
-    assert with_settings(["--config", name]) == [expected]
+def test_of_a_result_only_its_settings_are_passed(folder: Path) -> None:
+    content = {"configuration": {"data_dir": "d", "kernels": "off"}, "chosen": ["kernels"]}
+    (folder / "result.json").write_text(json.dumps({**content, "history": {"train": []}}), "utf-8")
+    expected = '--config={"configuration": {"data_dir": "d"}}'
+    assert with_settings(["--config", "result.json"]) == [expected]
     assert make_job(from_hosts("a"), (expected,)).folder("data") == "d"
 
 
@@ -235,7 +240,7 @@ def test_words_after_two_dashes_are_left_alone() -> None:
     ("arguments", "data", "output"),
     [
         (['--config={"data_dir": "c"}', "--data_dir", "f", "--job-dir=j"], "f", "j"),
-        (['--config={"data_dir": null}', "--config={"], "data", "output"),
+        (['--config={"data_dir": null}'], "data", "output"),
         (['--config={"work-dir": "w", "data_dir": "c"}', "--job-dir=/o"], "w/c", "/o"),
         (["--work-dir", "w", "--data-dir=gs://bucket/records"], "gs://bucket/records", "w/output"),
     ],
@@ -250,13 +255,14 @@ def test_the_folders_are_those_of_flags_then_config(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("b.yaml", None, "b.yaml: No such file or directory; --config names a file of settings"),
-        ("a.json", '{"seed": 1, "seed": 2}', "a.json:1: seed is given twice in the file; keep one"),
-        ("a.json", "[1]", "a.json:1: the file must be a mapping (`key: value` lines)"),
+        ("b.yaml", None, "b.yaml: No such file or directory; --config names a YAML or JSON file"),
+        ("a.yaml", "seed: 1\nseed: 2\n", "a.yaml:2: seed is given twice; keep one"),
+        ("a.yaml", "seed: [1]\n", "a.yaml:1: seed must be one value"),
+        ("a.json", "[1]", "a.json: the file must be a mapping (`train_batch_size: 64`)"),
         pytest.param(
             "a.json",
             '{"a":' * 100_000,
-            "a.json: nested too deeply to be read",
+            "a.json:1: not JSON: maximum recursion depth exceeded",
             id="nested",
         ),
     ],

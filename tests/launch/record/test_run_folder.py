@@ -21,8 +21,7 @@ from launch.record.outcome import (
     words_for,
 )
 from launch.record.run_folder import RunFolder, find, state_dir
-from launch.supervise.run_loop import TaskStatusTable
-from launch.supervise.supervisor import TaskState
+from launch.supervise.task_state import TaskState
 from tests.documents import check_fields
 from tests.failing_disk import every_rename_is_synced, failures_of
 
@@ -160,8 +159,9 @@ def test_the_page_names_the_fields_of_run_json(tmp_path: Path) -> None:
 
 def test_the_page_names_the_fields_of_status_json(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, JOB)
-    table = TaskStatusTable({task.name: TaskState(task) for task in JOB.tasks})
-    folder.write_status(table.status(Outcome(0, "master/0 is done")))
+    tasks = [vars(TaskState(task).row()) for task in JOB.tasks]
+    end = end_record(Outcome(0, "master/0 is done"))
+    folder.write_status({"time": 1.0, **end, "tasks": tasks})
     status = json.loads((folder.path / "status.json").read_text())
     assert check_fields(PAGE, "status.json", status) == ([], ["details[]"])
     folder.write_end(Outcome(3, "worker/0 failed", details=("  | x",)))

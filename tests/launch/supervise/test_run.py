@@ -8,6 +8,7 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Optional
 
@@ -28,7 +29,8 @@ from launch.screen.display import Display
 from launch.supervise import run, run_loop
 from launch.supervise.run import Agents, run_with_agents
 from launch.supervise.run_loop import RunLoop, stop_signals
-from launch.supervise.supervisor import Supervisor, TaskState
+from launch.supervise.supervisor import Supervisor
+from launch.supervise.task_state import TaskState
 from testbeds.ports import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir, wait_for
 
@@ -269,6 +271,16 @@ def test_a_failed_tasks_last_lines_and_log_are_in_the_outcome(scene: Scene) -> N
         scene.lines("a", " ", "b"), lambda: scene.end(3, "worker/0"), runner=Runner()
     )
     assert outcome.details == ("  | a", "  | b", f"  log: {scene.folder.output_log}")
+
+
+def test_what_the_job_saved_is_what_its_lead_saved(scene: Scene) -> None:
+    worker = scene.decider.states["worker/0"]
+    master = TaskState(replace(worker.task, task_type="master"), "running")
+    scene.decider.states["master/0"] = master
+    worker.take(["saved here/model.ckpt-3"])
+    assert scene.run(lambda: scene.end(143), runner=Runner()).details == ()
+    master.take(["saved output/model.ckpt-3", "stopped by signal 15"])
+    assert scene.loop.run(Runner()).details == ("saved output/model.ckpt-3",)
 
 
 def test_each_signal_is_heeded_once_and_counted(scene: Scene) -> None:

@@ -11,8 +11,8 @@ from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause, Outcome
 from launch.supervise.ending import Action, Note, Settling, Signal, Start
-from launch.supervise.run_loop import TaskStatusTable
-from launch.supervise.supervisor import Supervisor, TaskState
+from launch.supervise.supervisor import Supervisor
+from launch.supervise.task_state import TaskState
 
 HOST = Host("node0", "node0", (), workdir="/data")
 LIMITS = Limits(start_secs=100, idle_secs=50, grace_secs=10, stop_secs=20)
@@ -389,10 +389,6 @@ TERM = (int(signal.SIGTERM),)
 KILL = (int(signal.SIGTERM), int(signal.SIGKILL))
 
 
-def table(*states: TaskState) -> TaskStatusTable:
-    return TaskStatusTable({state.task.name: state for state in states})
-
-
 def state(task_type: str = "master", **changes: Any) -> TaskState:
     host = Host("node0", "node0", (), "/data")
     found = TaskState(Task(task_type, 0, host, 2222, Devices(), "{}", ()), "running")
@@ -418,8 +414,7 @@ def state(task_type: str = "master", **changes: Any) -> TaskState:
 def test_a_state_tells_a_stop_of_the_launchers_from_a_failure(
     changes: dict[str, Any], words: str
 ) -> None:
-    (row,) = table(state(**changes)).rows()
-    assert row.state == words
+    assert state(**changes).row().state == words
 
 
 def test_a_stopped_task_shows_what_it_saved_and_not_its_exit_code() -> None:
@@ -429,22 +424,14 @@ def test_a_stopped_task_shows_what_it_saved_and_not_its_exit_code() -> None:
         "signals": TERM,
         "last": "exit code 143",
     }
-    found = table(state(**stopped), state("worker", **stopped))
-    for name in ("master/0", "worker/0"):
-        found.take(name, ["step 3/60  loss 2", "stopped by signal 15"])
-    found.take("master/0", ["saved output/model.ckpt-3", "stopped by signal 15"])
-    assert [row.last for row in found.rows()] == ["saved output/model.ckpt-3", ""]
-
-
-def test_what_the_job_saved_is_what_its_lead_saved() -> None:
-    found = table(state(), state("worker"))
-    found.take("worker/0", ["saved here/model.ckpt-3"])
-    assert found.saved() is None
-    found.take("master/0", ["saved output/model.ckpt-3", "stopped by signal 15"])
-    assert found.saved() == "output/model.ckpt-3"
+    found = [state(**stopped), state("worker", **stopped)]
+    for one in found:
+        one.take(["step 3/60  loss 2", "stopped by signal 15"])
+    found[0].take(["saved output/model.ckpt-3", "stopped by signal 15"])
+    assert [one.row().last for one in found] == ["saved output/model.ckpt-3", ""]
 
 
 def test_a_step_after_the_last_one_is_the_last_one() -> None:
-    found = table(state())
-    found.take("master/0", ["epoch 1.0/1  step 61/60  loss 2  9 images/s"])
-    assert [row.step for row in found.rows()] == ["61/61"]
+    found = state()
+    assert found.take(["epoch 1.0/1  step 61/60  loss 2  9 images/s"])
+    assert found.row().step == "61/61"

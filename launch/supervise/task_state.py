@@ -1,0 +1,84 @@
+"""What the launcher knows of one task: its state, and what its lines have said."""
+
+import collections
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from launch.cluster.tasks import Task
+from launch.record.outcome import Cause
+from launch.screen.row import Progress, Row, read_progress, read_saved
+
+_LAST_LINES = 12
+
+
+@dataclass
+class TaskState:
+    """The state of one task.
+
+    Attributes:
+      task: the task.
+      status: waiting, starting, running, restarting, ended or failed.
+      restarts: how often the task was restarted.
+      due: the time of the next restart.
+      code: the last exit code, -n for signal n; None if there is none.
+      last: why the task ended or waits, in words; "" if neither is known.
+      cause: the cause of the task's last end, if that was a failure.
+      signals: the signals that this launcher has sent to the task since its last start.
+      lines: the last lines that it wrote, without empty ones.
+      progress: the last progress that a line reported.
+      saved: the checkpoint that it saved at its end.
+    """
+
+    task: Task
+    status: str = "waiting"
+    restarts: int = 0
+    due: float = 0.0
+    code: Optional[int] = None
+    last: str = ""
+    cause: Cause = Cause.TASK_FAILED
+    signals: tuple[int, ...] = ()
+    lines: "collections.deque[str]" = field(
+        default_factory=lambda: collections.deque(maxlen=_LAST_LINES)
+    )
+    progress: Optional[Progress] = None
+    saved: Optional[str] = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the task may have a process."""
+        return self.status in ("starting", "running")
+
+    def take(self, lines: Sequence[str]) -> bool:
+        """Records the task's lines; returns whether one of them reports a training step."""
+        self.lines.extend(line for line in lines if line.strip())
+        found = [progress for line in lines if (progress := read_progress(line))]
+        self.progress = found[-1] if found else self.progress
+        for line in lines:
+            self.saved = read_saved(line) or self.saved
+        return bool(found)
+
+    def row(self) -> Row:
+        """Returns the task's row in the table."""
+        words, step, rate = self._words(), "", ""
+        if self.progress is not None:
+            total = "" if self.progress.total is None else f"/{self.progress.total:,}"
+            step, rate = f"{self.progress.step:,}{total}", self.progress.images_per_sec
+        last = self.lines[-1] if self.lines else ""
+        if words == "stopped" and self.code != -signal.SIGKILL:
+            last = f"saved {self.saved}" if self.saved else ""
+        elif words not in ("running", "done", "stopping") and self.last:
+            last = self.last
+        return Row(self.task.name, self.task.host.name, words, step, rate, last)
+
+    def _words(self) -> str:
+        """Describes the status; a stop by the launcher's signals is no failure."""
+        if self.status == "ended":
+            by_signal = any(self.code in (-signum, 128 + signum) for signum in self.signals)
+            return "done" if self.code == 0 else "stopped" if by_signal else "ended"
+        if self.alive and self.signals:
+            return "stopping"
+        if self.restarts and self.status == "running":
+            return f"running ({self.restarts} restarts)"
+        return self.status
