@@ -220,10 +220,10 @@ def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        ("no operator", "the cluster does not support TFJob: install Kubeflow's training operator"),
+        ("no operator", "the cluster does not support TFJob: say `operator: none`, or install"),
         ("forbidden", 'tfjobs.kubeflow.org is forbidden: User "me" cannot create'),
         ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
-        ("no cluster", "the cluster does not answer; is it up, and is this the right context?"),
+        ("no cluster", "refused - did you specify the right host or port?"),
     ],
 )
 def test_what_keeps_a_job_from_starting_is_said_in_one_line(

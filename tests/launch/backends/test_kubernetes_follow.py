@@ -311,7 +311,7 @@ def test_pods_that_do_not_end_are_ended_and_named() -> None:
     told.stop()
     told.gone("master/0")
     assert told.pass_secs(39) == []
-    assert told.pass_secs(2) == ["worker/0 did not end in time: killed"]
+    assert told.pass_secs(2) == ["worker/0 still running: killed"]
     assert told.pass_secs(6) == ["worker/0: end not confirmed; run `clean`"]
     assert told.follower.outcome is None
     told.pass_secs(6)
