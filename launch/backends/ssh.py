@@ -9,7 +9,7 @@ Kerberos ticket or port. Nothing of that configuration runs instead of the agent
 from collections.abc import Sequence
 
 from launch.backends.base import Backend
-from launch.backends.tool_errors import last_line, meaning
+from launch.backends.tools import PYTHON, Meanings, last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.link import Transport
 
@@ -25,6 +25,15 @@ _OPTIONS = (
     "RemoteCommand=none",  # ssh refuses ours beside it
 )
 _OWN_ERROR = 255  # exit code; others are those of the command on the host
+_MEANINGS: Meanings = (
+    ("REMOTE HOST ID", "its host key has changed; if that is right: ssh-keygen -R {name}"),
+    ("Host key verification", "its host key is not known; look at it once: ssh {target}"),
+    (r"Permission denied \([a-z]", "login refused; install your key: ssh-copy-id {target}"),
+    ("Could not resolve hostname", "ssh does not know the name; try: ssh {target}"),
+    ("Connection (refused|timed out)|No route", "it does not answer; is it up, and in reach?"),
+    # Last: a jump host that cannot be reached is a nearer cause.
+    ("(kex|ssh)_exchange_identification", "closed before the login; raise MaxStartups of its sshd"),
+)
 
 
 def _target(host: Host) -> str:
@@ -37,10 +46,10 @@ def _command(host: Host, command: Sequence[str], line: str) -> list[str]:
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
-    tool = "ssh" if code == _OWN_ERROR else "login shell"
+    meanings = _MEANINGS if code == _OWN_ERROR else PYTHON
     facts = {"name": host.name, "target": _target(host), "python": host.agent_python}
     last = f"{last_line(errors, 'the connection ended')} (ssh exit code {code})"
-    return meaning(tool, errors, **facts) or last
+    return meaning(meanings, errors, **facts) or last
 
 
 TRANSPORT = Transport(_command, _explain)

@@ -6,24 +6,35 @@ object that stands for a job, Kubernetes then deletes all others: it owns them.
 """
 
 import json
-import os
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from functools import partial
-from typing import IO, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
-from launch.agent.processes import die_with
 from launch.backends.kubernetes import state
 from launch.backends.kubernetes.manifests import Manifest, selector
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Poll
-from launch.backends.tool_errors import last_line, meaning
+from launch.backends.tools import Meanings, call, last_line, meaning
 from launch.errors import HostError
 
 _TIMEOUT_SECS = 60.0
 _CALL_SECS = 10.0  # for calls while the job runs
-_LONGEST_ANSWER = 1 << 26  # characters
+_INSTALL = "install it: https://kubernetes.io/docs/tasks/tools"
+_MEANINGS: Meanings = (
+    (
+        r'no matches for kind "TFJob"|have a resource type "?tfjobs?',
+        "the cluster does not support TFJob: say `operator: none`, or install Kubeflow's training "
+        "operator, https://www.kubeflow.org/docs/components/trainer/legacy-v1/installation",
+    ),
+    (
+        "current-context must exist|current-context is not set",
+        "kubectl has no current context; choose one: kubectl config use-context NAME, or say "
+        "`context:` under `kubernetes:`",
+    ),
+    (
+        "connection to the server|Unable to connect|connection refused|no such host|i/o timeout",
+        "the cluster does not answer; is it up, and is this the right context?",
+    ),
+)
 _QUIETLY = ("--ignore-not-found", "--wait=false")
 
 
@@ -50,33 +61,15 @@ class Kubectl:
           HostError: kubectl is not installed, failed, or did not answer in time; the message says
             why, and the way out.
         """
-        try:
-            # Files: what a program for credentials leaves behind may hold a pipe open.
-            with _file() as output, _file() as errors:
-                done = subprocess.run(
-                    self.command(*words),
-                    input=given,
-                    stdout=output,
-                    stderr=errors,
-                    text=True,
-                    timeout=timeout_secs,
-                    start_new_session=True,  # so that Ctrl-C reaches only the launcher
-                    preexec_fn=partial(die_with, os.getpid()),
-                    check=False,
-                )
-                if done.returncode:
-                    raise HostError(self.explain(_start_of(errors)))
-                return _start_of(output)
-        except OSError as error:
-            way_out = "; install it: https://kubernetes.io/docs/tasks/tools"
-            way_out = way_out if error.filename == "kubectl" else ""  # not for temporary files
-            raise HostError(f"kubectl: {error.strerror}{way_out}") from None
-        except subprocess.TimeoutExpired:
-            raise HostError(f"kubectl {words[0]}: no answer within {timeout_secs:g} s") from None
+        command = self.command(*words)
+        done = call(command, timeout_secs, _INSTALL, given=given)
+        if done.returncode:
+            raise HostError(self.explain(done.stderr))
+        return done.stdout
 
     def explain(self, errors: str) -> str:
         """Returns what kubectl's standard error means, in one line."""
-        known = meaning("kubectl", errors, context=self.context, namespace=self.namespace)
+        known = meaning(_MEANINGS, errors)
         if known is not None:
             return f"kubernetes: {known}"
         return f"kubectl: {last_line(errors, 'it failed without an error message')}"
@@ -86,15 +79,6 @@ class Kubectl:
         where = [f"--context={self.context}"] if self.context else []
         where += [f"--namespace={self.namespace}"] if self.namespace else []
         return ["kubectl", *where, *words]
-
-
-def _file() -> IO[str]:
-    return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
-
-
-def _start_of(file: IO[str]) -> str:
-    file.seek(0)
-    return file.read(_LONGEST_ANSWER)
 
 
 def connect(settings: KubernetesSettings) -> Kubectl:
@@ -128,27 +112,6 @@ class Form(NamedTuple):
 
 TFJOB = Form("TFJob", "tfjobs.kubeflow.org", "TFJob")
 JOBS = Form("Service", "services", "job")
-
-
-def choose_form(kubectl: Kubectl, operator: str) -> Form:
-    """Returns the form of a new job.
-
-    Args:
-      kubectl: asks the cluster, if need be, whether it knows TFJobs.
-      operator: `tfjob`, `none`, or `auto` to ask.
-
-    Raises:
-      HostError: kubectl failed.
-    """
-    if operator != "auto":
-        return TFJOB if operator == "tfjob" else JOBS
-    try:
-        found = kubectl("get", "--raw", "/apis/kubeflow.org/v1")
-    except HostError as error:
-        if "(NotFound)" not in str(error):
-            raise
-        return JOBS
-    return TFJOB if '"tfjobs"' in found else JOBS
 
 
 class JobObjects:

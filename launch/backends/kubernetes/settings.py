@@ -12,7 +12,7 @@ kubernetes:                       # each key is optional; lines show the default
   cpu: 4                          # of each trainer (default: 2); ps_cpu: of each ps (1)
   memory: 8Gi                     # of each trainer (default: 8Gi); ps_memory: of each ps (2Gi)
   gpu: nvidia.com/gpu             # what gpus_per_task counts
-  operator: auto                  # tfjob: a TFJob; none: a Job for each task; auto: what there is
+  operator: tfjob                 # a TFJob; none: a Job for each task
   node_selector: {pool: gpus}
   tolerations: ["nvidia.com/gpu:NoSchedule"]        # KEY:EFFECT or KEY=VALUE:EFFECT
   ttl_secs: 86400                 # a finished job that nobody follows is removed then
@@ -49,7 +49,7 @@ _VOLUME = matching(
 )
 _CPU = matching(r"[1-9][0-9]*m?|[0-9]+\.[0-9]{1,3}", "a number of cores, such as 4 or 500m")
 _MEMORY = matching(r"[1-9][0-9]*([kMGT]|[KMGT]i)?", "an amount of memory, such as 8Gi")
-_OPERATOR = matching("tfjob|none|auto", "tfjob, none or auto")
+_OPERATOR = matching("tfjob|none", "tfjob or none")
 _RESOURCE = matching(_QUALIFIED, "a resource, such as nvidia.com/gpu")
 _KEY = matching(_QUALIFIED, "a node's label, such as kubernetes.io/arch")
 _VALUE = matching(_LABEL_VALUE, "a label's value of letters, digits, - _ .")
@@ -82,7 +82,7 @@ class KubernetesSettings:
       ps_memory: memory of each ps, as request and limit; None for 2Gi.
       gpu: the resource that `gpus_per_task` counts.
       operator: `tfjob` for a TFJob, which Kubeflow's training operator runs; `none` for a Job of
-        Kubernetes itself for each task; `auto` for a TFJob if the cluster knows TFJobs.
+        Kubernetes itself for each task.
       node_selector: (label, value) pairs that a node must have.
       tolerations: taints of nodes that pods tolerate, in the notation of `kubectl taint`.
       ttl_secs: seconds after which the cluster removes a finished job that no launcher removed.
@@ -103,7 +103,7 @@ class KubernetesSettings:
     ps_cpu: Optional[str] = setting(None, _CPU)
     ps_memory: Optional[str] = setting(None, _MEMORY)
     gpu: str = setting("nvidia.com/gpu", _RESOURCE)
-    operator: str = setting("auto", _OPERATOR)
+    operator: str = setting("tfjob", _OPERATOR)
     node_selector: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_KEY)
     tolerations: tuple[str, ...] = setting((), _TAINT)
     ttl_secs: int = setting(86_400, whole(60, 10_000_000))  # polls show how pods ended

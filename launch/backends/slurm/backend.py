@@ -7,10 +7,9 @@ import tempfile
 from collections.abc import Mapping
 from typing import Optional
 
-from launch.agent import processes
 from launch.backends.batch import Batch, JobState
 from launch.backends.slurm.script import NAME, SlurmSettings, options, script
-from launch.backends.tool_errors import last_line
+from launch.backends.tools import call, last_line
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
@@ -164,15 +163,7 @@ def run(
       LaunchError: it refuses the job of `sbatch`.
     """
     tool = command[0]
-    try:
-        done = processes.run(command, secs, env=env, own_session=True)
-    except FileNotFoundError:
-        words = f"no {tool} on PATH here; run this on a login node of the cluster"
-        raise HostError(words) from None
-    except subprocess.TimeoutExpired:
-        raise HostError(f"{tool}: no answer within {secs:g} s") from None
-    except OSError as error:
-        raise HostError(f"{tool}: {error.strerror or error}") from None
+    done = call(command, secs, "run this on a login node of the cluster", env=env)
     if done.returncode == 0:
         return done
     last = last_line(done.stderr, f"exit code {done.returncode}")

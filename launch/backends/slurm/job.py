@@ -19,7 +19,7 @@ from typing import Optional
 
 from launch.backends.registry import KINDS
 from launch.backends.slurm import backend
-from launch.backends.tool_errors import last_line, meaning
+from launch.backends.tools import PYTHON, last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
@@ -127,7 +127,7 @@ def _transport(cluster: Cluster) -> Transport:
 
 def explain_srun(host: Host, code: int, errors: str) -> str:
     """Returns why a step of srun ended, and the way out."""
-    known = meaning("srun", errors, python=host.agent_python)
+    known = meaning(PYTHON, errors, python=host.agent_python)
     return known or f"{last_line(errors, 'its step ended')} (srun exit code {code})"
 
 

@@ -29,7 +29,7 @@ HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.
             "the agent needs Python 3.9 or newer",
             "its python3.11 is older than 3.9; say",
         ),
-        (255, CLOSED, "closed before the login; for many at once, raise MaxStartups"),
+        (255, CLOSED, "closed before the login; raise MaxStartups of its sshd"),
         (255, "Bad owner\nsomething new\n\n", "something new (ssh exit code 255)"),
     ],
 )
@@ -38,7 +38,10 @@ def test_what_ssh_says_is_explained(code: int, errors: str, words: str) -> None:
 
 
 def test_what_srun_says_is_explained() -> None:
-    assert explain_srun(HOST, 1, "srun: error: Node failure on node1") == "the node has failed"
+    missing = "slurmstepd: error: execve(): python3.11: No such file or directory"
+    assert explain_srun(HOST, 2, missing).startswith("it has no python3.11 on PATH")
+    said = "srun: error: Node failure on node1"
+    assert explain_srun(HOST, 1, said) == f"{said} (srun exit code 1)"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""Calls tools such as kubectl and sbatch, and says what the errors of tools mean."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import IO, Optional
+
+from launch.agent.processes import die_with
+from launch.errors import HostError
+
+# (regular expression for a tool's standard error, what that means and the way out)
+Meanings = Sequence[tuple[str, str]]
+
+PYTHON: Meanings = (
+    (
+        r"command not found|python\S*: not found|execve\(\): .*No such file",
+        "it has no {python} on PATH; say `agent_python:`",
+    ),
+    ("needs Python 3.9", "its {python} is older than 3.9; say `agent_python:`"),
+)
+_LONGEST_ANSWER = 1 << 26  # characters
+
+
+def call(
+    command: Sequence[str],
+    timeout_secs: float,
+    way_out: str,
+    *,
+    given: str = "",
+    env: Optional[Mapping[str, str]] = None,
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a tool to its end, with this process at the latest; returns its result.
+
+    Args:
+      command: the tool and its arguments.
+      timeout_secs: how long to wait for its end.
+      way_out: what to do if the tool is not installed.
+      given: the text for its standard input.
+      env: its environment; None for this process's.
+
+    Raises:
+      HostError: it is not installed, cannot be run, or did not end in time.
+    """
+    tool = command[0]
+    if shutil.which(tool) is None:
+        raise HostError(f"no {tool} on PATH here; {way_out}")
+    try:
+        # Files: what a program for credentials leaves behind may hold a pipe open.
+        with _file() as output, _file() as errors:
+            done = subprocess.run(
+                command,
+                input=given,
+                stdout=output,
+                stderr=errors,
+                env=env,
+                text=True,
+                timeout=timeout_secs,
+                start_new_session=True,  # so that Ctrl-C reaches only the launcher
+                preexec_fn=partial(die_with, os.getpid()),
+                check=False,
+            )
+            texts = _start_of(output), _start_of(errors)
+            return subprocess.CompletedProcess(command, done.returncode, *texts)
+    except OSError as error:
+        raise HostError(f"{tool}: {error.strerror or error}") from None
+    except subprocess.TimeoutExpired:
+        raise HostError(f"{tool}: no answer within {timeout_secs:g} s") from None
+
+
+def _file() -> IO[str]:
+    return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+
+
+def _start_of(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read(_LONGEST_ANSWER)
+
+
+def meaning(meanings: Meanings, errors: str, **facts: object) -> Optional[str]:
+    """Returns what a tool's standard error means, and the way out; None if that is unknown.
+
+    Args:
+      meanings: the known errors; case does not matter, and the first match counts.
+      errors: the tool's standard error.
+      **facts: values for the placeholders in the texts.
+    """
+    for pattern, text in meanings:
+        if re.search(pattern, errors, re.IGNORECASE):
+            return text.format(**facts)
+    return None
+
+
+def last_line(errors: str, otherwise: str) -> str:
+    """Returns the last line of a tool's standard error that is not blank, or else `otherwise`."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    return lines[-1] if lines else otherwise
