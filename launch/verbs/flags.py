@@ -72,7 +72,6 @@ UP = (
     _switch("--detach", "return when the job has started"),
 )
 RUN = (*LIST, _value("--run", "ID", "by default the newest one"))
-CLEAN = (*LIST, _value("--run", "ID", "by default all without a launcher"))
 LOGS = (
     *RUN,
     _switch("-f --follow", "follow the log until the run ends"),

@@ -39,10 +39,8 @@ def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launch
         terminal.type("s\r")
         assert terminal.finish() == 130
         text = "".join(line.ljust(columns) for line in terminal.all_lines)
-        command = f"to continue: {sys.executable} -m launch up --on local --workers 1 --state-dir"
         assert "saved output/model.ckpt-7 " in text
-        assert command in text
-        assert " -- steps=1000 master/0:saves=output/model.ckpt-7 " in text
+        assert "to continue: the same command " in text
         assert terminal.all_lines[-1] == "exit code 130: stopped by SIGINT"
         assert not has_table(terminal.all_lines)
         assert not [line for line in terminal.all_lines if re.search("elapsed|loss", line)]
