@@ -225,13 +225,10 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
     Raises:
       LaunchError: there is no such run.
     """
-    runs = all_runs(parent)
-    matching = [run for run in runs if run_id in (None, run.run_id)]
+    matching = [run for run in all_runs(parent) if run_id in (None, run.run_id)]
     if not matching:
-        newest = ", ".join(run.run_id for run in runs[-3:])
-        what = f"no run {run_id} in {parent}" if run_id else f"no run in {parent}"
-        way = f"the newest there: {newest};" if newest else "`launch up` starts one,"
-        raise LaunchError(f"{what}; {way} --state-dir names another folder")
+        what = f"no run {run_id}" if run_id else "no run"
+        raise LaunchError(f"{what} in {parent} (`launch list`); --state-dir names another folder")
     return matching[-1]
 
 

@@ -13,7 +13,6 @@ from launch.errors import LaunchError
 from launch.verbs.flags import cluster_of
 
 SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
-_NEXT = {"ssh": "setup", "kubernetes": "plan"}  # else `check`
 
 
 def init(options: argparse.Namespace) -> int:
@@ -42,8 +41,7 @@ def init(options: argparse.Namespace) -> int:
         raise LaunchError(f"{options.out} is there already; name another with --out") from None
     except OSError as error:
         raise LaunchError(f"{options.out}: {error.strerror}; name another with --out") from None
-    verb = _NEXT.get(kind.name, "check")
-    print(f"{options.out}: written; next: {started_as(LAUNCH)} {verb} --cluster {options.out}")
+    print(f"{options.out}: written; next: {started_as(LAUNCH)} plan --cluster {options.out}")
     return 0
 
 

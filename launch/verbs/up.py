@@ -36,9 +36,6 @@ from launch.verbs.flags import cluster_of
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
 _TABLE_SECS = 1.0  # as often as the launcher writes the table
-# After these, the same command continues the training.
-_STOPS = (Cause.USER, Cause.PLATFORM, Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.HOST_LOST)
-_HANGUP_CODE = 129  # The terminal is gone; some jobs go on without their launcher.
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
 _LEAVE, _STOP, _CONTINUE = "l", "s", "c"
 
@@ -231,9 +228,7 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
             accuracy is not None and report.is_file()
         )  # then the folder is known to be this run's
         return [", ".join(words), *([f"report: {report}"] if found else []), outcome.reason]
-    continues = outcome.exit_code != _HANGUP_CODE and outcome.cause in _STOPS
-    way_on = ["to continue: the same command"] if continues else []
-    return [*outcome.details, *way_on, f"exit code {outcome.exit_code}: {outcome.reason}"]
+    return [*outcome.details, f"exit code {outcome.exit_code}: {outcome.reason}"]
 
 
 def ways_back(folder: RunFolder) -> None:

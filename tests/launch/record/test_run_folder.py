@@ -52,7 +52,7 @@ def test_the_newest_run_or_the_one_with_the_whole_id_is_found(tmp_path: Path) ->
     assert find(tmp_path, one.name).path == one
     assert find(tmp_path).path == other
     with pytest.raises(
-        LaunchError, match=f"^no run 2 in {tmp_path}; the newest there: {one.name}, "
+        LaunchError, match=rf"^no run 2 in {tmp_path} \(`launch list`\); --state-dir "
     ):
         find(tmp_path, "2")
 

@@ -8,8 +8,6 @@ from testbeds.terminal import Terminal
 from tests.launch.launcher import ROOT, TWO, Launcher, assert_nothing_left
 
 CTRL_C = "\x03"
-CTRL_Z = "\x1a"
-COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
 
 
 def job(
@@ -40,54 +38,9 @@ def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launch
         assert terminal.finish() == 130
         text = "".join(line.ljust(columns) for line in terminal.all_lines)
         assert "saved output/model.ckpt-7 " in text
-        assert "to continue: the same command " in text
         assert terminal.all_lines[-1] == "exit code 130: stopped by SIGINT"
         assert not has_table(terminal.all_lines)
         assert not [line for line in terminal.all_lines if re.search("elapsed|loss", line)]
         assert not [line for line in terminal.all_lines if line.startswith("[worker/0")]
         assert "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?" in terminal.all_lines
     assert_nothing_left(launcher.run_id())
-
-
-def test_a_job_that_is_done_says_how_many_tasks_and_how_long(launcher: Launcher) -> None:
-    with job(launcher, 60, "steps=5", "together") as terminal:
-        assert terminal.finish() == 0
-        assert re.fullmatch(r"3 tasks, \d+s", terminal.all_lines[-2])
-        assert terminal.all_lines[-1] == "master/0 is done"
-
-
-SCRIPT = """
-import sys
-from launch.screen.display import Display
-from launch.screen.row import Row
-
-display = Display()
-{body}
-display.close()
-"""
-
-
-LINE_AND_TABLE = """
-display.task_line("master/0", "node0", "epoch 0.1/1  step 1/30  loss 1.9  512 images/s")
-display.table([Row("master/0", "node0", "starting", "", "", "reads the records")])
-input()
-"""
-
-
-def shown_by(
-    body: str, columns: int, lines: int = 24, env: Optional[dict[str, str]] = None
-) -> Terminal:
-    """Starts a program that uses a display as `body` says; `input()` waits for a key of a test."""
-    command = [sys.executable, "-c", SCRIPT.format(body=body)]
-    variables = {"PYTHONPATH": str(ROOT), **(env or {})}
-    return Terminal(command, columns, lines, cwd=ROOT, env=variables)
-
-
-def test_a_dumb_terminal_gets_lines_alone() -> None:
-    with shown_by(LINE_AND_TABLE, 60, env={"TERM": "dumb"}) as terminal:
-        terminal.wait_for_words("step 1/30")
-        terminal.type("\r")
-        assert terminal.finish() == 0
-        assert terminal.raw.count(b"\x1b") == 0
-        text = "".join(terminal.all_lines)
-        assert text == "[master/0 node0] epoch 0.1/1  step 1/30  loss 1.9  512 images/s"

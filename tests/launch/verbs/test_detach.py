@@ -95,7 +95,7 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
     assert "[master/0 localhost] saved" in (folder / "output.log").read_text()
     attached = launcher.verb("attach", exit_code=143).splitlines()
-    assert attached[-2] == "to continue: the same command"
+    assert attached[-1] == "exit code 143: stopped by SIGTERM"
     assert_nothing_left(run)
 
 

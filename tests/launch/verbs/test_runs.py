@@ -158,17 +158,6 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     assert said(runs, capfd, "clean", code=1).startswith(f"error: {words}")
 
 
-def test_a_run_that_is_not_there_is_an_error_with_those_that_are(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    newest = tmp_path / "20000101-000000-abcd"
-    newest.mkdir()
-    (newest / "run.json").touch()
-    output = said(tmp_path, capfd, "status", "--run", "zzz", code=2)
-    rest = f"the newest there: {newest.name}; --state-dir names another folder\n"
-    assert output == f"error: no run zzz in {tmp_path}; {rest}"
-
-
 JOB = make_job(on_this_machine(1, 1))
 
 
