@@ -212,17 +212,13 @@ def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: 
     assert output.splitlines()[-1] == f"{words} --run {run}"
 
 
-def in_a_script(launcher: Launcher, verb: str, *words: str) -> Terminal:
-    """Starts a script on a terminal: a command of the launcher, then its exit code."""
-    command = shlex.join([sys.executable, "-m", "launch", verb, *words])
-    return Terminal(["bash", "-c", f"{command}; echo code $?"], 250, cwd=ROOT)
-
-
 def test_ctrl_c_in_a_script_stops_without_a_question(
     launcher: Launcher,
 ) -> None:
     words = launcher.up_words(TWO, "--", "steps=100000")
-    with in_a_script(launcher, "up", *words) as terminal:
+    command = shlex.join([sys.executable, "-m", "launch", "up", *words])
+    script = ["bash", "-c", f"{command}; echo code $?"]
+    with Terminal(script, 250, cwd=ROOT) as terminal:
         terminal.wait_for_words(" elapsed")
         launcher.wait_for_log("worker/0", "step 3/")
         terminal.type("\x03")
