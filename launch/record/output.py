@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional, TextIO, cast
 
-_AGAIN_SECS = 60.0  # after an error, until the log is tried again
 _LONGEST_LINE = 1 << 16  # bytes; a longer line is given in parts
 _LINE = re.compile(
     r"(?:(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) )?(?:\[(\w+/\d+) (\S+)\] )?(.*)", re.S
@@ -29,20 +28,18 @@ def utc(secs: float) -> str:
 class _Writer(io.TextIOBase):
     """A stream of whole lines into a log that only its owner can read, with the time before each.
 
-    After an error, such as a full disk, lines are left out for a minute; then it tries again.
+    After an error, such as a full disk, lines are left out until one can be written again.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fd: Optional[int] = None
         self._gap = b""  # what is said of lines that an error has kept from the log
-        self._try_again = 0.0
 
     def write(self, text: str) -> int:
         now = utc(time.time())
         lines = "".join(f"{now} {line}\n" for line in text.removesuffix("\n").split("\n"))
-        if time.monotonic() >= self._try_again:
-            self._append(lines.encode(errors="replace"))
+        self._append(lines.encode(errors="replace"))
         return len(text)
 
     def _append(self, data: bytes) -> None:
@@ -58,7 +55,6 @@ class _Writer(io.TextIOBase):
                 os.close(self._fd)  # the file may be another one then
             self._fd = None
             self._gap = f"\n[lines are missing here: {error.strerror}]\n".encode()
-            self._try_again = time.monotonic() + _AGAIN_SECS
 
 
 def writer(path: Path) -> TextIO:

@@ -4,7 +4,6 @@ RUN/run.json     what was started, on which hosts, by which process; no values o
 RUN/status.json  the status of each task, and the outcome; each update replaces the file
 RUN/output.log   what tasks and launcher have written, line by line (`launch.record.output`)
 RUN/launcher.log what the launcher has written, if the job writes output.log itself
-RUN/clean        an empty file, which `clean` leaves once the run has been cleaned
 """
 
 import contextlib
@@ -118,14 +117,10 @@ class RunFolder:
 
     def flags(self) -> str:
         """Returns the flags with which a verb finds this run."""
-        parent = self.path.parent
-        with contextlib.suppress(LaunchError):
-            if parent == state_dir():
-                return f"--run {self.run_id}"
-        return f"--run {self.run_id} --state-dir {shlex.quote(str(parent))}"
+        return f"--run {self.run_id} --state-dir {shlex.quote(str(self.path.parent))}"
 
     def add(self, **facts: Any) -> None:
-        """Adds entries to run.json, for `clean`; HostError if it cannot be read or written."""
+        """Adds entries to run.json; HostError if it cannot be read or written."""
         try:
             _replace(self.path / "run.json", {**self.record(), **facts})
         except OSError as error:
@@ -230,13 +225,10 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
     Raises:
       LaunchError: there is no such run.
     """
-    runs = all_runs(parent)
-    matching = [run for run in runs if run_id in (None, run.run_id)]
+    matching = [run for run in all_runs(parent) if run_id in (None, run.run_id)]
     if not matching:
-        newest = ", ".join(run.run_id for run in runs[-3:])
-        what = f"no run {run_id} in {parent}" if run_id else f"no run in {parent}"
-        way = f"the newest there: {newest};" if newest else "`launch up` starts one,"
-        raise LaunchError(f"{what}; {way} --state-dir names another folder")
+        what = f"no run {run_id}" if run_id else "no run"
+        raise LaunchError(f"{what} in {parent} (`launch list`); --state-dir names another folder")
     return matching[-1]
 
 

@@ -12,8 +12,6 @@ from launch.screen.row import LEADS, Row, plain, read_progress
 if TYPE_CHECKING:
     from launch.screen.table import LiveTable
 
-_LONGEST = 8192  # characters of a line
-
 
 class Display:
     """Shows lines and the table of tasks.
@@ -49,7 +47,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """Shows one line."""
-        line = plain(text[:_LONGEST])
+        line = plain(text)
         with contextlib.suppress(OSError):
             if self._table is not None:
                 self._table.line(line)

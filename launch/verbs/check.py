@@ -77,7 +77,8 @@ def check_job(job: Job) -> int:
         return 0
     containers = backend.containers(job)
     facts = gather(job, backend.transport, containers)
-    found = [_has(host, facts[host.name]) for host in job.cluster.hosts]
+    reached = [host for host in job.cluster.hosts if facts[host.name].unreachable is None]
+    found = [_has(host, facts[host.name].found) for host in reached]
     wrong = problems(job, facts, containers)
     found += [f"problem: {one}" for one in wrong]
     found += [f"warning: {one}" for one in warnings(job, facts)]
@@ -86,19 +87,10 @@ def check_job(job: Job) -> int:
     return 1 if wrong else 0
 
 
-def _has(host: Host, facts: Facts) -> str:
-    """Returns a line that says what a host has."""
-    if facts.unreachable is not None:
-        return f"{host.name}: not reached"
-    found = facts.found
-    has = [f"{key} {found[key]}" for key in _COMPARED if found.get(key) is not None]
-    return ", ".join(
-        (
-            f"{host.name}: {len(found['gpus'])} GPUs",
-            f"{found['disk_free'] >> 30} GiB of disk",
-            *has,
-        )
-    )
+def _has(host: Host, found: Mapping[str, Any]) -> str:
+    """Returns a line that says what a host has; `found` as in `Facts`."""
+    has = "".join(f", {key} {found[key]}" for key in _COMPARED if found.get(key) is not None)
+    return f"{host.name}: {len(found['gpus'])} GPUs, {found['disk_free'] >> 30} GiB of disk{has}"
 
 
 def refuse_problems(job: Job, backend: Backend) -> None:

@@ -35,7 +35,7 @@ _VERBS: dict[str, tuple[str, str, Sequence[flags.Flag]]] = {
     "status": ("runs:status", "show the state of each task of a run", flags.RUN),
     "logs": ("runs:logs", "print the logs of tasks", flags.LOGS),
     "stop": ("runs:stop", "end a run; the master saves first", flags.STOP),
-    "clean": ("runs:clean", "end what a run has left behind on any host", flags.CLEAN),
+    "clean": ("runs:clean", "end what a run has left behind on any host", flags.RUN),
 }
 
 

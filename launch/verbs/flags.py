@@ -72,7 +72,6 @@ UP = (
     _switch("--detach", "return when the job has started"),
 )
 RUN = (*LIST, _value("--run", "ID", "by default the newest one"))
-CLEAN = (*LIST, _value("--run", "ID", "by default all without a launcher"))
 LOGS = (
     *RUN,
     _switch("-f --follow", "follow the log until the run ends"),
@@ -104,11 +103,8 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
         return read_cluster(options.cluster, KINDS, options.on)
     kind = KINDS[options.on or "ssh"]
     way = f"--on {kind.name}"
-    if kind.is_this_machine:
-        rule = "all tasks run on this machine; give --workers and --ps, or --on ssh"
-        refuse("hosts", way, rule)
-    if kind.chooses_hosts:
-        refuse("hosts", way, "it chooses the hosts itself; give --workers and --ps instead")
+    if kind.is_this_machine or kind.chooses_hosts:
+        refuse("hosts", way, "it needs none; give --workers and --ps, or --on ssh")
     if not kind.chooses_hosts:
         refuse("nodes", way, "only a backend that chooses the hosts takes it, such as slurm")
     if kind.has_image:
@@ -127,6 +123,4 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
         lead = "chief" if options.evaluator else "master"
         counts = {lead: 1, "worker": workers, "ps": ps, "evaluator": int(options.evaluator)}
         return host_list.on_chosen_hosts(kind, counts, options.nodes, *place)
-    if options.on is not None:
-        raise LaunchError(f"--on {kind.name} needs hosts; name them with --hosts or --cluster")
-    raise LaunchError("no cluster: say where to run with --hosts, --cluster or --on local")
+    raise LaunchError(f"{way} needs hosts: name them with --hosts or --cluster, or take --on local")

@@ -13,21 +13,16 @@ from launch.errors import LaunchError
 from launch.verbs.flags import cluster_of
 
 SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
-_EXAMPLE = "node0,node1"
-_NEXT = {"ssh": "setup", "kubernetes": "plan"}  # else `check`
 
 
 def init(options: argparse.Namespace) -> int:
-    """Writes the file and returns 0; without --hosts, those of ssh and docker are examples.
+    """Writes the file and returns 0.
 
     Raises:
       LaunchError: a flag is wrong, or the file is there already or cannot be written.
     """
     kind = KINDS[options.on or "ssh"]
-    is_example = options.hosts is None and not (kind.chooses_hosts or kind.is_this_machine)
-    if is_example:
-        options.hosts = _EXAMPLE
-    elif options.hosts is None and options.workers is None:
+    if options.workers is None and (kind.chooses_hosts or kind.is_this_machine):
         options.workers = 1
     options.cluster = options.nodes = None  # flags of the other verbs
     cluster = cluster_of(options)
@@ -46,12 +41,7 @@ def init(options: argparse.Namespace) -> int:
         raise LaunchError(f"{options.out} is there already; name another with --out") from None
     except OSError as error:
         raise LaunchError(f"{options.out}: {error.strerror}; name another with --out") from None
-    verb = _NEXT.get(kind.name, "check")
-    examples = f" with the hosts {_EXAMPLE} as examples: name yours there" if is_example else ""
-    print(
-        f"{options.out}: written{examples}; next: {started_as(LAUNCH)} {verb} --cluster "
-        f"{options.out}"
-    )
+    print(f"{options.out}: written; next: {started_as(LAUNCH)} plan --cluster {options.out}")
     return 0
 
 

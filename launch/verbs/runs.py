@@ -17,7 +17,7 @@ from launch.record.outcome import Cause
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.display import say
-from launch.screen.row import duration, plain, plain_lines, saved_rows
+from launch.screen.row import duration, plain, saved_rows
 from launch.verbs.up import LOOK_SECS, View, closing_lines, ways_back
 
 _ASK_SECS = 5.0  # between two questions to schedulers, which others use, too
@@ -229,48 +229,24 @@ def stop(options: argparse.Namespace) -> int:
 
 
 def clean(options: argparse.Namespace) -> int:
-    """Ends what is left of one run, or of all runs without a launcher that are not cleaned yet.
+    """Ends what is left of a run, by default of the newest one; Ctrl-C ends `clean` at once.
 
     A job that goes on without its launcher is ended only if `--run` names its run; so is one whose
-    launcher may run on another machine. Ctrl-C ends `clean` at once.
-
-    Returns:
-      1 if some runs could not be cleaned, else 0.
+    launcher may run on another machine.
 
     Raises:
-      LaunchError: the run that `--run` names is still running, or could not be cleaned.
-    """
-    parent = state_dir(options.state_dir)
-    if options.run:
-        folder = find(parent, options.run)
-        if folder.launcher_pid() is not None:
-            raise LaunchError(f"run {folder.run_id} is still running; end it with `stop`")
-        _clean(folder)
-        return 0
-    exit_code = 0
-    for folder in all_runs(parent):
-        try:
-            if (folder.path / "clean").exists() or folder.launcher_pid() is not None:
-                continue
-            state = state_of(folder)
-            if state.name == GOES_ON or folder.other_machine() is not None:
-                say(f"run {folder.run_id}: {state.words}")
-            else:
-                _clean(folder)
-        except LaunchError as error:  # The other runs are still cleaned.
-            complain(f"error: run {folder.run_id}: {plain_lines(str(error))}")
-            exit_code = HostError.exit_code
-    return exit_code
-
-
-def _clean(folder: RunFolder) -> None:
-    """Ends what is left of a run without a launcher, and marks it as cleaned.
-
-    Raises:
-      LaunchError: it could not be cleaned.
+      LaunchError: the run is still running, or could not be cleaned.
       SystemExit: a signal came before it was (128 + n).
     """
+    folder = find(state_dir(options.state_dir), options.run)
+    if folder.launcher_pid() is not None:
+        raise LaunchError(f"run {folder.run_id} is still running; end it with `stop`")
+    if options.run is None:
+        state = state_of(folder)
+        if state.name == GOES_ON or folder.other_machine() is not None:
+            say(f"run {folder.run_id}: {state.words}")
+            return 0
     record = folder.record()
     for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
         say(f"run {folder.run_id}: {line}")
-    (folder.path / "clean").touch(mode=0o600)
+    return 0

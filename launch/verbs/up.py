@@ -12,7 +12,6 @@ import dataclasses
 import heapq
 import os
 import select
-import shlex
 import signal
 import sys
 import time
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Optional
 
-from cifar10_program import LAUNCH, command_line, started_as
+from cifar10_program import LAUNCH, started_as
 from launch.backends.base import Backend
 from launch.backends.registry import backend_named
 from launch.cluster.tasks import Job, make_job
@@ -37,9 +36,6 @@ from launch.verbs.flags import cluster_of
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
 _TABLE_SECS = 1.0  # as often as the launcher writes the table
-# After these, the same command continues the training.
-_STOPS = (Cause.USER, Cause.PLATFORM, Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.HOST_LOST)
-_HANGUP_CODE = 129  # The terminal is gone; some jobs go on without their launcher.
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
 _LEAVE, _STOP, _CONTINUE = "l", "s", "c"
 
@@ -60,7 +56,6 @@ def up(options: argparse.Namespace) -> int:
 
         refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))
-    folder.add(command=own_command())
 
     def run(display: Display) -> Outcome:
         return _run(backend, job, folder, display)
@@ -220,7 +215,7 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
     """Returns what a person wants of a run that is over, and last why it ended.
 
     Of one that is done: accuracy, tasks, duration and the report. Of another one: what is known of
-    its end, and the command that continues it, if one does.
+    its end, and whether the same command continues it.
     """
     record = folder.record()
     if outcome.exit_code == 0:
@@ -233,18 +228,7 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
             accuracy is not None and report.is_file()
         )  # then the folder is known to be this run's
         return [", ".join(words), *([f"report: {report}"] if found else []), outcome.reason]
-    continues = outcome.exit_code != _HANGUP_CODE and outcome.cause in _STOPS
-    command = record.get("command") if continues else None
-    way_on = [f"to continue: {command}"] if command else []
-    return [*outcome.details, *way_on, f"exit code {outcome.exit_code}: {outcome.reason}"]
-
-
-def own_command() -> str:
-    """Returns the command of this process, as its user typed it, except for quotes."""
-    words = command_line()
-    if words[0] == "python":
-        words[0] = getattr(sys, "orig_argv", words)[0]  # from Python 3.10 on
-    return shlex.join(words)
+    return [*outcome.details, f"exit code {outcome.exit_code}: {outcome.reason}"]
 
 
 def ways_back(folder: RunFolder) -> None:

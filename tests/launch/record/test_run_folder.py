@@ -51,7 +51,7 @@ def test_the_newest_run_or_the_one_with_the_whole_id_is_found(tmp_path: Path) ->
     assert find(tmp_path, one.name).path == one
     assert find(tmp_path).path == other
     with pytest.raises(
-        LaunchError, match=f"^no run 2 in {tmp_path}; the newest there: {one.name}, "
+        LaunchError, match=rf"^no run 2 in {tmp_path} \(`launch list`\); --state-dir "
     ):
         find(tmp_path, "2")
 
@@ -73,17 +73,6 @@ def test_without_a_home_no_folder_of_that_name_is_made(monkeypatch: pytest.Monke
     assert state_dir("x") == Path("x")
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert state_dir() == Path("/state/cifar10-launch")
-
-
-def test_the_flags_of_a_run_name_its_folder_unless_it_is_the_usual_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    usual = RunFolder(tmp_path / "cifar10-launch" / "x")
-    assert usual.flags() == "--run x"
-    assert (
-        RunFolder(tmp_path / "my runs" / "x").flags() == f"--run x --state-dir '{tmp_path}/my runs'"
-    )
 
 
 def test_a_launcher_in_another_container_may_run(tmp_path: Path) -> None:
@@ -150,7 +139,6 @@ PAGE = "docs/outputs.md"
 
 def test_the_page_names_the_fields_of_run_json(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, JOB)
-    folder.add(command="python -m launch up --on local")  # as `up` does
     of_kubernetes = ("context", "namespace", "name", "kind")
     of_other_backends = ["engine", *(f"kubernetes.{x}" for x in of_kubernetes)]
     assert check_fields(PAGE, "run.json", folder.record()) == ([], of_other_backends)

@@ -36,15 +36,6 @@ def drawn(rows: list[Row], width: int) -> list[str]:
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()]
 
 
-def test_lines_carry_their_task_and_host() -> None:
-    stream = io.StringIO()
-    display = Display(stream)
-    display.task_line("worker/0", "node1", "step 1")
-    display.note("stopping")
-    display.close()
-    assert stream.getvalue() == "[worker/0 node1] step 1\nstopping\n"
-
-
 @pytest.mark.parametrize(
     "characters",
     ["\x1b]52;c;AAAA\x07", "\u202eabc\u202c", "\u2028"],
@@ -173,3 +164,26 @@ def test_a_progress_line_is_read_and_another_is_not(
 )
 def test_a_line_names_what_was_saved(line: str, saved: Optional[str]) -> None:
     assert read_saved(line) == saved
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_live"),
+    [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({"TERM": "xterm", "CI": "1"}, False)],
+)
+def test_a_dumb_terminal_and_ci_get_lines_alone(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_live: bool
+) -> None:
+    class OfTerminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for name in ("TERM", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    stream = OfTerminal()
+    display = Display(stream)
+    display.task_line("worker/0", "node0", PROGRESS)
+    display.close()
+    assert ("\x1b" in stream.getvalue()) == is_live
+    assert (stream.getvalue() == f"[worker/0 node0] {PROGRESS}\n") != is_live

@@ -45,18 +45,17 @@ def test_a_signal_ends_check_at_once(
     ssh.assert_ended()
 
 
-def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
+def test_a_signal_ends_clean_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ssh = Ssh(tmp_path, monkeypatch, SILENT)
-    broken, run = (tmp_path / "runs" / f"2000010{day}-000000-abcd" for day in "12")
     hosts = [{"name": name, "user": None, "agent_python": "python3"} for name in ("a", "b")]
     gone = {"pid": 1, "started": "never", "boot": "", "machine": _this_process()["machine"]}
     record = {"run": "r", "backend": "ssh", "began": 0, "launcher": gone, "hosts": hosts}
     record["tasks"] = []
-    for folder, text in ((broken, "{"), (run, json.dumps(record))):
-        folder.mkdir(parents=True)
-        (folder / "run.json").write_text(text)
+    run = tmp_path / "runs" / "20000101-000000-abcd"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps(record))
     with (
         signals_once(lambda: len(ssh.pids()) == 2, signal.SIGINT) as sent,
         pytest.raises(SystemExit) as ended,
@@ -64,8 +63,7 @@ def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
         cli.main(["clean", "--state-dir", str(tmp_path / "runs")])
     assert time.monotonic() - sent[0] < 20  # seconds; each host has 30 to answer
     assert ended.value.code == 130
-    assert capfd.readouterr().err.startswith(f"error: run {broken.name}: ")
-    assert not (run / "clean").exists()
+    assert capfd.readouterr() == ("", "")  # after 30 s, it would name the hosts
     ssh.assert_ended()
 
 

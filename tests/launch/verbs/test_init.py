@@ -55,24 +55,6 @@ def test_the_file_says_what_the_flags_say(tmp_path: Path) -> None:
     assert (first.workdir, first.python) == ("/srv/x", ".venv/bin/python")
 
 
-def test_without_hosts_the_file_has_examples(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path)
-    words = "written with the hosts node0,node1 as examples: name yours there; next: "
-    assert words in capsys.readouterr().out
-    assert [host.name for host in read(tmp_path).hosts] == ["node0", "node1"]
-
-
-@pytest.mark.parametrize("kind", FLAGS)
-def test_a_comment_explains_every_line(tmp_path: Path, kind: str) -> None:
-    lines = write(tmp_path, *FLAGS[kind]).split("\n\n", 1)[1].splitlines()
-    assert len(lines) > 10
-    for line in lines:
-        assert re.fullmatch(r"(# )? *(- )?\w+:.*  # [^#]{4,}", line), line
-        assert len(line) <= 120
-
-
 @pytest.mark.parametrize("kind", FLAGS)
 def test_every_key_is_there_and_can_be_uncommented(tmp_path: Path, kind: str) -> None:
     head, _, body = write(tmp_path, *FLAGS[kind]).partition("\n\n")

@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from launch.record.output import utc
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli, runs
 from launch.verbs.runs import RUNNING, State
-from launch.verbs.up import closing_lines, own_command
+from launch.verbs.up import closing_lines
 
 JOB = make_job(on_this_machine(2, 1))
 
@@ -120,34 +119,7 @@ def test_a_job_that_outlives_its_launcher_is_followed_to_its_end(
     assert waits == [0.2, 5.0]
 
 
-SAVED = ("saved output/model.ckpt-31",)
-
-
-def test_a_stopped_job_ends_with_what_it_saved_and_the_command_that_continues_it(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["up", "--on", "local", "--", "--output-dir", "my output"]
-    monkeypatch.setattr(sys, "orig_argv", [".venv/bin/python", "-m", "launch"], raising=False)
-    monkeypatch.setattr(sys, "argv", ["launch/__main__.py", *words])
-    folder.add(command=own_command())
-    outcome = Outcome(130, "stopped by SIGINT", details=SAVED, cause=Cause.USER)
-    assert closing_lines(folder, outcome) == [
-        "saved output/model.ckpt-31",
-        "to continue: .venv/bin/python -m launch up --on local -- --output-dir 'my output'",
-        "exit code 130: stopped by SIGINT",
-    ]
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [
-        Outcome(0, "master/0 is done", cause=Cause.DONE),
-        Outcome(3, "worker/0 on node1 failed: exit code 3", cause=Cause.TASK_FAILED),
-        Outcome(129, "not followed any more; Slurm job 7 goes on", cause=Cause.USER),
-    ],
-)
-def test_a_job_that_is_done_failed_or_goes_on_names_no_command(
-    folder: RunFolder, outcome: Outcome
-) -> None:
-    folder.add(command="python -m launch up")
-    assert not any(line.startswith("to continue") for line in closing_lines(folder, outcome))
+def test_a_stopped_job_ends_with_what_it_saved_and_why(folder: RunFolder) -> None:
+    saved = ("saved output/model.ckpt-31",)
+    outcome = Outcome(130, "stopped by SIGINT", details=saved, cause=Cause.USER)
+    assert closing_lines(folder, outcome) == [*saved, "exit code 130: stopped by SIGINT"]

@@ -175,15 +175,6 @@ def test_an_incomplete_set_here_is_none(here: Path, change: str) -> None:
     assert records(here / "data") == {}
 
 
-def test_a_working_directory_that_cannot_be_made_is_named(here: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    words = Run(tmp_path / "file" / "x", here).failure().splitlines()
-    assert words[0] == (
-        f"node1: code: {tmp_path}/file/x cannot be used; choose another folder with --workdir"
-    )
-    assert "Not a directory" in words[1]
-
-
 def test_a_file_here_that_cannot_be_read_is_named_and_nothing_changes(
     here: Path, tmp_path: Path
 ) -> None:
