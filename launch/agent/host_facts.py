@@ -1,6 +1,5 @@
 """Collects facts about a host for a check: versions, code, data, ports, GPUs, disk, peers."""
 
-import contextlib
 import hashlib
 import ipaddress
 import json
@@ -9,14 +8,13 @@ import re
 import shutil
 import socket
 import subprocess
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Optional
 
 from launch.agent import processes, tcp_ports
 from launch.agent.containers import Containers
 from launch.agent.protocol import Message
+from launch.agent.task_process import gpus_here
 
 _VERSIONS = """\
 import importlib.metadata, json, platform
@@ -34,17 +32,17 @@ print(json.dumps({
 _NAMES = ("python", "tensorflow", "package")
 _OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
 _DIAL_SECS = 3.0
-_PAUSE_SECS = 0.1  # after a caller that could not be accepted
 _VERSIONS_SECS = 60
 
 
-def look(order: Message) -> dict[str, Any]:
-    """Collects the facts about this host.
+def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
+    """Collects the facts about this host, which other hosts can then `dial`.
 
     Args:
       order: the launcher's message with the keys cwd, data (a folder or None), ports, and engine
         (None without containers). With an engine, also image; otherwise also python and code (a
         list of files and folders relative to cwd; empty if the package is installed).
+      listening: a list that gets a socket that listens for each of the ports that is free.
 
     Returns:
       A dict from the name of each fact to its value; facts about Python and the code are None with
@@ -52,7 +50,7 @@ def look(order: Message) -> dict[str, Any]:
     """
     cwd = os.path.expanduser(order["cwd"])
     has_workdir = os.path.isdir(cwd)
-    facts: dict[str, Any] = {"clock": time.time(), **dict.fromkeys(_OF_ONE_KIND)}
+    facts: dict[str, Any] = dict.fromkeys(_OF_ONE_KIND)
     facts["has_workdir"] = has_workdir
     if order["engine"] is not None:
         facts.update(Containers(order["engine"]).look(order["image"]))
@@ -64,9 +62,15 @@ def look(order: Message) -> dict[str, Any]:
         facts["code"] = _code(cwd, order["code"]) if order["code"] else package
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
-    facts["ports"] = [[port, tcp_ports.why_not(port)] for port in order["ports"]]
+    facts["ports"] = []
+    for port in order["ports"]:
+        try:
+            listening.append(tcp_ports.listen(port))
+            facts["ports"].append([port, None])
+        except OSError as error:
+            facts["ports"].append([port, str(error)])
     facts["public"] = public()
-    facts["gpus"] = _gpus()
+    facts["gpus"] = gpus_here()
     facts["disk_free"] = shutil.disk_usage(cwd if has_workdir else "/").free
     return facts
 
@@ -124,63 +128,23 @@ def _data(folder: str) -> Optional[str]:
     return digest.hexdigest()[:12] if records else None
 
 
-def _gpus() -> list[str]:
-    try:
-        done = processes.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 20)
-        done.check_returncode()
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return done.stdout.split("\n")[:-1]
-
-
-def answer(ports: list[int], token: str) -> list[socket.socket]:
-    """Listens on those of `ports` that are free, and sends `token` to each client."""
-    listening = []
-    for port in ports:
-        try:
-            listening.append(tcp_ports.listen(port))
-        except OSError:  # the port is in use; `look` has reported it
-            continue
-        threading.Thread(target=_tell, args=(listening[-1], token), daemon=True).start()
-    return listening
-
-
-def _tell(listening: socket.socket, token: str) -> None:
-    while listening.fileno() >= 0:
-        try:
-            caller, _ = listening.accept()
-        except OSError:  # the caller has gone, or this process has no file descriptors left
-            time.sleep(_PAUSE_SECS)
-            continue
-        with contextlib.suppress(OSError), caller:
-            caller.sendall(token.encode())
-
-
-def dial(targets: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """Connects to all targets in parallel, and checks what answers.
-
-    Args:
-      targets: (address, port, token that the server there must send) tuples.
-
-    Returns:
-      (address, port, reason) of each failure.
-    """
+def dial(targets: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
+    """Connects to all targets in parallel, which are addresses and ports; returns the failures."""
     with ThreadPoolExecutor(max_workers=min(32, len(targets)) or 1) as pool:
         reasons = pool.map(lambda target: _dial(*target), targets)
-        return [(t[0], t[1], reason) for t, reason in zip(targets, reasons) if reason]
+        return [(*target, reason) for target, reason in zip(targets, reasons) if reason]
 
 
-def _dial(address: str, port: int, token: str) -> Optional[str]:
+def _dial(address: str, port: int) -> Optional[str]:
     try:
-        with socket.create_connection((address, port), _DIAL_SECS) as called:
-            heard = called.recv(len(token)).decode(errors="replace")
+        socket.create_connection((address, port), _DIAL_SECS).close()
     except socket.gaierror:
         return "the name does not resolve there"
     except (socket.timeout, TimeoutError):
         return f"no answer within {_DIAL_SECS:g} s"
     except OSError as error:
         return str(error.strerror or error).lower()
-    return None if heard == token else "another machine or program answers there"
+    return None
 
 
 _IPV4 = "/proc/net/fib_trie"

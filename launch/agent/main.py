@@ -170,8 +170,7 @@ class Agent:
             "signal": self._signal,
             "beat": lambda _: self.say("beat"),
             "sweep": self._sweep,
-            "look": lambda order: self.say("looked", **host_facts.look(order)),
-            "listen": self._listen,
+            "look": lambda order: self.say("looked", **host_facts.look(order, self._held_ports)),
             "dial": lambda order: self.say("dialled", failures=host_facts.dial(order["targets"])),
             "end": lambda _: self._end(),
         }
@@ -246,10 +245,6 @@ class Agent:
         if order["engine"] is not None:
             removal = Containers(order["engine"]).remove(0, {processes.RUN: run})
         self.say("swept", pids=pids, containers=removal.ids, error=removal.error)
-
-    def _listen(self, order: Message) -> None:
-        self._listening = host_facts.answer(order["ports"], order["token"])
-        self.say("listening")
 
     def _start(self, order: Message) -> None:
         """Starts a task, after ending what an earlier agent has left behind of it."""

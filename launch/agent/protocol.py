@@ -34,7 +34,6 @@ EVENTS: Mapping[str, Mapping[str, Any]] = {
     "orphaned": {"reason": str, "by_platform": bool},
     "swept": {"pids": [int], "containers": [str], "error": {str, None}},
     "looked": {
-        "clock": float,
         "has_workdir": bool,
         **dict.fromkeys(("python", "tensorflow", "python_error", "code"), {str, None}),
         **dict.fromkeys(("engine_error", "image", "data"), {str, None}),
@@ -43,7 +42,6 @@ EVENTS: Mapping[str, Mapping[str, Any]] = {
         "gpus": [str],
         "disk_free": int,
     },
-    "listening": {},
     "dialled": {"failures": [(str, int, str)]},
 }
 
@@ -85,8 +83,6 @@ def _fits(value: Any, form: Any) -> bool:
         return is_list and all(_fits(one, part) for one, part in zip(value, form))
     if form is None:
         return value is None
-    if form is float:
-        return type(value) in (int, float) and abs(value) < _LARGEST  # NaN is not below anything
     return type(value) is form and (form is not int or abs(value) < _LARGEST)
 
 

@@ -9,7 +9,7 @@ from typing import Optional, TypeVar
 
 from launch.agent import processes
 from launch.agent.protocol import SHOWN, Message
-from launch.agent.tcp_ports import PortTaken, why_not
+from launch.agent.tcp_ports import listen
 
 T = TypeVar("T")
 
@@ -83,9 +83,8 @@ class Running:
         script = order["script"]
         if script is not None and not os.path.exists(os.path.join(cwd, script)):
             raise OSError(f"{cwd} has no {script}; give the code's folder with --workdir")
-        in_use = why_not(self.port) if self.port else None
-        if in_use:
-            raise PortTaken(in_use)
+        if self.port is not None:
+            listen(self.port).close()  # says what is wrong with it
         pinned = {OWN_CORES: "1"} if order["share"] else {}
         env = _with_gpus({**os.environ, **pinned, **order["env"]}, order)
         self._mask = Mask(env.get(name, "") for name in order["masked"])

@@ -4,11 +4,10 @@ import contextlib
 import errno
 import random
 import socket
-from collections.abc import Iterator
-from typing import Optional
 
-_SETTINGS = "/proc/sys/net/ipv4"
+_OUTGOING = "/proc/sys/net/ipv4/ip_local_port_range"
 _SERVICES = 10_000  # below are the ports of many services, which may be started later
+_MOST_CALLERS = 1024  # that nobody has accepted yet, as in a check
 
 
 def hold(count: int) -> list[socket.socket]:
@@ -54,35 +53,18 @@ def hold_port(port: int, *, shared: bool = False) -> socket.socket:
     return held
 
 
-def _candidates() -> Iterator[int]:
-    """Yields every port that is not privileged, the best first, otherwise at random.
+def _candidates() -> list[int]:
+    """Returns the ports that a task may get, the best first, otherwise at random.
 
     Outgoing connections of any process get ports of a range of their own, so its ports come last.
-    Well-known services listen below 10,000; reserved ports belong to services, too.
     """
-    low, high = map(int, _setting("ip_local_port_range", "32768 60999").split())
-    first = int(_setting("ip_unprivileged_port_start", "1024"))
-    reserved = _reserved()
-    ports = [port for port in range(max(first, 1), 65_536) if port not in reserved]
-    random.shuffle(ports)
-    yield from sorted(ports, key=lambda port: (low <= port <= high, port < _SERVICES))
-
-
-def _setting(name: str, otherwise: str = "") -> str:
     try:
-        with open(f"{_SETTINGS}/{name}", encoding="ascii") as file:
-            return file.read().strip()
+        with open(_OUTGOING, encoding="ascii") as file:
+            low, high = map(int, file.read().split())
     except OSError:
-        return otherwise
-
-
-def _reserved() -> set[int]:
-    """Returns the ports that the kernel gives to nobody who does not name them."""
-    found: set[int] = set()
-    for part in filter(None, _setting("ip_local_reserved_ports").split(",")):
-        low, _, high = part.partition("-")
-        found.update(range(int(low), int(high or low) + 1))
-    return found
+        low, high = 32_768, 60_999
+    ports = random.sample(range(_SERVICES, 65_536), 65_536 - _SERVICES)
+    return sorted(ports, key=lambda port: low <= port <= high)
 
 
 class PortTaken(OSError):
@@ -93,30 +75,23 @@ def listen(port: int) -> socket.socket:
     """Returns a socket that listens on `port` of all addresses of this host.
 
     Raises:
-      OSError: the port is in use, or not permitted.
+      PortTaken: the port is in use.
+      OSError: the port is not permitted.
     """
-    # Connections of an earlier task in TIME_WAIT must not prevent a restart.
-    listening = _bound(port, reuse=True)
     try:
-        listening.listen(64)
-    except OSError:
-        listening.close()
-        raise
-    return listening
-
-
-def why_not(port: int) -> Optional[str]:
-    """Returns why the port is not available to listen on; None if it is."""
-    try:
-        listen(port).close()
+        # Connections of an earlier task in TIME_WAIT must not prevent a restart.
+        with contextlib.ExitStack() as closing:
+            listening = closing.enter_context(_bound(port, reuse=True))
+            listening.listen(_MOST_CALLERS)
+            closing.pop_all()
+            return listening
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
-            return f"port {port}: {error.strerror}"
-        return (
+            raise OSError(f"port {port}: {error.strerror}") from None
+        raise PortTaken(
             f"port {port} is in use (ss -ltnp shows by what); end that, or choose another with "
             "`ports:`"
-        )
-    return None
+        ) from None
 
 
 def is_taken(port: int) -> bool:
@@ -124,7 +99,7 @@ def is_taken(port: int) -> bool:
     try:
         listen(port).close()
     except OSError as error:
-        return error.errno == errno.EADDRINUSE
+        return isinstance(error, PortTaken)
     return False
 
 

@@ -1,74 +1,76 @@
-"""Sends orders to one host's agent and returns its answers, for checks and cleanup."""
+"""Asks agents without tasks on hosts, for checks and cleanup."""
 
 import contextlib
 import queue
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
-from launch.connect.everywhere import everywhere
+from launch.connect.everywhere import Answers, everywhere
 from launch.connect.link import Link, Transport
 from launch.errors import HostError
 
 # What to do -> the event that answers it.
-_ANSWERS = {"look": "looked", "listen": "listening", "dial": "dialled", "sweep": "swept"}
+_ANSWERS = {"look": "looked", "dial": "dialled", "sweep": "swept"}
 _UNREAD = 8  # messages; an agent sends one for each order
 _ANSWER_SECS = 120.0
 _CLOSE_SECS = 5.0
 _PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL
 
 
-class Closing:
-    """The connections of conversations, which a signal closes.
+class Questions:
+    """Asks agents, one on each host, and ends them with its context.
 
     Args:
+      transport: how the launcher reaches the hosts.
       stops: a list to which each signal that asks for the end is added.
     """
 
-    def __init__(self, stops: Sequence[int]) -> None:
-        self._stops = stops
-        self._links: list[Link] = []
+    def __init__(self, transport: Transport, stops: Sequence[int]) -> None:
+        self._transport, self._stops = transport, stops
+        self._links: dict[str, tuple[Link, queue.Queue[Message]]] = {}
 
-    def note(self, link: Link) -> None:
-        """Takes a connection; HostError after a signal."""
-        if self._stops:
-            raise HostError("stopped")
-        self._links.append(link)
+    def __enter__(self) -> "Questions":
+        return self
 
-    def look(self) -> None:
-        """Closes all connections if a signal has come, which ends their conversations."""
+    def __exit__(self, *exc_info: object) -> None:
+        for link, _ in self._links.values():
+            link.send({"do": "end"})
+        for link, _ in self._links.values():
+            link.close(_CLOSE_SECS)
+
+    def ask(self, hosts: Sequence[Host], order: Callable[[Host], Message]) -> Answers[Message]:
+        """Asks hosts in parallel; the first question to a host starts its agent.
+
+        A signal closes the connections.
+
+        Args:
+          hosts: the hosts.
+          order: a function that returns the order for a host.
+
+        Raises:
+          SystemExit: a signal came (128 + n).
+        """
+        answers = everywhere(
+            hosts, lambda host: self._ask(host, order(host)), meanwhile=self._heed_signals
+        )
         if self._stops:
-            for link in list(self._links):
+            raise SystemExit(128 + self._stops[0])
+        return answers
+
+    def _heed_signals(self) -> None:
+        if self._stops:
+            for link, _ in list(self._links.values()):
                 link.close(0)
 
-
-@contextlib.contextmanager
-def conversation(
-    transport: Transport, host: Host, made: Callable[[Link], object] = lambda _: None
-) -> Iterator[Callable[[Message], Message]]:
-    """Runs an agent without tasks on a host while the context lasts.
-
-    Args:
-      transport: how the launcher reaches the host.
-      host: the host.
-      made: a function to call with the connection; another thread may then close it, which ends the
-        conversation.
-
-    Yields:
-      A function that sends an order and returns its answer, or raises HostError if none comes.
-
-    Raises:
-      HostError: the host cannot be reached.
-    """
-    answers: queue.Queue[Message] = queue.Queue(_UNREAD)
-
-    def hear(_: Link, message: Message) -> None:
-        with contextlib.suppress(queue.Full):  # of an agent that sends more than it is asked for
-            answers.put_nowait(message)
-
-    def ask(order: Message) -> Message:
+    def _ask(self, host: Host, order: Message) -> Message:
+        if self._stops:
+            raise HostError("stopped")
+        if host.name not in self._links:
+            self._start(host)
+        link, answers = self._links[host.name]
         link.send(order)
         try:
             answer = answers.get(timeout=_ANSWER_SECS)
@@ -80,16 +82,16 @@ def conversation(
             raise HostError(f"{host.name}: its agent answered {answer['event']} to {order['do']}")
         return answer
 
-    link = transport.link(host, f"ask-{secrets.token_hex(4)}", hear)
-    patience_secs = 0.0
-    try:
-        made(link)
+    def _start(self, host: Host) -> None:
+        answers: queue.Queue[Message] = queue.Queue(_UNREAD)
+
+        def hear(_: Link, message: Message) -> None:
+            with contextlib.suppress(queue.Full):  # of an agent that sends more than it is asked
+                answers.put_nowait(message)
+
+        link = self._transport.link(host, f"ask-{secrets.token_hex(4)}", hear)
+        self._links[host.name] = link, answers
         link.open({"do": "begin", "ports": 0, "mark": None})
-        patience_secs = _CLOSE_SECS
-        yield ask
-    finally:
-        link.send({"do": "end"})
-        link.close(patience_secs)
 
 
 def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) -> list[str]:
@@ -115,17 +117,13 @@ def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int])
         Host(one["name"], one["name"], (), "", one["user"], agent_python=one["agent_python"])
         for one in record["hosts"]
     ]
-    closing = Closing(stops)
-
-    def end_on(host: Host) -> list[str]:
-        with conversation(transport, host, closing.note) as ask:
-            answer = ask(order)
+    with Questions(transport, stops) as questions:
+        answers = questions.ask(hosts, lambda _: order)
+    for name, answer in answers.found.items():
         if answer["error"] is not None:
-            raise HostError(f"{host.name}: {answer['error']}")
-        return [*map(str, answer["pids"]), *(name[:12] for name in answer["containers"])]
-
-    answers = everywhere(hosts, end_on, meanwhile=closing.look)
-    if stops:
-        raise SystemExit(128 + stops[0])
-    ended = answers.of_all()
-    return [f"{name}: ended {len(ids)} ({', '.join(ids)})" for name, ids in ended.items() if ids]
+            answers.failed[name] = f"{name}: {answer['error']}"
+    return [
+        f"{name}: ended {len(ids)} ({', '.join(ids)})"
+        for name, answer in answers.of_all().items()
+        if (ids := [*map(str, answer["pids"]), *(one[:12] for one in answer["containers"])])
+    ]

@@ -3,9 +3,7 @@
 import argparse
 import contextlib
 import ipaddress
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -16,8 +14,7 @@ from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.show import as_documents
 from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
-from launch.connect.agent_client import Closing, conversation
-from launch.connect.everywhere import everywhere
+from launch.connect.agent_client import Questions
 from launch.connect.link import Transport
 from launch.errors import HostError, below_each_other
 from launch.screen.row import plain_lines
@@ -123,15 +120,10 @@ def gather(
     """
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
-    tokens = {host.name: secrets.token_hex(8) for host in hosts}
-    agents: dict[str, Callable[[dict[str, Any]], Any]] = {}
     records = job.folder("data") if containers is None else containers.records
 
-    def reach(host: Host) -> None:
-        agents[host.name] = stack.enter_context(conversation(transport, host, closing.note))
-
-    def look(host: Host) -> None:
-        order = {
+    def look(host: Host) -> dict[str, Any]:
+        return {
             "do": "look",
             "cwd": host.workdir,
             "python": host.python if containers is None else None,
@@ -141,34 +133,27 @@ def gather(
             "data": records if host.trains else None,
             "ports": [task.port for task in job.on(host) if task.port is not None],
         }
-        facts[host.name].found = agents[host.name](order)
 
-    def free_ports(host: Host) -> list[int]:
-        return [port for port, why_not in facts[host.name].found["ports"] if why_not is None]
-
-    def listen(host: Host) -> None:
-        order = {"do": "listen", "ports": free_ports(host), "token": tokens[host.name]}
-        agents[host.name](order)
-
-    def dial(host: Host) -> None:
+    def dial(host: Host) -> dict[str, Any]:
         targets = [
-            (other.address, port, tokens[other.name])
-            for other in hosts
-            if other is not host and facts[other.name].unreachable is None
-            for port in free_ports(other)
+            (other.address, port)
+            for other in reached
+            if other is not host
+            for port, why_not in facts[other.name].found["ports"]
+            if why_not is None
         ]
-        answer = agents[host.name]({"do": "dial", "targets": targets})
-        facts[host.name].not_dialled = answer["failures"]
+        return {"do": "dial", "targets": targets}
 
-    with stop_signals() as stops, ExitStack() as stack:
-        closing = Closing(stops)
-        for question in (reach, look, listen, dial):
-            reached = [host for host in hosts if facts[host.name].unreachable is None]
-            answers = everywhere(reached, question, meanwhile=closing.look)
-            for name, why in answers.failed.items():
-                facts[name].unreachable = why
-    if stops:
-        raise SystemExit(128 + stops[0])
+    with stop_signals() as stops, Questions(transport, stops) as questions:
+        looked = questions.ask(hosts, look)
+        for name, found in looked.found.items():
+            facts[name].found = found
+        reached = [host for host in hosts if host.name in looked.found]
+        dialled = questions.ask(reached, dial)
+    for name, answer in dialled.found.items():
+        facts[name].not_dialled = answer["failures"]
+    for name, why in {**looked.failed, **dialled.failed}.items():
+        facts[name].unreachable = why
     return facts
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from launch.backends.ssh import TRANSPORT as SSH
 from launch.cluster.model import Host
-from launch.connect.agent_client import conversation
-from launch.connect.everywhere import everywhere
+from launch.connect.agent_client import Questions
 from launch.record.run_folder import RunFolder
 from testbeds import namespaces
 from testbeds import nodes as machines
@@ -380,14 +379,11 @@ def test_many_hosts_behind_a_jump_host_that_takes_ten_logins_at_once_are_all_rea
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     hosts = [Host(name, name, (("master", 1),), workdir="/", user="root") for name in names]
 
-    def ask(host: Host) -> bool:
-        with conversation(SSH, host) as ask:
-            return bool(ask({"do": "dial", "targets": []})["event"] == "dialled")
-
     try:
         nodes.kill("node1")
         nodes.start_sshd("node1", MaxStartups="10:100:10")
-        answers = everywhere(hosts, ask)
+        with Questions(SSH, []) as questions:
+            answers = questions.ask(hosts, lambda _: {"do": "dial", "targets": []})
     finally:
         nodes.kill("node1")
         nodes.start_sshd("node1")

@@ -13,7 +13,7 @@ from launch.agent.protocol import encode, read_event
 
 def look(python: str, folder: Path, **order: Any) -> dict[str, Any]:
     usual = {"python": python, "code": ["main.py"], "data": None, "ports": [], "engine": None}
-    return host_facts.look({**usual, "cwd": str(folder), **order})
+    return host_facts.look({**usual, "cwd": str(folder), **order}, [])
 
 
 def script(folder: Path, text: str) -> str:

@@ -4,16 +4,12 @@ import contextlib
 import errno
 import os
 import socket
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from launch.agent import host_facts, tcp_ports
-
-_HAS_IPV6 = os.path.exists("/proc/net/if_inet6")
-needs_ipv6 = pytest.mark.skipif(not _HAS_IPV6, reason="this machine has no IPv6")
 
 
 @pytest.fixture
@@ -24,12 +20,6 @@ def held() -> Iterator[list[socket.socket]]:
 
 def ports_of(held: list[socket.socket]) -> list[int]:
     return [each.getsockname()[1] for each in held]
-
-
-def use_settings(folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
-    for name, text in settings.items():
-        (folder / name).write_text(text)
-    monkeypatch.setattr(tcp_ports, "_SETTINGS", str(folder))
 
 
 def refusal(port: int, *, reuse: bool) -> int:
@@ -63,7 +53,7 @@ def test_the_task_can_listen_at_a_held_port_and_another_server_cannot(
 ) -> None:
     port = held[0].getsockname()[1]
     assert refusal(port, reuse=False) == errno.EADDRINUSE
-    assert tcp_ports.why_not(port) is None
+    assert not tcp_ports.is_taken(port)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 5)
     for _ in range(2):  # a task that is started again, too
@@ -80,18 +70,16 @@ def test_a_later_agent_holds_a_port_together_with_the_one_before_and_after_it(
     with tcp_ports.hold_port(port, shared=True):
         held[0].close()
         assert refusal(port, reuse=False) == errno.EADDRINUSE
-        assert tcp_ports.why_not(port) is None
+        assert not tcp_ports.is_taken(port)
         with socket.create_server(("", port)), pytest.raises(OSError, match="in use"):
             tcp_ports.hold_port(port, shared=True)
 
 
 def test_a_port_that_another_holds_or_uses_is_not_chosen(
-    held: list[socket.socket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    held: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = ports_of(held)[:2]
-    low, high = sorted((one, two))
-    everything_else = f"1-{low - 1},{low + 1}-{high - 1},{high + 1}-65535"
-    use_settings(tmp_path, monkeypatch, ip_local_reserved_ports=everything_else)
+    monkeypatch.setattr(tcp_ports, "_candidates", lambda: [one, two])
     assert tcp_ports.hold(1) == []
     held[0].close()
     with socket.create_server(("127.0.0.1", one)):
@@ -101,33 +89,21 @@ def test_a_port_that_another_holds_or_uses_is_not_chosen(
         assert ports_of(found) == [one]
 
 
-def test_services_and_outgoing_connections_come_last(
+def test_ports_of_outgoing_connections_come_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_settings(
-        tmp_path,
-        monkeypatch,
-        ip_local_port_range="9995 65000\n",
-        ip_local_reserved_ports="65530-65532,65535\n",
-        ip_unprivileged_port_start="9990\n",
-    )
-    ports = list(tcp_ports._candidates())
-    assert len(ports) == len(set(ports)) == 65_536 - 9990 - 4
-    assert set(ports[:531]) == set(range(65_001, 65_530)) | {65_533, 65_534}
-    assert set(ports[531:536]) == {9990, 9991, 9992, 9993, 9994}
-    assert {*ports[536:]} == {*range(9995, 65_001)}
+    (tmp_path / "range").write_text("9995 65000\n")
+    monkeypatch.setattr(tcp_ports, "_OUTGOING", str(tmp_path / "range"))
+    ports = tcp_ports._candidates()
+    assert set(ports[:535]) == set(range(65_001, 65_536))
+    assert sorted(ports[535:]) == list(range(10_000, 65_001))
 
 
-@needs_ipv6
-def test_a_check_is_answered_over_ipv4_and_ipv6_though_callers_reset_their_connections(
-    held: list[socket.socket],
-) -> None:
-    (port,) = ports_of(held[:1])
-    (listening,) = host_facts.answer([port], "token")
-    with listening:
-        for _ in range(50):
-            with socket.create_connection(("127.0.0.1", port), 5) as caller:
-                at_once = struct.pack("ii", 1, 0)
-                caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-        targets = [(address, port, "token") for address in ("127.0.0.1", "::1")]
-        assert host_facts.dial(targets) == []
+def test_a_check_finds_ports_that_listen_over_ipv4_and_ipv6(held: list[socket.socket]) -> None:
+    one, two = ports_of(held)[:2]
+    addresses = ["127.0.0.1", *(["::1"] if os.path.exists("/proc/net/if_inet6") else [])]
+    with tcp_ports.listen(one):
+        assert host_facts.dial([(address, one) for address in addresses]) == []
+        with pytest.raises(tcp_ports.PortTaken, match=f"^port {one} is in use "):
+            tcp_ports.listen(one)
+    assert host_facts.dial([("127.0.0.1", two)]) == [("127.0.0.1", two, "connection refused")]
