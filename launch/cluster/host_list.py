@@ -175,9 +175,7 @@ def chosen_hosts(
         )
     roles = [Counter[str]() for _ in range(num_hosts)]
     for position, role in enumerate(types):
-        # If there are fewer hosts than trainers, the first ps goes to the first host.
-        turn = position - num_trainers if num_hosts <= num_trainers <= position else position
-        roles[turn % num_hosts][role] += 1
+        roles[position % num_hosts][role] += 1
     return tuple(
         replace(base, name=f"node{i}", address=f"node{i}", roles=tuple(of_one.items()))
         for i, of_one in enumerate(roles)

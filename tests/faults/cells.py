@@ -1,11 +1,7 @@
-"""The cells of the matrix: which fault meets which task, when, and in which kind of training.
-
-All pairs of two values are covered by few cells, which a greedy search chooses.
-"""
+"""The cells of the matrix: which fault meets which task, when, and in which kind of training."""
 
 import itertools
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PS, MASTER, WORKER, EVALUATOR = "ps", "master", "worker", "evaluator"
@@ -65,50 +61,21 @@ def every_cell() -> list[Cell]:
     ]
 
 
-def cell_named(name: str) -> Cell:
-    """Returns the cell of a name.
+def chosen(words: Sequence[str], seed: int) -> list[Cell]:
+    """Returns the cells of a run: each fault meets each of its tasks once.
 
-    Raises:
-      LookupError: there is no such cell.
-    """
-    for cell in every_cell():
-        if cell.name == name:
-            return cell
-    raise LookupError(f"no cell {name}; a name is FAULT/TASK/TIME/REPLICATION, see --list")
-
-
-Pair = tuple[str, str]
-
-
-def pairs_of(cell: Cell) -> set[Pair]:
-    """Returns the six pairs of values that a cell covers; each value names its kind by itself."""
-    values = (cell.fault, cell.task, cell.time, cell.replication)
-    return set(itertools.combinations(values, 2))
-
-
-def cover(cells: Sequence[Cell], seed: int) -> list[Cell]:
-    """Returns few of the cells that together have every pair of values that all of them have.
+    Times and kinds of training come in turns.
 
     Args:
-      cells: the cells to choose from.
-      seed: decides between cells that add equally many pairs.
+      words: parts of names, of which a cell must have one, or whole names, of cells outside the
+        turns, too; none for all.
+      seed: where the turns begin.
     """
-    left = set().union(*(pairs_of(cell) for cell in cells))
-    waiting = list(cells)
-    random.Random(seed).shuffle(waiting)
-    chosen = []
-    while left:
-        best = max(waiting, key=lambda cell: len(pairs_of(cell) & left))
-        left -= pairs_of(best)
-        waiting.remove(best)
-        chosen.append(best)
-    return sorted(chosen, key=cells.index)
-
-
-def pick(cells: Iterable[Cell], words: Sequence[str]) -> list[Cell]:
-    """Returns the cells with one of the words among the parts of their name, or as their name."""
-    return [cell for cell in cells if not words or _fits(cell, words)]
-
-
-def _fits(cell: Cell, words: Sequence[str]) -> bool:
-    return cell.name in words or bool(set(words) & set(cell.name.split("/")))
+    named = [cell for cell in every_cell() if cell.name in words]
+    pairs = [(fault, task) for fault, tasks in TASKS_OF.items() for task in tasks]
+    turns = [
+        Cell(fault, task, TIMES[i % len(TIMES)], REPLICATIONS[i % len(REPLICATIONS)])
+        for i, (fault, task) in enumerate(pairs, seed)
+    ]
+    parts = [cell for cell in turns if not words or set(words) & set(cell.name.split("/"))]
+    return named or parts

@@ -15,12 +15,9 @@ from testbeds.nodes import Nodes
 from tests.faults import checks
 from tests.faults.cells import EVALUATOR, MASTER, SAVING, Cell
 from tests.faults.faults import Fault, fault_of, strikes_before_the_start, unmount_below
-from tests.faults.progress import lost_in
-from tests.faults.runs import LOG_STEPS, CellError, Job, MissedError, Shape, Size
+from tests.faults.runs import CellError, Job, MissedError, Shape, Size
 
 _TRIES = 3
-
-NOT_BROKEN = "not broken"  # an outcome that shows nothing: the fault could not be made
 
 
 @dataclass
@@ -31,17 +28,17 @@ class Result:
       cell: the cell's name.
       outcome: how the job ended, in words.
       wrong: what is wrong; empty if the cell has passed.
-      steps_lost: steps that were trained twice.
       secs: wall time of all runs of the job.
-      missed: whether the moment for the fault was missed, so that the cell shows nothing.
     """
 
     cell: str
     outcome: str = ""
     wrong: list[str] = field(default_factory=list)
-    steps_lost: int = 0
     secs: float = 0.0
-    missed: bool = False
+
+    def __str__(self) -> str:
+        shown = f"FAILED: {'; '.join(self.wrong)}" if self.wrong else self.outcome
+        return f"{self.cell:42s} {self.secs:6.0f} s  {shown}"
 
 
 def shape_of(cell: Cell) -> Shape:
@@ -66,44 +63,38 @@ class Bench:
         self._folder, self._data, self._size, self._kept = folder, data, size, kept
         self._nodes = nodes
 
-    def job(self, name: str, shape: Shape) -> Job:
-        """Returns a job of a shape in a folder of its own, which has not started."""
-        nodes = self._nodes if shape.on_nodes else None
-        return Job(self._folder / name, self._data, shape, self._size, nodes)
-
     def run(self, cell: Cell) -> Result:
         """Carries out a cell; again if the moment for its fault was missed."""
         for _ in range(_TRIES):
-            result = self._try(cell)
-            if not result.missed:
+            result = Result(cell.name)
+            if self._try(cell, result):
                 break
         return result
 
-    def _try(self, cell: Cell) -> Result:
-        result = Result(cell.name)
-        fault = fault_of(cell)
-        job = self.job(cell.name.replace("/", "-"), shape_of(cell))
+    def _try(self, cell: Cell, result: Result) -> bool:
+        """Returns whether the fault came at its moment, so that the result says something."""
+        fault, shape = fault_of(cell), shape_of(cell)
+        nodes, is_met = self._nodes if shape.on_nodes else None, True
+        job = Job(self._folder / cell.name.replace("/", "-"), self._data, shape, self._size, nodes)
         began = time.monotonic()
         try:
             result.outcome, result.wrong = self._carry_out(cell, fault, job)
-        except (CellError, TestbedError) as error:
-            result.missed = isinstance(error, MissedError)
-            result.wrong.append(str(error))
-        except Exception:
-            result.wrong.append(traceback.format_exc())
-        result.secs = time.monotonic() - began
-        try:
-            result.steps_lost = lost_in(job.said(), LOG_STEPS)
             if not result.wrong:
                 result.wrong += checks.steps_kept(job, fault.saved)
                 result.wrong += checks.nothing_left(job, self._secs_to_end(fault))
+        except (CellError, TestbedError) as error:
+            is_met = not isinstance(error, MissedError)
+            result.wrong.append(str(error))
+        except Exception:
+            result.wrong.append(traceback.format_exc())
         finally:
             job.kill()
             fault.repair(job)
             unmount_below(job.folder)
             result.wrong += checks.mounts_left(job.folder)
+        result.secs = time.monotonic() - began
         self._put_away(job, result)
-        return result
+        return is_met
 
     def _carry_out(self, cell: Cell, fault: Fault, job: Job) -> tuple[str, list[str]]:
         """Returns the outcome, and what is wrong."""
@@ -120,7 +111,7 @@ class Bench:
         words = f"exit code {code}"
         if code == 0:
             fault.repair(job)
-            outcome = f"{NOT_BROKEN}: {fault.note}" if fault.note else "0, by itself"
+            outcome = f"not broken: {fault.note}" if fault.note else "0, by itself"
             return outcome, checks.complete(job)
         if fault.ending is None:
             return words, [f"the job ended with {code}: {_last_line(job)}"]

@@ -31,18 +31,22 @@ from tests.faults.cells import (
     SYNC,
     WORKER,
 )
-from tests.faults.progress import reached_in
 from tests.launch.launcher import ROOT, agent_pids, pid_of, processes_naming, processes_of
 
 STEPS, CHECKPOINT_STEPS, LOG_STEPS = 600, 150, 25
 _MODES = {ASYNC: ["--sync=false"], SYNC: [], IN_GRAPH: ["--replication=in-graph"]}
 _POLL_SECS = 0.01
+_STEP = re.compile(r"^\[(?:master|chief|worker)/\d+ [^\]]*\] .*  step ([\d,]+)/", re.MULTILINE)
+_START = re.compile(
+    r"^\[(?:master|chief)/\d+ [^\]]*\] (?:continuing at step ([\d,]+)|training to step)",
+    re.MULTILINE,
+)
 _CLUSTER = """\
 backend: {backend}
 workdir: {root}
 python: {python}
 ports: {ports}
-restarts: {restarts}
+restarts: 3
 limits: {{start_secs: 300, idle_secs: 180, grace_secs: 20, stop_secs: 20, lease_secs: {lease}}}
 hosts:
 {hosts}"""
@@ -117,8 +121,7 @@ class Job:
       output: the output folder.
       state: the launcher's state folder.
       data: the folder of the records, which may be replaced by a copy before the start.
-      ports: the ports of its tasks.
-      restarts: how often a task is started again.
+      ports: the first port of its tasks.
       python: the training's Python.
       launcher_env: further variables of the launcher.
     """
@@ -130,10 +133,8 @@ class Job:
         self.output, self.state = folder / "output", folder / "state"
         for path in (self.output, self.state):
             path.mkdir(parents=True)
-        self.restarts = 3
         # Not `free`: another process may take such a port while TensorFlow loads.
-        first = next(_next_ports)
-        self.ports = f"{first}-{first + _PORTS_A_JOB - 1}"
+        self.ports = next(_next_ports)
         self.python = sys.executable
         self.launcher_env: dict[str, str] = dict(nodes.env) if nodes is not None else {}
         self._launchers: list[subprocess.Popen[bytes]] = []
@@ -175,7 +176,6 @@ class Job:
             root=ROOT,
             python=self.python,
             ports=self.ports,
-            restarts=self.restarts,
             lease=self.size.lease_secs,
             hosts=hosts,
         )
@@ -245,7 +245,11 @@ class Job:
     def reached(self) -> int:
         """Returns the highest step that a trainer has reported or that a checkpoint is of."""
         saved = [int(path.stem[11:]) for path in self.output.glob("model.ckpt-*.index")]
-        return max([reached_in(self.said()), *saved])
+        return max([0, *_numbers(_STEP, self.said()), *saved])
+
+    def starts(self) -> list[int]:
+        """Returns the steps from which the master or chief has begun to train."""
+        return _numbers(_START, self.said())
 
     def saved_step(self) -> int:
         """Returns the global step of the latest checkpoint; 0 if there is none."""
@@ -348,6 +352,10 @@ class Job:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
                 os.kill(pid, signal.SIGKILL)
+
+
+def _numbers(pattern: "re.Pattern[str]", text: str) -> list[int]:
+    return [int(found.replace(",", "") or 0) for found in pattern.findall(text)]
 
 
 @contextlib.contextmanager

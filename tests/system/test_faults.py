@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cifar10.program import make_records
-from tests.faults.cells import cell_named
+from tests.faults.cells import chosen
 from tests.faults.experiment import Bench
 from tests.faults.runs import Size
 
@@ -26,6 +26,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     ],
 )
 def test_a_job_that_is_broken_once_is_complete_in_the_end(bench: Bench, name: str) -> None:
-    result = bench.run(cell_named(name))
+    (cell,) = chosen([name], 1)
+    result = bench.run(cell)
     assert result.wrong == []
     assert result.outcome.endswith(("0, by itself", ", then 0"))
