@@ -59,7 +59,7 @@ class Kubernetes(Backend):
         text = manifests.as_yaml(manifests.planned(job))
         names = show.variables(job)
         if names:
-            secret = manifests.secret_name(settings_of(job.cluster).name)
+            secret = manifests.secret_name(manifests.NAME)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
@@ -83,7 +83,7 @@ class Kubernetes(Backend):
         job, settings, limits = with_token(job), settings_of(job.cluster), job.cluster.limits
         passed = passed_values(job.cluster.passed)
         values = {**dict(job.cluster.environment), **passed}
-        name = f"{settings.name}-{folder.run_id}"
+        name = f"{manifests.NAME}-{folder.run_id}"
         kubectl = connect(settings)
         is_tfjob, jobs = settings.operator == "tfjob", dict[str, Manifest]()
         form = TFJOB if is_tfjob else JOBS

@@ -28,6 +28,7 @@ from launch.errors import LaunchError
 
 Manifest = dict[str, Any]
 
+NAME = "cifar10"  # of a planned job; a run's id follows in its own
 CONTAINER = "tensorflow"  # the operator finds the container, and its port, by these names
 _PORT_NAME = "tfjob-port"
 _ROLES = {role.lower(): role for role in ("Master", "Chief", "Worker", "PS", "Evaluator")}
@@ -36,6 +37,7 @@ _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 # The operator's labels of pods; those of Jobs get the same ones, so that all are read in one way.
 JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+_KEPT_SECS = 86_400  # a finished job that no launcher removes
 _LATER_SECS = 60  # so that the pod's own deadline, which names itself, comes before its Job's
 _WORKDIR = "/data"  # of the image
 _USER = 1000  # the user of the image
@@ -72,11 +74,9 @@ def planned(job: Job) -> list[Manifest]:
     Raises:
       LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
     """
-    settings = settings_of(job.cluster)
-    if settings.operator == "none":
-        jobs = task_jobs(job, settings.name).values()
-        return [network_policy(job, settings.name), service(job, settings.name), *jobs]
-    return [network_policy(job, settings.name), tfjob(job, settings.name)]
+    if settings_of(job.cluster).operator == "none":
+        return [network_policy(job, NAME), service(job, NAME), *task_jobs(job, NAME).values()]
+    return [network_policy(job, NAME), tfjob(job, NAME)]
 
 
 def network_policy(job: Job, name: str) -> Manifest:
@@ -119,7 +119,7 @@ def tfjob(job: Job, name: str) -> Manifest:
         # An evaluator still evaluates after the chief has ended; then it and the ps end by
         # themselves. Without an evaluator, the operator may delete the pods that still run.
         "cleanPodPolicy": "None" if "evaluator" in first else "Running",
-        "ttlSecondsAfterFinished": settings.ttl_secs,
+        "ttlSecondsAfterFinished": _KEPT_SECS,
         "activeDeadlineSeconds": _deadline(settings),
         # Training operator 1.8 counts only restarts within a pod, and no pods that it makes anew:
         # the launcher counts those, and the deadline ends what nobody counts. With a limit of 0,
@@ -180,7 +180,7 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
     spec = {
         "completions": 1,
         "backoffLimit": 0,
-        "ttlSecondsAfterFinished": settings.ttl_secs,
+        "ttlSecondsAfterFinished": _KEPT_SECS,
         "activeDeadlineSeconds": _deadline(settings, _LATER_SECS),
         "template": {"metadata": {"labels": _pod_labels(name) | own}, "spec": pod},
     }
@@ -234,9 +234,7 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
         "volumes": volumes,
         # The operator looks at its own deadline only when a pod changes; the node looks by itself.
         "activeDeadlineSeconds": _deadline(settings),
-        "imagePullSecrets": [{"name": one} for one in settings.image_pull_secrets],
-        "nodeSelector": dict(settings.node_selector),
-        "tolerations": [_toleration(taint) for taint in settings.tolerations],
+        **json.loads(settings.pod),
     }
     return _given(pod)
 
@@ -255,7 +253,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     container = {
         "name": CONTAINER,
         "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy,
+        "imagePullPolicy": "IfNotPresent",  # a node may have an image that no registry has
         "args": [one.replace("$", "$$") for one in arguments],  # Kubernetes replaces $(X)
         "env": variables,
         "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
@@ -299,13 +297,6 @@ def _resources(settings: KubernetesSettings, gpus: int, is_ps: bool) -> dict[str
     # The fast recipe has reached 5.1 GiB on 2 cores.
     found = {"cpu": settings.cpu or "2", "memory": settings.memory or "8Gi"}
     return {**found, settings.gpu: str(gpus)} if gpus else found
-
-
-def _toleration(taint: str) -> Manifest:
-    taint, _, effect = taint.rpartition(":")
-    key, equals, value = taint.partition("=")
-    found = {"key": key, "effect": effect, "operator": "Equal" if equals else "Exists"}
-    return found | ({"value": value} if equals else {})
 
 
 def _volume(name: str, place: str) -> Manifest:
@@ -376,7 +367,7 @@ def _metadata(job: Job, instance: str, name: str) -> Manifest:
 
 
 def _labels(name: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
+    return {"app.kubernetes.io/name": NAME, _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
 
 
 def _pod_labels(name: str) -> dict[str, str]:

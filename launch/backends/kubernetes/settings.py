@@ -2,46 +2,36 @@
 
 kubernetes:                       # each key is optional; lines show the default or an example
   image: registry.example/cifar10:3                 # default: cifar10
-  image_pull_policy: IfNotPresent
-  image_pull_secrets: [registry-key]
   context: lab                    # default: the kubeconfig's current one
   namespace: vision               # default: the context's
-  name: cifar10                   # the TFJob is NAME-RUN
   data: cifar10-data              # a claim, /path on every node, or server:/path (NFS)
   output: cifar10-output
   cpu: 4                          # of each trainer (default: 2); ps_cpu: of each ps (1)
   memory: 8Gi                     # of each trainer (default: 8Gi); ps_memory: of each ps (2Gi)
   gpu: nvidia.com/gpu             # what gpus_per_task counts
   operator: tfjob                 # a TFJob; none: a Job for each task
-  node_selector: {pool: gpus}
-  tolerations: ["nvidia.com/gpu:NoSchedule"]        # KEY:EFFECT or KEY=VALUE:EFFECT
-  ttl_secs: 86400                 # a finished job that nobody follows is removed then
+  pod: '{"nodeSelector": {"pool": "gpus"}}'         # further fields of each pod's spec, in JSON
   deadline_secs: 604800           # the job ends then, whoever follows it; or off
 """
 
+import json
 from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Cluster
-from launch.cluster.yaml_section import matching, seconds_or_off, setting, whole
+from launch.cluster.yaml_section import matching, seconds_or_off, setting
+from launch.errors import LaunchError
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = rf"({_DNS_NAME}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?"
-_LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
 _SAFE_PATH = r"/(?!.*(^|/)\.\.(/|$))[^\0-\x1f\x7f-\x9f:]*"
 
 _IMAGE = matching(
     r"[a-z0-9][a-zA-Z0-9_.:/-]*(@sha256:[0-9a-f]{64})?", "an image, such as registry/cifar10:3"
 )
-_POLICY = matching("Always|IfNotPresent|Never", "Always, IfNotPresent or Never")
-_NAME = matching(_DNS_NAME, "a name of small letters, digits, - and .")
 _NAMESPACE = matching(_LABEL, "a namespace of small letters, digits and -")
 _CONTEXT = matching(r"[^\s-]\S*", "the name of a context (`kubectl config get-contexts`)")
-_JOB = matching(
-    r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?",
-    "at most 30 small letters, digits and -, a letter first (the run's id follows it)",
-)
 _VOLUME = matching(
     rf"{_DNS_NAME}|{_SAFE_PATH}|{_DNS_NAME}:{_SAFE_PATH}",
     "a persistentVolumeClaim (records), a folder of the nodes (/records) or an NFS folder "
@@ -51,12 +41,24 @@ _CPU = matching(r"[1-9][0-9]*m?|[0-9]+\.[0-9]{1,3}", "a number of cores, such as
 _MEMORY = matching(r"[1-9][0-9]*([kMGT]|[KMGT]i)?", "an amount of memory, such as 8Gi")
 _OPERATOR = matching("tfjob|none", "tfjob or none")
 _RESOURCE = matching(_QUALIFIED, "a resource, such as nvidia.com/gpu")
-_KEY = matching(_QUALIFIED, "a node's label, such as kubernetes.io/arch")
-_VALUE = matching(_LABEL_VALUE, "a label's value of letters, digits, - _ .")
-_TAINT = matching(
-    rf"{_QUALIFIED}(={_LABEL_VALUE})?:(NoSchedule|PreferNoSchedule|NoExecute)",
-    "a taint as KEY:EFFECT or KEY=VALUE:EFFECT (gpu:NoSchedule)",
+# Fields of a pod's spec that the launcher sets, or that would undo its restrictions.
+_OURS = (
+    "activeDeadlineSeconds automountServiceAccountToken containers enableServiceLinks hostIPC "
+    "hostNetwork hostPID hostname initContainers restartPolicy securityContext subdomain "
+    "terminationGracePeriodSeconds volumes"
 )
+
+
+def _pod(text: str) -> str:
+    """Checks further fields of a pod's spec; what is left to check, the cluster checks."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.keys() & set(_OURS.split()):
+        words = f"must be fields of a pod's spec as JSON, and none of {_OURS}"
+        raise LaunchError(f"{words}, which the launcher sets, got {text!r}")
+    return text
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,8 @@ class KubernetesSettings:
     Attributes:
       image: the image, with the code at /data and `python` as entry point, as the Dockerfile builds
         it.
-      image_pull_policy: Always, IfNotPresent or Never.
-      image_pull_secrets: names of Secrets with a registry's credentials.
       context: a context of the kubeconfig; None for the current one.
       namespace: the namespace of all objects; None for the context's.
-      name: the prefix of the TFJob's name; the run's id follows.
       data: the volume with the records, mounted read-only at /data/data.
       output: the volume for checkpoints and figures, mounted at /data/output.
       cpu: cores of each trainer and the evaluator, as request and limit; None for 2.
@@ -83,19 +82,15 @@ class KubernetesSettings:
       gpu: the resource that `gpus_per_task` counts.
       operator: `tfjob` for a TFJob, which Kubeflow's training operator runs; `none` for a Job of
         Kubernetes itself for each task.
-      node_selector: (label, value) pairs that a node must have.
-      tolerations: taints of nodes that pods tolerate, in the notation of `kubectl taint`.
-      ttl_secs: seconds after which the cluster removes a finished job that no launcher removed.
+      pod: further fields of each pod's spec, such as `nodeSelector`, `tolerations` or
+        `imagePullSecrets`, as a JSON object.
       deadline_secs: seconds after which the cluster ends the job and each pod, whether a launcher
         follows it or not; None for no limit.
     """
 
     image: str = setting("cifar10", _IMAGE)
-    image_pull_policy: str = setting("IfNotPresent", _POLICY)
-    image_pull_secrets: tuple[str, ...] = setting((), _NAME)
     context: Optional[str] = setting(None, _CONTEXT)
     namespace: Optional[str] = setting(None, _NAMESPACE)
-    name: str = setting("cifar10", _JOB)
     data: str = setting("cifar10-data", _VOLUME)
     output: str = setting("cifar10-output", _VOLUME)
     cpu: Optional[str] = setting(None, _CPU)
@@ -104,9 +99,7 @@ class KubernetesSettings:
     ps_memory: Optional[str] = setting(None, _MEMORY)
     gpu: str = setting("nvidia.com/gpu", _RESOURCE)
     operator: str = setting("tfjob", _OPERATOR)
-    node_selector: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_KEY)
-    tolerations: tuple[str, ...] = setting((), _TAINT)
-    ttl_secs: int = setting(86_400, whole(60, 10_000_000))  # polls show how pods ended
+    pod: str = setting("{}", _pod)
     deadline_secs: Optional[float] = setting(604_800, seconds_or_off)
 
 

@@ -14,14 +14,14 @@ from launch.errors import HostError
 from launch.record.outcome import Cause
 
 _LONGEST_TEXT = 2000  # characters
-_IMAGE = "look at `image:` and `image_pull_secrets:`"
+_IMAGE = "look at `image:` and at `imagePullSecrets` in `pod:`"
 # A reason that Kubernetes gives -> what to do about it.
 _ADVICE = {
     "OOMKilled": "it needs more memory than `memory:` or `ps_memory:` allows",
     "ErrImagePull": _IMAGE,
     "ImagePullBackOff": _IMAGE,
     "InvalidImageName": _IMAGE,
-    "ErrImageNeverPull": "load the image into every node, or change `image_pull_policy:`",
+    "ErrImageNeverPull": "load the image into every node",
     "DeadlineExceeded": "`deadline_secs:` under `kubernetes:` is the limit",
 }
 # Reasons why a container waits at first.

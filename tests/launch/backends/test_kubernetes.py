@@ -38,11 +38,8 @@ pass_environment: [API_TOKEN]
 limits: {stop_secs: 90}
 kubernetes:
   image: registry.example:5000/vision/cifar10:3
-  image_pull_policy: Always
-  image_pull_secrets: [registry-key]
   context: lab
   namespace: vision
-  name: resnet
   data: nfs.example:/records
   output: results
   cpu: 4
@@ -50,9 +47,7 @@ kubernetes:
   ps_cpu: 500m
   ps_memory: 3Gi
   gpu: amd.com/gpu
-  node_selector: {pool: gpus, kubernetes.io/arch: amd64}
-  tolerations: ["nvidia.com/gpu:NoSchedule", "team=vision:NoExecute"]
-  ttl_secs: 600
+  pod: '{"nodeSelector": {"pool": "gpus"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}'
   deadline_secs: 7200
 """
 
@@ -101,11 +96,11 @@ def test_the_plan_is_literally_this_and_says_no_values_of_variables(tmp_path: Pa
     [
         ("image: 'a b'", "image must be an image, such as registry/cifar10:3, got 'a b'"),
         ("context: --kubeconfig=x", "context must be the name of a context"),
-        ("name: 1st", "name must be at most 30 small letters"),
         ("data: ../up", "data must be a persistentVolumeClaim"),
         ("memory: 8 GB", "memory must be an amount of memory, such as 8Gi, got '8 GB'"),
-        ("tolerations: [gpu]", "tolerations must be a taint as KEY:EFFECT"),
-        ("tolerations: [gpu:Never]", "tolerations must be a taint as KEY:EFFECT"),
+        ("pod: '{gpu: 1}'", "pod must be fields of a pod's spec as JSON"),
+        ("pod: '[]'", "pod must be fields of a pod's spec as JSON"),
+        ("pod: '{\"hostNetwork\": true}'", "pod must be fields of a pod's spec as JSON"),
     ],
 )
 def test_mistakes_are_refused_with_their_line(tmp_path: Path, line: str, error: str) -> None:
@@ -160,7 +155,7 @@ def test_a_task_without_operator_is_a_job_that_restarts_nothing_in_the_same_pod(
 def test_the_longest_names_are_short_enough() -> None:
     hosts = on_chosen_hosts(KINDS["kubernetes"], {"chief": 1, "worker": 1000, "evaluator": 1}).hosts
     cluster = Cluster(hosts, backend="kubernetes")
-    name = f"{'a' * 30}-20260101-000000-ffff"
+    name = f"{manifests.NAME}-20260101-000000-ffff"
     assert check_operator_rules(tfjob(cluster, name=name)) == []
     jobs = manifests.task_jobs(make_job(cluster), name).values()
     assert max(len(one["metadata"]["name"]) for one in jobs) <= 63  # as a label's value
