@@ -338,13 +338,12 @@ def test_an_image_that_is_not_there_is_named(lab: Lab) -> None:
 
 def test_check_looks_at_engines_images_and_mounted_records(lab: Lab) -> None:
     output = lab.launcher.verb_on(lab.cluster(), "check", exit_code=1)
-    head, first = output.splitlines()[:2]
-    assert head.split()[:5] == ["host", "reached", "engine", "image", "data"]
+    first = output.splitlines()[0]
     image = lab.ask("image", "inspect", "--format", "{{.Id}}", STAND_IN_IMAGE)
     image = image.strip().replace("sha256:", "")[:12]
-    assert first.split()[1:5] == ["yes", "yes", image, "missing"]
+    assert f", image {image}" in first
     place = lab.launcher.workdir / "data"
-    assert f"no records in {place}; prepare or copy them, or name `docker: {{data: }}`" in output
+    assert f"no records in {place}; copy them there, or name `docker: {{data: }}`" in output
 
 
 # Tries to write a file to each folder, and prints the folder and why that failed.
