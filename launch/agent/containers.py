@@ -56,12 +56,10 @@ class Removal:
 
     Attributes:
       ids: the ids of the removed containers.
-      were_running: whether some of them were running.
       error: why they could not be removed, or why that is not known; None if none are left.
     """
 
     ids: list[str] = field(default_factory=list)
-    were_running: bool = False
     error: Optional[str] = None
 
 
@@ -129,49 +127,39 @@ class Containers:
             return {"engine_error": None, "image": None}
         return {"engine_error": None, "image": found.removeprefix("sha256:")[:12]}
 
-    def remove(self, settle_secs: float, marks: dict[str, str]) -> Removal:
+    def remove(self, marks: dict[str, str], settle_secs: float = 0.0) -> Removal:
         """Kills and removes containers until none with these marks is left.
 
         Args:
+          marks: the value of each of the marks RUN, HOST or TASK to search for.
           settle_secs: the minimum time in seconds to keep searching, because a container that a
             killed client was creating may appear late.
-          marks: the value of each of the marks RUN, HOST or TASK to search for.
         """
         removed: set[str] = set()
-        were_running = False
         began = time.monotonic()
         while True:
             try:
                 found = self._ask("ps", "--all", "--quiet", "--no-trunc", *_filters(marks))
                 now = time.monotonic()
                 if not found and now >= began + settle_secs:
-                    processes.end_monitors(removed)
-                    return Removal(sorted(removed), were_running)
+                    return Removal(sorted(removed))
                 if found and now > began + _GIVE_UP_SECS:
                     raise OSError(f"{self.engine} could not remove {', '.join(found)}")
                 if found:
                     removed.update(found)
                     # Both commands may fail if a container ends at this moment. `podman rm` alone
                     # would first ask the container to end and wait.
-                    were_running |= self._run("kill", *found).returncode == 0
+                    self._run("kill", *found)
                     self._run("rm", "--force", *found)
             except OSError as error:
-                return Removal(sorted(removed), were_running, str(error))
+                return Removal(sorted(removed), str(error))
             time.sleep(_LOOK_SECS)
 
-    def reason(self, code: int, were_running: bool = False) -> str:
-        """Explains an exit code of the client; returns '' for a code of the container's command.
-
-        Args:
-          code: the exit code, -n for signal n.
-          were_running: whether the container was still running after the client's end.
-        """
-        if code > 0 and were_running:
-            words = f"{self.engine} ended before its container, which was still running: removed"
-        elif code in _COULD_NOT_RUN:
-            words = f"{self.engine} could not run the container; its last lines say why"
-        else:
+    def reason(self, code: int) -> str:
+        """Explains an exit code of the client; returns '' for a code of the container's command."""
+        if code not in _COULD_NOT_RUN:
             return ""
+        words = f"{self.engine} could not run the container; its last lines say why"
         return f"exit code {code}: {words}"
 
     def _ask(self, *words: str) -> list[str]:

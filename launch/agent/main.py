@@ -155,7 +155,6 @@ class Agent:
         self._host = ""
         self._containers: Optional[Containers] = None
         self._running: dict[str, Running] = {}
-        self._settled_at = 0.0
         self._held_ports: list[socket.socket] = []
         self._heard = machine.now()
         self._lease_secs: Optional[float] = None
@@ -227,7 +226,7 @@ class Agent:
         self._lease_secs = order["lease_secs"]
         self._orphan_secs = min(_ORPHAN_SECS, order["stop_secs"])
         self._alone = order["alone"]
-        finish = partial(self._remove, _SETTLE_SECS, self._own_marks())
+        finish = partial(self._remove, self._own_marks(), _SETTLE_SECS)
         self.dismiss_guard = self._machine.guard(self._run_id, self._host, finish)
 
     def _own_marks(self) -> dict[str, str]:
@@ -243,7 +242,7 @@ class Agent:
         )
         removal = Removal()
         if order["engine"] is not None:
-            removal = Containers(order["engine"]).remove(0, {processes.RUN: run})
+            removal = Containers(order["engine"]).remove({processes.RUN: run})
         self.say("swept", pids=pids, containers=removal.ids, error=removal.error)
 
     def _start(self, order: Message) -> None:
@@ -290,18 +289,15 @@ class Agent:
         if containers is None or code == 0 or self._is_ending:
             self._report_end(task, code, "", has_ended=True)
             return
-        # Its client has failed or was killed; the container may still run.
-        if code < 0:
-            self._settled_at = self._machine.now() + _SETTLE_SECS
 
         def go_on(removal: Removal) -> None:
             if removal.error is not None:
                 words = f"{removal.error}; its container may still run: see `clean`"
                 self.say("note", text=f"{task.name}: {words}")
-            reason = containers.reason(code, removal.were_running)
-            self._report_end(task, code, reason, has_ended=removal.error is None)
+            self._report_end(task, code, containers.reason(code), has_ended=removal.error is None)
 
-        self._machine.aside(partial(self._remove, 0.0, marks), go_on)
+        # Its client has failed or was killed; the container may still run.
+        self._machine.aside(partial(self._remove, marks), go_on)
 
     def _report_end(self, task: Running, code: int, reason: str, *, has_ended: bool) -> None:
         """Tells the launcher that a task has ended.
@@ -330,10 +326,8 @@ class Agent:
         found: Message = {"code": code, "reason": reason, "signals": list(signals)}
         self.say("exit", task=task, **found, port_taken=port_taken)
 
-    def _remove(self, settle_secs: float, marks: dict[str, str]) -> Removal:
-        if self._containers is None:
-            return Removal()
-        return self._containers.remove(settle_secs, marks)
+    def _remove(self, marks: dict[str, str], settle_secs: float = 0.0) -> Removal:
+        return self._containers.remove(marks, settle_secs) if self._containers else Removal()
 
     def _end(self) -> None:
         """Kills all tasks and removes their containers; then the agent ends."""
@@ -342,9 +336,7 @@ class Agent:
         self._is_ending = True
         for task in self._running.values():
             task.send(signal.SIGKILL)
-            self._settled_at = self._machine.now() + _SETTLE_SECS
         self._machine.end_marked(0, **self._own_marks())
-        now = self._machine.now()
 
         def note_the_end(removal: Removal) -> None:
             if removal.error is not None:
@@ -354,9 +346,9 @@ class Agent:
         if self._containers is None:
             note_the_end(Removal())
         else:
-            self._due = now + _ENGINE_SECS
-            settle_secs = max(0.0, self._settled_at - now)
-            self._machine.aside(partial(self._remove, settle_secs, self._own_marks()), note_the_end)
+            self._due = self._machine.now() + _ENGINE_SECS
+            remove = partial(self._remove, self._own_marks(), _SETTLE_SECS)
+            self._machine.aside(remove, note_the_end)
 
     def orphan(self, reason: str, *, by_platform: bool = False) -> None:
         """Starts to end the tasks without the launcher: trainers first, which save; the ps last."""

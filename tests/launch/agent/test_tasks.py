@@ -99,9 +99,6 @@ def test_a_container_that_outlives_its_client_is_removed_and_its_port_not_anothe
         scene.order(str(engine), "run", port=port)
         found = scene.wait("exit")
     assert (found["code"], found["port_taken"]) == (1, False)
-    assert found["reason"] == (
-        f"exit code 1: {engine} ended before its container, which was still running: removed"
-    )
 
 
 @pytest.fixture(scope="module")
