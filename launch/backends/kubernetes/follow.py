@@ -23,7 +23,6 @@ from launch.supervise.supervisor import Supervisor
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
 _BY_DELETION = (signal.SIGTERM, signal.SIGKILL)
 _TERMINATED = 128 + signal.SIGTERM
-_SILENT_SECS = 60.0  # for a pod to start, or to say why not
 _NO_POD = "its pod was not created, or does not start; `kubectl get events` may say why"
 
 
@@ -58,7 +57,6 @@ class Follower:
         self._newest: dict[str, Pod] = {}  # task's name -> its newest pod
         self._past: set[str] = set()  # uids of pods whose end is known
         self._waits = dict.fromkeys(self.states, _NO_POD)  # task that does not run yet -> why
-        self._silent_until = now + _SILENT_SECS
         self._has_failed = False  # whether a poll has shown that the TFJob has failed
         self._is_deleted = False  # whether this launcher has deleted the job
 
@@ -83,10 +81,6 @@ class Follower:
         """Decides what is due at the time `now`."""
         actions = self._supervisor.tick(now)
         self.outcome = self._in_words(self._supervisor.outcome)
-        silent = [name for name, why in self._waits.items() if why is _NO_POD]
-        if silent and now >= self._silent_until and not self._supervisor.ending:
-            self._silent_until = math.inf
-            actions.append(Note(f"{', '.join(silent)}: {_NO_POD}"))
         return actions
 
     def saw(self, poll: Poll, now: float) -> list[Action]:

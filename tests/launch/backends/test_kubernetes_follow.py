@@ -288,16 +288,6 @@ def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
     assert "_secs: worker/0 waits: Unschedulable: 0/3 nodes are available" in reason
 
 
-def test_tasks_of_which_nothing_is_heard_are_named_once() -> None:
-    told = Told(start_secs=100)
-    told.pod("master/0", RUNNING)
-    told.pod("worker/0", PULLING)
-    assert told.pass_secs(59) == []
-    (words,) = told.pass_secs(2)
-    assert words.startswith("ps/0: its pod was not created, or does not start; `kubectl get event")
-    assert told.pass_secs(9) == []
-
-
 def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
     told = running()
     told.poll(failed="1 Worker replica(s) failed")
