@@ -23,7 +23,6 @@ from tests.launch.launcher import (
 pytestmark = pytest.mark.system
 
 ON = ("--on", "kubernetes", "--workers", "1")
-JOBS = "kubernetes: {operator: none}\n"
 FILE = "backend: kubernetes\ntasks: {master: 1, worker: 1, ps: 1}\n"
 
 
@@ -224,14 +223,15 @@ def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster) -> None:
         ("no operator", "the cluster does not support TFJob: say `operator: none`, or install"),
         ("forbidden", 'tfjobs.kubeflow.org is forbidden: User "me" cannot create'),
         ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
-        ("no cluster", "the cluster does not answer; is it up, and is this the right context?"),
+        ("no cluster", "refused - did you specify the right host or port?"),
     ],
 )
 def test_what_keeps_a_job_from_starting_is_said_in_one_line(
     launcher: Launcher, cluster: Cluster, trouble: str, words: str
 ) -> None:
+    text = ""
     if trouble == "no operator":
-        cluster.has_operator = False
+        cluster.has_operator, text = False, "kubernetes: {operator: tfjob}\n"
     elif trouble == "forbidden":
         cluster.forbidden.add(("create", "tfjobs"))
     elif trouble == "no context":
@@ -240,7 +240,7 @@ def test_what_keeps_a_job_from_starting_is_said_in_one_line(
     else:
         config = cluster.kubeconfig.read_text()
         cluster.kubeconfig.write_text(config.replace("http://127.0.0.1:", "http://127.0.0.1:1/#"))
-    output = launcher.up(described(launcher, ""), "--", exit_code=1)
+    output = launcher.up(described(launcher, text), "--", exit_code=1)
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert words in errors[0]
@@ -324,8 +324,7 @@ def jobs(cluster: Cluster) -> Cluster:
 
 
 def test_a_job_without_operator_runs_to_its_end(launcher: Launcher, jobs: Cluster) -> None:
-    flags = described(launcher, JOBS)
-    output = launcher.up(flags, "--", "steps=40", "env=TF_CONFIG")
+    output = launcher.up(ON, "--", "steps=40", "env=TF_CONFIG")
     name = f"cifar10-{launcher.run_id()}"
     assert f"job {name} in namespace vision of stand-in" in output
     assert output.splitlines()[-1] == "master/0 is done"
@@ -341,7 +340,7 @@ def test_a_job_without_operator_runs_to_its_end(launcher: Launcher, jobs: Cluste
 def test_a_task_without_operator_is_restarted_by_the_launcher(
     launcher: Launcher, jobs: Cluster
 ) -> None:
-    flags = described(launcher, JOBS + "restarts: 1\nlimits: {stop_secs: 8}\n")
+    flags = described(launcher, "restarts: 1\nlimits: {stop_secs: 8}\n")
     words = ("steps=100000", "worker/0:die=3", "worker/0:at=100")
     output = launcher.up(flags, "--", *words, exit_code=3)
     assert "worker/0 on node-a: exit code 3; restart 1 of 1 in 1 s" in output
@@ -355,7 +354,7 @@ def test_a_task_without_operator_is_restarted_by_the_launcher(
 def test_a_job_without_operator_outlives_its_launcher_and_clean_ends_it(
     launcher: Launcher, jobs: Cluster
 ) -> None:
-    process = start(launcher, text=JOBS)
+    process = start(launcher)
     interrupt(process, signal.SIGHUP)
     run_id = launcher.run_id()
     assert f"continues without its launcher: job cifar10-{run_id}" in launcher.verb("status")

@@ -19,7 +19,14 @@ from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import JOBS, TFJOB, JobObjects, Kubectl, connect
+from launch.backends.kubernetes.kubectl import (
+    JOBS,
+    TFJOB,
+    JobObjects,
+    Kubectl,
+    choose_form,
+    connect,
+)
 from launch.backends.kubernetes.logs import PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
@@ -41,6 +48,7 @@ _SOON_SECS = 0.3  # between two polls where a log has ended
 _AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 _END_SECS = 180.0  # how long `clean` waits for pods to end
+_AUTO = "`operator: auto`: a TFJob; where the cluster has none, `up` creates what `none` plans"
 
 Event = Callable[[], None]  # called in the main thread
 
@@ -58,6 +66,8 @@ class Kubernetes(Backend):
         """Returns the manifests for `kubectl apply -f -`, without the values of variables."""
         text = manifests.as_yaml(manifests.planned(job))
         names = show.variables(job)
+        if settings_of(job.cluster).operator == "auto":
+            text = f"# {_AUTO}\n{text}"
         if names:
             secret = manifests.secret_name(manifests.NAME)
             text = (
@@ -85,8 +95,8 @@ class Kubernetes(Backend):
         values = {**dict(job.cluster.environment), **passed}
         name = f"{manifests.NAME}-{folder.run_id}"
         kubectl = connect(settings)
-        is_tfjob, jobs = settings.operator == "tfjob", dict[str, Manifest]()
-        form = TFJOB if is_tfjob else JOBS
+        form = choose_form(kubectl, settings.operator)
+        is_tfjob, jobs = form is TFJOB, dict[str, Manifest]()
         if not is_tfjob:
             jobs = manifests.task_jobs(job, name)
         owner = manifests.tfjob(job, name) if is_tfjob else manifests.service(job, name)

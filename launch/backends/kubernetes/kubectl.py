@@ -30,10 +30,6 @@ _MEANINGS: Meanings = (
         "kubectl has no current context; choose one: kubectl config use-context NAME, or say "
         "`context:` under `kubernetes:`",
     ),
-    (
-        "connection to the server|Unable to connect|connection refused|no such host|i/o timeout",
-        "the cluster does not answer; is it up, and is this the right context?",
-    ),
 )
 _QUIETLY = ("--ignore-not-found", "--wait=false")
 
@@ -112,6 +108,27 @@ class Form(NamedTuple):
 
 TFJOB = Form("TFJob", "tfjobs.kubeflow.org", "TFJob")
 JOBS = Form("Service", "services", "job")
+
+
+def choose_form(kubectl: Kubectl, operator: str) -> Form:
+    """Returns the form of a new job.
+
+    Args:
+      kubectl: asks the cluster, if need be, whether it knows TFJobs.
+      operator: `tfjob`, `none`, or `auto` to ask.
+
+    Raises:
+      HostError: kubectl failed.
+    """
+    if operator != "auto":
+        return TFJOB if operator == "tfjob" else JOBS
+    try:
+        found = kubectl("get", "--raw", "/apis/kubeflow.org/v1")
+    except HostError as error:
+        if "(NotFound)" not in str(error):
+            raise
+        return JOBS
+    return TFJOB if '"tfjobs"' in found else JOBS
 
 
 class JobObjects:

@@ -9,7 +9,7 @@ kubernetes:                       # each key is optional; lines show the default
   cpu: 4                          # of each trainer (default: 2); ps_cpu: of each ps (1)
   memory: 8Gi                     # of each trainer (default: 8Gi); ps_memory: of each ps (2Gi)
   gpu: nvidia.com/gpu             # what gpus_per_task counts
-  operator: tfjob                 # a TFJob; none: a Job for each task
+  operator: auto                  # tfjob: a TFJob; none: a Job for each task; auto: what there is
   pod: '{"nodeSelector": {"pool": "gpus"}}'         # further fields of each pod's spec, in JSON
   deadline_secs: 604800           # the job ends then, whoever follows it; or off
 """
@@ -39,7 +39,7 @@ _VOLUME = matching(
 )
 _CPU = matching(r"[1-9][0-9]*m?|[0-9]+\.[0-9]{1,3}", "a number of cores, such as 4 or 500m")
 _MEMORY = matching(r"[1-9][0-9]*([kMGT]|[KMGT]i)?", "an amount of memory, such as 8Gi")
-_OPERATOR = matching("tfjob|none", "tfjob or none")
+_OPERATOR = matching("tfjob|none|auto", "tfjob, none or auto")
 _RESOURCE = matching(_QUALIFIED, "a resource, such as nvidia.com/gpu")
 # Fields of a pod's spec that the launcher sets, or that would undo its restrictions.
 _OURS = (
@@ -81,7 +81,7 @@ class KubernetesSettings:
       ps_memory: memory of each ps, as request and limit; None for 2Gi.
       gpu: the resource that `gpus_per_task` counts.
       operator: `tfjob` for a TFJob, which Kubeflow's training operator runs; `none` for a Job of
-        Kubernetes itself for each task.
+        Kubernetes itself for each task; `auto` for a TFJob if the cluster knows TFJobs.
       pod: further fields of each pod's spec, such as `nodeSelector`, `tolerations` or
         `imagePullSecrets`, as a JSON object.
       deadline_secs: seconds after which the cluster ends the job and each pod, whether a launcher
@@ -98,7 +98,7 @@ class KubernetesSettings:
     ps_cpu: Optional[str] = setting(None, _CPU)
     ps_memory: Optional[str] = setting(None, _MEMORY)
     gpu: str = setting("nvidia.com/gpu", _RESOURCE)
-    operator: str = setting("tfjob", _OPERATOR)
+    operator: str = setting("auto", _OPERATOR)
     pod: str = setting("{}", _pod)
     deadline_secs: Optional[float] = setting(604_800, seconds_or_off)
 

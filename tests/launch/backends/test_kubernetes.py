@@ -8,13 +8,13 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.kubectl import JOBS, TFJOB, Form, Kubectl, choose_form
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster import show
@@ -221,9 +221,32 @@ def test_only_the_jobs_own_pods_reach_its_ports() -> None:
         assert container(job, role)["ports"][0]["containerPort"] == expected
 
 
-def test_the_plan_is_a_tfjob_or_jobs() -> None:
-    for settings, kinds in (({}, ["TFJob"]), ({"operator": "none"}, ["Service", *["Job"] * 3])):
-        text = backend_named("kubernetes").plan_text(make_job(small(**settings)))
+@pytest.mark.parametrize(
+    ("operator", "known", "form"),
+    [
+        ("tfjob", None, TFJOB),
+        ("none", None, JOBS),
+        ("auto", '{"resources": [{"name":"mpijobs"},{"name":"tfjobs"}]}', TFJOB),
+        ("auto", '{"resources": [{"name":"mpijobs"}]}', JOBS),
+        ("auto", HostError("kubectl: Error from server (NotFound): no such resource"), JOBS),
+    ],
+)
+def test_the_cluster_is_asked_for_tfjobs_if_need_be(operator: str, known: Any, form: Form) -> None:
+    def kubectl(*words: str) -> str:
+        assert words == ("get", "--raw", "/apis/kubeflow.org/v1")
+        if isinstance(known, HostError):
+            raise known
+        return str(known)
+
+    assert choose_form(cast(Kubectl, kubectl), operator) is form
+
+
+def test_the_plan_says_what_auto_means() -> None:
+    backend = backend_named("kubernetes")
+    assert "`operator: auto`" in backend.plan_text(make_job(small()))
+    for operator, kinds in (("tfjob", ["TFJob"]), ("none", ["Service", *["Job"] * 3])):
+        text = backend.plan_text(make_job(small(operator=operator)))
+        assert "`operator: auto`" not in text
         assert [one["kind"] for one in yaml.safe_load_all(text)] == ["NetworkPolicy", *kinds]
 
 
@@ -280,6 +303,7 @@ HUNG = """#!/bin/sh
 echo "$@" >> {place}/calls
 case "$*" in
 *"config view"*) echo "lab vision" ;;
+*--raw*) echo '{{"name":"tfjobs"}}' ;;
 *create*) echo $$ > {place}/part; mv {place}/part {place}/pids; exec sleep 600 ;;
 esac
 """

@@ -543,6 +543,7 @@ def test_an_error_leaves_a_job_that_was_created(
 
     monkeypatch.setattr(created, "create", (lambda *_: None) if is_created else fail)
     monkeypatch.setattr(backend, "connect", lambda settings: Kubectl("lab", "vision"))
+    monkeypatch.setattr(backend, "choose_form", lambda *_: TFJOB)
     monkeypatch.setattr(backend, "JobObjects", lambda *_: created)
     monkeypatch.setattr(Runner, "tick", fail)
     job, screen = make_job(kubernetes_cluster()), io.StringIO()
