@@ -142,6 +142,7 @@ class Containers:
                 found = self._ask("ps", "--all", "--quiet", "--no-trunc", *_filters(marks))
                 now = time.monotonic()
                 if not found and now >= began + settle_secs:
+                    processes.end_monitors(removed)
                     return Removal(sorted(removed))
                 if found and now > began + _GIVE_UP_SECS:
                     raise OSError(f"{self.engine} could not remove {', '.join(found)}")

@@ -130,6 +130,28 @@ def end_all(find: Callable[[], list[int]], patience_secs: float) -> list[int]:
         time.sleep(0.05)
 
 
+def end_monitors(containers: Iterable[str]) -> None:
+    """Kills podman's monitors (conmon) of removed containers, and the monitors' children.
+
+    Both wait forever if the client was killed between creating a container and starting it.
+
+    Args:
+      containers: the ids of the removed containers.
+    """
+    gone = {container.encode() for container in containers}
+    monitors = {
+        pid
+        for pid, words in _all("cmdline")
+        if os.path.basename(words[0]) == b"conmon" and gone & set(words)
+    }
+    for pid, words in _all("stat") if monitors else ():
+        # The process name may contain any character; the state and the parent follow it.
+        if int(b"\0".join(words).rpartition(b")")[2].split()[1]) in monitors:
+            send(pid, signal.SIGKILL)
+    for pid in monitors:
+        send(pid, signal.SIGKILL)
+
+
 def send(pid: int, signum: int, *, group: bool = False) -> None:
     """Sends a signal to a process or its group; ignores a process that has already ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

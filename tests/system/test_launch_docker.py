@@ -321,6 +321,21 @@ def test_an_image_that_is_not_there_is_named(lab: Lab) -> None:
     assert "it has no image nobody/has-this; copy the same image to all hosts" in output
 
 
+def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman: Path) -> None:
+    name = f"client-{os.getpid()}"
+    words = ("run", f"--name={name}", f"--label=LAUNCH_RUN_ID={name}", STAND_IN_IMAGE)
+    for _ in range(3):
+        client = subprocess.Popen([podman, *words], start_new_session=True)
+        # Podman's monitor starts before the container.
+        wait_for(
+            lambda: any("conmon " in found for found in processes_naming(name).values()), "monitor"
+        )
+        client.kill()
+        client.wait()
+        assert len(Containers(str(podman)).remove({"LAUNCH_RUN_ID": name}).ids) == 1
+        wait_for(lambda: not processes_naming(name), "end of the monitor")
+
+
 def test_check_looks_at_engines_images_and_mounted_records(lab: Lab) -> None:
     output = lab.launcher.verb_on(lab.cluster(), "check", exit_code=1)
     first = output.splitlines()[0]
