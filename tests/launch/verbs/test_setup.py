@@ -284,9 +284,7 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     assert reason == "node1: venv: pip ended with exit code 1\n    No space left"
 
 
-def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built_or_is_hidden(
-    here: Path,
-) -> None:
+def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) -> None:
     (here / "cifar10" / ".notes.py").touch()
     (here / "cifar10" / ".cache").mkdir()
     (here / "cifar10" / ".cache" / "one.py").touch()
