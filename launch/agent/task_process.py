@@ -16,6 +16,7 @@ T = TypeVar("T")
 # A line and a read have 128 KiB, of which JSON makes six bytes each: less than `Link` reads.
 _CHUNK = 1 << 16
 _LONGEST = 1 << 16  # bytes of a line; what follows is left out
+_KEPT = 12  # the last lines of those that were not sent
 _REST_SECS = 0.5  # for the rest of an ended task's output, which another process may hold open
 _SHORTEST = 6  # characters; shorter parts would mask much that is no secret
 
@@ -78,7 +79,8 @@ class Running:
         self._send = send
         self._contained = order.get("contained", False)
         self._has_written = self._is_over = False
-        self._dropped = 0  # lines not sent because the launcher was too slow
+        # Of the lines not sent because the launcher was too slow: the number, and the last ones.
+        self._dropped: tuple[int, list[str]] = (0, [])
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]
         if script is not None and not os.path.exists(os.path.join(cwd, script)):
@@ -113,6 +115,10 @@ class Running:
         """Waits a moment for the rest of an ended task's output; later output is left out."""
         self._thread.join(_REST_SECS)
         self._is_over = True
+        count, kept = self._dropped
+        if count:
+            fields = {"task": self.name, "lines": kept, "dropped": count - len(kept)}
+            self._send({"event": "lines", **fields})
 
     def send(self, signum: int) -> None:
         """Sends a signal to the task's process group.
@@ -141,9 +147,10 @@ class Running:
         self._has_written = self._has_written or bool(lines)
         shown = [part for line in lines for part in self._shown(line)]
         if shown:
-            fields = {"task": self.name, "lines": shown, "dropped": self._dropped}
+            count, kept = self._dropped
+            fields = {"task": self.name, "lines": shown, "dropped": count}
             is_sent = self._send({"event": "lines", **fields}, droppable=True)
-            self._dropped = 0 if is_sent else self._dropped + len(shown)
+            self._dropped = (0, []) if is_sent else (count + len(shown), [*kept, *shown][-_KEPT:])
 
     def _shown(self, line: bytes) -> list[str]:
         text = self._mask.text(os.fsdecode(line[:_LONGEST]).rstrip("\r"))

@@ -68,8 +68,9 @@ unpack || fail "the code could not be unpacked, or its archive ended early; noth
 find {" ".join(PACKAGES)} -name '*.py' 2>/dev/null | while read -r path; do
     [ -e "{_PART}/$path" ] || rm -f "$path"
 done
-cp -R --preserve=timestamps --remove-destination {_PART}/. . && rm -rf {_PART} ||
-    fail "the code could not be replaced"
+(cd {_PART} && find . -type f) | while read -r path; do
+    mkdir -p "$(dirname "$path")" && mv -f "{_PART}/$path" "$path" || exit
+done && rm -rf {_PART} || fail "the code could not be replaced"
 finish "$count files copied"
 """
 
@@ -243,7 +244,8 @@ def _take(
     stdin, output = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
     with process:
         if step.files is not None:
-            threading.Thread(target=_pack, args=(step.files, stdin, wrong), daemon=True).start()
+            writer = threading.Thread(target=_pack, args=(step.files, stdin, wrong), daemon=True)
+            writer.start()
         while data := output.readline(_LONGEST):
             text = data.decode(errors="replace").strip()[:_SHOWN]
             words = text.removeprefix(MARK)
@@ -257,6 +259,8 @@ def _take(
                     say(f"{step.name}: {words}")
                 begun = True
         code = process.wait()
+        if step.files is not None:
+            writer.join()
     if not begun or code == _SSH_FAILED:
         why = transport.explain(host, code, "\n".join(last))
         raise HostError(f"{host.name}: connection: {why}")

@@ -232,13 +232,12 @@ class Agents:
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
         if link is not None:
             self._connections.use(host, link)
-        for order in self._waiting.pop(host):
-            name, now = order["task"], self._clock()
-            if self._supervisor.ending:  # nothing is started any more
-                self._carry_out(self._supervisor.withdrawn(name, now))
-            elif not self._connections.send(host, order):
-                reason = message["reason"]
+        while self._waiting[host]:
+            order = self._waiting[host].pop(0)
+            if not self._connections.send(host, order):
+                name, now, reason = order["task"], self._clock(), message["reason"]
                 self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
+        del self._waiting[host]
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -251,6 +250,10 @@ class Agents:
             else:
                 order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
                 self._connections.send(host, order)
+        for orders in self._waiting.values() if self._supervisor.ending else ():
+            while orders:  # nothing is started any more
+                name, now = orders.pop()["task"], self._clock()
+                self._carry_out(self._supervisor.withdrawn(name, now))
 
     def _send_start(self, host: str, order: Message) -> None:
         """Sends the order to start a task, now or when its host is connected again."""

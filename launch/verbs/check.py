@@ -20,6 +20,7 @@ from launch.errors import HostError, below_each_other
 from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.flags import cluster_of
+from launch.verbs.init import SETUP_PYTHON
 
 _TENSORFLOW = "install the same everywhere: pip install --require-hashes -r requirements.lock"
 _SETUP = "python -m launch setup"
@@ -180,7 +181,7 @@ def problems(
 def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
     found, way_out = facts.found, _way_out(job)
     if containers is None:
-        wrong, place, key = _of_python(host, found, way_out), job.folder("data"), "--data-dir"
+        wrong, place, key = _of_python(job, host, found), job.folder("data"), "--data-dir"
     else:
         wrong, way_out, key = [], "", f"`{containers.data_key}`"
         place = containers.data or f"{host.workdir}/data"
@@ -204,7 +205,8 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
     return wrong
 
 
-def _of_python(host: Host, found: Mapping[str, Any], way_out: str) -> list[str]:
+def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
+    way_out = _way_out(job)
     if not found["has_workdir"]:  # then a Python may be missing for the same reason
         return [f"{host.workdir} does not exist; make it{way_out}, or name another with --workdir"]
     wrong = []
@@ -213,6 +215,10 @@ def _of_python(host: Host, found: Mapping[str, Any], way_out: str) -> list[str]:
         wrong.append(f"{host.workdir} has no {SCRIPT}; {mend}")
     elif found["code"] is None:
         wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
+    if way_out and host.python != SETUP_PYTHON:  # the only one that it makes
+        is_file = not job.cluster.source.startswith("--")
+        where = f", with `python: {SETUP_PYTHON}` in the cluster file"
+        way_out += where if is_file else f" --python {SETUP_PYTHON}"
     if found["python"] is None:
         wrong.append(f"{found['python_error']}; choose another with --python, or make it{way_out}")
     elif found["tensorflow"] is None:

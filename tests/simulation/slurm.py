@@ -143,10 +143,6 @@ class SlurmRun:
         """Returns the status."""
         return self._content
 
-    def log_path(self, task: str) -> Path:
-        """Returns the path of a task's log."""
-        return self.path / task
-
     def write_end(self, outcome: Outcome) -> None:
         """Takes the end that the follower writes."""
         self.write_status({**self._content, **end_record(outcome)})

@@ -112,6 +112,20 @@ def run_to_its_end(tmp_path: Path, code: str, **more: Any) -> list[str]:
     return lines
 
 
+def test_of_lines_that_a_slow_launcher_does_not_take_the_last_come_with_the_end(
+    tmp_path: Path,
+) -> None:
+    taken: list[Message] = []
+
+    def take(message: Message, *, droppable: bool = False) -> bool:
+        taken.extend([] if droppable else [message])
+        return not droppable
+
+    end_of(Running(_order(tmp_path, "for i in range(100): print(i, flush=True)"), take))
+    lines = [str(i) for i in range(88, 100)]
+    assert taken == [{"event": "lines", "task": "worker/0", "lines": lines, "dropped": 88}]
+
+
 def test_a_long_line_comes_in_parts_up_to_a_limit_and_the_next_one_whole(tmp_path: Path) -> None:
     code = "print('one'); print('x' * 5000); print('y' * 1_000_000); print('z' * 10, end='')"
     lines = run_to_its_end(tmp_path, code)

@@ -27,6 +27,7 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise import run, run_loop
+from launch.supervise.ending import Start
 from launch.supervise.run import Agents, run_with_agents
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Supervisor
@@ -72,7 +73,7 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     supervisor = Supervisor(job.tasks, cluster.limits, 0, 0.0)
     display = Display(shown, live=False)
     loop = RunLoop(supervisor, folder, display, connections.events, [])
-    agents = Agents(supervisor, loop, connections, {"master/0": {}}, lambda: 0.0)
+    agents = Agents(supervisor, loop, connections, {"master/0": {"task": "master/0"}}, lambda: 0.0)
     agents.start()
     supervisor.started("master/0")
     yield agents
@@ -105,6 +106,22 @@ def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_same_request(
     for number, signum in enumerate(signals, 1):
         agents.stop(signum, 0)
         assert (signal.SIGKILL in state.signals) is (number == len(signals))
+
+
+def test_a_start_that_waits_for_a_lost_host_is_withdrawn_once_the_job_is_to_end(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents._connections, "reopen", lambda host: None)
+    state = agents._supervisor.states["master/0"]
+    state.status = "starting"
+    del agents._connections._links["localhost"]
+    agents._carry_out([Start("master/0")])
+    agents.stop(signal.SIGINT, 1)
+    assert (state.status, state.signals) == ("ended", (signal.SIGTERM,))
+    link = Unopened()
+    agents.handle(("localhost", link, {"event": "connected"}))
+    assert agents._connections.is_current("localhost", link)
+    assert agents._waiting == {}
 
 
 class FailsForItsPort:

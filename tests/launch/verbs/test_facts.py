@@ -31,6 +31,20 @@ def facts(**second: Any) -> dict[str, Facts]:
     return {"a": Facts(found=GOOD), "b": Facts(found={**GOOD, **second})}
 
 
+@pytest.mark.parametrize(
+    ("python", "source", "more"),
+    [
+        ("python3", "--hosts", " --python .venv/bin/python"),
+        ("python3", "lab.yaml", ", with `python: .venv/bin/python` in the cluster file"),
+        (".venv/bin/python", "lab.yaml", ""),
+    ],
+)
+def test_setup_is_named_with_the_python_that_it_makes(python: str, source: str, more: str) -> None:
+    cluster = replace(from_hosts("a", python=python, workdir="/data"), source=source)
+    (problem,) = problems(make_job(cluster), {"a": Facts(found={**GOOD, "tensorflow": None})})
+    assert problem.endswith(f", or install it: python -m launch setup{more}")
+
+
 def test_on_this_machine_setup_is_not_the_way_out() -> None:
     cluster = on_this_machine(0, 1, "python3", "/data")
     found = Facts(found={**GOOD, "tensorflow": None, "data": None, "code": None})

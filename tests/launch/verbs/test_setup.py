@@ -23,6 +23,7 @@ from launch.cluster.model import Cluster, Host
 from launch.connect.link import Transport
 from launch.connect.preparing import (
     LOCK_NAME,
+    MARK,
     Step,
     _pack,
     code_files,
@@ -154,6 +155,31 @@ def test_code_that_differs_is_mended_and_python_files_that_are_not_here_go(
     assert (there / "cifar10" / "model.py").read_text() == "x = 1\n"
 
 
+def test_a_file_of_the_code_is_replaced_at_once(here: Path, tmp_path: Path) -> None:
+    path = tmp_path / "there" / "cifar10" / "model.py"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    (here / "cifar10" / "model.py").write_bytes(b"\n" * (16 << 20))
+    found: set[int] = set()
+    thread = threading.Thread(target=Run(tmp_path / "there", here).go)
+    thread.start()
+    while thread.is_alive():
+        found.add(path.stat().st_size)
+    assert found == {0, 16 << 20}
+
+
+def test_a_host_that_does_not_read_all_ends_without_a_word_of_the_thread_that_writes(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    (here / "cifar10" / "model.py").write_bytes(b"\n" * (16 << 20))
+    for code in (0, 255) * 5:
+        before = f"printf '\\n{MARK}begun\\n'; exit {code}"
+        assert len(Run(tmp_path / "there", here, "data", before).go()) == (code > 0)
+    assert errors == []
+
+
 @pytest.mark.parametrize("change", ["train.tfrecords", "other.tfrecords", "INCOMPLETE"])
 def test_records_that_differ_or_are_marked_are_replaced(
     here: Path, tmp_path: Path, change: str
@@ -259,7 +285,17 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) -> None:
+    (here / "cifar10" / ".notes.py").touch()
+    (here / "cifar10" / ".cache").mkdir()
+    (here / "cifar10" / ".cache" / "one.py").touch()
     assert sorted(code_files(here, "requirements.lock")) == CODE
+    (here / ".gpu.txt").touch()  # A hidden file comes if it is named.
+    assert sorted(code_files(here, ".gpu.txt")) == [".gpu.txt", *CODE]
+
+
+def test_requirements_that_are_not_in_the_checkout_are_refused(here: Path) -> None:
+    with pytest.raises(LaunchError, match="^--requirements must be a file in .*, got 'gpu.lock'$"):
+        code_files(here, "gpu.lock")
 
 
 class Here(Backend):
