@@ -285,7 +285,7 @@ HUNG = """#!/bin/sh
 echo "$@" >> {place}/calls
 case "$*" in
 *"config view"*) echo "lab vision" ;;
-*create*) echo $$ > {place}/part; mv {place}/part {place}/pids; exec sleep 600 ;;
+*create*) sleep 600 & echo $$ $! > {place}/part; mv {place}/part {place}/pids; wait ;;
 esac
 """
 
@@ -301,7 +301,7 @@ def assert_ended(pids: Path) -> None:
         wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
-def test_a_kubectl_that_does_not_answer_is_ended(
+def test_a_kubectl_that_does_not_answer_ends_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hung_kubectl(tmp_path, monkeypatch)
