@@ -1,8 +1,10 @@
 """Calls tools such as kubectl and sbatch, and says what the errors of tools mean."""
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -51,20 +53,25 @@ def call(
     try:
         # Files: what a program for credentials leaves behind may hold a pipe open.
         with _file() as output, _file() as errors:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 command,
-                input=given,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
                 env=env,
                 text=True,
-                timeout=timeout_secs,
                 start_new_session=True,  # so that Ctrl-C reaches only the launcher
                 preexec_fn=partial(die_with, os.getpid()),
-                check=False,
             )
+            try:
+                process.communicate(given, timeout_secs)
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # a program for credentials, too
+                process.communicate()
+                raise
             texts = _start_of(output), _start_of(errors)
-            return subprocess.CompletedProcess(command, done.returncode, *texts)
+            return subprocess.CompletedProcess(command, process.returncode, *texts)
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:

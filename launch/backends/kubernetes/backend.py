@@ -1,8 +1,8 @@
 """The kubernetes backend: a Kubeflow TFJob or Jobs, which kubectl creates, follows and deletes.
 
 The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
-with its run ends it. What fails before the job exists ends the run; later, every call of kubectl
-that fails is tried again.
+with its run ends it. What fails before the job exists ends the run, and so does a refusal of the
+first poll; later, every call of kubectl that fails is tried again.
 """
 
 import contextlib
@@ -120,6 +120,8 @@ class Kubernetes(Backend):
                 is_left = True
                 words = f"not followed any more; {goes_on}"
                 return Outcome(128 + signal.SIGHUP, words, cause=Cause.USER)
+            except HostError:
+                raise
             except Exception:
                 is_left = runner.has_started
                 if is_left:
@@ -135,7 +137,10 @@ class Kubernetes(Backend):
         objects = _objects(record)
         if objects is None:
             return ""
-        return "" if objects.poll().is_over else f"{objects.form.noun} {objects.name}"
+        found, noun = objects.poll(), objects.form.noun
+        # An operator makes pods anew; without one, they have ended for good, or were removed since.
+        have_ended = objects.form is JOBS and all(pod.state == "ended" for pod in found.pods)
+        return "" if found.is_over or have_ended else f"{noun} {objects.name}"
 
     def clean(self, record: Record) -> list[str]:
         """Deletes the objects with the run's labels: the job, then what the job has left."""
@@ -193,7 +198,7 @@ class Runner:
         self._objects, self._create, self._jobs = objects, create, jobs
         self._follower, self._loop, self._mask = follower, loop, Mask(secrets)
         self._logs = PodLogs(objects.kubectl, self._put, self._take_line)
-        self.has_started = self._is_stopped = False
+        self.has_started = self._has_polled = self._is_stopped = False
         self._closed = threading.Event()
         self._told: set[str] = set()  # what the user was told once
         self._to_start: list[str] = []
@@ -305,10 +310,13 @@ class Runner:
             self._put(partial(self._saw_nothing, str(error)))
 
     def _saw(self, found: Poll) -> None:
+        self._has_polled = True
         self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
         self._carry_out(self._follower.saw(found, time.monotonic()))
 
     def _saw_nothing(self, error: str) -> None:
+        if "(Forbidden)" in error and not self._has_polled:
+            raise HostError(error)
         if self._follower.verdict is None:
             self._tell_once(f"{error}; the job goes on, trying again")
 

@@ -93,9 +93,8 @@ class Poll:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the job runs, or will."""
-        has_ended = bool(self.pods) and all(pod.state == "ended" for pod in self.pods)
-        return self.is_deleted or self.succeeded or bool(self.failed) or has_ended
+        """Whether the object that stands for the job says that nothing runs, or will."""
+        return self.is_deleted or self.succeeded or bool(self.failed)
 
     @property
     def is_late(self) -> bool:

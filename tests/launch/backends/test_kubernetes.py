@@ -304,7 +304,7 @@ echo "$@" >> {place}/calls
 case "$*" in
 *"config view"*) echo "lab vision" ;;
 *--raw*) echo '{{"name":"tfjobs"}}' ;;
-*create*) echo $$ > {place}/part; mv {place}/part {place}/pids; exec sleep 600 ;;
+*create*) sleep 600 & echo $$ $! > {place}/part; mv {place}/part {place}/pids; wait ;;
 esac
 """
 
@@ -320,7 +320,7 @@ def assert_ended(pids: Path) -> None:
         wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
-def test_a_kubectl_that_does_not_answer_is_ended(
+def test_a_kubectl_that_does_not_answer_ends_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hung_kubectl(tmp_path, monkeypatch)

@@ -341,6 +341,16 @@ def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
     assert told.cause is Cause.CANCELLED
 
 
+def test_whoever_deletes_the_service_ends_a_job_without_operator() -> None:
+    told = Told(restarts=1, is_tfjob=False)
+    told.all_run()
+    told.change("worker/0", terminated(143), deleted=True)
+    told.poll(is_deleted=True)
+    assert told.end == (1, "the job was deleted by someone else")
+    assert told.wants_deletion
+    assert "start worker/0" not in told.pass_secs(99.0)
+
+
 def test_a_task_that_failed_explains_the_pods_that_the_operator_deletes_for_it() -> None:
     told = running()
     told.change("master/0", terminated(143), deleted=True)
@@ -516,6 +526,16 @@ def test_an_outage_is_told_once(rig: Rig) -> None:
     assert rig.loop.notes == [f"{one}; {goes_on}" for one in (DOWN, refused)]
 
 
+def test_a_refusal_of_the_first_poll_ends_the_run(rig: Rig) -> None:
+    for _ in range(3):
+        rig.hear()
+    rig.runner._has_polled, rig.cluster.error = False, DOWN
+    rig.poll()
+    rig.cluster.error = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
+    with pytest.raises(HostError, match="pods is forbidden: no"):
+        rig.poll()
+
+
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
     with pytest.raises(Left):
         rig.runner.stop(signal.SIGHUP, 1)
@@ -532,11 +552,22 @@ def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
     assert rig.loop.lines == ["***", "a second line", "***!", "last"]
 
 
-@pytest.mark.parametrize("is_created", [True, False])
-def test_an_error_leaves_a_job_that_was_created(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_created: bool
+@pytest.mark.parametrize(
+    ("error", "is_created", "is_left"),
+    [
+        (RuntimeError("a mistake"), True, True),
+        (RuntimeError("a mistake"), False, False),
+        (HostError("refused"), True, False),
+    ],
+)
+def test_an_error_of_the_launcher_leaves_a_job_that_was_created(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    is_created: bool,
+    is_left: bool,
 ) -> None:
-    created, error = Cluster(), RuntimeError("a mistake")
+    created = Cluster()
 
     def fail(*_: object) -> None:
         raise error
@@ -548,9 +579,30 @@ def test_an_error_leaves_a_job_that_was_created(
     monkeypatch.setattr(Runner, "tick", fail)
     job, screen = make_job(kubernetes_cluster()), io.StringIO()
     folder, display = RunFolder.create(tmp_path, job), Display(screen, live=False)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(type(error)):
         Kubernetes().run(job, folder, display)
     display.close()
-    assert created.num_asked == (0 if is_created else 1)
+    assert created.num_asked == (0 if is_left else 1)
     said = f"goes on; to end it: clean --run {folder.run_id}"
-    assert (said in screen.getvalue()) == is_created
+    assert (said in screen.getvalue()) == is_left
+
+
+ENDED, LIVE = (read_pod(pod_status(status)) for status in (terminated(0), RUNNING))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pods", "goes_on"),
+    [
+        ("Service", [ENDED, LIVE], "job x"),
+        ("Service", [ENDED], ""),
+        ("Service", [], ""),  # `ttl_secs` has removed the Jobs
+        ("TFJob", [ENDED], "TFJob x"),  # the operator makes the pod anew
+        ("TFJob", [], "TFJob x"),
+    ],
+)
+def test_a_job_whose_pods_no_operator_makes_anew_is_over_with_them(
+    monkeypatch: pytest.MonkeyPatch, kind: str, pods: Any, goes_on: str
+) -> None:
+    monkeypatch.setattr(JobObjects, "poll", lambda _: Poll(tuple(pods)))
+    place = {"context": "lab", "namespace": "vision", "name": "x", "kind": kind}
+    assert Kubernetes().going_on({"kubernetes": place}) == goes_on

@@ -103,6 +103,13 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
     assert read(tmp_path, description(free)).ports == FREE_PORTS
 
 
+def test_values_of_variables_are_not_in_the_script() -> None:
+    cluster = slurm_cluster(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
+    text = script(make_job(cluster))
+    assert "green" not in text
+    assert "COLOUR" in text
+
+
 def test_settings_become_options(tmp_path: Path) -> None:
     cluster = read(
         tmp_path,
