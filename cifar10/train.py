@@ -152,10 +152,7 @@ class _Chief:
         with self._job.watch_progress():
             if self._job.validates:  # Its run may have been killed before that.
                 self._recorder.validate_if_missing(start.checkpoint, self._stop)
-            if start.ended:
-                self._hook.ending = start.ended
-                self._curves.say(start.ended.line)
-            if not start.is_over:
+            if not self._hook.judge() and not start.is_over:
                 self._train_on()
             self._say_that_training_is_over()
             self._validate_last()

@@ -5,6 +5,7 @@ the same way as that of a flag. So `2e-4` is a number, which YAML would take for
 `batch_norm: off` is a choice, which YAML would take for false.
 """
 
+import collections
 import json
 from pathlib import Path
 from typing import Any, NoReturn
@@ -60,8 +61,15 @@ def read(path: str, flag: str) -> tuple[Rows, bool]:
 
 def _of_json(path: str, text: str) -> tuple[Rows, bool]:
     """Returns the rows of JSON, and whether it is the result of a run."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            names = collections.Counter(name for name, _ in pairs)
+            refuse(path, f"{names.most_common(1)[0][0]} is given twice; keep one")
+        return dict(pairs)
+
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         refuse(f"{path}:{getattr(error, 'lineno', 1)}", f"not JSON: {error}")
     if not isinstance(content, dict):

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any, Optional
 
@@ -73,7 +74,7 @@ def write_text(path: str, text: str) -> None:
 
 def _write_beside(path: str, data: bytes) -> str:
     """Writes a file beside `path`, and to the disk; returns its path."""
-    part = f"{path}.part"  # The next writing replaces what a killed process left.
+    part = f"{path}.{secrets.token_hex(4)}.part"  # Another process may write it, too.
     if "://" in path:
         with tf.io.gfile.GFile(part, "wb") as file:
             file.write(data)

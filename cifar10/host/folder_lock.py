@@ -70,10 +70,13 @@ def hold(
         yield check_owner
 
 
-def is_held(folder: str, role: str, if_unknown: bool = True) -> bool:
+def is_held(folder: str, role: str) -> bool:
     """Returns whether a process of a role holds a folder.
 
-    Where there are no locks, a process that has its name there may hold it: `if_unknown` then.
+    Where there are no locks, a process that has its name there may hold it.
+
+    Raises:
+      PermissionError: this user may not look into the lock file.
     """
     path = _path(folder, role)
     if "://" not in folder:
@@ -84,9 +87,11 @@ def is_held(folder: str, role: str, if_unknown: bool = True) -> bool:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ESTALE):
                 return False
+            if error.errno == errno.EWOULDBLOCK:
+                return True
             if error.errno not in _NO_LOCKS:
-                return True  # It is locked, or not for this user to look into.
-    return if_unknown and _name_in(path) != ""
+                raise
+    return _name_in(path) != ""
 
 
 @contextlib.contextmanager

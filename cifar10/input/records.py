@@ -279,9 +279,10 @@ def _readable(path: str, kind: str = "file") -> Iterator[None]:
         yield
     except (tf.errors.OpError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error.message.rpartition("; ")[2]
+        is_damaged = isinstance(error, tf.errors.DataLossError)
+        advice = "copy it again" if is_damaged else f"make it a readable {kind}"
         raise DataError(
-            f"{path} cannot be read: {reason}; make it a readable {kind}, or run the data_prep "
-            "command again"
+            f"{path} cannot be read: {reason}; {advice}, or run the data_prep command again"
         ) from error
 
 

@@ -1,5 +1,6 @@
 """Checkpoints: the latest one, the best one by validation accuracy, and whether one is sound."""
 
+import contextlib
 import dataclasses
 import math
 import posixpath
@@ -74,13 +75,15 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
     """Reads an integer variable, such as `global_step`; returns 0 if `checkpoint` is None.
 
     Raises:
-      DamagedError: the checkpoint is damaged or may not be read; the message says which.
+      DamagedError: the checkpoint is damaged.
+      tf.errors.PermissionDeniedError: a file of it may not be read.
     """
     if checkpoint is None:
         return 0
     try:
         return int(tf.train.NewCheckpointReader(checkpoint).get_tensor(name))
     except (tf.errors.OpError, ValueError, IndexError) as error:
+        fault_of(checkpoint)  # It raises what is no damage.
         way_out = "name another by --checkpoint, or train again, which goes back to a sound one"
         raise DamagedError(checkpoint, str(error).splitlines()[0], way_out) from error
 
@@ -181,7 +184,8 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
     write_json(tf.io.gfile.join(folder, _BEST_NAME), note)
     for old in tf.io.gfile.listdir(folder):
         if old.startswith("model.ckpt-") and not old.startswith(f"{name}."):
-            tf.io.gfile.remove(tf.io.gfile.join(folder, old))
+            with contextlib.suppress(tf.errors.NotFoundError):  # An evaluator removes it, too.
+                tf.io.gfile.remove(tf.io.gfile.join(folder, old))
     return True
 
 

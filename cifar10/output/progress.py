@@ -73,6 +73,11 @@ class ProgressLine:
         self._stream, self._is_broken = sys.stdout if stream is None else stream, False
         is_dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("CI"))
         self.live = self._stream.isatty() and not is_dumb
+        self._bar = "━─"
+        try:
+            self._bar.encode(self._stream.encoding or "utf-8")
+        except UnicodeEncodeError:
+            self._bar = "#-"
         self._total_steps, self._total_epochs = total_steps, total_epochs
         self._step = start_step
         self._figures = {"step": f"step {start_step:,}/{total_steps:,}  starting"}
@@ -123,7 +128,7 @@ class ProgressLine:
             except OSError:
                 width = 78
             done = min(_BAR_WIDTH * self._step // max(self._total_steps, 1), _BAR_WIDTH)
-            line = "━" * done + "─" * (_BAR_WIDTH - done)
+            line = self._bar[0] * done + self._bar[1] * (_BAR_WIDTH - done)
             for name in filter(self._figures.__contains__, _LIVE):
                 longer = f"{line}  {self._figures[name]}"
                 line = longer if len(longer) <= width else line

@@ -14,7 +14,10 @@ from cifar10.errors import DamagedError, UserError
 from cifar10.output import checkpoints
 from cifar10.output.checkpoints import BEST_DIR, fault_of
 
-_UNFINISHED = re.compile(r"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+")
+# A part of an evaluator's file may be about to get its name.
+_UNFINISHED = re.compile(
+    r"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+|(?!.*evaluator).+\.[0-9a-f]{8}\.part"
+)
 _STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
@@ -126,7 +129,7 @@ def _steps(output_dir: str) -> list[int]:
 
 
 def remove_unfinished(output_dir: str) -> None:
-    """Removes what TensorFlow left half written in a process that was killed."""
+    """Removes what a process that was killed left half written."""
     names = tf.io.gfile.listdir(output_dir) if tf.io.gfile.isdir(output_dir) else []
     for name in filter(_UNFINISHED.fullmatch, names):
         tf.io.gfile.remove(tf.io.gfile.join(output_dir, name))

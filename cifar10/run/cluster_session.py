@@ -19,7 +19,7 @@ from cifar10.cluster.peers import Peers
 from cifar10.cluster.server import Identity
 from cifar10.cluster.spec import PS, WORKER, Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import Stopped, UserError
+from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.host.activity import EVALUATION, SAVING, START
 from cifar10.host.process import Stay, StopRequest, say
 from cifar10.input.records import RecordSet
@@ -223,10 +223,18 @@ class ClusterSession:
         self.watchdog.activity.begin(START if self.cluster.is_master else None)
         self._acquaintance.claims = self.cluster.is_master
         self._peers.wait_for(self._serving)  # The watchdog handles signals meanwhile.
+        limit = self._config.cluster_timeout
         for task in self._serving:
+            began = time.monotonic()
             while not self._acquaintance.meet(task):
                 time.sleep(_MEET_AGAIN_SECS)
+                if (asked := time.monotonic()) - began > limit:
+                    raise TrainingError(
+                        f"{task} has not said for {limit:g} s (--cluster-timeout) whom it serves; "
+                        "start it again, and then this task"
+                    )
                 self._peers.wait_for(self._serving)
+                began += time.monotonic() - asked  # That waiting has a limit of its own.
 
     def run_config(self, **settings: Any) -> Any:
         """Returns a tf.estimator.RunConfig for training as this task.

@@ -2,7 +2,7 @@
 
 It shares only the output folder with training, so it never delays training, and nothing waits for
 it: the chief validates its last checkpoint itself if the evaluator has not, and makes the figures.
-That training runs shows in the lock of the folder.
+That training runs shows in the lock of the folder and, where locks prove nothing, in what changes.
 """
 
 import time
@@ -45,7 +45,7 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
         say(f"evaluator of {place}, {job.params.plan.summary}")
         if resume.step_of_end(config, cluster, records) is None:
             earlier = run_file.read(place).training  # If it tells of an end, training goes on.
-        validated, trained_at = None, time.monotonic()
+        validated, seen, trained_at = None, None, time.monotonic()
         with job.watch_progress():
             while True:
                 stop.check()
@@ -59,8 +59,8 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
                     _validate(job, checkpoint, note, stop)
                     validated = checkpoint
                 job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
-                if folder_lock.is_held(place, folder_lock.TRAINING):
-                    trained_at = time.monotonic()
+                if folder_lock.is_held(place, folder_lock.TRAINING) or seen != (note, checkpoint):
+                    seen, trained_at = (note, checkpoint), time.monotonic()
                 elif time.monotonic() - trained_at > config.cluster_timeout:
                     if has_ended:
                         break  # Training does not go on: this process was started again.

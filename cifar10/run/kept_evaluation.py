@@ -12,8 +12,6 @@ from typing import Any, Callable, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.run.hooks import progress
-
 InputFn = Callable[[], tf.data.Dataset]  # makes a data set of (features, labels)
 
 
@@ -121,7 +119,8 @@ class KeptEvaluation:
         for name, value in sorted(figures.items()):
             if name != tf.GraphKeys.GLOBAL_STEP and not value.shape:
                 summary.value.add(tag=name, simple_value=float(value))
-        writer = progress.writer(folder)
+        with tf.Graph().as_default():  # FileWriter is not available in eager execution.
+            writer = tf.summary.FileWriterCache.get(folder)
         writer.add_summary(summary, step)
         writer.flush()
 

@@ -20,7 +20,7 @@ from cifar10.output.history import EVALUATOR_FILE_NAME, METRICS_FILE_NAME, Histo
 from cifar10.output.run_file import Run
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.hooks.training import check_window
-from cifar10.run.hooks.validation import Ending, ended_before
+from cifar10.run.hooks.validation import ended_before
 from cifar10.run.job import Job, last_step, make_job
 from cifar10.run.results import RESULT_NAME
 from cifar10.step.model_fn import variable_shapes
@@ -35,14 +35,12 @@ class Start:
     Attributes:
       checkpoint: the checkpoint's path; None: a new run begins.
       done: how far training had come.
-      ended: the goal that keeps the run from going on; None: there is none.
       is_over: whether no step is left to train.
       values: the weights of --init-checkpoint by name; empty unless it is a new run's.
     """
 
     checkpoint: Optional[str]
     done: Done
-    ended: Optional[Ending]
     is_over: bool
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -60,8 +58,8 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
     done = checkpoints.read_done(checkpoint)
     last = last_step(config, cluster, records, done)
     check_window(config.profile_window, last)
-    ended = ended_before(config, done.step)
-    start = Start(checkpoint, done, ended, ended is not None or done.step >= last)
+    is_over = done.step >= last or ended_before(config, done.step) is not None
+    start = Start(checkpoint, done, is_over)
     if config.init_checkpoint is None or checkpoint is not None:
         return start
     shapes = variable_shapes(config, len(records.class_names))

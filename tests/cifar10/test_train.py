@@ -140,6 +140,24 @@ def test_a_run_that_a_goal_keeps_from_going_on_only_makes_the_figures(config, to
     assert "training ends: validation accuracy 0.5000 at step 5 has reached" in out
 
 
+def test_a_goal_that_a_validation_at_the_start_reaches_ends_training(config, told):
+    run(dataclasses.replace(config, train_steps=5))
+    forget_validations(config, after=0)
+    told.clear()
+    run(dataclasses.replace(config, stop_at_accuracy=1e-6, train_steps=1_000_000))
+    assert told[-1] == ("figures", "stopped by --stop-at-accuracy")
+    assert checkpoints.latest_step(config.output_place) == 5
+
+
+def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(config, told, monkeypatch):
+    def stale(*_: Any) -> None:
+        raise tf.errors.AbortedError(None, None, "Stale file handle")
+
+    monkeypatch.setattr("cifar10.run.hooks.training.ended_before", stale)
+    run(config)
+    assert told[-1] == ("figures", "completed")
+
+
 def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, monkeypatch):
     config = dataclasses.replace(config, train_steps=5, stop_at_accuracy=0.5)
     add = History.save
@@ -236,7 +254,7 @@ def test_a_damaged_record_is_named_before_the_first_step(config, told, tmp_path,
     content = bytearray((data / f"{damaged}.tfrecords").read_bytes())
     content[-100] ^= 1
     (data / f"{damaged}.tfrecords").write_bytes(content)
-    with pytest.raises(DataError, match=f"a file is damaged in {data}; "):
+    with pytest.raises(DataError, match=f"{damaged}.tfrecords cannot be read: .* data_prep"):
         run(dataclasses.replace(config, data_dir=str(data)))
     assert told == []
     assert not checkpoints.latest_step(config.output_place)

@@ -117,7 +117,8 @@ class Progress:
     def _show(self, report: StepReport) -> None:
         job, figures = self._job, self.figures(report, self._shown)
         images_left = (job.total_steps - report.step) * job.params.examples_per_step
-        left = images_left / figures["images_per_sec"]
+        rate = figures["images_per_sec"]  # 0 after a step that was told of the end
+        left = images_left / rate if rate else None
         self._line.update(
             TrainingStatus(report.step, self.epoch(report), seconds_left=left, **figures)
         )

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import ConfigError, TrainingError, TrainingOver
+from cifar10.errors import ConfigError, TrainingError, TrainingOver, UserError
 from cifar10.host.activity import BETWEEN, FIRST_STEP, SAVING, START, STEP
 from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
@@ -210,9 +210,11 @@ class ChiefHook(TrainingHook):
         Its weights are the last ones then.
         """
         if self.ending is None:
-            self.ending = ended_before(
-                self.job.config, checkpoints.latest_step(self.job.config.output_place)
-            )
+            # An evaluator replaces its file meanwhile; the next validation is judged by all rows.
+            with contextlib.suppress(UserError, tf.errors.OpError):
+                self.ending = ended_before(
+                    self.job.config, checkpoints.latest_step(self.job.config.output_place)
+                )
             if self.ending:
                 self.progress.say(self.ending.line)
         return self.ending is not None

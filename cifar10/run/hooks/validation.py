@@ -53,7 +53,7 @@ class ValidationRecorder(tf.estimator.Exporter):
 
     def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
         self._job, self._history, self._say = job, history, say
-        if job.records.has_validation:
+        if job.validates:
             # A validation is complete when the history has its row. Without one, the latest
             # checkpoint is validated again, whatever else a killed process has left of that.
             step = checkpoints.latest_step(job.config.output_place)
@@ -95,6 +95,8 @@ class ValidationRecorder(tf.estimator.Exporter):
         step = checkpoints.read_counter(checkpoint, "global_step")
         if checkpoint is None or step in {0, *(row["step"] for row in self._history.validation)}:
             return
+        if not job.validates:  # This process takes over from the evaluator.
+            take_back(job.config.log_folder(VALIDATION), step)
         with clear_errors(job.config):
             result = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),

@@ -91,6 +91,7 @@ def test_a_mistake_in_yaml_is_one_line_with_its_place(write, content, message):
     [
         ("[1]", ": the file must be a mapping (`train_batch_size: 64`)"),
         ('{"seed":\n1,}', ":2: not JSON: "),
+        ('{"seed": 1, "model": "mlp", "seed": 2}', ": seed is given twice; keep one"),
         pytest.param('{"a":' * 100_000, ":1: not JSON: maximum recursion", id="nested"),
     ],
 )

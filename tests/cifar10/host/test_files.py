@@ -9,6 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError
+from cifar10.host import files
 from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
 from tests.failing_disk import every_rename_is_synced, failures_of, fill
 from tests.unprivileged import open_folder, unprivileged
@@ -77,16 +78,30 @@ def test_a_folder_of_another_user_is_refused_with_its_owner():
     )
 
 
-def test_no_link_is_followed_in_writing(tmp_path):
+def test_no_link_is_followed_in_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "0")
     (tmp_path / "precious").write_text("all")
     for name in ("run.json", ".write-probe"):
-        (tmp_path / f"{name}.part").symlink_to(tmp_path / "precious")
+        (tmp_path / f"{name}.0.part").symlink_to(tmp_path / "precious")
     with pytest.raises(OSError, match="symbolic links"):
         write_text(str(tmp_path / "run.json"), "{}")
     with pytest.raises(ConfigError, match="symbolic links"):
         require_writable(str(tmp_path), "the folder")
     assert (tmp_path / "precious").read_text() == "all"
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_of_two_processes_that_write_the_later_one_leaves_its_whole_file(tmp_path, monkeypatch):
+    path, rename = str(tmp_path / "best.json"), tf.io.gfile.rename
+
+    def after_another(*arguments: str, **settings: bool) -> None:
+        monkeypatch.setattr(tf.io.gfile, "rename", rename)
+        write_text(path, "another, which is longer")
+        rename(*arguments, **settings)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", after_another)
+    write_text(path, "own")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("best.json", "own")]
 
 
 def test_a_full_disk_keeps_no_part_and_is_said_with_the_file(small_disk):

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import TrainingError, UserError
 from cifar10.host import folder_lock
 from cifar10.host.folder_lock import EVALUATOR, TRAINING, hold, is_held
+from tests.unprivileged import open_folder, unprivileged
 
 
 def nothing() -> None:
@@ -118,17 +119,24 @@ def test_without_locks_the_name_counts_and_a_stale_file_of_nfs_is_opened_again(
 
 @pytest.mark.parametrize(
     ("number", "held"),
-    [(errno.ESTALE, [False, False]), (errno.ENOLCK, [True, False])],
+    [(errno.ESTALE, False), (errno.ENOLCK, True)],
 )
 def test_a_stale_lock_is_held_by_nobody_and_one_that_proves_nothing_may_be(
-    folders: Path, monkeypatch: pytest.MonkeyPatch, number: int, held: list[bool]
+    folders: Path, monkeypatch: pytest.MonkeyPatch, number: int, held: bool
 ) -> None:
     def flock(*_: int) -> None:
         raise OSError(number, "")
 
     (folders / "a/.training.lock").write_text("process 4 on node7")
     monkeypatch.setattr(fcntl, "flock", flock)
-    assert [is_held("a", TRAINING), is_held("a", TRAINING, if_unknown=False)] == held
+    assert is_held("a", TRAINING) == held
+
+
+def test_whether_a_lock_is_held_that_may_not_be_read_is_an_error() -> None:
+    with open_folder() as folder:
+        (folder / ".training.lock").touch(mode=0)
+        with unprivileged(), pytest.raises(PermissionError):
+            is_held(str(folder), TRAINING)
 
 
 # Processes that compete.

@@ -1,5 +1,6 @@
 """The compiled library: when it can be had, how it is compiled, and what is said if it is not."""
 
+import functools
 import os
 import pathlib
 import shutil
@@ -24,6 +25,7 @@ def elsewhere(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathli
     path = tmp_path / "built" / "kernels.so"
     monkeypatch.setattr(library, "why_impossible", lambda flags: None)
     monkeypatch.setattr(library, "path", lambda: path)
+    monkeypatch.setattr(library, "load", functools.cache(library.load.__wrapped__))
     return path
 
 

@@ -143,3 +143,12 @@ def test_names_that_may_not_be_read_are_not_missing():
         (folder / "checkpoint").chmod(0)
         with unprivileged(), pytest.raises(tf.errors.PermissionDeniedError):
             checkpoints.latest(str(folder))
+
+
+@pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
+def test_a_checkpoint_that_may_not_be_read_is_not_damaged(ending):
+    with open_folder() as folder:
+        path = save(folder, 30)
+        (folder / f"model.ckpt-30.{ending}").chmod(0)
+        with unprivileged(), pytest.raises(tf.errors.PermissionDeniedError):
+            checkpoints.read_counter(path, "global_step")

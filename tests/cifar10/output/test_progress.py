@@ -100,6 +100,14 @@ def test_a_terminal_has_one_line_with_what_fits_and_ctrl_c_leaves_no_second(colu
         assert terminal.all_lines == ["validated", line, "saved step 1120"]
 
 
+def test_a_terminal_that_is_not_utf_8_has_a_bar_of_ascii():
+    env = {"PYTHONIOENCODING": "ascii:backslashreplace"}
+    with Terminal([sys.executable, "-c", CODE], 60, env=env, cwd=ROOT) as terminal:
+        terminal.wait_for_words("###-------  epoch 3.2/10", 20)
+        terminal.type("\x03")
+        assert terminal.finish() == 0
+
+
 UNREAD = """
 import sys, time
 from cifar10.host.process import leave

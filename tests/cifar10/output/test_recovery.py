@@ -214,11 +214,13 @@ def test_half_written_files_are_removed(tmp_path: pathlib.Path) -> None:
         "model.ckpt-150.index",
         "model.ckpt-75.index.damaged",
         "notes.tempstate1",
+        "metrics_evaluator.jsonl.0a1b2c3d.part",
     ]
     unfinished = [
         "checkpoint.tmp0a1b2c3d4e5f",
         "model.ckpt-150.data-00000-of-00001.tempstate18402367563360792711",
         "model.ckpt-300.index.tempstate7",
+        "run.json.0a1b2c3d.part",
     ]
     for name in kept + unfinished:
         (tmp_path / name).touch()

@@ -268,6 +268,17 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
     assert noted.phase == phase  # The step of the session before is over.
 
 
+def test_a_ps_that_never_says_whom_it_serves_ends_a_new_session(job, monkeypatch):
+    monkeypatch.setattr(cluster_session, "_MEET_AGAIN_SECS", 0.01)
+    monkeypatch.setattr(Acquaintance, "meet", lambda *_: False)
+    monkeypatch.setattr(Peers, "wait_for", lambda *_: None)
+    session = job.session("worker", cluster_timeout=0.1)
+    with pytest.raises(
+        TrainingError, match=r"^ps/0 .* has not said for 0\.1 s .* whom it serves; "
+    ):
+        session.meet_serving()
+
+
 def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
     monkeypatch.undo()  # These servers say who they are.
     monkeypatch.setattr(tf_internals.SESSIONS, "SessionManager", tf.train.SessionManager)

@@ -314,6 +314,16 @@ def test_an_evaluator_waits_while_a_process_trains_however_long_a_checkpoint_tak
     assert training.clock == []
 
 
+def test_without_locks_an_evaluator_waits_as_long_as_something_changes(training, monkeypatch):
+    monkeypatch.setattr(folder_lock, "is_held", lambda *_: False)
+    training.begin(validates=True)
+    for step in (1, 2, 3):
+        training.follow(lambda: REAL_SLEEP(0.7), lambda step=step: training.save(step))
+    with pytest.raises(TrainingError):
+        training.evaluate(cluster_timeout=1.0)
+    assert training.clock == []
+
+
 def test_an_evaluator_that_is_started_after_the_end_ends(training):
     training.begin()
     training.save(1)

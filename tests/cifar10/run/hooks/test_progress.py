@@ -68,6 +68,15 @@ def test_a_line_has_the_means_since_the_last_one_without_the_first_step(monkeypa
     assert run.progress.steps == 5
 
 
+def test_a_step_that_is_told_of_the_end_leaves_no_rate_to_go_by(monkeypatch):
+    run = Run(monkeypatch)
+    run.train(1)
+    run._clock.step(report(1))
+    run.progress.finish()
+    (status,) = run.shown.statuses
+    assert (status.images_per_sec, status.seconds_left) == (0.0, None)
+
+
 def test_the_last_steps_have_a_line_too(monkeypatch):
     assert [one.step for one in Run(monkeypatch).train(4)] == [3, 4]
 
