@@ -19,12 +19,12 @@ from launch.cluster.model import FREE_PORTS, TASK_TYPES, Cluster
 from launch.cluster.tasks import Job
 from launch.cluster.yaml_section import said
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome, read_cause
+from launch.record.outcome import Cause, Outcome, end_record, read_cause
 from launch.record.output import Follower as Log
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-from launch.screen.row import saved_rows
 from launch.supervise.run_loop import stop_signals
+from launch.supervise.task_state import TaskState
 
 _LOOK_SECS = 0.5  # between two looks at what the job has written
 _HURRY_SECS = 1.0  # between two questions to the scheduler while the job starts or ends
@@ -112,6 +112,9 @@ class Batch(Backend):
                 f"{self.title} job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"
             )
+            if not folder.status():  # until the job writes its own
+                tasks = [vars(TaskState(task).row()) for task in job.tasks]
+                folder.write_status({"time": time.time(), **end_record(None), "tasks": tasks})
             follower = Follower(self, job_id, folder, display)
             while (outcome := follower.step(time.monotonic(), stops)) is None:
                 time.sleep(_LOOK_SECS)
@@ -196,7 +199,6 @@ class Follower:
         self._output = Log(backend.output_path(folder))
         self._state, self._answers, self._asked_at = JobState(""), True, -math.inf
         self._ending_since = math.inf  # the scheduler says so, though the job has written its end
-        self._shown: object = None  # the time of the last status that the table has shown
         self._ending, self._stops = _Ending(backend), list[int]()
 
     def step(self, now: float, stops: Sequence[int]) -> Optional[Outcome]:
@@ -209,7 +211,7 @@ class Follower:
             the following.
         """
         status = self._folder.status()
-        self._show(status)
+        self._show_output()
         for signum in stops[len(self._stops) :]:
             if signum == signal.SIGHUP:
                 goes_on = "is asked to end" if self._stops else "goes on"
@@ -249,18 +251,14 @@ class Follower:
             self._display.note(refusal)
         return None
 
-    def _show(self, status: Record, *, final: bool = False) -> None:
-        """Shows new lines of the batch script, and the table of a new status."""
-        rows = saved_rows(status.get("tasks", []))
+    def _show_output(self, *, final: bool = False) -> None:
+        """Shows new lines of the batch script."""
         for line in self._output.lines(final=final):
             self._display.note(line.text)
-        if rows and status.get("time") != self._shown:
-            self._shown = status.get("time")
-            self._display.table(rows)
 
     def _over(self) -> Outcome:
         """Shows what is left, and writes how the job ended."""
-        self._show(self._folder.status(), final=True)
+        self._show_output(final=True)
         status = self._folder.status()
         if self._stops and status.get("exit_code") in (None, 128 + signal.SIGTERM):
             signum, details = self._stops[0], tuple(status.get("details", ()))
@@ -270,7 +268,6 @@ class Follower:
             output = self._backend.output_path(self._folder)
             outcome = how_it_ended(self._backend.title, self._job_id, self._state, status, output)
         self._folder.write_end(outcome)
-        self._display.table(saved_rows(self._folder.status().get("tasks", [])))
         return outcome
 
 

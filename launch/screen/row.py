@@ -51,10 +51,23 @@ def saved_rows(saved: Sequence[Mapping[str, Any]]) -> list[Row]:
 def those_that_differ(rows: Sequence[Row]) -> list[Row]:
     """Returns the rows to show beside the job's line: all before the first step of the lead.
 
-    Later, those of tasks that do not just run, such as a lost one.
+    Later, those of tasks that do not just run, such as a lost one, or that are far behind the lead.
     """
-    has_stepped = any(row.is_lead and row.step for row in rows)
-    return [row for row in rows if not has_stepped or row.state not in ("running", "done")]
+    lead = next((row for row in rows if row.is_lead and row.step), None)
+    if lead is None:
+        return list(rows)
+    reached, total = _step_and_total(lead)
+    least = reached - max(reached, total) / 10
+
+    def is_slow(row: Row) -> bool:
+        return bool(row.step) and _step_and_total(row)[0] < least
+
+    return [row for row in rows if row.state not in ("running", "done") or is_slow(row)]
+
+
+def _step_and_total(row: Row) -> tuple[int, int]:
+    found = _STEP.search(f"step {row.step}")
+    return (_whole(found[1]), _whole(found[2] or "")) if found else (0, 0)
 
 
 def job_line(rows: Sequence[Row], secs: float) -> str:

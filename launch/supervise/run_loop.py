@@ -7,7 +7,7 @@ updates the status file.
 import queue
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Generic, Optional, Protocol, TypeVar, Union
@@ -133,9 +133,7 @@ class RunLoop(Generic[E]):
             return
 
     def _show(self, outcome: Optional[Outcome]) -> None:
-        rows = [state.row() for state in self._decider.states.values()]
-        self._display.table(rows)
-        tasks = [vars(row) for row in rows]
+        tasks = [vars(state.row()) for state in self._decider.states.values()]
         self._folder.write_status({"time": time.time(), **end_record(outcome), "tasks": tasks})
 
     def _details(self, outcome: Outcome) -> tuple[str, ...]:
@@ -152,17 +150,23 @@ class RunLoop(Generic[E]):
 
 
 @contextmanager
-def stop_signals() -> Iterator[list[int]]:
+def stop_signals(heed: Callable[[int], object] = lambda _: None) -> Iterator[list[int]]:
     """Catches SIGINT, SIGTERM, SIGHUP and SIGQUIT in the context; yields a list of those caught.
 
-    One that this process ignores, such as SIGHUP after `nohup`, stays ignored.
+    One that this process ignores, such as SIGHUP after `nohup`, stays ignored. `heed` is called
+    with each at once, in whatever this process does.
     """
     found: list[int] = []
+
+    def catch(signum: int, _: object) -> None:
+        found.append(signum)
+        heed(signum)
+
     before = {signum: signal.getsignal(signum) for signum in _SIGNALS}
     heeded = [signum for signum in _SIGNALS if before[signum] is not signal.SIG_IGN]
     try:
         for signum in heeded:
-            signal.signal(signum, lambda signum, _: found.append(signum))
+            signal.signal(signum, catch)
         yield found
     finally:
         for signum in heeded:

@@ -210,7 +210,7 @@ class Supervisor:
             self._end = self._in_order()
             return [Note(f"{reason}; stopping the others"), *self._advance(now)]
         if self.verdict is not None and self.verdict.exit_code == 0:
-            return [Note(f"{name} on {host}: {state.last}; see its log")]
+            return [Note(f"{name} on {host}: {state.last}")]
         return [Note(reason)] if took else []
 
     def _in_order(self, *, is_done: bool = False) -> list[Stage]:

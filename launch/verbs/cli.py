@@ -4,6 +4,8 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 """
 
 import argparse
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pkgutil import resolve_name
@@ -45,6 +47,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     A file or a host that cannot be used gives 1.
     """
     open_streams()
+    with contextlib.suppress(OSError):  # a pipe of others, as of Node, may refuse lines
+        os.set_blocking(sys.stdout.fileno(), True)
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     try:

@@ -161,18 +161,21 @@ def logs(options: argparse.Namespace) -> int:
     tasks = _chosen(folder, options.tasks)
     log = Follower(folder.output_log)
 
-    def new_lines(*, final: bool) -> list[Line]:
-        return [line for line in log.lines(final=final) if line.task in tasks]
+    def new_lines(*, final: bool) -> Iterator[Line]:
+        return (line for line in log.lines(final=final) if line.task in tasks)
 
-    def show(lines: Iterable[Line]) -> None:
+    def show(lines: Iterable[Line]) -> bool:
+        has_lines = False
         for line in lines:
+            has_lines = True
             prefix = f"[{line.task} {line.host}] " if len(tasks) > 1 else ""
             sys.stdout.write(f"{plain(prefix + line.text)}\n")
         sys.stdout.flush()
+        return has_lines
 
     old = new_lines(final=not options.follow)
-    show(old if options.tail is None else collections.deque(old, options.tail))
-    if not old and not options.follow:
+    has_lines = show(old if options.tail is None else collections.deque(old, options.tail))
+    if not has_lines and not options.follow and options.tail != 0:
         raise LaunchError(f"no such line in {folder.output_log}; to wait for one: logs -f")
     if options.follow:
         for is_last in _looks(folder):

@@ -12,6 +12,7 @@ import dataclasses
 import heapq
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -23,7 +24,7 @@ from cifar10_program import LAUNCH, started_as
 from launch.backends.base import Backend
 from launch.backends.registry import backend_named
 from launch.cluster.tasks import Job, make_job
-from launch.errors import LaunchError
+from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, state_dir
@@ -36,6 +37,7 @@ from launch.verbs.flags import cluster_of
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
 _TABLE_SECS = 1.0  # as often as the launcher writes the table
+_ROOM = 1 << 16  # bytes, as much as a large status
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
 _LEAVE, _STOP, _CONTINUE = "l", "s", "c"
 
@@ -65,9 +67,15 @@ def up(options: argparse.Namespace) -> int:
     log = folder.launcher_log if backend.is_lasting else folder.output_log
     view = View(folder, is_start=options.detach)
     process = background.start(run, folder, log)
-    outcome = follow(process, view, lambda: options.detach and _has_started(folder, backend))
+    outcome = follow(
+        process,
+        view,
+        lambda: options.detach and (view.is_blind or _has_started(folder, backend)),
+    )
     if outcome is None:
         ways_back(folder)
+        if options.detach and view.is_blind:
+            raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
     if outcome.exit_code == 0 and folder.end() is None:
         say(f"{folder.path}: the end of the run could not be written there; see its disk")
@@ -106,6 +114,9 @@ class View:
       folder: the run's folder.
       tail: how many of the lines before now to show; None for all.
       is_start: whether to show the launcher's own lines alone, and no table.
+
+    Attributes:
+      is_blind: whether the disk was full, so that what the run does cannot be seen.
     """
 
     def __init__(
@@ -120,6 +131,7 @@ class View:
         self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
         self._next_table = 0.0
         self._display: Optional[Display] = None
+        self.is_blind = False
 
     def show_new(self, *, final: bool = False) -> None:
         """Shows what is new since the last call; `final` if nothing more will come."""
@@ -140,6 +152,10 @@ class View:
         if final or time.monotonic() >= self._next_table:
             self._next_table = time.monotonic() + _TABLE_SECS
             self._display.table(saved_rows(self._folder.status().get("tasks", [])))
+            with contextlib.suppress(OSError):  # the folder was removed
+                if not self.is_blind and shutil.disk_usage(self._folder.path).free < _ROOM:
+                    self.is_blind = True
+                    self._display.note(f"{self._folder.path}: no space left; lines are lost")
 
     def close(self) -> None:
         """Ends what is shown, below which others may write; what comes later begins anew."""
@@ -160,24 +176,29 @@ def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Op
       LaunchError: the job could not be started, or its launcher has failed.
     """
     passed: set[int] = set()
-    with stop_signals() as signals:
-        num_heeded, is_left = 0, False
+
+    def pass_on(signum: int) -> None:
+        """Passes a signal on, also while a reader that stands still holds this process up."""
+        if signum == signal.SIGINT and not passed and _can_ask():
+            return
+        # The shell and the kernel may both tell of the end of a terminal.
+        if signum != signal.SIGHUP or signum not in passed:
+            passed.add(signum)
+            process.signal(signum)
+
+    with stop_signals(pass_on) as signals:
+        is_left = False
         while not process.wait(LOOK_SECS) and not is_left:
             view.show_new()
             is_left = is_enough()
-            while num_heeded < len(signals) and not is_left:
-                signum = signals[num_heeded]
-                num_heeded += 1
-                answer = _STOP
-                if signum == signal.SIGINT and not passed and _can_ask():
-                    view.close()
-                    answer = _ask(process, signals, num_heeded)
-                    num_heeded += signals[num_heeded : num_heeded + 1] == [signum]
+            if signals and not passed and not is_left:
+                view.close()
+                answer = _ask(process, signals)
+                signals.clear()
                 is_left = answer == _LEAVE
-                # The shell and the kernel may both tell of the end of a terminal.
-                if answer == _STOP and not (signum == signal.SIGHUP and signum in passed):
-                    process.signal(signum)
-                    passed.add(signum)
+                if answer == _STOP:
+                    passed.add(signal.SIGINT)
+                    process.signal(signal.SIGINT)
     view.show_new(final=not is_left)
     view.close()
     if is_left:
@@ -185,17 +206,17 @@ def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Op
     return None if is_left else process.outcome()
 
 
-def _ask(process: Background, signals: Sequence[int], num_heeded: int) -> str:
+def _ask(process: Background, signals: Sequence[int]) -> str:
     """Asks the user at Ctrl-C; a second one means stop, and whatever else happens means none."""
     print(f"\n{_QUESTION}", end="", flush=True)
-    while not process.wait(0) and len(signals) == num_heeded:
+    while not process.wait(0) and len(signals) == 1:
         if select.select([0], [], [], LOOK_SECS)[0]:
             word = os.read(0, 1024).decode(errors="replace").strip().lower() or _CONTINUE
             if word[0] in (_LEAVE, _STOP, _CONTINUE):
                 return word[0]
             print(_QUESTION, end="", flush=True)
     print(flush=True)
-    return _STOP if signals[num_heeded : num_heeded + 1] == [signal.SIGINT] else _CONTINUE
+    return _STOP if signals[1:2] == [signal.SIGINT] else _CONTINUE
 
 
 def _can_ask() -> bool:

@@ -22,9 +22,6 @@ class Display:
     def note(self, text: str) -> None:
         """Takes a note."""
 
-    def table(self, rows: Any) -> None:
-        """Takes a table."""
-
 
 class _Controller(Slurm):
     def __init__(self, run: "SlurmRun") -> None:

@@ -26,6 +26,7 @@ from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
+from launch.verbs.up import _has_started
 from tests.launch.backends.samples import slurm_cluster
 from tests.launch.launcher import signals_once
 
@@ -463,6 +464,17 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
     assert outcome == Outcome(130, "stopped by SIGINT", cause=Cause.USER)
     assert folder.status()["exit_code"] == 130
     assert cancelled.read_text() == "7\n"
+
+
+def test_a_job_has_started_for_detach_while_it_is_queued(tools: Path, tmp_path: Path) -> None:
+    put_tool(tools, "sbatch", "echo 7")
+    put_tool(tools, "scontrol", "echo JobState=PENDING")
+    folder, screen = RunFolder(tmp_path), io.StringIO()
+    display = Display(screen, live=False)
+    with signals_once(lambda: "PENDING" in screen.getvalue(), signal.SIGHUP):
+        assert Slurm().run(make_job(slurm_cluster()), folder, display).exit_code == 129
+    assert _has_started(folder, Slurm())
+    assert {row["state"] for row in folder.status()["tasks"]} == {"waiting"}
 
 
 def test_clean_of_a_job_that_is_being_requeued_leaves_none_that_starts_later(

@@ -94,13 +94,14 @@ def test_while_a_job_trains_only_tasks_that_differ_have_a_row() -> None:
     master = row("master/0", "1,123/2,820", "944", PROGRESS)
     others = [
         row("worker/0", "1,101/2,820"),
+        row("worker/1", "840/2,820"),  # a tenth of the run behind
         row("worker/2", state="running (1 restarts)"),
         row("worker/3", state="failed"),
         row("worker/4", state="done"),
         row("ps/0"),
     ]
     shown = [one.task for one in those_that_differ([master, *others])]
-    assert shown == ["worker/2", "worker/3"]
+    assert shown == ["worker/1", "worker/2", "worker/3"]
     assert those_that_differ([row("master/0"), *others])[1:] == others
 
 

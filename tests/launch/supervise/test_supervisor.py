@@ -68,7 +68,7 @@ def test_a_worker_that_fails_after_the_master_is_done_is_told_of() -> None:
     supervisor = running(*ALL)
     supervisor.ended("master/0", 0, 1)
     said = notes(supervisor.ended("worker/0", 1, 2))
-    assert said == ["worker/0 on node0: exit code 1; see its log"]
+    assert said == ["worker/0 on node0: exit code 1"]
     # The launcher itself asks the ps to end.
     assert notes(supervisor.ended("ps/0", -15, 3)) == []
     assert outcome_of(supervisor).exit_code == 0

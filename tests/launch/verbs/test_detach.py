@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import select
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -27,6 +29,7 @@ from tests.launch.launcher import (
     Launcher,
     assert_nothing_left,
     pid_of,
+    signals_once,
     wait_for,
 )
 
@@ -184,11 +187,57 @@ def test_a_terminal_that_ends_twice_asks_for_the_end_once(
 
     folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
     view = View(folder, is_start=True)
-    signals = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
-    monkeypatch.setattr(up_verb, "stop_signals", lambda: contextlib.nullcontext(signals))
+
+    def stop_signals(heed: Callable[[int], None]) -> "contextlib.nullcontext[list[int]]":
+        signals = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
+        for signum in signals:
+            heed(signum)
+        return contextlib.nullcontext(signals)
+
+    monkeypatch.setattr(up_verb, "stop_signals", stop_signals)
     outcome = up_verb.follow(cast(Background, Process()), view, lambda: False)
     assert outcome == Outcome(129, "stopped by SIGHUP")
     assert passed == [signal.SIGHUP, signal.SIGTERM]
+
+
+def test_a_reader_that_stands_still_keeps_no_signal_from_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
+    folder.output_log.write_text("line\n" * 50_000)  # more than a pipe holds
+
+    class Process:
+        left = 2
+
+        def wait(self, secs: float) -> bool:
+            self.left -= 1
+            return self.left == 0
+
+        def signal(self, signum: int) -> None:
+            os.close(reading)  # else this process would wait for ever
+
+        def outcome(self) -> Outcome:
+            return Outcome(143, "stopped by SIGTERM")
+
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with signals_once(lambda: not select.select([], [writing], [], 0)[1], signal.SIGTERM):
+            outcome = up_verb.follow(cast(Background, Process()), View(folder), lambda: False)
+    assert outcome == Outcome(143, "stopped by SIGTERM")
+
+
+def test_a_full_disk_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
+    monkeypatch.setattr(up_verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr(up_verb, "_TABLE_SECS", 0.0)
+    view = View(folder)
+    view.show_new()
+    view.show_new()
+    assert view.is_blind
+    assert capsys.readouterr().out == f"{folder.path}: no space left; lines are lost\n"
 
 
 def test_a_job_runs_to_its_end_though_all_streams_of_up_are_closed(launcher: Launcher) -> None:

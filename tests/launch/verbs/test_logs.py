@@ -1,8 +1,11 @@
 """What logs, attach and up show of a run, and the last lines of up."""
 
 import argparse
+import os
 import re
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,20 @@ def test_a_run_without_lines_says_so(tmp_path: Path, capfd: pytest.CaptureFixtur
     folder = RunFolder.create(tmp_path, JOB)
     words = f"error: no such line in {folder.output_log}; to wait for one: logs -f\n"
     assert said(folder, capfd, code=2) == words
+
+
+def test_a_pipe_that_does_not_block_gets_every_line(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    run.output_log.write_text("".join(f"[ps/0 localhost] {i:099}\n" for i in range(3000)))
+    with ThreadPoolExecutor() as pool, os.fdopen(reading) as reader:
+        with os.fdopen(writing, "w") as stream:
+            monkeypatch.setattr(sys, "stdout", stream)
+            lines = pool.submit(lambda: time.sleep(0.2) or reader.readlines())
+            assert cli.main(["logs", "--state-dir", str(run.path.parent), "ps/0"]) == 0
+        assert lines.result() == [f"{i:099}\n" for i in range(3000)]
 
 
 @pytest.fixture
