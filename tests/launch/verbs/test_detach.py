@@ -189,7 +189,7 @@ def test_a_terminal_that_ends_twice_asks_for_the_end_once(
     view = View(folder, is_start=True)
 
     def stop_signals(heed: Callable[[int], None]) -> "contextlib.nullcontext[list[int]]":
-        signals = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
+        signals: list[int] = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
         for signum in signals:
             heed(signum)
         return contextlib.nullcontext(signals)
@@ -231,7 +231,7 @@ def test_a_full_disk_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
-    monkeypatch.setattr(up_verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     monkeypatch.setattr(up_verb, "_TABLE_SECS", 0.0)
     view = View(folder)
     view.show_new()

@@ -94,10 +94,16 @@ def test_a_pipe_that_does_not_block_gets_every_line(
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     run.output_log.write_text("".join(f"[ps/0 localhost] {i:099}\n" for i in range(3000)))
-    with ThreadPoolExecutor() as pool, os.fdopen(reading) as reader:
+
+    def read() -> list[str]:
+        time.sleep(0.2)
+        with os.fdopen(reading) as reader:
+            return reader.readlines()
+
+    with ThreadPoolExecutor() as pool:
         with os.fdopen(writing, "w") as stream:
             monkeypatch.setattr(sys, "stdout", stream)
-            lines = pool.submit(lambda: time.sleep(0.2) or reader.readlines())
+            lines = pool.submit(read)
             assert cli.main(["logs", "--state-dir", str(run.path.parent), "ps/0"]) == 0
         assert lines.result() == [f"{i:099}\n" for i in range(3000)]
 
