@@ -109,7 +109,10 @@ class RunLoop(Generic[E]):
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
                 heeded += 1
-                runner.stop(signum, heeded)
+                # The end of a terminal may be told twice, and a second stop would keep tasks from
+                # saving.
+                if signum != signal.SIGHUP or signum not in self._signals[: heeded - 1]:
+                    runner.stop(signum, heeded)
             now = time.monotonic()
             runner.tick(now)
             if now >= next_status:
