@@ -300,6 +300,13 @@ def test_what_the_job_saved_is_what_its_lead_saved(scene: Scene) -> None:
     assert scene.loop.run(Runner()).details == ("saved output/model.ckpt-3",)
 
 
+def test_the_end_of_a_terminal_that_is_told_twice_is_one_stop(scene: Scene) -> None:
+    runner = Runner(lambda: scene.signals.append(signal.SIGHUP))
+    runner.ticks = [lambda: scene.signals.append(signal.SIGHUP), lambda: None, scene.end]
+    scene.run(runner=runner)
+    assert [signum for signum, _ in runner.stops] == [signal.SIGHUP]
+
+
 def test_each_signal_is_heeded_once_and_counted(scene: Scene) -> None:
     runner = Runner(lambda: scene.signals.append(15))
     runner.ticks = [lambda: scene.signals.append(2), scene.end]
