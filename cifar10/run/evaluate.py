@@ -11,7 +11,7 @@ from cifar10.host.files import require_writable
 from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
-from cifar10.run.hooks.progress import take_back
+from cifar10.output.event_files import take_back
 from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.job import Job, evaluation_input, make_evaluation, make_job
 from cifar10.schema import EVAL

@@ -12,6 +12,8 @@ from typing import Any, Callable, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.output import event_files
+
 InputFn = Callable[[], tf.data.Dataset]  # makes a data set of (features, labels)
 
 
@@ -119,10 +121,9 @@ class KeptEvaluation:
         for name, value in sorted(figures.items()):
             if name != tf.GraphKeys.GLOBAL_STEP and not value.shape:
                 summary.value.add(tag=name, simple_value=float(value))
-        with tf.Graph().as_default():  # FileWriter is not available in eager execution.
-            writer = tf.summary.FileWriterCache.get(folder)
-        writer.add_summary(summary, step)
-        writer.flush()
+        events = event_files.writer(folder)
+        events.add_summary(summary, step)
+        events.flush()
 
     def close(self) -> None:
         """Frees the memory of the graph and its session; the next evaluation makes them anew."""

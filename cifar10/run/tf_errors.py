@@ -35,7 +35,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
 
 
 def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
-    """Returns the error to show for another one; None if the user cannot fix it."""
+    """Returns the error to show for this one; None if the user cannot fix it."""
     message, data = getattr(error, "message", str(error)), config.data_place
     reason, forbidden = tf_internals.reason(message), tf_internals.forbidden_file(message)
     if isinstance(error, PermissionError):
@@ -73,8 +73,6 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
         )
     elif not fault and tf_internals.is_not_an_example(message):
         fault = "a record is not an image with a label"
-    return (
-        DataError(f"{fault} in {data}; `python -m data_prep verify {data}` names it")
-        if fault
-        else None
-    )
+    if fault:
+        return DataError(f"{fault} in {data}; `python -m data_prep verify {data}` names it")
+    return None

@@ -165,7 +165,7 @@ class Agents:
         else:
             self._take_from_agent(host, link, message)
 
-    def stop(self, signum: int, count: int) -> None:
+    def stop(self, signum: int) -> None:
         """Stops all tasks in order at the first signal, and kills them at the second one."""
         self._loop.note(f"{signal.Signals(signum).name}: stopping all tasks")
         self._carry_out(self._supervisor.stop(signum, self._clock()))

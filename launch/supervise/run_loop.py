@@ -46,8 +46,8 @@ class Runner(Protocol[E_contra]):
     def handle(self, event: E_contra) -> None:
         """Handles an event."""
 
-    def stop(self, signum: int, count: int) -> None:
-        """Handles the `count`-th signal that asks for the job's end."""
+    def stop(self, signum: int) -> None:
+        """Handles a signal that asks for the job's end."""
 
     def tick(self, now: float) -> None:
         """Does what is due at the time `now`; called several times a second."""
@@ -112,7 +112,7 @@ class RunLoop(Generic[E]):
                 # The end of a terminal may be told twice, and a second stop would keep tasks from
                 # saving.
                 if signum != signal.SIGHUP or signum not in self._signals[: heeded - 1]:
-                    runner.stop(signum, heeded)
+                    runner.stop(signum)
             now = time.monotonic()
             runner.tick(now)
             if now >= next_status:

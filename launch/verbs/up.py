@@ -136,10 +136,8 @@ class View:
     def show_new(self, *, final: bool = False) -> None:
         """Shows what is new since the last call; `final` if nothing more will come."""
         if self._display is None:
-            self._display, self._next_table = (
-                Display(live=False if self._is_start else None, began=self._began),
-                0.0,
-            )
+            self._display = Display(live=False if self._is_start else None, began=self._began)
+            self._next_table = 0.0  # a new one knows no rows yet
         new = (log.lines(final=final) for log in self._logs)
         lines: Iterable[Line] = heapq.merge(*new, key=lambda line: line.time)
         if self._tail is not None:
@@ -245,10 +243,9 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
         words.append(f"{num_tasks} task{'s' * (num_tasks > 1)}")
         words.append(duration(folder.status().get("time", time.time()) - record["began"]))
         report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"
-        found = (
-            accuracy is not None and report.is_file()
-        )  # then the folder is known to be this run's
-        return [", ".join(words), *([f"report: {report}"] if found else []), outcome.reason]
+        # With an accuracy, the folder is known to be this run's.
+        has_report = accuracy is not None and report.is_file()
+        return [", ".join(words), *[f"report: {report}"] * has_report, outcome.reason]
     return [*outcome.details, f"exit code {outcome.exit_code}: {outcome.reason}"]
 
 

@@ -238,7 +238,7 @@ class KubernetesRun(Checks):
                 self._num_heeded += 1
                 if signum != signal.SIGHUP and self.stopped is None:
                     self.stopped = self.world.now
-                self._runner.stop(signum, self._num_heeded)
+                self._runner.stop(signum)
                 self._look()
             self._runner.tick(self.world.now)
             self._look()

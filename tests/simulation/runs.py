@@ -183,7 +183,7 @@ class AgentRun:
         for signum in self._stops[self._num_heeded :]:
             self._num_heeded += 1
             if not self.is_over:
-                self.agents.stop(signum, self._num_heeded)
+                self.agents.stop(signum)
         if not self.is_over:
             self.agents.tick(self.world.now)
 

@@ -1,19 +1,12 @@
-"""What training shows and keeps of its steps: progress lines, curves, rows, TensorBoard's files.
+"""What training shows and keeps of its steps: progress lines, curves, rows, TensorBoard's files."""
 
-An event file has each step once, whatever was killed. A run that continues from a checkpoint
-repeats the steps after it, and a killed process may have left events of these steps. An event
-SessionLog.START with a step takes them back: TensorBoard's `EventAccumulator`, and so its web page,
-drops earlier events of that step and of later ones.
-"""
-
-import io
 import time
 from typing import Any, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from PIL import Image
 
+from cifar10.output.event_files import take_back, writer
 from cifar10.output.history import History, rounded_figures
 from cifar10.output.progress import ProgressLine, TrainingStatus
 from cifar10.run.job import Job
@@ -186,23 +179,3 @@ class Curves(Progress):
         if "images_per_sec" in row:
             self.history.train.append(rounded_figures({"step": report.step, **row}))
         self._row, self._kept = report.step, self._sums
-
-
-def writer(folder: str) -> Any:
-    """Returns the writer of this process's event file in a folder; Estimator uses it, too."""
-    with tf.Graph().as_default():  # FileWriter is not available in eager execution.
-        return tf.summary.FileWriterCache.get(folder)
-
-
-def take_back(folder: str, first_step: int) -> None:
-    """Makes TensorBoard drop earlier events of `first_step` and of later steps."""
-    log = tf.SessionLog(status=tf.SessionLog.START)
-    writer(folder).add_session_log(log, first_step)
-
-
-def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:
-    """Adds a PNG file to TensorBoard."""
-    with Image.open(io.BytesIO(png)) as image:
-        width, height = image.size
-    picture = tf.Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=3)
-    writer(folder).add_summary(tf.Summary(value=[tf.Summary.Value(tag=tag, image=picture)]), step)

@@ -17,7 +17,8 @@ from cifar10.host.activity import BETWEEN, FIRST_STEP, SAVING, START, STEP
 from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
-from cifar10.run.hooks.progress import Curves, Progress, add_picture
+from cifar10.output.event_files import add_picture
+from cifar10.run.hooks.progress import Curves, Progress
 from cifar10.run.hooks.validation import Ending, ended_before
 from cifar10.run.job import Job, checkpoint_steps
 from cifar10.schema import TRAIN

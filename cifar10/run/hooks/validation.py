@@ -15,8 +15,8 @@ from cifar10.host.activity import EVALUATION, Activity
 from cifar10.host.process import StopRequest
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
+from cifar10.output.event_files import take_back
 from cifar10.output.history import History, rounded, validations
-from cifar10.run.hooks.progress import take_back
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import VALIDATION

@@ -234,7 +234,7 @@ class Runner:
         """Handles a poll, a line of a log, or its end."""
         event()
 
-    def stop(self, signum: int, count: int) -> None:
+    def stop(self, signum: int) -> None:
         """Ends the job in order at the first signal, and deletes its pods at once at the second.
 
         Raises:

@@ -538,9 +538,9 @@ def test_a_refusal_of_the_first_poll_ends_the_run(rig: Rig) -> None:
 
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
     with pytest.raises(Left):
-        rig.runner.stop(signal.SIGHUP, 1)
-    rig.runner.stop(signal.SIGINT, 2)
-    rig.runner.stop(signal.SIGHUP, 3)
+        rig.runner.stop(signal.SIGHUP)
+    rig.runner.stop(signal.SIGINT)
+    rig.runner.stop(signal.SIGHUP)
     assert rig.loop.notes[-1] == "SIGHUP: the job is ending already"
     rig.tick()
     assert rig.cluster.num_asked == 1

@@ -104,7 +104,7 @@ def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_same_request(
     _tell(agents, TOLD)
     state = agents._supervisor.states["master/0"]
     for number, signum in enumerate(signals, 1):
-        agents.stop(signum, 0)
+        agents.stop(signum)
         assert (signal.SIGKILL in state.signals) is (number == len(signals))
 
 
@@ -116,7 +116,7 @@ def test_a_start_that_waits_for_a_lost_host_is_withdrawn_once_the_job_is_to_end(
     state.status = "starting"
     del agents._connections._links["localhost"]
     agents._carry_out([Start("master/0")])
-    agents.stop(signal.SIGINT, 1)
+    agents.stop(signal.SIGINT)
     assert (state.status, state.signals) == ("ended", (signal.SIGTERM,))
     link = Unopened()
     agents.handle(("localhost", link, {"event": "connected"}))
@@ -211,15 +211,15 @@ class Runner:
 
     def __init__(self, first: Callable[[], None] = lambda: None) -> None:
         self.start = first
-        self.stops: list[tuple[int, int]] = []
+        self.stops: list[int] = []
         self.ticks: list[Callable[[], None]] = []
         self.late: list[Callable[[], None]] = []
 
     def handle(self, event: LoopEvent) -> None:
         event()
 
-    def stop(self, signum: int, count: int) -> None:
-        self.stops.append((signum, count))
+    def stop(self, signum: int) -> None:
+        self.stops.append(signum)
 
     def tick(self, now: float) -> None:
         if self.ticks:
@@ -304,14 +304,14 @@ def test_the_end_of_a_terminal_that_is_told_twice_is_one_stop(scene: Scene) -> N
     runner = Runner(lambda: scene.signals.append(signal.SIGHUP))
     runner.ticks = [lambda: scene.signals.append(signal.SIGHUP), lambda: None, scene.end]
     scene.run(runner=runner)
-    assert [signum for signum, _ in runner.stops] == [signal.SIGHUP]
+    assert runner.stops == [signal.SIGHUP]
 
 
-def test_each_signal_is_heeded_once_and_counted(scene: Scene) -> None:
+def test_each_signal_is_heeded_once(scene: Scene) -> None:
     runner = Runner(lambda: scene.signals.append(15))
     runner.ticks = [lambda: scene.signals.append(2), scene.end]
     scene.run(runner=runner)
-    assert runner.stops == [(15, 1), (2, 2)]
+    assert runner.stops == [15, 2]
 
 
 def test_lines_that_are_still_to_come_are_waited_for(scene: Scene) -> None:

@@ -10,9 +10,10 @@ import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.output.event_files import take_back, writer
 from cifar10.output.history import History, Metrics
 from cifar10.run.hooks import progress as module
-from cifar10.run.hooks.progress import Curves, Progress, take_back, writer
+from cifar10.run.hooks.progress import Curves, Progress
 from tests.cifar10.hooked import Clock, Shown, report
 
 
