@@ -1,10 +1,9 @@
 """Free TCP ports for test clusters, held by this process until it ends."""
 
 import atexit
-import contextlib
 import socket
 
-from launch.agent.tcp_ports import hold, hold_port
+from launch.agent.tcp_ports import hold
 from testbeds.errors import TestbedError
 
 _held: list[socket.socket] = []
@@ -26,22 +25,6 @@ def free_ports(count: int) -> list[int]:
         raise TestbedError(f"{len(held)} free ports, {count} are needed")
     _held.extend(held)
     return [int(one.getsockname()[1]) for one in held]
-
-
-def free_ports_in_a_row(count: int) -> int:
-    """Returns the first of `count` ports one after the other, free and held as by `free_ports`.
-
-    Raises:
-      TestbedError: a hundred ports have no such neighbours.
-    """
-    for _ in range(100):
-        (first,) = free_ports(1)
-        # A neighbour may be in use, or held by another test; those before it stay held, too.
-        with contextlib.suppress(OSError, OverflowError):
-            for port in range(first + 1, first + count):
-                _held.append(hold_port(port))
-            return first
-    raise TestbedError(f"no {count} free ports in a row")
 
 
 @atexit.register

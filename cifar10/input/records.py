@@ -71,21 +71,18 @@ class RecordSet:
         """Whether a validation split was held out."""
         return self.counts.get(schema.VALIDATION, 0) > 0
 
-    def fingerprints(self) -> dict[str, list[str]]:
-        """Returns what identifies each file of the train and validation splits, in order, by split.
+    def fingerprint(self) -> list[str]:
+        """Returns what identifies each training file, in order: the manifest's SHA-256.
 
-        It is the manifest's SHA-256; without one, the file's name and size.
+        Without one, it is the file's name and size.
         """
         entries = self.manifest["splits"].values()
         known = {file["name"]: file.get("sha256") for one in entries for file in one["files"]}
-        return {
-            split: [
-                str(known.get(name) or f"{name}, {_size(path)} bytes")
-                for path, name in ((path, posixpath.basename(path)) for path in self.files[split])
-            ]
-            for split in (schema.TRAIN, schema.VALIDATION)
-            if split in self.files
-        }
+        return [
+            str(known.get(name) or f"{name}, {_size(path)} bytes")
+            for path in self.files.get(schema.TRAIN, ())
+            for name in [posixpath.basename(path)]
+        ]
 
     def require(self, split: str) -> None:
         """Raises DataError if `split` has no records."""

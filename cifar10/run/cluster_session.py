@@ -25,7 +25,6 @@ from cifar10.host.process import Stay, StopRequest, say
 from cifar10.input.records import RecordSet
 from cifar10.output import run_file
 from cifar10.run.watchdog import Watchdog
-from cifar10.schema import TRAIN
 from cifar10.settings import flag_name, flag_of
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.params import Replication
@@ -52,11 +51,10 @@ def terms(config: TrainConfig, records: RecordSet) -> dict[str, str]:
     root = Path(__file__).parents[1]
     paths = sorted(root.rglob("*.py"))
     code = b"".join(str(one.relative_to(root)).encode() + one.read_bytes() for one in paths)
-    parts = records.fingerprints().get(TRAIN, [])
     return {
         "the program": f"version {VERSION}, {_digest(code)}",
         **settings,
-        "the training records": _digest("\n".join(parts).encode()),
+        "the training records": _digest("\n".join(records.fingerprint()).encode()),
     }
 
 
