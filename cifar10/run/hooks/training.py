@@ -165,11 +165,12 @@ class ChiefHook(TrainingHook):
         super().after_create_session(session, coord)
         self.step = checkpoints.latest_step(self.job.config.output_place)
         self.progress.go_on_after(self.step)
-        # In the first step, TensorFlow optimises its graph for a second without Python's lock.
-        threading.Thread(target=report_page.load, name="loading").start()
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report, and begins --profile-steps."""
+        if self._phase == FIRST_STEP:
+            # In it, TensorFlow optimises its graph for a second without Python's lock.
+            threading.Thread(target=report_page.load, name="loading").start()
         # Where other trainers take the first steps of the window, the next one is profiled.
         if self._window[0] <= self.step + 1 <= self._window[1] and not self._profiled_from:
             tf2.profiler.experimental.start(self._folder)
