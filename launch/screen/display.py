@@ -3,11 +3,10 @@
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TextIO
 
-from launch.screen.row import LEADS, Row, plain, read_progress
+from launch.screen.row import LEADS, Row, plain, read_step
 
 if TYPE_CHECKING:
     from launch.screen.table import LiveTable
@@ -21,28 +20,23 @@ class Display:
     Args:
       stream: the stream to write to; by default standard output.
       live: whether to redraw a table in place; by default on terminals.
-      began: when the job began (`time.time`), in seconds; None: now.
+      began: when the job began (`time.time`), in seconds; for the table alone.
     """
 
     def __init__(
-        self,
-        stream: Optional[TextIO] = None,
-        live: Optional[bool] = None,
-        began: Optional[float] = None,
+        self, stream: Optional[TextIO] = None, live: Optional[bool] = None, began: float = 0.0
     ) -> None:
         self._stream = sys.stdout if stream is None else stream
-        self._is_live = _is_terminal(self._stream) if live is None else live
         self._table: Optional[LiveTable] = None
-        if self._is_live:
+        if _is_terminal(self._stream) if live is None else live:
             from launch.screen import table
 
             with contextlib.suppress(OSError):
-                since = time.time() if began is None else began
-                self._table = table.LiveTable(self._stream, since)
+                self._table = table.LiveTable(self._stream, began)
 
     def task_line(self, task: str, host: str, line: str) -> None:
         """Shows a line of a task's output; above a live table, only the lead's, but no progress."""
-        if not self._is_live or (task.startswith(LEADS) and read_progress(line) is None):
+        if self._table is None or (task.startswith(LEADS) and not read_step(line)):
             self.note(f"[{task} {host}] {line}")
 
     def note(self, text: str) -> None:
@@ -51,7 +45,7 @@ class Display:
         with contextlib.suppress(OSError):
             if self._table is not None:
                 self._table.line(line)
-            elif not self._is_live:
+            else:
                 self._stream.write(f"{line}\n")
                 self._stream.flush()
 

@@ -27,13 +27,12 @@ def plain_lines(text: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """The texts of one task's row in the table."""
+    """The texts of one task's row in the table; `step` is empty, `5` or `5/60`."""
 
     task: str
     host: str
     state: str
     step: str
-    images_per_sec: str
     last: str
 
     @property
@@ -42,47 +41,33 @@ class Row:
         return self.task.startswith(LEADS)
 
 
-def saved_rows(saved: Sequence[Mapping[str, Any]]) -> list[Row]:
+def saved_rows(status: Mapping[str, Any]) -> list[Row]:
     """Returns the rows of a status file; cells that it lacks are empty, others are left out."""
     names = [field.name for field in fields(Row)]
-    return [Row(*(str(row.get(name, "")) for name in names)) for row in saved]
+    rows = status.get("tasks", [])
+    return [Row(*(str(row.get(name, "")) for name in names)) for row in rows]
 
 
 def those_that_differ(rows: Sequence[Row]) -> list[Row]:
     """Returns the rows to show beside the job's line: all before the first step of the lead.
 
-    Later, those of tasks that do not just run, such as a lost one, or that are far behind the lead.
+    Later, those of tasks that do not just run, such as a lost one.
     """
-    lead = next((row for row in rows if row.is_lead and row.step), None)
-    if lead is None:
-        return list(rows)
-    reached, total = _step_and_total(lead)
-    least = reached - max(reached, total) / 10
-
-    def is_slow(row: Row) -> bool:
-        return bool(row.step) and _step_and_total(row)[0] < least
-
-    return [row for row in rows if row.state not in ("running", "done") or is_slow(row)]
-
-
-def _step_and_total(row: Row) -> tuple[int, int]:
-    found = _STEP.search(f"step {row.step}")
-    return (_whole(found[1]), _whole(found[2] or "")) if found else (0, 0)
+    has_begun = any(row.is_lead and row.step for row in rows)
+    return [row for row in rows if not has_begun or row.state not in ("running", "done")]
 
 
 def job_line(rows: Sequence[Row], secs: float) -> str:
-    """Returns the lead's last report of its progress, or another trainer's, and the elapsed time.
+    """Returns the lead's last report of its progress, and the elapsed time.
 
     Args:
       rows: the rows of all tasks.
       secs: the seconds since the job's start.
     """
-    trained = sorted((row for row in rows if row.step), key=lambda row: not row.is_lead)
     words = "starting"
-    if trained:
-        first = trained[0]
-        rate = f"  {first.images_per_sec} images/s" if first.images_per_sec else ""
-        words = first.last if read_progress(first.last) else f"step {first.step}{rate}"
+    for row in rows:
+        if row.is_lead and row.step:
+            words = row.last if read_step(row.last) else f"step {row.step}"
     return f"{words}   {duration(secs)} elapsed"
 
 
@@ -105,37 +90,21 @@ _STEP = re.compile(
     rf"\bstep\s{{1,20}}({_NUMBER})(?![0-9,])\s{{0,20}}(?:/\s{{0,20}}({_NUMBER})(?![0-9,]))?", re.I
 )
 _SAVED = re.compile(r"saved:? {1,20}(\S.{0,4000})")
-_RATE = re.compile(rf"({_NUMBER}(?:\.[0-9]{{1,20}})?)\s{{0,20}}(?:images|img)/s", re.I)
+_RATE = re.compile(rf"{_NUMBER}(?:\.[0-9]{{1,20}})?\s{{0,20}}(?:images|img)/s", re.I)
 
 
-@dataclass(frozen=True)
-class Progress:
-    """The progress that one line of a task's output reports, whichever program writes it.
-
-    Attributes:
-      step: the global step.
-      total: the last step, at least `step`; None if the line does not name it.
-      images_per_sec: the rate as the line writes it, such as `1,024.5`; empty if it has none.
-    """
-
-    step: int
-    total: Optional[int]
-    images_per_sec: str
-
-
-def read_progress(line: str) -> Optional[Progress]:
-    """Returns the progress in a line; None if it is not a progress line.
+def read_step(line: str) -> str:
+    """Returns the step of a progress line, such as `5` or `1,205/2,820`; "" for another line.
 
     A step alone may stand in any message ("training to step 282"), so a progress line must also
-    have a total or a rate.
+    have a total or a rate, whichever program writes it.
     """
-    step, rate = _STEP.search(line), _RATE.search(line)
-    if not step or not (step[2] or rate):
-        return None
+    step = _STEP.search(line)
+    if not step or not (step[2] or _RATE.search(line)):
+        return ""
     reached = _whole(step[1])
     # Of several asynchronous trainers, some may take a step after the last one.
-    total = max(_whole(step[2]), reached) if step[2] else None
-    return Progress(reached, total, rate[1] if rate else "")
+    return f"{reached:,}/{max(_whole(step[2]), reached):,}" if step[2] else f"{reached:,}"
 
 
 def read_saved(line: str) -> Optional[str]:

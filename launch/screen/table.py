@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from typing import TextIO
 
 from rich.console import Console, Group
@@ -32,7 +33,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_tasks(rows: Sequence[Row]) -> None:
     """Prints the table of a job's tasks on standard output."""
-    print_table(_TASKS, _cells(rows))
+    print_table(_TASKS, map(astuple, rows))
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -48,10 +49,6 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 def _cell(text: str) -> Text:
     style = _STYLES.get(text.partition(" ")[0], "")
     return Text(plain(text), style, no_wrap=True, overflow="ellipsis")
-
-
-def _cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    return [(row.task, row.host, row.state, row.step, row.last) for row in rows]
 
 
 class LiveTable:
@@ -85,7 +82,7 @@ class LiveTable:
         """Draws the line of the job and the rows that matter, as many as fit on the screen."""
         line = Text(plain(job_line(rows, time.time() - self._began)), "dim")
         shown = those_that_differ(rows)
-        table = [_table(_TASKS, _cells(shown))] if shown else []
+        table = [_table(_TASKS, map(astuple, shown))] if shown else []
         # Some terminals wrap a line that fills them.
         frame = Constrain(Group(Text(), line, *table, Text()), self._console.width - 1)
         self._live.update(frame, refresh=True)

@@ -8,7 +8,7 @@ from typing import Optional
 
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause
-from launch.screen.row import Progress, Row, read_progress, read_saved
+from launch.screen.row import Row, read_saved, read_step
 
 _LAST_LINES = 12
 
@@ -27,7 +27,7 @@ class TaskState:
       cause: the cause of the task's last end, if that was a failure.
       signals: the signals that this launcher has sent to the task since its last start.
       lines: the last lines that it wrote, without empty ones.
-      progress: the last progress that a line reported.
+      step: the last step that a line reported, as `read_step` returns it.
       saved: the checkpoint that it saved at its end.
     """
 
@@ -42,7 +42,7 @@ class TaskState:
     lines: "collections.deque[str]" = field(
         default_factory=lambda: collections.deque(maxlen=_LAST_LINES)
     )
-    progress: Optional[Progress] = None
+    step: str = ""
     saved: Optional[str] = None
 
     @property
@@ -53,24 +53,21 @@ class TaskState:
     def take(self, lines: Sequence[str]) -> bool:
         """Records the task's lines; returns whether one of them reports a training step."""
         self.lines.extend(line for line in lines if line.strip())
-        found = [progress for line in lines if (progress := read_progress(line))]
-        self.progress = found[-1] if found else self.progress
+        has_stepped = False
         for line in lines:
-            self.saved = read_saved(line) or self.saved
-        return bool(found)
+            step, self.saved = read_step(line), read_saved(line) or self.saved
+            self.step, has_stepped = step or self.step, has_stepped or bool(step)
+        return has_stepped
 
     def row(self) -> Row:
         """Returns the task's row in the table."""
-        words, step, rate = self._words(), "", ""
-        if self.progress is not None:
-            total = "" if self.progress.total is None else f"/{self.progress.total:,}"
-            step, rate = f"{self.progress.step:,}{total}", self.progress.images_per_sec
+        words = self._words()
         last = self.lines[-1] if self.lines else ""
         if words == "stopped" and self.code != -signal.SIGKILL:
             last = f"saved {self.saved}" if self.saved else ""
         elif words not in ("running", "done", "stopping") and self.last:
             last = self.last
-        return Row(self.task.name, self.task.host.name, words, step, rate, last)
+        return Row(self.task.name, self.task.host.name, words, self.step, last)
 
     def _words(self) -> str:
         """Describes the status; a stop by the launcher's signals is no failure."""

@@ -89,7 +89,7 @@ def _cells(folder: RunFolder) -> "tuple[str, ...]":
         record, accuracy = folder.record(), folder.accuracy()
     except HostError:
         return (folder.run_id, "damaged")
-    rows = saved_rows(folder.status().get("tasks", []))
+    rows = saved_rows(folder.status())
     return (
         folder.run_id,
         state_of(folder, asks=False).name,
@@ -108,7 +108,7 @@ def status(options: argparse.Namespace) -> int:
     folder = find(state_dir(options.state_dir), options.run)
     state, end = state_of(folder), folder.end()
     say(f"run {folder.run_id}: {state.words}", f"run folder: {folder.path}")
-    rows = saved_rows(folder.status().get("tasks", []))
+    rows = saved_rows(folder.status())
     if rows:
         print_tasks(rows)
     return 0 if state.name in (RUNNING, GOES_ON) else 1 if end is None else end.exit_code

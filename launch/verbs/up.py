@@ -149,7 +149,7 @@ class View:
                 self._display.task_line(line.task, line.host, line.text)
         if final or time.monotonic() >= self._next_table:
             self._next_table = time.monotonic() + _TABLE_SECS
-            self._display.table(saved_rows(self._folder.status().get("tasks", [])))
+            self._display.table(saved_rows(self._folder.status()))
             with contextlib.suppress(OSError):  # the folder was removed
                 if not self.is_blind and shutil.disk_usage(self._folder.path).free < _ROOM:
                     self.is_blind = True

@@ -58,7 +58,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
 
 
 def test_status_shows_no_escape_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    cells = dict.fromkeys(("state", "step", "images_per_sec", "last"), "c\x1b]0;d\x07")
+    cells = dict.fromkeys(("state", "step", "last"), "c\x1b]0;d\x07")
     row = {"task": "master/0", "host": "localhost", **cells}
     found = {"exit_code": 0, "reason": "a\x1b[2Jb", "time": 0.0, "tasks": [row]}
     a_run(tmp_path).write_status(found)
