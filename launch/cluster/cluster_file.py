@@ -19,7 +19,6 @@ from launch.cluster.yaml_section import (
     read_settings,
     whole,
 )
-from launch.errors import LaunchError
 
 _EXAMPLES = {
     "hosts": "list the machines under it",
@@ -67,10 +66,8 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
         if (known := kinds[name].settings) and (section := top.section(name)) is not None
     }
     top.finish()
-    try:
+    with top.at(hosts_node):
         return Cluster(hosts=hosts, backend=kind.name, source=path, **said)
-    except LaunchError as error:
-        raise top.error(hosts_node, str(error)) from None
 
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
@@ -89,10 +86,8 @@ def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
     """Distributes the tasks over hosts that a scheduler will choose."""
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", whole(1, 10_000), None)
-    try:
+    with top.at(tasks_node):
         return chosen_hosts(kind, counts, nodes, _placed(read_fields(top, Host)))
-    except LaunchError as error:
-        raise top.error(tasks_node, str(error)) from None
 
 
 def _host(top: Section, node: Node, shared: dict[str, Any]) -> Host:

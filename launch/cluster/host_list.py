@@ -83,6 +83,12 @@ def named(base: Host, word: str) -> Host:
     return replace(base, name=name, address=name, user=user or base.user)
 
 
+def counts_of(workers: int, ps: int, evaluator: bool = False) -> dict[str, int]:
+    """Returns how many tasks of each type a job has; with an evaluator, its master is a chief."""
+    counts = {"chief" if evaluator else "master": 1, "worker": workers, "ps": ps}
+    return {**counts, "evaluator": int(evaluator)}
+
+
 def from_hosts(
     names: str, python: Optional[str] = None, workdir: Optional[str] = None, evaluator: bool = False
 ) -> Cluster:
@@ -99,8 +105,7 @@ def from_hosts(
     roles = [{"worker": 1, "ps": 1} for _ in hosts]
     roles[0] = {"chief" if evaluator else "master": 1, "ps": 1}
     roles[-1].update({"evaluator": 1} if evaluator else {})
-    placed = (replace(one, roles=tuple(of_one.items())) for one, of_one in zip(hosts, roles))
-    return Cluster(hosts=tuple(placed))
+    return Cluster(tuple(map(_with_roles, hosts, roles)))
 
 
 def on_this_machine(
@@ -119,30 +124,22 @@ def on_this_machine(
       workdir: the folder with the code; by default, `code_folder()`.
       evaluator: whether to add an evaluator; the master is then called chief.
     """
-    lead = "chief" if evaluator else "master"
-    counts = {lead: 1, "worker": workers, "ps": ps, "evaluator": int(evaluator)}
-    host = Host(
-        name="localhost",
-        address="127.0.0.1",
-        roles=tuple((role, count) for role, count in counts.items() if count),
-        python=python or sys.executable,
-        workdir=os.path.abspath(workdir or code_folder()),
-        agent_python=sys.executable,
-    )
-    return Cluster(hosts=(host,), backend="local", ports=FREE_PORTS, source="--on local")
+    place = nameless_host(python or sys.executable, os.path.abspath(workdir or code_folder()))
+    here = replace(place, name="localhost", address="127.0.0.1", agent_python=sys.executable)
+    hosts = (_with_roles(here, counts_of(workers, ps, evaluator)),)
+    return Cluster(hosts, backend="local", ports=FREE_PORTS, source="--on local")
+
+
+def _with_roles(host: Host, counts: Mapping[str, int]) -> Host:
+    return replace(host, roles=tuple((role, count) for role, count in counts.items() if count))
 
 
 def on_chosen_hosts(
-    kind: Kind,
-    counts: Mapping[str, int],
-    num_hosts: Optional[int] = None,
-    python: Optional[str] = None,
-    workdir: Optional[str] = None,
+    kind: Kind, counts: Mapping[str, int], num_hosts: Optional[int] = None, **place: Optional[str]
 ) -> Cluster:
     """Makes a cluster on hosts that a scheduler will choose; see `chosen_hosts`."""
-    hosts = chosen_hosts(kind, counts, num_hosts, nameless_host(python, workdir))
-    source = f"--on {kind.name}"
-    return Cluster(hosts, backend=kind.name, ports=kind.default_ports, source=source)
+    hosts = chosen_hosts(kind, counts, num_hosts, nameless_host(**place))
+    return Cluster(hosts, backend=kind.name, ports=kind.default_ports, source=f"--on {kind.name}")
 
 
 def chosen_hosts(
@@ -177,6 +174,6 @@ def chosen_hosts(
     for position, role in enumerate(types):
         roles[position % num_hosts][role] += 1
     return tuple(
-        replace(base, name=f"node{i}", address=f"node{i}", roles=tuple(of_one.items()))
+        _with_roles(replace(base, name=f"node{i}", address=f"node{i}"), of_one)
         for i, of_one in enumerate(roles)
     )

@@ -3,7 +3,8 @@
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, Optional, TypeVar, get_origin
 
@@ -46,6 +47,14 @@ class Section:
         """Returns an error with the line of `node`: `lab.yaml:12: message`."""
         return LaunchError(f"{self.path}:{node.start_mark.line + 1}: {message}")
 
+    @contextmanager
+    def at(self, node: Node, words: str = "") -> Iterator[None]:
+        """Adds the file, the line of `node` and `words` to each LaunchError of the context."""
+        try:
+            yield
+        except LaunchError as error:
+            raise self.error(node, f"{words}{error}") from None
+
     def take(self, key: str, parse: Callable[[str], T], default: T) -> T:
         """Takes a key; returns its value as read by `parse`, or `default` if there is no such key.
 
@@ -59,10 +68,8 @@ class Section:
         """Reads a scalar with `parse`; adds the file, the line and the key to its LaunchError."""
         if not isinstance(node, yaml.ScalarNode):
             raise self.error(node, f"{key} must be one value, not a list or a mapping")
-        try:
+        with self.at(node, f"{key} "):
             return parse(node.value)
-        except LaunchError as error:
-            raise self.error(node, f"{key} {error}") from None
 
     def section(self, key: str) -> "Optional[Section]":
         """Takes a key whose value is a mapping; returns None if there is no such key."""
@@ -140,15 +147,11 @@ def read(path: str) -> Section:
     except OSError as error:
         rule = "--cluster names the file that describes the cluster"
         raise LaunchError(f"{path}: {error.strerror}; {rule}") from None
-    except UnicodeDecodeError as error:
-        raise LaunchError(f"{path}: {error}; save it as UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise LaunchError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise LaunchError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise LaunchError(f"{path}: nested too deeply to be read") from None
+    except (UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or " ".join(str(error).split())
+        place = path if mark is None else f"{path}:{mark.line + 1}"
+        raise LaunchError(f"{place}: not YAML in UTF-8: {reason}") from None
     if node is None:
         raise LaunchError(f"{path}:1: empty; it must at least list `hosts`")
     return Section(path, node, "the file")

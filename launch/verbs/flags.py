@@ -110,17 +110,16 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     if kind.has_image:
         inside = "python workdir" if kind.chooses_hosts else "python"
         refuse(inside, way, "the image has its own; leave it out")
-    place = (options.python, options.workdir)
+    place = {"python": options.python, "workdir": options.workdir}
     if options.hosts is not None:
         rule = "--hosts decides each host's tasks; leave it out, or set `roles:` in a file"
         refuse("workers ps", "--hosts", f"{rule} (--cluster)")
-        cluster = host_list.from_hosts(options.hosts, *place, options.evaluator)
+        cluster = host_list.from_hosts(options.hosts, **place, evaluator=options.evaluator)
         return replace(cluster, backend=kind.name, ports=kind.default_ports)
-    workers, ps = options.workers or 0, 1 if options.ps is None else options.ps
+    tasks = (options.workers or 0, 1 if options.ps is None else options.ps)
     if kind.is_this_machine:
-        return host_list.on_this_machine(workers, ps, *place, options.evaluator)
+        return host_list.on_this_machine(*tasks, **place, evaluator=options.evaluator)
     if kind.chooses_hosts:
-        lead = "chief" if options.evaluator else "master"
-        counts = {lead: 1, "worker": workers, "ps": ps, "evaluator": int(options.evaluator)}
-        return host_list.on_chosen_hosts(kind, counts, options.nodes, *place)
+        counts = host_list.counts_of(*tasks, options.evaluator)
+        return host_list.on_chosen_hosts(kind, counts, options.nodes, **place)
     raise LaunchError(f"{way} needs hosts: name them with --hosts or --cluster, or take --on local")
