@@ -3,8 +3,7 @@
 import argparse
 import contextlib
 import ipaddress
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, Optional
 
 from cifar10_program import IS_INSTALLED, PACKAGE
@@ -15,15 +14,13 @@ from launch.cluster.model import Host
 from launch.cluster.show import as_documents
 from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
 from launch.connect.agent_client import Questions
-from launch.connect.link import Transport
 from launch.errors import HostError, below_each_other
 from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.flags import cluster_of
 from launch.verbs.init import SETUP_PYTHON
 
-_TENSORFLOW = "install the same everywhere: pip install --require-hashes -r requirements.lock"
-_SETUP = "python -m launch setup"
+_SETUP = ": python -m launch setup"
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _COMPARED = ("image", "code", "python", "tensorflow", "data")  # the same on all hosts
 _LEAST_DISK = 1 << 30
@@ -33,19 +30,9 @@ _OPEN = (
 )
 
 
-@dataclass
-class Facts:
-    """The facts about one host.
-
-    Attributes:
-      unreachable: why the host did not answer; None if it did.
-      found: the agent's answer; see launch.agent.host_facts.look.
-      not_dialled: (address, port, error) of each port on other hosts that it could not connect to.
-    """
-
-    unreachable: Optional[str] = None
-    found: Mapping[str, Any] = field(default_factory=dict)
-    not_dialled: Sequence[Sequence[Any]] = ()
+# What a host's agent has found, see launch.agent.host_facts.look, with `failures`: (address, port,
+# error) of each port of other hosts that it could not connect to; or why it is `unreachable`.
+Facts = Mapping[str, Any]
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -73,11 +60,8 @@ def check_job(job: Job) -> int:
     if backend.transport is None:
         print(plain_lines("\n".join(backend.check(job))))
         return 0
-    containers = backend.containers(job)
-    facts = gather(job, backend.transport, containers)
-    reached = [host for host in job.cluster.hosts if facts[host.name].unreachable is None]
-    found = [_has(host, facts[host.name].found) for host in reached]
-    wrong = problems(job, facts, containers)
+    facts, wrong = _examine(job, backend)
+    found = [_has(name, one) for name, one in facts.items() if "unreachable" not in one]
     found += [f"problem: {one}" for one in wrong]
     found += [f"warning: {one}" for one in warnings(job, facts)]
     found += [] if wrong else ["everything is in place"]
@@ -85,10 +69,9 @@ def check_job(job: Job) -> int:
     return 1 if wrong else 0
 
 
-def _has(host: Host, found: Mapping[str, Any]) -> str:
-    """Returns a line that says what a host has; `found` as in `Facts`."""
+def _has(name: str, found: Facts) -> str:
     has = "".join(f", {key} {found[key]}" for key in _COMPARED if found.get(key) is not None)
-    return f"{host.name}: {len(found['gpus'])} GPUs, {found['disk_free'] >> 30} GiB of disk{has}"
+    return f"{name}: {len(found['gpus'])} GPUs, {found['disk_free'] >> 30} GiB of disk{has}"
 
 
 def refuse_problems(job: Job, backend: Backend) -> None:
@@ -97,30 +80,21 @@ def refuse_problems(job: Job, backend: Backend) -> None:
     Raises:
       HostError: there are problems; the message names all of them.
     """
-    assert backend.transport is not None
-    containers = backend.containers(job)
-    facts = gather(job, backend.transport, containers)
+    facts, wrong = _examine(job, backend)
     for warning in warnings(job, facts):
         complain(f"warning: {plain_lines(warning)}")
-    wrong = problems(job, facts, containers)
     if wrong:
         raise HostError(below_each_other([*wrong, "to start anyway: --no-check"]))
 
 
-def gather(
-    job: Job, transport: Transport, containers: Optional[ContainerNeeds]
-) -> dict[str, Facts]:
-    """Asks all hosts in parallel; returns host name -> the facts about the host.
+def _examine(job: Job, backend: Backend) -> tuple[dict[str, Facts], list[str]]:
+    """Asks all hosts in parallel; returns host name -> the facts about it, and all problems.
 
     Signals that ask for the end close the connections, and raise SystemExit (128 + n).
-
-    Args:
-      job: the job that is to run.
-      transport: the way to the hosts.
-      containers: what the hosts need for containers; None if tasks are plain processes.
     """
+    assert backend.transport is not None
+    containers = backend.containers(job)
     hosts = job.cluster.hosts
-    facts = {host.name: Facts() for host in hosts}
     records = job.folder("data") if containers is None else containers.records
 
     def look(host: Host) -> dict[str, Any]:
@@ -140,22 +114,20 @@ def gather(
             (other.address, port)
             for other in reached
             if other is not host
-            for port, why_not in facts[other.name].found["ports"]
+            for port, why_not in looked.found[other.name]["ports"]
             if why_not is None
         ]
         return {"do": "dial", "targets": targets}
 
-    with stop_signals() as stops, Questions(transport, stops) as questions:
+    with stop_signals() as stops, Questions(backend.transport, stops) as questions:
         looked = questions.ask(hosts, look)
-        for name, found in looked.found.items():
-            facts[name].found = found
         reached = [host for host in hosts if host.name in looked.found]
         dialled = questions.ask(reached, dial)
+    failed = {**looked.failed, **dialled.failed}
+    facts: dict[str, Facts] = {name: {"unreachable": why} for name, why in failed.items()}
     for name, answer in dialled.found.items():
-        facts[name].not_dialled = answer["failures"]
-    for name, why in {**looked.failed, **dialled.failed}.items():
-        facts[name].unreachable = why
-    return facts
+        facts[name] = {**looked.found[name], **answer}
+    return facts, problems(job, facts, containers)
 
 
 def problems(
@@ -171,17 +143,17 @@ def problems(
     found: list[str] = []
     for host in job.cluster.hosts:
         theirs = facts[host.name]
-        if theirs.unreachable is not None:
-            found.append(theirs.unreachable)
+        if "unreachable" in theirs:
+            found.append(theirs["unreachable"])
         else:
             found += [f"{host.name}: {one}" for one in _of_one(job, host, theirs, containers)]
     return found + _differences(job, facts)
 
 
-def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
-    found, way_out = facts.found, _way_out(job)
+def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
+    way_out = _way_out(job)
     if containers is None:
-        wrong, place, key = _of_python(job, host, found), job.folder("data"), "--data-dir"
+        wrong, place, key = _of_python(host, found, way_out), job.folder("data"), "--data-dir"
     else:
         wrong, way_out, key = [], "", f"`{containers.data_key}`"
         place = containers.data or f"{host.workdir}/data"
@@ -194,7 +166,7 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [
         f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
-        for address, port, why in facts.not_dialled
+        for address, port, why in found.get("failures", ())
     ]
     wanted = 1 + max((n for task in job.on(host) for n in task.devices.gpus or ()), default=-1)
     if wanted > len(found["gpus"]):
@@ -205,8 +177,7 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
     return wrong
 
 
-def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
-    way_out = _way_out(job)
+def _of_python(host: Host, found: Facts, way_out: str) -> list[str]:
     if not found["has_workdir"]:  # then a Python may be missing for the same reason
         return [f"{host.workdir} does not exist; make it{way_out}, or name another with --workdir"]
     wrong = []
@@ -215,37 +186,33 @@ def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
         wrong.append(f"{host.workdir} has no {SCRIPT}; {mend}")
     elif found["code"] is None:
         wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
-    if way_out and host.python != SETUP_PYTHON:  # the only one that it makes
-        is_file = not job.cluster.source.startswith("--")
-        where = f", with `python: {SETUP_PYTHON}` in the cluster file"
-        way_out += where if is_file else f" --python {SETUP_PYTHON}"
+    way_out += f", which makes {SETUP_PYTHON}" if way_out else ""
     if found["python"] is None:
         wrong.append(f"{found['python_error']}; choose another with --python, or make it{way_out}")
     elif found["tensorflow"] is None:
-        mend = f"install it{way_out}" if way_out else _TENSORFLOW
-        wrong.append(f"{host.python} has no TensorFlow; choose another with --python, or {mend}")
+        mend = f"choose another with --python, or install it{way_out}"
+        wrong.append(f"{host.python} has no TensorFlow; {mend}")
     return wrong
 
 
 def _way_out(job: Job) -> str:
     """Returns the command that brings code, packages and records to hosts; "" if none does."""
-    return f": {_SETUP}" if job.cluster.backend == "ssh" and not IS_INSTALLED else ""
+    return _SETUP if job.cluster.backend == "ssh" and not IS_INSTALLED else ""
 
 
 def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     """Returns a message for each fact in which a host differs from the first host that has it."""
     wrong = []
-    same = f"have the same everywhere{_way_out(job)}"
     for key in _COMPARED:
-        mend = {"image": _IMAGE, "python": _TENSORFLOW}.get(key, same)
+        mend = _IMAGE if key == "image" else f"have the same everywhere{_way_out(job)}"
         values = [
-            (host.name, facts[host.name].found[key])
+            (host.name, facts[host.name][key])
             for host in job.cluster.hosts
-            if (key != "data" or host.trains) and facts[host.name].found.get(key) is not None
+            if (key != "data" or host.trains) and facts[host.name].get(key) is not None
         ]
         wrong += [
-            f"{host_name}: {key} is {value}, but {values[0][1]} on {values[0][0]}; {mend}"
-            for host_name, value in values[1:]
+            f"{name}: {key} is {value}, but {values[0][1]} on {values[0][0]}; {mend}"
+            for name, value in values[1:]
             if value != values[0][1]
         ]
     return wrong
@@ -266,7 +233,7 @@ def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     found = []
     for host in job.cluster.hosts:
         tasks = [task for task in serving if task.host is host]
-        public = dict.fromkeys([*facts[host.name].found.get("public", ()), *_public(host.address)])
+        public = dict.fromkeys([*facts[host.name].get("public", ()), *_public(host.address)])
         ports = ", ".join(str(task.port) for task in tasks if task.port is not None)
         where = f"port{'s' * (',' in ports)} {ports}" if ports else "free ports"
         if tasks and public:

@@ -13,7 +13,7 @@ from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
 from launch.errors import LaunchError
-from launch.verbs.check import Facts, problems
+from launch.verbs.check import problems
 
 GOOD: dict[str, Any] = {
     "engine_error": None,
@@ -157,6 +157,6 @@ def test_this_machine_needs_no_ssh(host: str, here: bool) -> None:
 )
 def test_check_tells_what_is_wrong_with_an_engine(second: dict[str, Any], problem: str) -> None:
     job = make_cluster(data="/records")
-    facts = {"ip0": Facts(found=GOOD), "ip1": Facts(found={**GOOD, "gpus": ["A"], **second})}
+    facts = {"ip0": GOOD, "ip1": {**GOOD, "gpus": ["A"], **second}}
     (found,) = problems(job, facts, Docker().containers(job))
     assert found.startswith(problem)

@@ -28,26 +28,12 @@ def job(*arguments: str) -> Job:
 
 
 def facts(**second: Any) -> dict[str, Facts]:
-    return {"a": Facts(found=GOOD), "b": Facts(found={**GOOD, **second})}
-
-
-@pytest.mark.parametrize(
-    ("python", "source", "more"),
-    [
-        ("python3", "--hosts", " --python .venv/bin/python"),
-        ("python3", "lab.yaml", ", with `python: .venv/bin/python` in the cluster file"),
-        (".venv/bin/python", "lab.yaml", ""),
-    ],
-)
-def test_setup_is_named_with_the_python_that_it_makes(python: str, source: str, more: str) -> None:
-    cluster = replace(from_hosts("a", python=python, workdir="/data"), source=source)
-    (problem,) = problems(make_job(cluster), {"a": Facts(found={**GOOD, "tensorflow": None})})
-    assert problem.endswith(f", or install it: python -m launch setup{more}")
+    return {"a": GOOD, "b": {**GOOD, **second}}
 
 
 def test_on_this_machine_setup_is_not_the_way_out() -> None:
     cluster = on_this_machine(0, 1, "python3", "/data")
-    found = Facts(found={**GOOD, "tensorflow": None, "data": None, "code": None})
+    found = {**GOOD, "tensorflow": None, "data": None, "code": None}
     assert not any("setup" in one for one in problems(make_job(cluster), {"localhost": found}))
 
 
@@ -61,7 +47,8 @@ def test_on_this_machine_setup_is_not_the_way_out() -> None:
         ),
         (
             {"tensorflow": None},
-            "b: python3 has no TensorFlow; choose another with --python, or ins",
+            "b: python3 has no TensorFlow; choose another with --python, or install it: python -m "
+            "launch setup, which makes .venv/bin/python",
         ),
         ({"tensorflow": "2.14.0"}, "b: tensorflow is 2.14.0, but 2.15.1 on a; have the same ever"),
         ({"data": None}, "b: no records in data; copy them there: python -m launch setup, or name"),
@@ -81,13 +68,12 @@ def test_a_folder_that_is_missing_is_one_problem() -> None:
 
 
 def test_an_unreachable_host_is_one_problem() -> None:
-    both = {"a": Facts(found=GOOD), "b": Facts(unreachable="b: no answer within 30 s")}
+    both = {"a": GOOD, "b": {"unreachable": "b: no answer within 30 s"}}
     assert problems(job(), both) == ["b: no answer within 30 s"]
 
 
 def test_a_port_that_cannot_be_dialled_is_a_problem() -> None:
-    both = facts()
-    both["a"].not_dialled = [["b", 2222, "no answer within 3 s"]]
+    both = {"a": {**GOOD, "failures": [["b", 2222, "no answer within 3 s"]]}, "b": GOOD}
     assert problems(job(), both) == [
         "a: cannot reach b port 2222: no answer within 3 s; look at firewalls and at `address:`"
     ]
@@ -110,7 +96,7 @@ def job_on(hosts: str = "10.0.0.1,10.0.0.2", **changes: Any) -> Job:
 
 
 def with_addresses(first: str, second: str, *public: str) -> dict[str, Facts]:
-    return {first: Facts(found={}), second: Facts(found={"public": public})}
+    return {first: {}, second: {"public": public}}
 
 
 def test_a_host_with_a_public_address_is_warned_of_with_its_ports_and_the_way_out() -> None:
