@@ -10,9 +10,9 @@ import contextlib
 import json
 import math
 import os
-import shlex
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
@@ -30,11 +30,10 @@ _RECORD = {
     "run": str,
     "backend": str,
     "began": (int, float),
-    "launcher": {"pid": int, "started": _MAYBE_TEXT, "boot": str, "machine": str},
+    "launcher": {"pid": int, "started": str, "boot": str, "machine": str},
     "hosts": [{"name": str, "user": _MAYBE_TEXT, "agent_python": str}],
     "tasks": [{"task": str, "host": str}],
 }
-_RESULT = {"figures": {"eval_accuracy": (int, float)}}
 _STATUS = {"exit_code": (int, type(None)), "reason": _MAYBE_TEXT, "tasks": [{}]}
 
 
@@ -78,15 +77,19 @@ class RunFolder:
           HostError: the folder cannot be written.
         """
         folder = cls(parent / _new_id())
-        try:
+        with folder._writes():
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.path.mkdir(mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
-        except OSError as error:
-            raise HostError(
-                f"{folder.path}: {error.strerror}; --state-dir names another place"
-            ) from None
         return folder
+
+    @contextlib.contextmanager
+    def _writes(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            way_out = "--state-dir names another place"
+            raise HostError(f"{self.path}: {error.strerror}; {way_out}") from None
 
     @property
     def output_log(self) -> Path:
@@ -115,20 +118,14 @@ class RunFolder:
                 "name on the hosts, then remove that folder"
             ) from None
 
-    def flags(self) -> str:
-        """Returns the flags with which a verb finds this run."""
-        return f"--run {self.run_id} --state-dir {shlex.quote(str(self.path.parent))}"
-
     def add(self, **facts: Any) -> None:
         """Adds entries to run.json; HostError if it cannot be read or written."""
-        try:
+        with self._writes():
             _replace(self.path / "run.json", {**self.record(), **facts})
-        except OSError as error:
-            raise HostError(f"{self.path / 'run.json'}: {error.strerror}") from None
 
     def take_over(self) -> None:
         """Makes this process the run's launcher; HostError if run.json cannot be written."""
-        self.add(launcher=_this_process())
+        self.add(launcher=_process(os.getpid()))
 
     def status(self) -> Record:
         """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
@@ -157,27 +154,28 @@ class RunFolder:
         reason = str(status.get("reason") or "ended")
         return Outcome(int(code), reason, details=lines, cause=read_cause(status))
 
-    def accuracy(self) -> Optional[float]:
-        """Returns the accuracy in the run's result.json, unless the file may be of another run."""
+    def accuracy(self) -> str:
+        """Returns the accuracy in the run's result.json, such as `91.32 %`.
+
+        It is "" without one, and if the file may be of another run: runs that share an output
+        folder replace each other's results.
+        """
         record, status = self.record(), self.status()
         try:
             path = Path(os.path.expanduser(record["output"])) / "result.json"
-            written = path.stat().st_mtime if path.is_absolute() else -math.inf
-            # Runs that share an output folder replace each other's results.
             ended = status["time"] if status["exit_code"] is not None else math.inf
-            if not record["began"] <= written <= ended + _WRITTEN_SECS:
-                return None
-            return float(_load(path.read_bytes(), _RESULT)["figures"]["eval_accuracy"])
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
+            written = path.stat().st_mtime if path.is_absolute() else -math.inf
+            if record["began"] <= written <= ended + _WRITTEN_SECS:
+                figures = json.loads(path.read_bytes())["figures"]
+                return f"{100 * figures['eval_accuracy']:.2f} %"
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            pass
+        return ""
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
-        launcher, here = self.record()["launcher"], _this_process()
-        if (launcher["machine"], launcher["boot"]) != (here["machine"], here["boot"]):
-            return None
-        started = _start_time(launcher["pid"])
-        return int(launcher["pid"]) if started and started == launcher["started"] else None
+        launcher = self.record()["launcher"]
+        return int(launcher["pid"]) if launcher == _process(launcher["pid"]) else None
 
     def other_machine(self) -> Optional[str]:
         """Returns the other machine on which the launcher may still run; None if there is none.
@@ -186,7 +184,7 @@ class RunFolder:
         A container that does not share our process ids counts as another machine.
         """
         machine = str(self.record()["launcher"]["machine"])
-        return None if machine == _this_process()["machine"] or self.end() else machine
+        return None if machine == _process(os.getpid())["machine"] or self.end() else machine
 
 
 def _load(data: bytes, form: Any, **defaults: object) -> dict[str, Any]:
@@ -249,7 +247,7 @@ def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
         "arguments": job.arguments,
         "began": time.time(),
         "output": output,
-        "launcher": _this_process(),
+        "launcher": _process(os.getpid()),
         "hosts": [
             {"name": host.name, "user": host.user, "agent_python": host.agent_python}
             for host in job.cluster.hosts
@@ -265,10 +263,13 @@ def _new_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 0x10000):04x}"
 
 
-def _this_process() -> Record:
+def _process(pid: int) -> Record:
+    """Returns what identifies a process of this machine; `started` is None if it has ended."""
+    # The kernel gives the id of an ended process to new ones, so an id alone does not identify one.
+    words = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return {
-        "pid": os.getpid(),
-        "started": _start_time(os.getpid()),
+        "pid": pid,
+        "started": None if not words or words[0] == "Z" else words[19],  # A zombie has ended.
         "boot": _text("/proc/sys/kernel/random/boot_id").strip(),
         # Each container has process ids of its own, though it may share the boot id and, with
         # `--network=host`, the host's name.
@@ -288,15 +289,6 @@ def _replace(path: Path, content: Record) -> None:
         file.flush()
         os.fsync(descriptor)
     os.replace(partial, path)
-
-
-def _start_time(pid: int) -> Optional[str]:
-    """Returns when a process started, in clock ticks since boot; None if it has ended.
-
-    The kernel gives the id of an ended process to new ones, so an id alone does not identify one.
-    """
-    words = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return None if not words or words[0] == "Z" else words[19]  # A zombie has ended.
 
 
 def _text(path: str) -> str:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from cifar10_program.streams import complain
 from launch.backends.registry import backend_named
@@ -97,7 +97,7 @@ def _cells(folder: RunFolder) -> "tuple[str, ...]":
         record["backend"],
         str(len(record["tasks"])),
         next((row.step for row in rows if row.is_lead), ""),
-        "" if accuracy is None else f"{100 * accuracy:.2f} %",
+        accuracy,
     )
 
 
@@ -155,31 +155,22 @@ def logs(options: argparse.Namespace) -> int:
     """Prints the lines of tasks, by default of all; with -f, follows them until the run ends.
 
     Raises:
-      LaunchError: there is no such run or task, or no such line yet.
+      LaunchError: there is no such run or task.
     """
     folder = find(state_dir(options.state_dir), options.run)
-    tasks = _chosen(folder, options.tasks)
-    log = Follower(folder.output_log)
+    tasks, log = _chosen(folder, options.tasks), Follower(folder.output_log)
 
-    def new_lines(*, final: bool) -> Iterator[Line]:
-        return (line for line in log.lines(final=final) if line.task in tasks)
-
-    def show(lines: Iterable[Line]) -> bool:
-        has_lines = False
-        for line in lines:
-            has_lines = True
+    def show(tail: Optional[int], *, final: bool) -> None:
+        lines: Iterable[Line] = (line for line in log.lines(final=final) if line.task in tasks)
+        for line in lines if tail is None else collections.deque(lines, tail):
             prefix = f"[{line.task} {line.host}] " if len(tasks) > 1 else ""
             sys.stdout.write(f"{plain(prefix + line.text)}\n")
         sys.stdout.flush()
-        return has_lines
 
-    old = new_lines(final=not options.follow)
-    has_lines = show(old if options.tail is None else collections.deque(old, options.tail))
-    if not has_lines and not options.follow and options.tail != 0:
-        raise LaunchError(f"no such line in {folder.output_log}; to wait for one: logs -f")
+    show(options.tail, final=not options.follow)
     if options.follow:
         for is_last in _looks(folder):
-            show(new_lines(final=is_last))
+            show(None, final=is_last)
         if folder.end() is None:
             complain(f"note: not followed: {plain(state_of(folder).words)}")
     return 0
@@ -212,10 +203,9 @@ def stop(options: argparse.Namespace) -> int:
         be stopped, or its launcher may run on another machine.
     """
     folder = find(state_dir(options.state_dir), options.run)
-    pid = folder.launcher_pid()
+    pid, record = folder.launcher_pid(), folder.record()
     if pid is None:
-        state, record = state_of(folder), folder.record()
-        backend = backend_named(record["backend"])
+        state, backend = state_of(folder), backend_named(record["backend"])
         if state.name != GOES_ON or not backend.is_lasting:
             raise HostError(f"run {folder.run_id}: {state.words}")
         backend.stop(record, now=options.now)

@@ -12,6 +12,7 @@ import dataclasses
 import heapq
 import os
 import select
+import shlex
 import shutil
 import signal
 import sys
@@ -36,7 +37,6 @@ from launch.supervise.run_loop import stop_signals
 from launch.verbs.flags import cluster_of
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
-_TABLE_SECS = 1.0  # as often as the launcher writes the table
 _ROOM = 1 << 16  # bytes, as much as a large status
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?\na letter, then Enter: "
 _LEAVE, _STOP, _CONTINUE = "l", "s", "c"
@@ -129,7 +129,6 @@ class View:
         self._folder, self._tail, self._is_start = folder, tail, is_start
         self._began = folder.record()["began"]
         self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
-        self._next_table = 0.0
         self._display: Optional[Display] = None
         self.is_blind = False
 
@@ -137,7 +136,6 @@ class View:
         """Shows what is new since the last call; `final` if nothing more will come."""
         if self._display is None:
             self._display = Display(live=False if self._is_start else None, began=self._began)
-            self._next_table = 0.0  # a new one knows no rows yet
         new = (log.lines(final=final) for log in self._logs)
         lines: Iterable[Line] = heapq.merge(*new, key=lambda line: line.time)
         if self._tail is not None:
@@ -147,13 +145,11 @@ class View:
                 self._display.note(line.text)
             elif not self._is_start:
                 self._display.task_line(line.task, line.host, line.text)
-        if final or time.monotonic() >= self._next_table:
-            self._next_table = time.monotonic() + _TABLE_SECS
-            self._display.table(saved_rows(self._folder.status()))
-            with contextlib.suppress(OSError):  # the folder was removed
-                if not self.is_blind and shutil.disk_usage(self._folder.path).free < _ROOM:
-                    self.is_blind = True
-                    self._display.note(f"{self._folder.path}: no space left; lines are lost")
+        self._display.table(saved_rows(self._folder.status()))
+        with contextlib.suppress(OSError):  # the folder was removed
+            if not self.is_blind and shutil.disk_usage(self._folder.path).free < _ROOM:
+                self.is_blind = True
+                self._display.note(f"{self._folder.path}: no space left; lines are lost")
 
     def close(self) -> None:
         """Ends what is shown, below which others may write; what comes later begins anew."""
@@ -239,22 +235,22 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
     record = folder.record()
     if outcome.exit_code == 0:
         accuracy, num_tasks = folder.accuracy(), len(record["tasks"])
-        words = [] if accuracy is None else [f"accuracy {100 * accuracy:.2f} %"]
-        words.append(f"{num_tasks} task{'s' * (num_tasks > 1)}")
-        words.append(duration(folder.status().get("time", time.time()) - record["began"]))
+        secs = folder.status().get("time", time.time()) - record["began"]
+        words = f"{num_tasks} task{'s' * (num_tasks > 1)}, {duration(secs)}"
         report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"
-        # With an accuracy, the folder is known to be this run's.
-        has_report = accuracy is not None and report.is_file()
-        return [", ".join(words), *[f"report: {report}"] * has_report, outcome.reason]
+        if not accuracy:  # then the folder may be another run's, too
+            return [words, outcome.reason]
+        lines = [f"accuracy {accuracy}, {words}", *[f"report: {report}"] * report.is_file()]
+        return [*lines, outcome.reason]
     return [*outcome.details, f"exit code {outcome.exit_code}: {outcome.reason}"]
 
 
 def ways_back(folder: RunFolder) -> None:
     """Prints how to see and end a run that goes on."""
-    words = folder.flags()
+    run = f"--run {folder.run_id} --state-dir {shlex.quote(str(folder.path.parent))}"
     say(
         "the run goes on without this terminal; to see it again:",
-        f"  {started_as(LAUNCH)} attach {words}",
+        f"  {started_as(LAUNCH)} attach {run}",
         "to end it (the master saves first):",
-        f"  {started_as(LAUNCH)} stop {words}",
+        f"  {started_as(LAUNCH)} stop {run}",
     )

@@ -232,7 +232,6 @@ def test_a_full_disk_is_told_once(
 ) -> None:
     folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
-    monkeypatch.setattr(up_verb, "_TABLE_SECS", 0.0)
     view = View(folder)
     view.show_new()
     view.show_new()

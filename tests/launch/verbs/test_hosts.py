@@ -1,13 +1,14 @@
 """Hosts that do not answer, and a signal meanwhile; and what hosts say reaches no terminal."""
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from launch.record.run_folder import _this_process
+from launch.record.run_folder import _process
 from launch.verbs import cli
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
@@ -50,7 +51,7 @@ def test_a_signal_ends_clean_at_once(
 ) -> None:
     ssh = Ssh(tmp_path, monkeypatch, SILENT)
     hosts = [{"name": name, "user": None, "agent_python": "python3"} for name in ("a", "b")]
-    gone = {"pid": 1, "started": "never", "boot": "", "machine": _this_process()["machine"]}
+    gone = {"pid": 1, "started": "never", "boot": "", "machine": _process(os.getpid())["machine"]}
     record = {"run": "r", "backend": "ssh", "began": 0, "launcher": gone, "hosts": hosts}
     record["tasks"] = []
     run = tmp_path / "runs" / "20000101-000000-abcd"

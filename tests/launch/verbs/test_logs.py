@@ -82,12 +82,6 @@ def test_a_task_that_the_run_does_not_have_is_named_with_those_that_it_has(
     assert "has no task worker/7; it has master/0, worker/0, worker/1, ps/0" in shown
 
 
-def test_a_run_without_lines_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    folder = RunFolder.create(tmp_path, JOB)
-    words = f"error: no such line in {folder.output_log}; to wait for one: logs -f\n"
-    assert said(folder, capfd, code=2) == words
-
-
 def test_a_pipe_that_does_not_block_gets_every_line(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
