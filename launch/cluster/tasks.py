@@ -181,7 +181,6 @@ def _devices(cluster: Cluster, host: Host, i: int, trainers: int) -> Devices:
 
 
 TOKEN = "CIFAR10_JOB_TOKEN"
-_BYTES = 16
 
 
 def with_token(job: Job) -> Job:
@@ -189,7 +188,7 @@ def with_token(job: Job) -> Job:
     cluster = job.cluster
     if TOKEN in (*dict(cluster.environment), *cluster.passed):
         return job
-    variables = (*cluster.environment, (TOKEN, secrets.token_hex(_BYTES)))
+    variables = (*cluster.environment, (TOKEN, secrets.token_hex(16)))
     return replace(job, cluster=replace(cluster, environment=variables))
 
 
@@ -232,8 +231,6 @@ def with_settings(arguments: Sequence[str]) -> list[str]:
     words = iter(arguments)
     for word in words:
         flag, equals, value = word.partition("=")
-        if word == "--":  # Only image files follow.
-            return [*result, word, *words]
         path = value if equals or flag != _CONFIG else next(words, None)
         if flag != _CONFIG or path is None:  # The training program refuses one without a value.
             result.append(word)
@@ -251,12 +248,9 @@ def _read_settings(path: str) -> dict[str, Any]:
         rows, is_result = settings_file.read(path, _CONFIG)
     except ConfigError as error:
         raise LaunchError(str(error)) from None
-    settings: dict[str, Any] = {}
-    for place, key, text in rows:
-        if key in settings or isinstance(text, (list, dict)):
-            rule = "is given twice; keep one" if key in settings else "must be one value"
-            raise LaunchError(f"{place}: {key} {rule}")
-        settings[key] = text
+    settings = {key: text for _, key, text in rows}
+    if len(settings) < len(rows) or any(isinstance(one, (list, dict)) for one in settings.values()):
+        raise LaunchError(f"{path}: each setting must be there once, with one value")
     return {"configuration": settings} if is_result else settings
 
 

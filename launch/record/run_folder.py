@@ -22,7 +22,7 @@ from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
-_MAYBE_TEXT = (str, type(None))
+_MAYBE_TEXT, _MAYBE_CODE = (str, type(None)), (int, type(None))
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
 
 # The types of the fields on which those rely that read run.json and status.json; see `_load`.
@@ -34,7 +34,7 @@ _RECORD = {
     "hosts": [{"name": str, "user": _MAYBE_TEXT, "agent_python": str}],
     "tasks": [{"task": str, "host": str}],
 }
-_STATUS = {"exit_code": (int, type(None)), "reason": _MAYBE_TEXT, "tasks": [{}]}
+_STATUS = {"exit_code": _MAYBE_CODE, "reason": _MAYBE_TEXT, "tasks": [{}], "details": [str]}
 
 
 def state_dir(given: Optional[str] = None) -> Path:
@@ -130,7 +130,7 @@ class RunFolder:
     def status(self) -> Record:
         """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
         try:
-            return _load((self.path / "status.json").read_bytes(), _STATUS, tasks=[])
+            return _load((self.path / "status.json").read_bytes(), _STATUS, tasks=[], details=[])
         except (OSError, ValueError):
             return {}
 
@@ -141,18 +141,16 @@ class RunFolder:
 
     def write_end(self, outcome: Outcome) -> None:
         """Writes how the job ended into status.json."""
-        known = {"tasks": [], **self.status(), "time": time.time()}
-        self.write_status({**known, **end_record(outcome), "details": outcome.details})
+        known = {**self.status(), "time": time.time(), "details": outcome.details}
+        self.write_status({**known, **end_record(outcome)})
 
     def end(self) -> Optional[Outcome]:
         """Returns how the job ended, as status.json says; None if it does not."""
         status = self.status()
-        code, details = status.get("exit_code"), status.get("details")
-        lines = tuple(map(str, details)) if isinstance(details, list) else ()
-        if code is None:
+        if status.get("exit_code") is None:
             return None
-        reason = str(status.get("reason") or "ended")
-        return Outcome(int(code), reason, details=lines, cause=read_cause(status))
+        words, details = status["reason"] or "ended", tuple(status["details"])
+        return Outcome(status["exit_code"], words, details=details, cause=read_cause(status))
 
     def accuracy(self) -> str:
         """Returns the accuracy in the run's result.json, such as `91.32 %`.

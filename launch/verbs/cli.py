@@ -14,6 +14,7 @@ from typing import NoReturn, Optional
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.streams import complain, open_streams
+from launch.cluster.tasks import with_settings
 from launch.errors import HostError, LaunchError
 from launch.screen.row import plain_lines
 from launch.verbs import flags
@@ -53,13 +54,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     split = words.index("--") if "--" in words else len(words)
     try:
         options = _parse(words[:split])
-        options.arguments = words[split + 1 :]
+        options.arguments = with_settings(words[split + 1 :])
         if options.arguments and not hasattr(options, "cluster"):
             raise LaunchError(f"{options.verb} takes no training arguments after --")
-        if any(word.startswith("--config") for word in options.arguments):
-            from launch.cluster.tasks import with_settings
-
-            options.arguments = with_settings(options.arguments)
         exit_code: int = resolve_name(f"launch.verbs.{_VERBS[options.verb][0]}")(options)
         return exit_code
     except LaunchError as error:
