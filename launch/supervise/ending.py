@@ -2,7 +2,7 @@
 
 One failure causes others: a parameter server that ends makes its trainers fail, and a platform that
 stops everything may report it after its first victims have ended. So the first report decides only
-that the job ends. For a moment, later reports may replace its cause and its words.
+that the job ends. For a moment, later reports may replace its cause and its words, by their rank.
 """
 
 import signal
@@ -89,7 +89,6 @@ def advance(stages: list[Stage], now: float, is_alive: Callable[[str], bool]) ->
     return actions
 
 
-# How near to the first cause a report is; the smallest number is nearest.
 _RANKS = {
     Cause.DONE: 0,  # before any of this launcher's signals reached the lead
     Cause.USER: 1,
@@ -104,44 +103,10 @@ _TERMINATED = 3  # SIGTERM to the launcher: by the user, or by a platform that s
 _BY_SIGNAL, _EXIT_CODE = 5, 6  # of a task
 
 
-def _rank(outcome: Outcome) -> int:
+def rank(outcome: Outcome) -> int:
+    """Returns how near to the first cause a report is that says this; the smallest is nearest."""
     if outcome.cause is Cause.USER and outcome.exit_code == 128 + signal.SIGTERM:
         return _TERMINATED
     if outcome.cause in _RANKS:
         return _RANKS[outcome.cause]
     return _BY_SIGNAL if outcome.exit_code > 128 else _EXIT_CODE
-
-
-class Settling:
-    """The reports about the end of one job, and what they say together.
-
-    Attributes:
-      verdict: the outcome that the reports so far show; None before the first one.
-    """
-
-    def __init__(self) -> None:
-        self.verdict: Optional[Outcome] = None
-        self._until = 0.0
-
-    def report(self, outcome: Outcome, now: float) -> bool:
-        """Takes a report; returns whether it is now the verdict.
-
-        A report replaces the verdict if it names a nearer cause within SETTLE_SECS of the first
-        report. Do not report the ends of tasks that this launcher has signalled: it caused them.
-
-        Args:
-          outcome: how the job ends according to this report.
-          now: the time of the report, in seconds.
-        """
-        if self.verdict is None:
-            self._until = now + SETTLE_SECS
-        elif self.is_settled(now) or _rank(outcome) >= _rank(self.verdict):
-            return False
-        self.verdict = outcome
-        return True
-
-    def is_settled(self, now: float) -> bool:
-        """Returns whether the verdict is final: nothing replaces a success, or comes too late."""
-        if self.verdict is None:
-            return False
-        return self.verdict.exit_code == 0 or now >= self._until

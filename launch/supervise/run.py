@@ -73,7 +73,7 @@ def run_with_agents(
             outcome = loop.run(agents)
         finally:
             connections.close_all()
-        is_early = outcome.cause is Cause.TASK_FAILED and not loop.has_stepped
+        is_early = outcome.cause is Cause.TASK_FAILED and not supervisor.has_stepped
         return outcome, agents.without_port if is_early and finds_ports else []
 
     with stop_signals() as signals:
@@ -135,7 +135,7 @@ class Agents:
     def __init__(
         self,
         supervisor: Supervisor,
-        loop: RunLoop[Event],
+        loop: RunLoop,
         connections: Connections,
         orders: Mapping[str, Message],
         clock: Callable[[], float] = time.monotonic,
@@ -152,7 +152,8 @@ class Agents:
     def handle(self, event: Event) -> None:
         """Handles an agent's message, or the result of connecting to a host again."""
         host, link, message = event
-        if message["event"] in ("connected", "unreachable"):
+        what = message["event"]
+        if what in ("connected", "unreachable"):
             self._reconnected(host, link, message)
         elif link is None or not self._connections.is_current(host, link):
             return  # from a dropped connection
@@ -162,8 +163,15 @@ class Agents:
                 self._loop.note(f"{host}: ignored a message about a task that it does not run")
             else:
                 self._take_from_task(state.task.name, host, message)
-        else:
-            self._take_from_agent(host, link, message)
+        elif what == "lost":
+            self._lose(host, f"lost: {link.why()}")
+        elif what == "orphaned":
+            cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
+            self._lose(host, f"lost: its agent stopped: {message['reason']}", cause)
+        elif what == "note":
+            self._loop.note(f"{host}: {message['text']}")
+        elif what == "told":
+            self._told(f"{host}: {message['reason']}")
 
     def stop(self, signum: int) -> None:
         """Stops all tasks in order at the first signal, and kills them at the second one."""
@@ -173,10 +181,8 @@ class Agents:
     def tick(self, now: float) -> None:
         """Carries out what is due, and gives up hosts with silent agents."""
         self._carry_out(self._supervisor.tick(now))
-        for name, link in self._connections.silent(now):
-            self._lose(
-                name, link, f"no message from its agent for {self._connections.lease_secs:g} s"
-            )
+        for name, _ in self._connections.silent(now):
+            self._lose(name, f"no message from its agent for {self._connections.lease_secs:g} s")
 
     def has_lines_to_come(self) -> bool:
         """Returns False: an agent sends a task's last lines before it reports the task's end."""
@@ -199,18 +205,6 @@ class Agents:
             found = {key: message[key] for key in ("code", "reason", "signals")}
             self._carry_out(self._supervisor.ended(name, now=now, **found))
 
-    def _take_from_agent(self, host: str, link: Link, message: Message) -> None:
-        event = message["event"]
-        if event == "lost":
-            self._lose(host, link, f"lost: {link.why()}")
-        elif event == "orphaned":
-            cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
-            self._lose(host, link, f"lost: its agent stopped: {message['reason']}", cause)
-        elif event == "note":
-            self._loop.note(f"{host}: {message['text']}")
-        elif event == "told":
-            self._told(f"{host}: {message['reason']}")
-
     def _told(self, reason: str) -> None:
         """Stops all tasks for the platform; as every agent says so, only the first word is news."""
         before = self._supervisor.verdict
@@ -219,10 +213,8 @@ class Agents:
             self._loop.note(f"{reason}; stopping all tasks")
         self._carry_out(actions)
 
-    def _lose(self, host: str, link: Link, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
+    def _lose(self, host: str, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
         """Drops a host's connection, and records its tasks as ended: the agent will end them."""
-        if not self._connections.is_current(host, link):
-            return
         self._connections.drop(host)
         for name, state in self._supervisor.states.items():
             if state.task.host.name == host:
@@ -232,12 +224,10 @@ class Agents:
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
         if link is not None:
             self._connections.use(host, link)
-        while self._waiting[host]:
-            order = self._waiting[host].pop(0)
+        for order in self._waiting.pop(host):
             if not self._connections.send(host, order):
                 name, now, reason = order["task"], self._clock(), message["reason"]
                 self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
-        del self._waiting[host]
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -257,9 +247,7 @@ class Agents:
 
     def _send_start(self, host: str, order: Message) -> None:
         """Sends the order to start a task, now or when its host is connected again."""
-        if self._connections.send(host, order):
-            return
-        if host not in self._waiting:
-            self._waiting[host] = []
-            self._connections.reopen(host)
-        self._waiting[host].append(order)
+        if not self._connections.send(host, order):
+            if host not in self._waiting:
+                self._connections.reopen(host)
+            self._waiting.setdefault(host, []).append(order)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Generic, Optional, Protocol, TypeVar, Union
+from typing import Any, Optional, Protocol, Union
 
 from launch.agent.protocol import SHOWN
 from launch.record.outcome import Outcome, end_record
@@ -23,9 +23,6 @@ _STATUS_SECS = 1.0
 _LAST_LINES_SECS = 30.0  # the longest wait for missing lines after the job is over
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-E = TypeVar("E")
-E_contra = TypeVar("E_contra", contravariant=True)
-
 
 class Decider(Protocol):
     """Decides how the job continues, and when it is over."""
@@ -37,13 +34,13 @@ class Decider(Protocol):
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
 
 
-class Runner(Protocol[E_contra]):
+class Runner(Protocol):
     """Runs the tasks: reports events to the decider, and carries out its decisions."""
 
     def start(self) -> None:
         """Starts the tasks."""
 
-    def handle(self, event: E_contra) -> None:
+    def handle(self, event: Any) -> None:
         """Handles an event."""
 
     def stop(self, signum: int) -> None:
@@ -56,7 +53,7 @@ class Runner(Protocol[E_contra]):
         """Returns whether lines of tasks are still to arrive; called once the outcome is known."""
 
 
-class RunLoop(Generic[E]):
+class RunLoop:
     """Follows one job to its end.
 
     Args:
@@ -68,7 +65,6 @@ class RunLoop(Generic[E]):
 
     Attributes:
       events: the queue of events.
-      has_stepped: whether a task has reported a training step.
     """
 
     def __init__(
@@ -76,33 +72,30 @@ class RunLoop(Generic[E]):
         decider: Decider,
         folder: RunFolder,
         display: Display,
-        events: "Union[queue.Queue[E], queue.SimpleQueue[E]]",
+        events: "Union[queue.Queue[Any], queue.SimpleQueue[Any]]",
         signals: Sequence[int],
     ) -> None:
         self._decider, self._folder, self._display = decider, folder, display
         self.events, self._signals = events, signals
-        self.has_stepped = False
 
-    def run(self, runner: Runner[E]) -> Outcome:
+    def run(self, runner: Runner) -> Outcome:
         """Runs until the outcome is known; returns it with the details that `_details` lists."""
         outcome = self._follow(runner)
         return replace(outcome, details=self._details(outcome))
 
-    def note(self, *texts: str) -> None:
-        """Shows each text to the user, on a line of its own."""
-        for text in texts:
-            self._display.note(text)
+    def note(self, text: str) -> None:
+        """Shows a line to the user."""
+        self._display.note(text)
 
     def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
         """Shows lines that a task has written."""
         shown = [line[:SHOWN] for line in lines]
         stepped = self._decider.states[task].take(shown)
-        self.has_stepped = self.has_stepped or stepped
         self._decider.heard(time.monotonic(), stepped=stepped)
         for line in shown:
             self._display.task_line(task, host, line)
 
-    def _follow(self, runner: Runner[E]) -> Outcome:
+    def _follow(self, runner: Runner) -> Outcome:
         heeded, next_status = 0, 0.0
         runner.start()
         while self._decider.outcome is None:
@@ -126,7 +119,7 @@ class RunLoop(Generic[E]):
         self._show(self._decider.outcome)
         return self._decider.outcome
 
-    def _hear(self, runner: Runner[E], secs: float) -> None:
+    def _hear(self, runner: Runner, secs: float) -> None:
         """Waits at most `secs` for an event, and passes the events to the runner."""
         try:
             runner.handle(self.events.get(timeout=secs))

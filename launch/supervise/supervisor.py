@@ -13,14 +13,15 @@ from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
 from launch.supervise.ending import (
     KILL_SECS,
+    SETTLE_SECS,
     Action,
     Note,
-    Settling,
     Signal,
     Stage,
     Start,
     advance,
     ask_then_kill,
+    rank,
 )
 from launch.supervise.task_state import TaskState
 
@@ -39,17 +40,18 @@ class Supervisor:
 
     Attributes:
       states: task's name -> its state.
+      verdict: how the job ends, as the reports so far show; None while it goes on.
       outcome: how the job ended; None until it is over.
+      has_stepped: whether a task has reported a training step.
     """
 
     def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         self.states = {task.name: TaskState(task) for task in tasks}
+        self.verdict: Optional[Outcome] = None
         self.outcome: Optional[Outcome] = None
-        self._limits = limits
-        self._restarts = restarts
-        self._began = self._heard = now
-        self._has_stepped = False
-        self._settling = Settling()
+        self.has_stepped = False
+        self._limits, self._restarts = limits, restarts
+        self._began = self._heard = self._settled_at = now
         self._end: Optional[list[Stage]] = None  # what is left of it; None while the job goes on
         self._stop_signals = 0
         self._is_excused = False  # whether a SIGTERM was the platform's
@@ -59,10 +61,19 @@ class Supervisor:
         """Whether the job is ending."""
         return self._end is not None
 
-    @property
-    def verdict(self) -> Optional[Outcome]:
-        """How the job ends, as far as that is known; None while it goes on."""
-        return self._settling.verdict
+    def report(self, outcome: Outcome, now: float) -> bool:
+        """Takes a report about the end of the job; returns whether it is now the verdict.
+
+        A report replaces the verdict if it names a nearer cause within SETTLE_SECS of the first
+        report; nothing replaces a success. Do not report the ends of tasks that this launcher has
+        signalled: it caused them.
+        """
+        if self.verdict is None:
+            self._settled_at = now + SETTLE_SECS
+        elif now >= self._settled_at or rank(outcome) >= rank(self.verdict):
+            return False
+        self.verdict = outcome
+        return True
 
     def start(self) -> list[Action]:
         """Starts all tasks, the ps first."""
@@ -77,7 +88,7 @@ class Supervisor:
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
         self._heard = now
-        self._has_stepped = self._has_stepped or stepped
+        self.has_stepped = self.has_stepped or stepped
 
     def ended(
         self,
@@ -125,7 +136,7 @@ class Supervisor:
     def _lead_is_done(self, state: TaskState, now: float) -> list[Action]:
         """Ends the job with success, unless its end has another cause that is settled."""
         done = Outcome(0, f"{state.task.name} is done", cause=Cause.DONE)
-        if self._settling.report(done, now) and self._stop_signals < 2:
+        if self.report(done, now) and self._stop_signals < 2:
             self._end = self._in_order(is_done=True)
         return self._advance(now)
 
@@ -152,7 +163,7 @@ class Supervisor:
             self._stop_signals += cause is Cause.USER
         words = reason or f"stopped by {signal.Signals(signum).name}"
         is_done = self.verdict is not None and self.verdict.exit_code == 0
-        took = self._settling.report(Outcome(128 + signum, words, cause=cause), now)
+        took = self.report(Outcome(128 + signum, words, cause=cause), now)
         if took and cause is Cause.PLATFORM:
             self._stop_signals = 0  # the same, but in the other order
         if self._stop_signals == 2 and cause is Cause.USER:
@@ -168,7 +179,7 @@ class Supervisor:
         overdue = self._overdue(now)
         if overdue is not None:
             words = f"{overdue}; the limits are start_secs and idle_secs"
-            self._settling.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
+            self.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
             self._end = self._in_order()
             return [Note(f"{overdue}; stopping"), *self._advance(now)]
         due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
@@ -177,9 +188,9 @@ class Supervisor:
     def _overdue(self, now: float) -> Optional[str]:
         """Returns which limit is exceeded, in words; None if none is."""
         start_secs, idle_secs = self._limits.start_secs, self._limits.idle_secs
-        if start_secs and not self._has_stepped and now > self._began + start_secs:
+        if start_secs and not self.has_stepped and now > self._began + start_secs:
             return f"no training step within {start_secs:g} s"
-        if idle_secs and self._has_stepped and now > self._heard + idle_secs:
+        if idle_secs and self.has_stepped and now > self._heard + idle_secs:
             return f"no line from any task for {idle_secs:g} s"
         return None
 
@@ -203,9 +214,7 @@ class Supervisor:
         again = f", after {state.restarts} restarts" if state.restarts else ""
         reason = f"{name} on {host} failed: {state.last}{again}"
         is_first = self.verdict is None
-        took = self._settling.report(
-            Outcome(exit_code_of(state.code), reason, name, cause=state.cause), now
-        )
+        took = self.report(Outcome(exit_code_of(state.code), reason, name, cause=state.cause), now)
         if is_first:
             self._end = self._in_order()
             return [Note(f"{reason}; stopping the others"), *self._advance(now)]
@@ -244,8 +253,7 @@ class Supervisor:
         if not self._end and verdict is not None:
             # Word of who has sent a SIGTERM to a task may still be on its way.
             is_sigterm = verdict.exit_code == 128 + signal.SIGTERM
-            may_be_explained = is_sigterm and verdict.cause is Cause.TASK_FAILED
-            if not may_be_explained or self._settling.is_settled(now):
+            if not is_sigterm or verdict.cause is not Cause.TASK_FAILED or now >= self._settled_at:
                 self.outcome = verdict
         return actions
 

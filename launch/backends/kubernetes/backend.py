@@ -191,7 +191,7 @@ class Runner:
         objects: JobObjects,
         create: Event,
         follower: Follower,
-        loop: RunLoop[Event],
+        loop: RunLoop,
         secrets: Sequence[str],
         jobs: Mapping[str, Manifest],
     ) -> None:

@@ -127,7 +127,7 @@ def test_a_start_that_waits_for_a_lost_host_is_withdrawn_once_the_job_is_to_end(
 class FailsForItsPort:
     """A run loop whose attempts fail for their ports, as the first two do."""
 
-    has_stepped = False
+    has_stepped = False  # what the supervisor is told
     num_failures = 2
     ports: ClassVar[list[int]] = []  # of the master in each attempt
 
@@ -135,6 +135,7 @@ class FailsForItsPort:
         port = supervisor.states["master/0"].task.port
         assert port is not None
         self.ports.append(port)
+        supervisor.has_stepped = self.has_stepped
 
     def run(self, agents: Agents) -> Outcome:
         if len(self.ports) > self.num_failures:

@@ -10,7 +10,7 @@ import pytest
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause, Outcome
-from launch.supervise.ending import Action, Note, Settling, Signal, Start
+from launch.supervise.ending import Action, Note, Signal, Start
 from launch.supervise.supervisor import Supervisor
 from launch.supervise.task_state import TaskState
 
@@ -347,42 +347,34 @@ EXIT_CODE = Outcome(1, "worker/0 failed: exit code 1", cause=Cause.TASK_FAILED)
 DONE = Outcome(0, "master/0 is done", cause=Cause.DONE)
 
 
-def test_the_order_of_reports_in_the_window_does_not_matter():
+def test_the_order_of_reports_in_the_window_does_not_matter() -> None:
     for order in itertools.permutations([USER, PLATFORM, HOST_LOST, SIGNAL, EXIT_CODE]):
-        settling = Settling()
+        supervisor = running()
         for delay, outcome in enumerate(order):
-            settling.report(outcome, 10 + delay / 10)
-        assert settling.verdict is USER
+            supervisor.report(outcome, 10 + delay / 10)
+        assert supervisor.verdict is USER
 
 
-def test_of_two_reports_of_the_same_rank_the_first_one_counts():
-    settling = Settling()
-    settling.report(EXIT_CODE, 10)
-    assert not settling.report(Outcome(3, "worker/1 failed", cause=Cause.TASK_FAILED), 10)
-    assert settling.verdict is EXIT_CODE
+def test_the_first_of_two_like_reports_counts_and_none_after_the_window() -> None:
+    supervisor = running()
+    supervisor.report(EXIT_CODE, 10)
+    assert not supervisor.report(Outcome(3, "worker/1 failed", cause=Cause.TASK_FAILED), 10)
+    assert not supervisor.report(USER, 12)
+    assert supervisor.verdict is EXIT_CODE
 
 
-def test_a_report_after_the_window_changes_nothing():
-    settling = Settling()
-    settling.report(EXIT_CODE, 10)
-    assert not settling.report(USER, 12)
-    assert settling.verdict is EXIT_CODE
-    assert settling.is_settled(12)
+def test_a_success_is_final() -> None:
+    supervisor = running()
+    supervisor.report(DONE, 10)
+    assert not supervisor.report(USER, 10)
+    assert supervisor.verdict is DONE
 
 
-def test_a_success_is_final():
-    settling = Settling()
-    settling.report(DONE, 10)
-    assert settling.is_settled(10)
-    assert not settling.report(USER, 10)
-    assert settling.verdict is DONE
-
-
-def test_a_lead_that_was_done_in_time_is_a_success_whatever_was_reported_before():
+def test_a_lead_that_was_done_in_time_is_a_success_whatever_was_reported_before() -> None:
     for first in (USER, PLATFORM, HOST_LOST, SIGNAL, EXIT_CODE):
-        settling = Settling()
-        settling.report(first, 10)
-        assert settling.report(DONE, 11)
+        supervisor = running()
+        supervisor.report(first, 10)
+        assert supervisor.report(DONE, 11)
 
 
 TERM = (int(signal.SIGTERM),)
