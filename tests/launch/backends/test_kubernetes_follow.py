@@ -458,7 +458,7 @@ class Rig:
         self.cluster, self.loop, self.now = Cluster(), Loop(), 1000.0
         tasks = make_job(kubernetes_cluster()).tasks
         self.follower = Follower(tasks, Limits(), 0, self.now, is_tfjob=True)
-        loop, secret = cast("RunLoop[Any]", self.loop), "first line\nthe second line\nlast\n"
+        loop, secret = cast("RunLoop", self.loop), "first line\nthe second line\nlast\n"
         create = partial(self.cluster.create, {}, [])
         self.runner = Runner(self.cluster, create, self.follower, loop, [secret], {})
         for task in ("master", "worker", "ps"):
