@@ -20,11 +20,6 @@ from launch.cluster.yaml_section import (
     whole,
 )
 
-_EXAMPLES = {
-    "hosts": "list the machines under it",
-    "tasks": "it says how many of each type there are (`tasks: {master: 1, ps: 1}`)",
-}
-
 
 def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
     """Reads and checks a cluster file.
@@ -45,13 +40,11 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     key = "tasks" if kind.chooses_hosts else "hosts"
     hosts_node = top.node_of(key)
     if hosts_node is None:
-        raise top.error(top.node, f"{key} is missing; {_EXAMPLES[key]}")
-    if kind.chooses_hosts and "user" in top.left:
-        user_key, _ = top.left["user"]
-        raise top.error(
-            user_key, f"user is for logins by ssh; {kind.name} has none, so leave it out"
-        )
+        raise top.error(top.node, f"{key} is missing; `init` writes a file that has it")
     hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
+    if kind.chooses_hosts and hosts[0].user:
+        rule = f"user is for logins by ssh; {kind.name} has none, so leave it out"
+        raise top.error(hosts_node, rule)
     if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
         rule = f"{kind.name} runs all tasks on this machine; list localhost alone, or run on ssh"
         raise top.error(hosts_node, rule)

@@ -1,7 +1,6 @@
 """Reads YAML strictly: checks every key and every value, and names the line of each error."""
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,9 +78,8 @@ class Section:
     def finish(self) -> None:
         """Raises LaunchError if a key was not taken."""
         for key, (node, _) in self.left.items():
-            near = difflib.get_close_matches(key, self._known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._known)}"
-            raise self.error(node, f"{key} is not a key of {self.name}; {hint}")
+            known = ", ".join(self._known)
+            raise self.error(node, f"{key} is not a key of {self.name}; known: {known}")
 
     def node_of(self, key: str) -> Optional[Node]:
         """Takes a key and returns the node of its value; None if there is no such key."""

@@ -24,16 +24,16 @@ from typing import Optional
 from cifar10_program import LAUNCH, started_as
 from launch.backends.base import Backend
 from launch.backends.registry import backend_named
-from launch.cluster.tasks import Job, make_job
-from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome
+from launch.cluster.tasks import make_job
+from launch.errors import HostError
+from launch.record.outcome import Outcome
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display, say
 from launch.screen.row import duration, saved_rows
-from launch.supervise import background
-from launch.supervise.background import Background
 from launch.supervise.run_loop import stop_signals
+from launch.verbs import background
+from launch.verbs.background import Background
 from launch.verbs.flags import cluster_of
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
@@ -58,15 +58,11 @@ def up(options: argparse.Namespace) -> int:
 
         refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))
-
-    def run(display: Display) -> Outcome:
-        return _run(backend, job, folder, display)
-
     say(f"run {folder.run_id}", f"run folder: {folder.path}")
     # A lasting job writes output.log itself; two machines cannot append to one file.
     log = folder.launcher_log if backend.is_lasting else folder.output_log
     view = View(folder, is_start=options.detach)
-    process = background.start(run, folder, log)
+    process = background.start(backend, job, folder, log)
     outcome = follow(
         process,
         view,
@@ -81,20 +77,6 @@ def up(options: argparse.Namespace) -> int:
         say(f"{folder.path}: the end of the run could not be written there; see its disk")
     say(*closing_lines(folder, outcome))
     return outcome.exit_code
-
-
-def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Outcome:
-    """Runs a job, and writes into its folder how it ended."""
-    try:
-        outcome = backend.run(job, folder, display)
-    except LaunchError as error:
-        if backend.transport is not None:  # without agents, something may have been submitted
-            folder.write_end(Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER))
-        raise
-    # A job without agents that has no end yet may go on.
-    if backend.transport is not None or folder.end() is not None:
-        folder.write_end(outcome)
-    return outcome
 
 
 def _has_started(folder: RunFolder, backend: Backend) -> bool:

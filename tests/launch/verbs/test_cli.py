@@ -66,7 +66,7 @@ def test_the_backend_that_is_chosen_reads_the_cluster_file(
     rule = "kubernetes chooses nodes itself, a pod for each task; leave them out"
     assert output == f"error: {file}:2: {rule}\n"
     _, output = run(capsys, "plan", "--cluster", str(file), "--on", "ssh")
-    assert output == f"error: {file}:1: hosts is missing; list the machines under it\n"
+    assert output == f"error: {file}:1: hosts is missing; `init` writes a file that has it\n"
 
 
 def test_an_unknown_flag_is_told_where_others_belong(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,8 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
-from launch.supervise.background import Background
 from launch.verbs import up as up_verb
+from launch.verbs.background import Background
 from launch.verbs.up import View
 from testbeds.terminal import Terminal
 from tests.launch.launcher import (

@@ -12,11 +12,12 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from multiprocessing.connection import Connection as Channel
 from pathlib import Path
 from typing import Union
 
+from launch.backends.base import Backend
+from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.output import writer
@@ -24,7 +25,6 @@ from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
 LEAVE = "leave"
-Run = Callable[[Display], Outcome]  # runs a job, and shows what it does
 
 
 class Background:
@@ -81,10 +81,10 @@ class Background:
         raise HostError(f"the launcher has failed, see {self._log}; {way_out}")
 
 
-def start(run: Run, folder: RunFolder, log: Path) -> Background:
+def start(backend: Backend, job: Job, folder: RunFolder, log: Path) -> Background:
     """Runs a job in a process that has no terminal; call it while this process has one thread.
 
-    What `run` shows goes to `log`.
+    What the backend shows goes to `log`.
 
     Raises:
       HostError: this machine starts no more processes.
@@ -105,7 +105,7 @@ def start(run: Run, folder: RunFolder, log: Path) -> Background:
     try:
         ours.close()
         _give_up_the_terminal(log, theirs.fileno())
-        _work(run, folder, log, theirs)
+        _work(backend, job, folder, log, theirs)
         code = 0
     except BaseException:
         traceback.print_exc()  # to the log
@@ -128,20 +128,24 @@ def _give_up_the_terminal(path: Path, kept: int) -> None:
     os.closerange(kept + 1, 1 << 16)
 
 
-def _work(run: Run, folder: RunFolder, log: Path, channel: Channel) -> None:
-    """Runs the job, and sends how it ended."""
+def _work(backend: Backend, job: Job, folder: RunFolder, log: Path, channel: Channel) -> None:
+    """Runs the job, writes how it ended, and sends that."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
     said: Union[Outcome, LaunchError]
-    display = Display(writer(log), live=False)
     try:
         folder.take_over()
-        said = run(display)
+        said = backend.run(job, folder, Display(writer(log), live=False))
+        # A job without agents that has no end yet may go on.
+        end = said if backend.transport is not None or folder.end() is not None else None
     except LaunchError as error:
         said = error
+        # Without agents, something may have been submitted.
+        failed = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
+        end = failed if backend.transport is not None else None
     except KeyboardInterrupt:  # before the job's own handling of signals
-        said = Outcome(128 + signal.SIGINT, "stopped before the start", cause=Cause.USER)
-    finally:
-        display.close()
+        said = end = Outcome(128 + signal.SIGINT, "stopped before the start", cause=Cause.USER)
+    if end is not None:
+        folder.write_end(end)
     with contextlib.suppress(OSError):  # nobody waits for it any more
         channel.send(said)
 
