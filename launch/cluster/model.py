@@ -4,9 +4,11 @@ Every description (`--hosts`, a YAML file, `--on local`) becomes a frozen `Clust
 checked when it is made.
 """
 
+import contextlib
 import ipaddress
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any, ClassVar, Optional
@@ -22,6 +24,7 @@ FIRST_PORT = 2222  # for the first trainer of a host; its first ps takes the nex
 FREE_PORTS = 0  # for hosts that several jobs may share: each host chooses them
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_IPV6 = r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?"  # more than that, but with all zones of links
 USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 COMMAND_NAME = r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*"
 
@@ -43,21 +46,15 @@ def host_name(text: str) -> str:
       LaunchError: it is neither; a number after it could mean three things, so it is refused.
     """
     address = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    if re.fullmatch(_NAME, text) or _is_ipv6(address):
-        return address
+    with contextlib.suppress(ValueError):
+        is_name = re.fullmatch(_NAME, text)
+        if is_name or re.fullmatch(_IPV6, address) and ipaddress.IPv6Address(address):
+            return address
     raise LaunchError(
         f"{text!r} is not a host: it must be NAME or USER@NAME, with a name of letters, digits, "
         f". _ - or an IPv6 address, without a port: `ports:` in a cluster file (default "
         f"{FIRST_PORT}) sets that of tasks, ~/.ssh/config that of ssh"
     )
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return re.fullmatch(r"[^%]+(%[A-Za-z0-9_.-]+)?", text) is not None
 
 
 _USER = matching(USER_NAME, "a user name of letters, digits, . _ -")
@@ -130,21 +127,14 @@ class Kind:
     settings: ClassVar[Optional[type]] = None
 
 
+_VARIABLE = matching(
+    r"(?!TF_CONFIG$|LAUNCH_)[A-Za-z_][A-Za-z0-9_]*",
+    "the name of a variable (letters, digits, _), and none that the launcher sets for each task",
+)
+
+
 def _ports(text: str) -> int:
-    if text in ("free", str(FREE_PORTS)):
-        return FREE_PORTS
-    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65_535:
-        rule = f"must be the first port, from 1 to 65535 ({FIRST_PORT}), or `free`"
-        raise LaunchError(f"{rule}, got {text!r}")
-    return int(text)
-
-
-def _variable(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
-        raise LaunchError(f"must be the name of a variable (letters, digits, _), got {text!r}")
-    if text == "TF_CONFIG" or text.startswith("LAUNCH_"):
-        raise LaunchError(f"cannot be {text}, which the launcher sets for each task; leave it out")
-    return text
+    return FREE_PORTS if text in ("free", str(FREE_PORTS)) else whole(1, 65_535)(text)
 
 
 @dataclass(frozen=True)
@@ -187,16 +177,14 @@ class Cluster:
     backend: str = "ssh"
     gpus_per_task: Optional[int] = setting(None, whole(0, 64))
     ports: int = setting(FIRST_PORT, _ports)
-    environment: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_variable)
-    passed: tuple[str, ...] = setting((), _variable, name="pass_environment")
+    environment: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_VARIABLE)
+    passed: tuple[str, ...] = setting((), _VARIABLE, name="pass_environment")
     limits: Limits = Limits()
     restarts: int = setting(0, whole(0, 1_000_000))
     source: str = "--hosts"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if not self.hosts:
-            raise LaunchError("no hosts: a cluster needs at least one; name it with --hosts")
         several = "; `roles:` in a cluster file gives it several tasks"
         _refuse_twice("host", (host.name for host in self.hosts), several)
         _refuse_twice("address", (host.address for host in self.hosts))
@@ -226,8 +214,6 @@ class Cluster:
 
 
 def _refuse_twice(what: str, names: Iterable[str], hint: str = "") -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
+    for name, number in Counter(names).items():
+        if number > 1:
             raise LaunchError(f"{what} {name} is listed twice; list it once{hint}")
-        seen.add(name)

@@ -78,11 +78,6 @@ class RunLoop:
         self._decider, self._folder, self._display = decider, folder, display
         self.events, self._signals = events, signals
 
-    def run(self, runner: Runner) -> Outcome:
-        """Runs until the outcome is known; returns it with the details that `_details` lists."""
-        outcome = self._follow(runner)
-        return replace(outcome, details=self._details(outcome))
-
     def note(self, text: str) -> None:
         """Shows a line to the user."""
         self._display.note(text)
@@ -95,17 +90,15 @@ class RunLoop:
         for line in shown:
             self._display.task_line(task, host, line)
 
-    def _follow(self, runner: Runner) -> Outcome:
+    def run(self, runner: Runner) -> Outcome:
+        """Runs until the outcome is known; returns it with the details that `_details` lists."""
         heeded, next_status = 0, 0.0
         runner.start()
         while self._decider.outcome is None:
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
                 heeded += 1
-                # The end of a terminal may be told twice, and a second stop would keep tasks from
-                # saving.
-                if signum != signal.SIGHUP or signum not in self._signals[: heeded - 1]:
-                    runner.stop(signum)
+                runner.stop(signum)
             now = time.monotonic()
             runner.tick(now)
             if now >= next_status:
@@ -116,8 +109,9 @@ class RunLoop:
             self._hear(runner, 0.05)
         if is_short:
             self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
-        self._show(self._decider.outcome)
-        return self._decider.outcome
+        outcome = self._decider.outcome
+        self._show(outcome)
+        return replace(outcome, details=self._details(outcome))
 
     def _hear(self, runner: Runner, secs: float) -> None:
         """Waits at most `secs` for an event, and passes the events to the runner."""
@@ -150,13 +144,15 @@ def stop_signals(heed: Callable[[int], object] = lambda _: None) -> Iterator[lis
     """Catches SIGINT, SIGTERM, SIGHUP and SIGQUIT in the context; yields a list of those caught.
 
     One that this process ignores, such as SIGHUP after `nohup`, stays ignored. `heed` is called
-    with each at once, in whatever this process does.
+    with each at once, in whatever this process does. Of several SIGHUPs the first one counts: the
+    shell and the kernel may both tell of the end of a terminal.
     """
     found: list[int] = []
 
     def catch(signum: int, _: object) -> None:
-        found.append(signum)
-        heed(signum)
+        if signum != signal.SIGHUP or signum not in found:
+            found.append(signum)
+            heed(signum)
 
     before = {signum: signal.getsignal(signum) for signum in _SIGNALS}
     heeded = [signum for signum in _SIGNALS if before[signum] is not signal.SIG_IGN]

@@ -37,8 +37,6 @@ def init(options: argparse.Namespace) -> int:
     try:
         with open(options.out, "x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise LaunchError(f"{options.out} is there already; name another with --out") from None
     except OSError as error:
         raise LaunchError(f"{options.out}: {error.strerror}; name another with --out") from None
     print(f"{options.out}: written; next: {started_as(LAUNCH)} plan --cluster {options.out}")

@@ -136,14 +136,12 @@ def attach(options: argparse.Namespace) -> int:
     view = View(folder, tail=_TAIL)
     say(f"run {folder.run_id}", f"run folder: {folder.path}")
     try:
-        for is_last in _looks(folder):
-            view.show_new(final=is_last)
+        with contextlib.closing(view):
+            for is_last in _looks(folder):
+                view.show_new(final=is_last)
     except KeyboardInterrupt:
-        view.close()
         ways_back(folder)
         return 128 + signal.SIGINT
-    finally:
-        view.close()
     outcome = folder.end()
     if outcome is None:
         raise HostError(f"run {folder.run_id}: {state_of(folder).words}")

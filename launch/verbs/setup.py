@@ -2,9 +2,7 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from launch.backends.registry import backend_named
@@ -38,12 +36,11 @@ def setup(options: argparse.Namespace) -> int:
     Raises:
       LaunchError: the tasks do not run as processes over ssh, or a flag is wrong.
     """
-    cluster = cluster_of(options)
-    needs_venv = options.cluster is None and options.python is None
+    is_unsaid = options.cluster is None and options.python is None
+    needs_venv = is_unsaid and options.on in (None, "ssh")
     if needs_venv:
-        hosts = tuple(replace(host, python=SETUP_PYTHON) for host in cluster.hosts)
-        cluster = replace(cluster, hosts=hosts)
-    exit_code = setup_hosts(cluster, options)
+        options.python = SETUP_PYTHON
+    exit_code = setup_hosts(cluster_of(options), options)
     if needs_venv and default_python() != SETUP_PYTHON:
         print(f"the other commands need it, too: --python {SETUP_PYTHON}")
     return exit_code
@@ -89,5 +86,5 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _say(name: str, words: str) -> None:
-    sys.stdout.write(f"{name}: {plain(words)}\n")  # at once: hosts speak at the same time
-    sys.stdout.flush()
+    # At once: hosts speak at the same time.
+    print(f"{name}: {plain(words)}\n", end="", flush=True)

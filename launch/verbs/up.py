@@ -63,11 +63,11 @@ def up(options: argparse.Namespace) -> int:
     log = folder.launcher_log if backend.is_lasting else folder.output_log
     view = View(folder, is_start=options.detach)
     process = background.start(backend, job, folder, log)
-    outcome = follow(
-        process,
-        view,
-        lambda: options.detach and (view.is_blind or _has_started(folder, backend)),
-    )
+
+    def is_enough() -> bool:
+        return options.detach and (view.is_blind or _has_started(folder, backend))
+
+    outcome = follow(process, view, is_enough)
     if outcome is None:
         ways_back(folder)
         if options.detach and view.is_blind:
@@ -102,11 +102,7 @@ class View:
     """
 
     def __init__(
-        self,
-        folder: RunFolder,
-        *,
-        tail: Optional[int] = None,
-        is_start: bool = False,
+        self, folder: RunFolder, *, tail: Optional[int] = None, is_start: bool = False
     ) -> None:
         self._folder, self._tail, self._is_start = folder, tail, is_start
         self._began = folder.record()["began"]
@@ -151,16 +147,14 @@ def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Op
     Raises:
       LaunchError: the job could not be started, or its launcher has failed.
     """
-    passed: set[int] = set()
+    passed: list[int] = []
 
     def pass_on(signum: int) -> None:
         """Passes a signal on, also while a reader that stands still holds this process up."""
         if signum == signal.SIGINT and not passed and _can_ask():
             return
-        # The shell and the kernel may both tell of the end of a terminal.
-        if signum != signal.SIGHUP or signum not in passed:
-            passed.add(signum)
-            process.signal(signum)
+        passed.append(signum)
+        process.signal(signum)
 
     with stop_signals(pass_on) as signals:
         is_left = False
@@ -173,7 +167,7 @@ def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Op
                 signals.clear()
                 is_left = answer == _LEAVE
                 if answer == _STOP:
-                    passed.add(signal.SIGINT)
+                    passed.append(signal.SIGINT)
                     process.signal(signal.SIGINT)
     view.show_new(final=not is_left)
     view.close()

@@ -109,11 +109,11 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
         ("hosts:\n  - a\nagent_python: a b\n", "lab.yaml:3: agent_python must be a command or pa"),
         (
             "hosts:\n  - a\nports: 70000\n",
-            "lab.yaml:3: ports must be the first port, from 1 to 65535",
+            "lab.yaml:3: ports must be a whole number from 1 to 65535, got '70000'",
         ),
         ("hosts:\n  - a\nlimits: {idle_secs: no}\n", "idle_secs must be a number of seconds above"),
         ('hosts: [a]\nenvironment:\n  A: "a\\0b"\n', "lab.yaml:3: A must be text without NUL char"),
-        ("hosts: [a]\nenvironment:\n  TF_CONFIG: x\n", "lab.yaml:3: a key of environment cannot"),
+        ("hosts: [a]\nenvironment:\n  TF_CONFIG: x\n", "lab.yaml:3: a key of environment must be"),
         ("hosts: [a]\npass_environment:\n  - a b\n", "lab.yaml:3: pass_environment must be the na"),
         ("hosts:\n  - a\nbackend: cloud\n", "lab.yaml:3: backend must be one of local, ssh"),
         ("backend: local\nhosts: [a, b]\n", f"lab.yaml:2: {ALL_HERE}"),

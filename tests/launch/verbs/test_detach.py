@@ -166,40 +166,6 @@ def test_a_lost_terminal_ends_a_run_that_was_not_left(
     assert_nothing_left(launcher.run_id())
 
 
-def test_a_terminal_that_ends_twice_asks_for_the_end_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The shell and the kernel may both tell of it, and a second signal ends tasks at once."""
-    passed: list[int] = []
-
-    class Process:
-        def __init__(self) -> None:
-            self.left = 3
-
-        def wait(self, secs: float) -> bool:
-            self.left -= 1
-            return self.left == 0
-
-        def outcome(self) -> Outcome:
-            return Outcome(129, "stopped by SIGHUP")
-
-        signal = staticmethod(passed.append)
-
-    folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
-    view = View(folder, is_start=True)
-
-    def stop_signals(heed: Callable[[int], None]) -> "contextlib.nullcontext[list[int]]":
-        signals: list[int] = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
-        for signum in signals:
-            heed(signum)
-        return contextlib.nullcontext(signals)
-
-    monkeypatch.setattr(up_verb, "stop_signals", stop_signals)
-    outcome = up_verb.follow(cast(Background, Process()), view, lambda: False)
-    assert outcome == Outcome(129, "stopped by SIGHUP")
-    assert passed == [signal.SIGHUP, signal.SIGTERM]
-
-
 def test_a_reader_that_stands_still_keeps_no_signal_from_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

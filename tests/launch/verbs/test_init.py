@@ -99,7 +99,7 @@ def test_a_file_that_is_there_is_kept(
     monkeypatch.chdir(tmp_path)
     Path("cluster.yaml").write_text("mine")
     assert main(["init", "--hosts", "a"]) == 2
-    error = "error: cluster.yaml is there already; name another with --out\n"
+    error = "error: cluster.yaml: File exists; name another with --out\n"
     assert capsys.readouterr().err == error
     assert Path("cluster.yaml").read_text() == "mine"
     assert os.listdir() == ["cluster.yaml"]

@@ -306,7 +306,7 @@ class Here(Backend):
 
 def options(**given: Any) -> argparse.Namespace:
     found = argparse.Namespace(arguments=[], requirements="requirements.lock")
-    found.cluster, found.python = "lab.yaml", None
+    found.cluster, found.python, found.on = "lab.yaml", None, None
     vars(found).update(given)
     return found
 
@@ -378,27 +378,23 @@ def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
 
 
 def test_hosts_without_a_file_get_a_venv_and_the_other_commands_are_told_of_it(
-    checked: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster = of_two(tmp_path)
-    prepared: list[set[str]] = []
+    prepared: list[str] = []
 
     def prepare_all(cluster: Cluster, _: argparse.Namespace) -> int:
-        prepared.append({host.python for host in cluster.hosts})
+        prepared.append(cluster.hosts[0].python)
         return 7
 
     monkeypatch.setattr(verb, "setup_hosts", prepare_all)
-    monkeypatch.setattr(verb, "cluster_of", lambda _: cluster)
+    monkeypatch.setattr(verb, "cluster_of", lambda given: from_hosts("node1", given.python))
     words = "the other commands need it, too: --python .venv/bin/python\n"
     for default, is_told in (("python3", True), (".venv/bin/python", False)):
         monkeypatch.setattr(verb, "default_python", lambda default=default: default)
         assert verb.setup(options(cluster=None)) == 7
         assert capsys.readouterr().out.endswith(words) == is_told
     assert verb.setup(options(cluster=None, python="python3.11")) == 7
-    assert prepared == [{".venv/bin/python"}, {".venv/bin/python"}, {"python3"}]
+    assert prepared == [".venv/bin/python", ".venv/bin/python", "python3.11"]
 
 
 def test_other_backends_are_told_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
