@@ -227,15 +227,13 @@ def with_settings(arguments: Sequence[str]) -> list[str]:
     Raises:
       LaunchError: a file cannot be read, or is no mapping of single values.
     """
-    result: list[str] = []
-    words = iter(arguments)
+    result, words = list[str](), iter(arguments)
     for word in words:
-        flag, equals, value = word.partition("=")
-        path = value if equals or flag != _CONFIG else next(words, None)
-        if flag != _CONFIG or path is None:  # The training program refuses one without a value.
-            result.append(word)
-        else:
-            result.append(f"{_CONFIG}={json.dumps(_read_settings(path))}")
+        flag, equals, path = word.partition("=")
+        if flag == _CONFIG:
+            settings = _read_settings(path if equals else next(words, ""))
+            word = f"{_CONFIG}={json.dumps(settings)}"
+        result.append(word)
     return result
 
 

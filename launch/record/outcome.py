@@ -65,10 +65,8 @@ def words_for(code: Optional[int]) -> str:
         return "lost"
     if code >= 0:
         return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
+    names = {one.value: one.name for one in signal.Signals}
+    return f"killed by {names.get(-code, f'signal {-code}')}"
 
 
 def exit_code_of(code: Optional[int]) -> int:

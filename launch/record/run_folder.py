@@ -58,11 +58,16 @@ class RunFolder:
 
     Args:
       path: the path of the folder, whose last part is the run's id.
+
+    Attributes:
+      output_log: the path of the file with the lines of all tasks and of the launcher.
+      launcher_log: that of the launcher's lines, if a job on another machine writes `output_log`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.run_id = path.name
+        self.output_log, self.launcher_log = path / "output.log", path / "launcher.log"
 
     @classmethod
     def create(cls, parent: Path, job: Job, output: Optional[str] = None) -> "RunFolder":
@@ -90,16 +95,6 @@ class RunFolder:
         except OSError as error:
             way_out = "--state-dir names another place"
             raise HostError(f"{self.path}: {error.strerror}; {way_out}") from None
-
-    @property
-    def output_log(self) -> Path:
-        """The path of the file with the lines of all tasks and of the launcher."""
-        return self.path / "output.log"
-
-    @property
-    def launcher_log(self) -> Path:
-        """The path of the launcher's lines, if a job on another machine writes `output_log`."""
-        return self.path / "launcher.log"
 
     def record(self) -> Record:
         """Returns the content of run.json.
@@ -159,15 +154,13 @@ class RunFolder:
         folder replace each other's results.
         """
         record, status = self.record(), self.status()
-        try:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
             path = Path(os.path.expanduser(record["output"])) / "result.json"
             ended = status["time"] if status["exit_code"] is not None else math.inf
             written = path.stat().st_mtime if path.is_absolute() else -math.inf
             if record["began"] <= written <= ended + _WRITTEN_SECS:
                 figures = json.loads(path.read_bytes())["figures"]
                 return f"{100 * figures['eval_accuracy']:.2f} %"
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            pass
         return ""
 
     def launcher_pid(self) -> Optional[int]:
@@ -230,8 +223,6 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
 
 def all_runs(parent: Path) -> list[RunFolder]:
     """Returns all runs, the oldest first: their ids are the time in UTC."""
-    if not parent.is_dir():
-        return []
     found = (path.parent for path in parent.glob("*/run.json"))
     # The launcher makes no other names, and prints them.
     return [RunFolder(path) for path in sorted(found) if path.name.isprintable()]

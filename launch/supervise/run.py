@@ -171,7 +171,8 @@ class Agents:
         elif what == "note":
             self._loop.note(f"{host}: {message['text']}")
         elif what == "told":
-            self._told(f"{host}: {message['reason']}")
+            reason, now = f"{host}: {message['reason']}", self._clock()
+            self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM))
 
     def stop(self, signum: int) -> None:
         """Stops all tasks in order at the first signal, and kills them at the second one."""
@@ -204,14 +205,6 @@ class Agents:
                 self.without_port.append(name)
             found = {key: message[key] for key in ("code", "reason", "signals")}
             self._carry_out(self._supervisor.ended(name, now=now, **found))
-
-    def _told(self, reason: str) -> None:
-        """Stops all tasks for the platform; as every agent says so, only the first word is news."""
-        before = self._supervisor.verdict
-        actions = self._supervisor.stop(signal.SIGTERM, self._clock(), reason, Cause.PLATFORM)
-        if self._supervisor.verdict is not before:
-            self._loop.note(f"{reason}; stopping all tasks")
-        self._carry_out(actions)
 
     def _lose(self, host: str, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
         """Drops a host's connection, and records its tasks as ended: the agent will end them."""

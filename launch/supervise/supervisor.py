@@ -170,7 +170,9 @@ class Supervisor:
             self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
         elif self._end is None or (is_done and cause is Cause.USER and self._stop_signals == 1):
             self._end = self._in_order()
-        return self._advance(now)
+        # Every agent says so, but only the first word is news.
+        news = [Note(f"{words}; stopping all tasks")] if took and cause is Cause.PLATFORM else []
+        return [*news, *self._advance(now)]
 
     def tick(self, now: float) -> list[Action]:
         """Decides what is due at the time `now`: restarts, time limits and stages of the end."""

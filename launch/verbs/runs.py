@@ -116,13 +116,12 @@ def status(options: argparse.Namespace) -> int:
 
 def _looks(folder: RunFolder) -> Iterator[bool]:
     """Yields at each look at a run whether it is the last one; waits between two."""
-    is_running = True
-    while is_running:
+    while True:
         state = state_of(folder)
-        is_running = state.writes
-        yield not is_running
-        if is_running:
-            time.sleep(LOOK_SECS if state.name == RUNNING else _ASK_SECS)
+        yield not state.writes
+        if not state.writes:
+            return
+        time.sleep(LOOK_SECS if state.name == RUNNING else _ASK_SECS)
 
 
 def attach(options: argparse.Namespace) -> int:

@@ -245,7 +245,9 @@ def test_a_master_that_ends_with_0_because_it_was_asked_to_is_not_done() -> None
 def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too() -> None:
     supervisor = running(*ALL)
     assert signals(supervisor.stop(signal.SIGTERM, 10)) == [("master/0", signal.SIGTERM)]
-    assert word_of_the_platform(supervisor, 10.2) == []
+    told = word_of_the_platform(supervisor, 10.2)
+    assert (signals(told), len(notes(told))) == ([], 1)
+    assert word_of_the_platform(supervisor, 10.3) == []
     assert supervisor.stop(signal.SIGTERM, 12) == []  # and again
     # So the user's first signal still lets the tasks save.
     assert supervisor.stop(signal.SIGINT, 15) == []
