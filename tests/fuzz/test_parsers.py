@@ -1,7 +1,8 @@
 """No parser breaks on hostile input: it refuses it in one line, and in little memory.
 
 The inputs are the same in each run; `FUZZ_INPUTS=10000 .venv/bin/python -m pytest tests/fuzz` tries
-many more. What once broke a parser is kept in corpus/, in the folder of its name.
+many more. What once broke a parser is kept in corpus/, in the folder of its name; examples/ has
+valid files of each kind.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -45,18 +47,26 @@ from data_prep.sources.members import Member
 from data_prep.tfrecord import read, write
 from launch.agent.protocol import EVENTS, read_event
 from launch.backends.kubernetes import state
+from launch.backends.local import TRANSPORT
 from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
+from launch.connect.connections import Connections
 from launch.errors import LaunchError
+from launch.record.run_folder import RunFolder
+from launch.screen.display import Display
 from launch.screen.row import read_step
+from launch.supervise.run import Agents
+from launch.supervise.run_loop import RunLoop
+from launch.supervise.supervisor import Supervisor
 from launch.verbs import cli as launch
 from launch.verbs import runs
 from tests.data_prep import made
 from tests.fuzz import mutate
-from tests.launch.cluster.full import FULL
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS, EXAMPLES = (Path(__file__).parent / name for name in ("corpus", "examples"))
+ERRORS = (UserError, SourceError, LaunchError, DamageError, read.RecordError)
 _INPUTS = int(os.environ.get("FUZZ_INPUTS", "10"))  # of each parser
 
 
@@ -67,24 +77,26 @@ class Parser:
     Attributes:
       name: name of the row, and of its folder in corpus/.
       call: a function of an input and an empty folder; an AssertionError is a wrong answer.
-      examples: valid inputs, from which others are made; JSON may be given as its value.
       form: how inputs are changed.
-      errors: the errors by which the program refuses an input.
+      examples: valid inputs, from which others are made; by default, those in examples/.
       most_bytes: the memory that Python objects may take at the same time.
     """
 
     name: str
     call: Callable[[bytes, Path], Any]
-    examples: Any
     form: Callable[[random.Random, bytes], bytes] = mutate.of_bytes
-    errors: tuple[type[BaseException], ...] = (UserError, SourceError, LaunchError)
+    examples: Callable[[], list[bytes]] = list
     most_bytes: int = 64 << 20
 
     @functools.cached_property
     def inputs(self) -> list[bytes]:
-        """The examples as bytes."""
-        given = self.examples() if callable(self.examples) else self.examples
-        return [one if isinstance(one, bytes) else json.dumps(one).encode() for one in given]
+        """The examples."""
+        return self.examples() or files_of(self.name)
+
+
+def files_of(name: str) -> list[bytes]:
+    """Returns the valid files of one kind."""
+    return [path.read_bytes() for path in sorted((EXAMPLES / name).iterdir())]
 
 
 def fault_of(parser: Parser, data: bytes) -> Optional[str]:
@@ -93,7 +105,7 @@ def fault_of(parser: Parser, data: bytes) -> Optional[str]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             parser.call(data, Path(folder))
-    except parser.errors as error:
+    except ERRORS as error:
         message = str(error)
         if not message or "\n" in message or "\r" in message:
             return f"the message of {type(error).__name__} is not one line: {message[:300]!r}"
@@ -136,7 +148,10 @@ def _image(kind: str, mode: str) -> bytes:
 
 
 _MODES = {"PNG": "RGB L P", "JPEG": "RGB CMYK", "WEBP": "RGBA", "GIF": "P", "BMP": "1 P RGB"}
-IMAGES = [_image(kind, mode) for kind, modes in _MODES.items() for mode in modes.split()]
+
+
+def _images() -> list[bytes]:
+    return [_image(kind, mode) for kind, modes in _MODES.items() for mode in modes.split()]
 
 
 def _resize(data: bytes, _: Path) -> None:
@@ -192,17 +207,6 @@ def _parse_example(data: bytes, _: Path) -> None:
     assert 0 <= label <= 9
 
 
-def _manifests() -> list[bytes]:
-    splits = {
-        split: manifest.Split(2, (write.Written(f"{split}.tfrecords", 2, 6_000, "0" * 64),))
-        for split in schema.SPLITS
-    }
-    origin, sums = manifest.Origin("synthetic", "x", "0" * 64), (1.0, 2.0, 3.0)
-    options = manifest.Options()
-    one = manifest.Manifest(origin, schema.CLASS_NAMES, 0, options, splits, sums, sums)
-    return [one.to_json().encode()]
-
-
 def _read_manifest(data: bytes, folder: Path) -> None:
     (folder / schema.MANIFEST_NAME).write_bytes(data)
     found = manifest.read(folder)
@@ -244,20 +248,6 @@ def _resolve(data: bytes, _: Path) -> None:
     cluster = resolve(TrainConfig(), {"TF_CONFIG": text})
     if cluster is not None:
         assert cluster.host_share[0] < cluster.host_share[1]
-
-
-_ADDRESSES = {"master": ["ip0:2222"], "ps": ["ip0:2223"], "worker": ["[::1]:2222", "b:1"]}
-_ROW = {"step": 5, "epoch": 0.1, "loss": 2.0, "accuracy": 0.1, "seconds": 3.0}
-_TRAIN_ROW = {**_ROW, "learning_rate": 0.1, "images_per_sec": 9.0}
-_TRAINING = {
-    "settings": {
-        "model": "resnet", "batch_norm": "tower", "batch_norm_epsilon": 1e-5, "num_layers": 8,
-        "optimizer": "nesterov", "lookahead_steps": 0,
-    },
-    "class_names": list(schema.CLASS_NAMES), "resize": "crop", "owner": "12",
-    "training": {"master_validates": True, "ended_at_step": 5, "status": ""},
-    "history": {"train": [_TRAIN_ROW, _TRAIN_ROW], "validation": [_ROW]},
-}  # fmt: skip
 
 
 @functools.cache
@@ -351,11 +341,21 @@ def _plan(data: bytes, _: Path) -> None:
     assert exit_code(lambda: launch.main(["plan", *words_of(data)])) in (0, 1, 2)
 
 
-def _hear(data: bytes, _: Path) -> None:
+def _hear(data: bytes, folder: Path) -> None:
+    job = make_job(on_this_machine(1, 1), [], {"localhost": [2222, 2223, 2224]})
+    run = RunFolder.create(folder, job)
+    connections, link = Connections(job.cluster, run.run_id, TRANSPORT), Mock()
+    connections.use("localhost", link)
+    supervisor = Supervisor(job.tasks, job.cluster.limits, 0, 0.0)
+    loop = RunLoop(supervisor, run, Display(io.StringIO(), live=False), connections.events, [])
+    agents = Agents(supervisor, loop, connections, {task.name: {} for task in job.tasks})
+    agents.start()
     for line in data.splitlines():
         event = read_event(line)
-        assert event is None or event.keys() == {"event", *EVENTS[event["event"]]}
-        json.dumps(event, ensure_ascii=False).encode()  # no half of a character is left
+        if event is not None:
+            assert event.keys() == {"event", *EVENTS[event["event"]]}
+            json.dumps(event, ensure_ascii=False).encode()  # no half of a character is left
+            agents.handle(("localhost", link, event))
 
 
 def _progress(data: bytes, _: Path) -> None:
@@ -363,160 +363,89 @@ def _progress(data: bytes, _: Path) -> None:
     assert len(read_step(line)) <= len(line) + 30
 
 
-_RUN = {
-    "run": "20260131-090000-0123", "backend": "ssh", "source": "--hosts", "arguments": [],
-    "began": 1.0, "launcher": {"pid": 1, "started": "5", "boot": "x", "machine": "y"},
-    "hosts": [{"name": "node0", "user": None, "agent_python": "python3"}],
-    "tasks": [{"task": "master/0", "host": "node0", "port": 2222, "argv": ["python"]}],
-}  # fmt: skip
-_TASK = {"task": "master/0", "host": "node0", "state": "ended", "step": "1/2", "last": "x"}
-_STATUS = {
-    "time": 1.0, "exit_code": 1, "reason": "master/0 failed", "cause": "task failed",
-    "tasks": [_TASK],
-}  # fmt: skip
-
-
 def _run_file(name: str, data: bytes, folder: Path) -> None:
     run = folder / "20260131-090000-0123"
     run.mkdir(parents=True)
-    (run / "run.json").write_text(json.dumps(_RUN))
-    (run / "status.json").write_text(json.dumps(_STATUS))
+    (run / "run.json").write_bytes(*files_of("run-json"))
+    (run / "status.json").write_bytes(*files_of("status-json"))
     (run / name).write_bytes(data)
-    options = argparse.Namespace(state_dir=str(folder), run=None, json=name == "run.json")
+    options = argparse.Namespace(state_dir=str(folder), run=None)
     assert isinstance(runs.status(options), int)
-
-
-_POD = {
-    "kind": "Pod",
-    "metadata": {
-        "name": "x-worker-0", "uid": "1",
-        "labels": {
-            "training.kubeflow.org/replica-type": "worker",
-            "training.kubeflow.org/replica-index": "0",
-        },
-    },
-    "spec": {"nodeName": "node0"},
-    "status": {
-        "phase": "Running",
-        "containerStatuses": [
-            {"name": "tensorflow", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
-        ],
-        "conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}],
-    },
-}  # fmt: skip
-_JOB = {
-    "kind": "TFJob", "metadata": {"name": "x"},
-    "status": {"conditions": [{"type": "Failed", "status": "True", "message": "x"}]},
-}  # fmt: skip
-
-
-def _poll(data: bytes, _: Path) -> None:
-    state.read_poll(data.decode(errors="replace"))
 
 
 TEXT, JSON = mutate.of_text, mutate.of_json
 PARSERS = [
     Parser(
         "pickle", lambda data, _: unpickle.load(data, "batches.meta"),
-        [made.python2_pickle({b"label_names": [name.encode() for name in schema.CLASS_NAMES]})],
+        examples=lambda: [
+            made.python2_pickle({b"label_names": [one.encode() for one in schema.CLASS_NAMES]})
+        ],
     ),
     Parser(
         "python-batch", lambda data, _: _read_batch(batches.PYTHON, "data_batch_1", data),
-        [made.batch_pickle(made.pixels(0, 2), made.labels(2))],
+        examples=lambda: [made.batch_pickle(made.pixels(0, 2), made.labels(2))],
     ),
     Parser(
         "binary-batch", lambda data, _: _read_batch(batches.BINARY, "data_batch_1.bin", data),
-        [bytes(3073) * 2],
+        examples=lambda: [bytes(3073) * 2],
     ),
     Parser(
         "class-names", lambda data, _: batches.check_meta(_member("batches.meta.txt", data)),
-        ["\n".join(schema.CLASS_NAMES).encode()], TEXT,
+        TEXT, lambda: ["\n".join(schema.CLASS_NAMES).encode()],
     ),
-    Parser("image", _resize, IMAGES, most_bytes=512 << 20),
-    Parser("archive", _load, _archives),
-    Parser("tfrecords", _scan, _records),
-    Parser("example", _parse_example, lambda: [write.encode_example(b"\7" * 3072, 3)],
-           errors=(read.RecordError,)),
-    Parser("manifest", _read_manifest, _manifests, JSON, (DamageError,)),
+    Parser("image", _resize, examples=_images, most_bytes=512 << 20),
+    Parser("archive", _load, examples=_archives),
+    Parser("tfrecords", _scan, examples=_records),
+    Parser("example", _parse_example, examples=lambda: [write.encode_example(b"\7" * 3072, 3)]),
+    Parser("manifest", _read_manifest, JSON),
     Parser(
-        "data-prep-flags", _prepare,
-        [
+        "data-prep-flags", _prepare, TEXT,
+        lambda: [
             b"--source\0synthetic\0--out\0DIR\0--validation-size=5\0--shards=2\0--seed\0003",
             b"show\0DIR\0--out\0grid.png\0--split=train\0--count\0005\0--seed=0",
             b"download\0--out\0DIR\0--archive=binary\0--url\0http://[::1]/",
         ],
-        TEXT,
     ),
     Parser(
-        "flags", _parse_flags,
-        [
+        "flags", _parse_flags, TEXT,
+        lambda: [
             b"--train-batch-size=16\0--learning-rate\0000.1\0--momentum=0.9\0--output-dir=o",
             b"--recipe\0fast\0--train-epochs=2.5\0--cutout=8\0--label-smoothing=0.1\0--seed=3",
             b"--mode=predict\0cat.png\0--\0--odd.png",
             b"--num-layers=20\0--num-gpus=2\0--max-minutes=0.5\0--cluster-timeout=60",
             b"--worker-hosts=a:1,b:2\0--ps-hosts\0c:3\0--job-name=worker\0--task-index=0",
         ],
-        TEXT,
     ),
+    Parser("config-file", _read_settings, TEXT),
+    Parser("tf-config", _resolve, JSON),
+    Parser("training-run", _read_run, JSON),
+    Parser("metrics-jsonl", _continue_metrics, TEXT),
+    Parser("best-json", _read_best, JSON),
     Parser(
-        "config-file", _read_settings,
-        [
-            b"model: resnet\nnum-layers: 20\nweight_decay: 2e-3\nsync: no\nbatch_norm: off\n",
-            b"recipe: fast\ntrain_epochs: 2.5 # half\ndata_dir: &a 'x y'\nlog_dir: ~\n",
-            b'{"seed": 3, "cutout": 8, "use_distortion_for_training": true}',
-        ],
-        TEXT,
-    ),
-    Parser(
-        "tf-config", _resolve,
-        [
-            {"cluster": _ADDRESSES, "task": {"type": "worker", "index": 1}},
-            {"cluster": {"chief": ["a:1"]}, "task": {"type": "evaluator", "index": "0"}},
-        ],
-        JSON,
-    ),
-    Parser("training-run", _read_run, [_TRAINING, {**_TRAINING, "training": None}], JSON),
-    Parser("metrics-jsonl", _continue_metrics, [b'{"split": "train", "step": 5}\n' * 2], TEXT),
-    Parser("best-json", _read_best, [{"step": 5, "accuracy": 0.5, "name": "model.ckpt-5"}], JSON),
-    Parser(
-        "checkpoint-state", functools.partial(_continue, "checkpoint"),
-        lambda: [_checkpoint()["checkpoint"]], TEXT,
+        "checkpoint-state", functools.partial(_continue, "checkpoint"), TEXT,
+        lambda: [_checkpoint()["checkpoint"]],
     ),
     Parser(
         "checkpoint-index", functools.partial(_continue, "model.ckpt-5.index"),
-        lambda: [_checkpoint()["model.ckpt-5.index"]],
+        examples=lambda: [_checkpoint()["model.ckpt-5.index"]],
     ),
-    Parser("data-folder", _open_records, _manifests, JSON),
-    Parser("predicted-image", _predict, IMAGES, most_bytes=512 << 20),
-    Parser("exported-decoder", _decode_in_graph, IMAGES[:5], most_bytes=512 << 20),
+    Parser("data-folder", _open_records, JSON, lambda: files_of("manifest")),
+    Parser("predicted-image", _predict, examples=_images, most_bytes=512 << 20),
+    Parser("exported-decoder", _decode_in_graph, examples=_images, most_bytes=512 << 20),
+    Parser("cluster-file", _read_cluster, TEXT),
     Parser(
-        "cluster-file", _read_cluster,
-        [
-            FULL.replace("gpus: 0", "gpus: 1").encode(),  # so that its tasks can be made
-            b"hosts: [node0, alice@node1, &a node2]\nports: free\n",
-            b"backend: slurm\ntasks: {master: 1, worker: 2, ps: 1}\nnodes: 2\n"
-            b"slurm:\n  time: 1:00:00\n  partition: gpu\n",
-            b"backend: kubernetes\ntasks: {master: 1, ps: 1}\nkubernetes:\n  image: cifar10\n",
-        ],
-        TEXT,
-    ),
-    Parser(
-        "launch-flags", _plan,
-        [
+        "launch-flags", _plan, TEXT,
+        lambda: [
             b"--hosts\0ip0,ip1\0--evaluator\0--python=/p\0--workdir\0/w",
             b"--on=slurm\0--workers=3\0--nodes\0002\0--shell",
             b"--on=kubernetes\0--workers=1",
         ],
-        TEXT,
     ),
-    Parser(
-        "agent-lines", _hear,
-        [{"event": "lines", "task": "worker/0", "lines": ["step 1/2"], "dropped": 0}], JSON,
-    ),
-    Parser("progress", _progress, [b"step 1,207/2,282  loss 0.328  1,553.5 images/s"], TEXT),
-    Parser("run-json", functools.partial(_run_file, "run.json"), [_RUN], JSON),
-    Parser("status-json", functools.partial(_run_file, "status.json"), [_STATUS], JSON),
-    Parser("kubectl-poll", _poll, [{"kind": "List", "items": [_POD, _JOB]}], JSON),
+    Parser("agent-lines", _hear, JSON),
+    Parser("progress", _progress, TEXT),
+    Parser("run-json", functools.partial(_run_file, "run.json"), JSON),
+    Parser("status-json", functools.partial(_run_file, "status.json"), JSON),
+    Parser("kubectl-poll", lambda data, _: state.read_poll(data.decode(errors="replace")), JSON),
 ]  # fmt: skip
 _ROWS = pytest.mark.parametrize("parser", PARSERS, ids=lambda one: one.name)
 
