@@ -153,17 +153,6 @@ def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
     assert backends == ["ssh", "slurm", "kubernetes"]
 
 
-def test_the_documentation_shows_every_key(tmp_path: Path) -> None:
-    unknown = tmp_path / "unknown.yaml"
-    unknown.write_text("hosts: [node0]\nzzz: 1\n")
-    with pytest.raises(LaunchError) as refused:
-        read_cluster(str(unknown), KINDS)
-    keys = str(refused.value).partition("known: ")[2].split(", ")
-    assert len(keys) > 15
-    page = PAGE.read_text(encoding="utf-8")
-    assert [key for key in keys if not re.search(rf"^(# |  )*{key}:", page, re.M)] == []
-
-
 def roles(backend: str, nodes: Optional[int] = None, **counts: int) -> list[dict[str, int]]:
     return [dict(host.roles) for host in on_chosen_hosts(KINDS[backend], counts, nodes).hosts]
 

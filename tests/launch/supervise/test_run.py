@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Optional
+from typing import ClassVar, Optional
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from launch.agent.protocol import Message, read_event
+from launch.agent.protocol import Message
 from launch.backends.local import TRANSPORT
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host
@@ -362,61 +360,3 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     assert signals == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-
-
-JOB = make_job(on_this_machine(1, 1), [], {"localhost": [2222, 2223, 2224]})
-
-TASKS = st.sampled_from(["master/0", "worker/0", "ps/0", "worker/7", ""])
-TEXTS = st.text(st.characters(categories=None), max_size=20)
-MESSAGES = st.one_of(
-    st.just({"event": "beat"}),
-    st.fixed_dictionaries({"event": st.just("hello"), "ports": st.lists(st.integers(1, 65535))}),
-    st.fixed_dictionaries({"event": st.just("started"), "task": TASKS}),
-    st.fixed_dictionaries(
-        {
-            "event": st.just("lines"),
-            "task": TASKS,
-            "lines": st.lists(TEXTS | st.just("step 3/9"), max_size=3),
-            "dropped": st.integers(0, 9),
-        }
-    ),
-    st.fixed_dictionaries(
-        {
-            "event": st.just("exit"),
-            "task": TASKS,
-            "code": st.none() | st.integers(-64, 255),
-            "reason": TEXTS,
-            "signals": st.lists(st.integers(1, 64), max_size=3),
-            "port_taken": st.booleans(),
-        }
-    ),
-    st.fixed_dictionaries({"event": st.sampled_from(["note", "told"]), "text": TEXTS}),
-    st.fixed_dictionaries({"event": st.just("told"), "reason": TEXTS}),
-    st.fixed_dictionaries(
-        {"event": st.just("orphaned"), "reason": TEXTS, "by_platform": st.booleans()}
-    ),
-)
-
-
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(sent=st.lists(MESSAGES, max_size=12))
-def test_messages_in_any_order_and_number_are_handled(
-    sent: "list[dict[str, Any]]", tmp_path: Path
-) -> None:
-    folder = RunFolder.create(tmp_path / "state", JOB)
-    connections = Connections(JOB.cluster, folder.run_id, TRANSPORT)
-    link = Unopened()
-    connections.use("localhost", link)
-    supervisor = Supervisor(JOB.tasks, JOB.cluster.limits, 0, time.monotonic())
-    display = Display(io.StringIO(), live=False)
-    loop = RunLoop(supervisor, folder, display, connections.events, [])
-    agents = Agents(supervisor, loop, connections, {task.name: {} for task in JOB.tasks})
-    agents.start()
-    for one in sent:
-        message = read_event(json.dumps(one).encode())
-        if message is not None:
-            agents.handle(("localhost", link, message))
-            agents.tick(time.monotonic())
-    display.close()

@@ -423,9 +423,3 @@ def test_a_stopped_task_shows_what_it_saved_and_not_its_exit_code() -> None:
         one.take(["step 3/60  loss 2", "stopped by signal 15"])
     found[0].take(["saved output/model.ckpt-3", "stopped by signal 15"])
     assert [one.row().last for one in found] == ["saved output/model.ckpt-3", ""]
-
-
-def test_a_step_after_the_last_one_is_the_last_one() -> None:
-    found = state()
-    assert found.take(["epoch 1.0/1  step 61/60  loss 2  9 images/s"])
-    assert found.row().step == "61/61"

@@ -1,20 +1,20 @@
 """status, logs, list, stop and clean, from another terminal."""
 
-import json
 import os
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from launch.backends.kubernetes.backend import Kubernetes
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
+from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli
@@ -114,48 +114,26 @@ def test_stop_now_ends_the_run_without_a_wait(
     assert_nothing_left(running.run_id)
 
 
-KUBECTL = """#!/bin/sh
-echo "$@" >> {place}/calls
-case "$*" in
-*"get pods,tfjobs.kubeflow.org "*) cat {place}/tfjob ;;
-*"delete tfjobs.kubeflow.org "*) touch {place}/deleted ;;
-*"get tfjobs.kubeflow.org,"*) [ -e {place}/deleted ] || echo tfjob.kubeflow.org/cifar10-r1 ;;
-esac
-"""
-
-
-def of_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **policy: Any) -> str:
-    """Makes a run whose launcher has left its TFJob, for a kubectl that knows this job alone.
-
-    Returns:
-      The run's id; its folder is in `tmp_path / "runs"`.
-    """
-    folder = a_run(tmp_path / "runs")
-    place = {"context": "lab", "namespace": "vision", "name": "cifar10-r1"}
-    folder.add(backend="kubernetes", kubernetes=place)
-    job = {"kind": "TFJob", "metadata": {"name": "cifar10-r1"}, "spec": {"runPolicy": policy}}
-    (tmp_path / "tfjob").write_text(json.dumps({"kind": "List", "items": [job]}))
-    (tmp_path / "kubectl").write_text(KUBECTL.format(place=tmp_path))
-    (tmp_path / "kubectl").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    return folder.run_id
-
-
 def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_id = of_kubernetes(tmp_path, monkeypatch)
-    words = f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: clean"
-    runs = tmp_path / "runs"
-    assert said(runs, capfd, "status").splitlines()[0] == f"{words} --run {run_id}"
-    last = said(runs, capfd, "attach", code=1).splitlines()[-1]
-    assert last == f"error: {words} --run {run_id}"
-    assert said(runs, capfd, "clean") == f"{words} --run {run_id}\n"
-    assert "delete" not in (tmp_path / "calls").read_text()
-    (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
-    words = "kubectl: it failed without an error message"
-    assert said(runs, capfd, "status", code=1).startswith(f"error: {words}")
-    assert said(runs, capfd, "clean", code=1).startswith(f"error: {words}")
+    folder = a_run(tmp_path)
+    folder.add(backend="kubernetes")
+    monkeypatch.setattr(Kubernetes, "going_on", lambda *_: "TFJob cifar10-r1")
+    monkeypatch.setattr(Kubernetes, "clean", None)
+    words = f"run {folder.run_id}: continues without its launcher: TFJob cifar10-r1; to end it:"
+    assert said(tmp_path, capfd, "status").startswith(f"{words} clean --run {folder.run_id}\n")
+    last = said(tmp_path, capfd, "attach", code=1).splitlines()[-1]
+    assert last == f"error: {words} clean --run {folder.run_id}"
+    assert said(tmp_path, capfd, "clean") == f"{words} clean --run {folder.run_id}\n"
+
+    def refuse(*_: object) -> str:
+        raise HostError("kubectl: it failed without an error message")
+
+    monkeypatch.setattr(Kubernetes, "going_on", refuse)
+    for verb in ("status", "clean"):
+        error = "error: kubectl: it failed without an error message\n"
+        assert said(tmp_path, capfd, verb, code=1) == error
 
 
 JOB = make_job(on_this_machine(1, 1))

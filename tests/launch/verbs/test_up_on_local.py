@@ -12,14 +12,12 @@ import pytest
 
 from launch.cluster.model import Limits
 from tests.launch.launcher import (
-    LOCAL,
     TWO,
     Launcher,
     agent_pids,
     assert_nothing_left,
     cluster_file,
     interrupt,
-    pid_of,
     processes_naming,
     read_until,
 )
@@ -72,19 +70,6 @@ def test_a_task_that_is_started_again_keeps_the_token(launcher: Launcher) -> Non
     found = re.findall(r"CIFAR10_JOB_TOKEN=(\S+)", output)
     assert len(found) == 4
     assert len(set(found)) == 1
-
-
-def test_cores_are_shared_out_among_the_trainers(launcher: Launcher) -> None:
-    process = launcher.start_up((*LOCAL, "--workers", "1"), "--", "steps=1000")
-    launcher.wait_for_log("worker/0", "step 2/")
-    master = os.sched_getaffinity(pid_of(launcher.run_id(), "master/0"))
-    worker = os.sched_getaffinity(pid_of(launcher.run_id(), "worker/0"))
-    ps = os.sched_getaffinity(pid_of(launcher.run_id(), "ps/0"))
-    interrupt(process)
-    everything = os.sched_getaffinity(0)
-    assert ps == everything
-    assert master | worker <= everything
-    assert len(everything) == 1 or not master & worker
 
 
 # Makes the first attempt fail: before the worker listens at its port, another process, which is no
