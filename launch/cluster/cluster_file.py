@@ -41,23 +41,22 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     hosts_node = top.node_of(key)
     if hosts_node is None:
         raise top.error(top.node, f"{key} is missing; `init` writes a file that has it")
-    hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
-    if kind.chooses_hosts and hosts[0].user:
+    if kind.chooses_hosts and "user" in top.left:
         rule = f"user is for logins by ssh; {kind.name} has none, so leave it out"
-        raise top.error(hosts_node, rule)
+        raise top.error(top.left["user"][0], rule)
+    hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
     if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
         rule = f"{kind.name} runs all tasks on this machine; list localhost alone, or run on ssh"
         raise top.error(hosts_node, rule)
     said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
-    limits = top.section("limits")
-    if limits is not None:
-        said["limits"] = read_settings(limits, Limits)
     # The section of every backend is checked, not only that of the backend that runs the job.
-    said["settings"] = {
-        name: read_settings(section, known)
-        for name in (kinds if top.left else ())  # else no backend but this one is imported
-        if (known := kinds[name].settings) and (section := top.section(name)) is not None
+    known = {"limits": Limits, **{name: one.settings for name, one in kinds.items()}}
+    sections: dict[str, Any] = {
+        name: read_settings(section, settings)
+        for name, settings in known.items()
+        if settings and (section := top.section(name)) is not None
     }
+    said["limits"], said["settings"] = sections.pop("limits", Limits()), sections
     top.finish()
     with top.at(hosts_node):
         return Cluster(hosts=hosts, backend=kind.name, source=path, **said)
@@ -111,8 +110,9 @@ def _placed(said: dict[str, Any]) -> Host:
 
 def _counts(roles: Section) -> tuple[tuple[str, int], ...]:
     """Reads the number of tasks of each type."""
-    found = [(role, roles.take(role, whole(0, 1000), 0)) for role in TASK_TYPES]
+    whole_number = whole(0, 1000)
+    found = [(one, count) for one in TASK_TYPES if (count := roles.take(one, whole_number, 0))]
     roles.finish()
-    if not any(count for _, count in found):
+    if not found:
         raise roles.error(roles.node, f"{roles.name} must name a task, such as {LEADS[0]}: 1")
-    return tuple((role, count) for role, count in found if count)
+    return tuple(found)

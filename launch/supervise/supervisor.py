@@ -64,12 +64,12 @@ class Supervisor:
     def report(self, outcome: Outcome, now: float) -> bool:
         """Takes a report about the end of the job; returns whether it is now the verdict.
 
-        A report replaces the verdict if it names a nearer cause within SETTLE_SECS of the first
-        report; nothing replaces a success. Do not report the ends of tasks that this launcher has
-        signalled: it caused them.
+        The first one begins the end. A report replaces the verdict if it names a nearer cause
+        within SETTLE_SECS of the first report; nothing replaces a success. Do not report the ends
+        of tasks that this launcher has signalled: it caused them.
         """
         if self.verdict is None:
-            self._settled_at = now + SETTLE_SECS
+            self._settled_at, self._end = now + SETTLE_SECS, self._in_order()
         elif now >= self._settled_at or rank(outcome) >= rank(self.verdict):
             return False
         self.verdict = outcome
@@ -168,7 +168,7 @@ class Supervisor:
             self._stop_signals = 0  # the same, but in the other order
         if self._stop_signals == 2 and cause is Cause.USER:
             self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
-        elif self._end is None or (is_done and cause is Cause.USER and self._stop_signals == 1):
+        elif is_done and cause is Cause.USER and self._stop_signals == 1:
             self._end = self._in_order()
         # Every agent says so, but only the first word is news.
         news = [Note(f"{words}; stopping all tasks")] if took and cause is Cause.PLATFORM else []
@@ -182,7 +182,6 @@ class Supervisor:
         if overdue is not None:
             words = f"{overdue}; the limits are start_secs and idle_secs"
             self.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
-            self._end = self._in_order()
             return [Note(f"{overdue}; stopping"), *self._advance(now)]
         due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
         return [self._start(state) for state in due]
@@ -218,7 +217,6 @@ class Supervisor:
         is_first = self.verdict is None
         took = self.report(Outcome(exit_code_of(state.code), reason, name, cause=state.cause), now)
         if is_first:
-            self._end = self._in_order()
             return [Note(f"{reason}; stopping the others"), *self._advance(now)]
         if self.verdict is not None and self.verdict.exit_code == 0:
             return [Note(f"{name} on {host}: {state.last}")]

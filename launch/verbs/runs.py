@@ -57,13 +57,12 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         return State("stopped" if end.cause is Cause.USER else name, words)
     record, elsewhere = folder.record(), folder.other_machine()
     backend = backend_named(record["backend"])
-    if asks and (elsewhere is None or backend.is_lasting):
-        job = backend.going_on(record)
+    can_ask = asks and (elsewhere is None or backend.is_lasting)
+    if can_ask and (job := backend.going_on(record)):
         owner = "its launcher" if elsewhere is None else "a launcher here"
         way_out = f"to end it: {'stop' if backend.is_lasting else 'clean'} --run {folder.run_id}"
-        if job:
-            words = f"continues without {owner}: {job}; {way_out}"
-            return State(GOES_ON, words, writes=backend.is_lasting)
+        words = f"continues without {owner}: {job}; {way_out}"
+        return State(GOES_ON, words, writes=backend.is_lasting)
     rest = f"to end the remaining processes: clean --run {folder.run_id}"
     if elsewhere is None:
         return State("not followed", f"its launcher has ended; {rest}")

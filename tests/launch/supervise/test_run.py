@@ -6,11 +6,11 @@ import json
 import os
 import queue
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Optional
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,7 +20,6 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host
 from launch.cluster.tasks import Devices, Task, make_job
 from launch.connect.connections import Connections
-from launch.connect.link import Link
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -32,24 +31,6 @@ from launch.supervise.supervisor import Supervisor
 from launch.supervise.task_state import TaskState
 from testbeds.ports import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir, wait_for
-
-
-class Unopened(Link):
-    """A connection that leads nowhere."""
-
-    def __init__(self) -> None:
-        self.heard = time.monotonic()
-
-    def send(self, message: Message) -> None:
-        """Sends nothing."""
-
-    def why(self) -> str:
-        """Returns no reason."""
-        return ""
-
-    def close(self, patience_secs: float) -> None:
-        """Does nothing."""
-
 
 TOLD: Message = {"event": "told", "reason": "the agent got SIGTERM"}
 
@@ -67,7 +48,7 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     job = make_job(cluster, [], {"localhost": free_ports(1)})
     folder = RunFolder.create(tmp_path / "state", job)
     connections = Connections(cluster, folder.run_id, TRANSPORT)
-    connections.use("localhost", Unopened())
+    connections.use("localhost", Mock())
     supervisor = Supervisor(job.tasks, cluster.limits, 0, 0.0)
     display = Display(shown, live=False)
     loop = RunLoop(supervisor, folder, display, connections.events, [])
@@ -82,7 +63,7 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
 def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(
     task: str, agents: Agents, shown: io.StringIO
 ) -> None:
-    link = Unopened()
+    link = Mock()
     agents._connections.use("node2", link)
     failed = {"event": "exit", "task": task, "code": 1, "reason": ""}
     agents.handle(("node2", link, {**failed, "signals": [], "port_taken": False}))
@@ -116,7 +97,7 @@ def test_a_start_that_waits_for_a_lost_host_is_withdrawn_once_the_job_is_to_end(
     agents._carry_out([Start("master/0")])
     agents.stop(signal.SIGINT)
     assert (state.status, state.signals) == ("ended", (signal.SIGTERM,))
-    link = Unopened()
+    link = Mock()
     agents.handle(("localhost", link, {"event": "connected"}))
     assert agents._connections.is_current("localhost", link)
     assert agents._waiting == {}
