@@ -1,5 +1,6 @@
 """Makes clusters without a file: from a list of hosts, or from the number of tasks."""
 
+import contextlib
 import os
 import re
 import socket
@@ -51,13 +52,12 @@ def is_this_machine(name: str) -> bool:
     if name in ("localhost", socket.gethostname()):
         return True
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
-    try:
+    # Not an address, or not reachable.
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asked:
         socket.inet_pton(family, name)
-        with socket.socket(family, socket.SOCK_DGRAM) as asked:
-            asked.connect((name, 9))  # UDP: sends nothing, only selects the local address
-            return bool(asked.getsockname()[0] == name)
-    except OSError:  # not an address, or not reachable
-        return False
+        asked.connect((name, 9))  # UDP: sends nothing, only selects the local address
+        return bool(asked.getsockname()[0] == name)
+    return False
 
 
 def nameless_host(python: Optional[str] = None, workdir: Optional[str] = None) -> Host:

@@ -124,10 +124,9 @@ class RunFolder:
 
     def status(self) -> Record:
         """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
-        try:
+        with contextlib.suppress(OSError, ValueError):
             return _load((self.path / "status.json").read_bytes(), _STATUS, tasks=[], details=[])
-        except (OSError, ValueError):
-            return {}
+        return {}
 
     def write_status(self, status: Record) -> None:
         """Replaces status.json; ignores errors, since the job must go on."""
@@ -282,7 +281,6 @@ def _replace(path: Path, content: Record) -> None:
 
 def _text(path: str) -> str:
     """Returns the content of a file; "" if it is not there."""
-    try:
+    with contextlib.suppress(OSError):
         return Path(path).read_text("ascii", "replace")
-    except OSError:
-        return ""
+    return ""

@@ -8,7 +8,7 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Optional, Protocol, Union
 
@@ -115,12 +115,10 @@ class RunLoop:
 
     def _hear(self, runner: Runner, secs: float) -> None:
         """Waits at most `secs` for an event, and passes the events to the runner."""
-        try:
+        with suppress(queue.Empty):
             runner.handle(self.events.get(timeout=secs))
             for _ in range(1000):
                 runner.handle(self.events.get_nowait())
-        except queue.Empty:
-            return
 
     def _show(self, outcome: Optional[Outcome]) -> None:
         tasks = [vars(state.row()) for state in self._decider.states.values()]
