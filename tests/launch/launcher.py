@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -36,19 +36,27 @@ class Launcher:
     Args:
       folder: parent of both folders.
       env: environment variables that are added to this process's.
+
+    Attributes:
+      cwd: where commands run.
     """
 
     def __init__(self, folder: Path, env: Optional[dict[str, str]] = None) -> None:
         self.workdir = make_workdir(folder / "work")
         self.state = folder / "state"
         self.env = {**os.environ, **(env or {})}
+        self.cwd = ROOT
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, verb: str, *words: str) -> "subprocess.Popen[str]":
         """Starts a command of the launcher, with standard output and error in one pipe."""
+        return self.run([sys.executable, "-m", "launch", verb, *words])
+
+    def run(self, command: Sequence[str]) -> "subprocess.Popen[str]":
+        """Starts any command like one of the launcher."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "launch", verb, *words],
-            cwd=ROOT,
+            command,
+            cwd=self.cwd,
             env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -105,7 +113,7 @@ class Launcher:
         return _output(self.start(verb, "--state-dir", str(self.state), *words), exit_code)
 
     def verb_on(self, cluster: tuple[str, ...], verb: str, *words: str, exit_code: int = 0) -> str:
-        """Runs `plan` or `check` for a cluster; returns its output."""
+        """Runs `plan`, `check` or `setup` for a cluster; returns its output."""
         return _output(self.start(verb, *cluster, *words), exit_code)
 
     def run_id(self) -> str:
@@ -208,6 +216,16 @@ def _parent(pid: int) -> Optional[int]:
         return None
     found = re.search(r"^PPid:\s+(\d+)", status, re.M)
     return int(found[1]) if found else 0
+
+
+def cut_power(launcher: "subprocess.Popen[str]", run_id: str) -> None:
+    """Kills launcher, agents and guards at once, so that none of them can end the tasks."""
+    agents = [pid for pid, words in processes_of(run_id).items() if "launch-agent" in words]
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (launcher.pid, *agents):
+            os.kill(pid, signum)
+    launcher.communicate()
+    wait_for(lambda: not agent_pids(run_id), "end of the agents")
 
 
 def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from testbeds import nodes as machines
+from testbeds.nodes import Nodes
 from testbeds.processes import tasks_started_by
 from tests import shell
 from tests.cifar10 import program
@@ -36,10 +38,14 @@ def tasks_are_forks(forks: Forks) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """A copy of the repository as in a fresh clone."""
-    return copy_repository(tmp_path / "clone")
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Three hosts over real ssh."""
+    reason = machines.why_not()
+    if reason:
+        pytest.skip(reason)
+    with Nodes(tmp_path_factory.mktemp("nodes") / "ssh") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
