@@ -87,7 +87,7 @@ class Docker:
         self("system", "reset", "--force")
         shutil.rmtree(self._home)
 
-    def __call__(self, *arguments: str, exit_code: int = 0, timeout_secs: float = 240) -> str:
+    def __call__(self, *arguments: str, exit_code: int = 0) -> str:
         """Runs `docker ARGUMENTS` and returns its output, both streams.
 
         Raises:
@@ -100,7 +100,7 @@ class Docker:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout_secs,
+            timeout=240,
             check=False,
         )
         output = done.stdout
@@ -123,7 +123,7 @@ class Docker:
                 '--customize-hook=rm -f "$1"/usr/lib/python3.11/EXTERNALLY-MANAGED',
                 _SUITE,
                 str(archive),
-                debian_mirror(Path("/etc/apt")),
+                _debian_mirror(),
             ],
             check=True,
             timeout=600,
@@ -132,19 +132,11 @@ class Docker:
         archive.unlink()
 
 
-def debian_mirror(apt: Path) -> str:
-    """Returns the URL of this machine's Debian mirror, from the apt settings in folder `apt`.
-
-    Raises:
-      LookupError: the settings name no mirror.
-    """
-    files = [*sorted(apt.glob("sources.list.d/debian.sources")), apt / "sources.list"]
-    for path in files:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        found = re.search(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s+(\S+/debian/?)(?=\s|$)", text, re.M)
-        if found:
-            return found[1]
-    raise LookupError(f"{apt} names no Debian mirror; the base image is made of Debian packages")
+def _debian_mirror() -> str:
+    """Returns the URL of this machine's Debian mirror, from the settings of apt."""
+    words = ["apt-get", "indextargets", "--format", "$(SITE)"]
+    sites = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return next(site for site in sites.splitlines() if re.search("/debian/?$", site))
 
 
 def _pip_mounts(home: Path) -> dict[str, str]:
