@@ -2,7 +2,6 @@
 
 Environment variables say how long; without them, nothing is slow:
   VALIDATION_BATCH_SECS  the least time for each batch of a validation during training
-  EVAL_BATCH_SECS        the least time for each batch of the eval split
   HOLD_EVAL              the path of a file; while it exists, no batch of the eval split ends
 """
 
@@ -29,12 +28,11 @@ def _sleep(hook: EvaluationHook, run_context: Any, run_values: Any) -> None:
 
 
 class _HookOfEvalSplit(EvaluationHook):
-    """The hook of the eval split, with a slowness of its own."""
+    """The hook of the eval split."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Comes after each batch."""
         _after_batch(self, run_context, run_values)
-        time.sleep(float(os.environ.get("EVAL_BATCH_SECS", "0")))
         while os.path.exists(os.environ.get("HOLD_EVAL", "")):
             time.sleep(0.05)
 

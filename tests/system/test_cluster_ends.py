@@ -131,18 +131,6 @@ def test_validations_of_an_evaluator_end_training(data, tmp_path):
     assert found["figures"]["best_validation_accuracy"] >= 0.05
 
 
-def test_an_evaluator_that_is_not_there_holds_nothing_up(data, tmp_path):
-    arguments = (*SETTINGS, *SHORT, "--cluster-timeout=8")
-    with cluster(tmp_path, data, *arguments, evaluator=True) as tasks:
-        tasks.start("ps/0", "worker/0", "master/0")
-        tasks.wait()
-        assert last_step(tmp_path) >= 300
-        tasks.start("evaluator/0")
-        tasks.wait()
-    assert "the chief makes the figures" in tasks.output("evaluator/0")
-    assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
-
-
 def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
     with cluster(tmp_path, data, *SETTINGS, *SHORT, by_flags=True, fresh=True) as tasks:
         tasks.start()
