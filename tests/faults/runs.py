@@ -222,22 +222,36 @@ class Job:
             return 0
         return int(found[1]) if found else 0
 
+    def _while_it_runs(self, poll_secs: float) -> Iterator[None]:
+        """Yields again and again until the launcher has ended.
+
+        Raises:
+          CellError: it has not ended within the job's limits.
+        """
+        deadline = time.monotonic() + _LIMIT_SECS
+        while self.launcher.poll() is None:
+            if STOP.is_set():
+                raise CellError("stopped by a signal")
+            if time.monotonic() > deadline:
+                raise CellError(f"the job hangs: no end within {_LIMIT_SECS:g} s")
+            yield
+            time.sleep(poll_secs)
+
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Waits for a state of the job.
 
         Raises:
           CellError: the job ended first, or it took longer than the job's limits.
         """
-        deadline = time.monotonic() + _LIMIT_SECS
-        while not condition():
-            code = self.launcher.poll()
-            if code is not None:
-                kind = CellError if code else MissedError
-                raise kind(f"the job ended with {code} before {what}")
-            _heed_stop()
-            if time.monotonic() > deadline:
-                raise CellError(f"no {what} within {_LIMIT_SECS:g} s")
-            time.sleep(_POLL_SECS)
+        for _ in self._while_it_runs(_POLL_SECS):
+            if condition():
+                return
+        if not condition():
+            raise self._too_late_for(what)
+
+    def _too_late_for(self, what: str) -> CellError:
+        code = self.launcher.returncode
+        return (CellError if code else MissedError)(f"the job ended with {code} before {what}")
 
     def wait_for_moment(self, task: str, moment: str) -> None:
         """Waits for one of TIMES; at SAVING, the lead is stopped in the middle of a checkpoint."""
@@ -258,19 +272,19 @@ class Job:
         return bool(self.log(self.label(task)))
 
     def _stop_while_saving(self) -> None:
-        pid = self.pid(MASTER)
-        with _first_in_line():
-            while self.launcher.poll() is None:
-                _heed_stop()
+        pid, thread = self.pid(MASTER), threading.get_native_id()
+        before = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, -15)  # what it waits for lasts milliseconds
+        try:
+            for _ in self._while_it_runs(0.0005):
                 if self._is_half_written():
                     stop_process(pid)
                     if self._is_half_written():
                         return
                     os.kill(pid, signal.SIGCONT)
-                time.sleep(0.0005)
-        if self.launcher.returncode:
-            raise CellError(f"the job ended with {self.launcher.returncode} before a checkpoint")
-        raise MissedError("no checkpoint was seen half written")
+        finally:
+            os.setpriority(os.PRIO_PROCESS, thread, before)
+        raise self._too_late_for("a checkpoint was seen half written")
 
     def _is_half_written(self) -> bool:
         return any("temp" in path.name for path in self.output.glob("model.ckpt-[1-9]*"))
@@ -281,14 +295,9 @@ class Job:
         Raises:
           CellError: it has not ended within the job's limits.
         """
-        deadline = time.monotonic() + _LIMIT_SECS
-        while self.launcher.poll() is None:
-            _heed_stop()
-            if time.monotonic() > deadline:
-                raise CellError(f"the job hangs: no end within {_LIMIT_SECS:g} s")
+        for _ in self._while_it_runs(0.05):
             meanwhile()
-            time.sleep(0.05)
-        return self.launcher.returncode
+        return self.launcher.wait()
 
     def processes(self) -> dict[int, str]:
         """Returns every process of the job, by its marks or by its folder: pid -> command line."""
@@ -319,23 +328,6 @@ class Job:
 
 def _numbers(pattern: "re.Pattern[str]", text: str) -> list[int]:
     return [int(found.replace(",", "") or 0) for found in pattern.findall(text)]
-
-
-@contextlib.contextmanager
-def _first_in_line() -> Iterator[None]:
-    """Lets this thread run before other processes: what it waits for lasts milliseconds."""
-    thread = threading.get_native_id()
-    before = os.getpriority(os.PRIO_PROCESS, thread)
-    os.setpriority(os.PRIO_PROCESS, thread, -15)
-    try:
-        yield
-    finally:
-        os.setpriority(os.PRIO_PROCESS, thread, before)
-
-
-def _heed_stop() -> None:
-    if STOP.is_set():
-        raise CellError("stopped by a signal")
 
 
 def run(words: Sequence[object]) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -203,19 +202,13 @@ def pid_of(run_id: str, task: str) -> int:
 
 def agent_pids(run_id: str) -> list[int]:
     """Returns the pids of the run's agents, without their guards, which are child processes."""
-    agents = [pid for pid, words in processes_of(run_id).items() if "launch-agent" in words]
-    parents = {pid: _parent(pid) for pid in agents}
-    return [pid for pid, parent in parents.items() if parent is not None and parent not in agents]
-
-
-def _parent(pid: int) -> Optional[int]:
-    """Returns the pid of a process's parent; None if the process has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # ESRCH where it ends between open and read
-        return None
-    found = re.search(r"^PPid:\s+(\d+)", status, re.M)
-    return int(found[1]) if found else 0
+    parents = {}
+    for pid, words in processes_of(run_id).items():
+        if "launch-agent" in words:
+            with contextlib.suppress(OSError):  # it ends meanwhile
+                status = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
+                parents[pid] = int(status.split()[1])
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
 def cut_power(launcher: "subprocess.Popen[str]", run_id: str) -> None:

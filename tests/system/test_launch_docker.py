@@ -402,22 +402,6 @@ def test_a_task_has_no_capabilities_and_writes_to_its_output_alone(lab: Lab) -> 
     lab.assert_nothing_left()
 
 
-@on_docker
-def test_restrictions_can_be_switched_off(lab: Lab) -> None:
-    file = Path(lab.cluster()[1])
-    file.write_text(file.read_text().replace("docker: {", "docker: {restricted: false, "))
-    words = ("--no-check", "--", "steps=100000")
-    process = lab.launcher.start_up(("--cluster", str(file)), *words)
-    lab.launcher.wait_for_log("master/0", "step 3/")
-    status = _status(lab, "master/0")
-    assert int(status["CapBnd"], 16) != 0
-    assert status["NoNewPrivs"] == "0"
-    write = ("exec", lab.container("master/0"), "python", "-c", _WRITE, "/usr/local")
-    assert lab.ask(*write) == "/usr/local written\n"
-    interrupt(process)
-    lab.assert_nothing_left()
-
-
 def test_real_training_across_two_nodes(training_lab: Lab, image: str) -> None:
     launcher = training_lab.launcher
     arguments = ("--num-layers=8", "--train-steps=30", "--train-batch-size=32")
