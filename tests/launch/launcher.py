@@ -82,15 +82,12 @@ class Launcher:
 
         Args:
           cluster: flags that describe the cluster.
-          arguments: the stand-in's arguments, or further flags of `up`, `--` and those arguments.
+          arguments: further flags, `--` and the stand-in's arguments.
         """
-        split = arguments.index("--") if "--" in arguments else 0
-        ours, theirs = arguments[:split], arguments[split:] or ()
-        theirs = theirs[1:] if split or theirs[:1] == ("--",) else theirs
         place: tuple[str, ...] = ("--state-dir", str(self.state), "--workdir", str(self.workdir))
         if {"--cluster", "kubernetes"} & set(cluster):  # the file or the image has the code
             place = place[:2]
-        return [*cluster, *place, *ours, "--", *theirs]
+        return [*cluster, *place, *arguments]
 
     def up(self, cluster: tuple[str, ...], *arguments: str, exit_code: int = 0) -> str:
         """Runs a job to its end; returns its output."""

@@ -11,7 +11,7 @@ import pytest
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
-from tests.system import slow_evaluation
+from tests.system import slow_program
 
 pytestmark = pytest.mark.system
 
@@ -145,7 +145,7 @@ def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_p
     arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--cluster-timeout=10")
     arguments += ("--train-steps=4", "--checkpoint-steps=2")
     slow = {"VALIDATION_BATCH_SECS": "0.04"}  # 12 s for 300 images
-    shape: dict[str, Any] = {"program": slow_evaluation.PROGRAM, "variables": slow}
+    shape: dict[str, Any] = {"program": slow_program.PROGRAM, "variables": slow}
     with cluster(tmp_path, *arguments, **shape) as tasks:
         tasks.start()
         tasks.wait()

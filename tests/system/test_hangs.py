@@ -7,7 +7,7 @@ import pytest
 
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
-from tests.system import hanging_trainer, small
+from tests.system import slow_program, small
 
 pytestmark = pytest.mark.system
 
@@ -88,7 +88,7 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
     data, tmp_path, monkeypatch
 ):
     arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=15")
-    with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
+    with cluster(tmp_path, *arguments, program=slow_program.PROGRAM) as tasks:
         tasks.start("ps/0", more=[PATIENT])
         monkeypatch.setenv("HANG", "input")
         tasks.start("worker/0", more=[PATIENT])
@@ -107,7 +107,7 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
 
 def test_a_master_without_input_ends_and_workers_do_not(data, tmp_path, monkeypatch):
     arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=8")
-    with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
+    with cluster(tmp_path, *arguments, program=slow_program.PROGRAM) as tasks:
         tasks.start("ps/0", "worker/0", more=[PATIENT])
         tasks.wait_for_listening("ps/0", "worker/0")
         monkeypatch.setenv("HANG", "input")

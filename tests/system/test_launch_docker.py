@@ -69,7 +69,7 @@ def engine(podman: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     home = tmp_path_factory.mktemp("engine")
     home.chmod(0o755)  # apt-get downloads as another user
 
-    def run(*words: object) -> None:
+    def run(*words: "str | Path") -> None:
         subprocess.run(words, cwd=home, check=True, capture_output=True, timeout=300)
 
     run("apt-get", "download", "-q", "docker.io", "containerd")
