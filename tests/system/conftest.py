@@ -51,8 +51,13 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 @pytest.fixture(scope="session")
 def docker() -> Iterator[Docker]:
     """A `docker` command that works on this machine; its files are removed at the end."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder, Docker(Path(folder) / "c") as running:
-        yield running
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        running = Docker(Path(folder) / "c")
+        try:
+            running.import_base_image()
+            yield running
+        finally:
+            running("system", "reset", "--force")  # ends containers and unmounts storage
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ Needs root and Debian's podman, buildah, runc and mmdebstrap.
 import ast
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +50,7 @@ esac
 
 
 class Docker:
-    """The wrapper, its storage and its base image, as a context manager that removes them.
+    """The wrapper and its storage; `import_base_image` comes first, `system reset` last.
 
     Args:
       home: a new folder, whose path is short: `podman container cleanup`, which every container
@@ -73,19 +72,6 @@ class Docker:
         self.command.write_text(_DOCKER.format(home=home, base=BASE_IMAGE, mounts=mounts))
         self.command.chmod(0o755)
         self.env = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
-
-    def __enter__(self) -> "Docker":
-        try:
-            self._import_base_image()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # `reset` ends containers and unmounts storage; then only files are left.
-        self("system", "reset", "--force")
-        shutil.rmtree(self._home)
 
     def __call__(self, *arguments: str, exit_code: int = 0) -> str:
         """Runs `docker ARGUMENTS` and returns its output, both streams.
@@ -109,7 +95,8 @@ class Docker:
         )
         return output
 
-    def _import_base_image(self) -> None:
+    def import_base_image(self) -> None:
+        """Makes the base image of Debian packages."""
         archive = self._home / "base.tar"
         packages = "python3,python3-venv,python3-pip,ca-certificates,python-is-python3"
         subprocess.run(
