@@ -14,11 +14,11 @@ from testbeds import nodes as machines
 from testbeds.nodes import Nodes
 from tests.cifar10.program import make_records
 from tests.faults.cells import Cell, chosen
-from tests.faults.experiment import Bench, Result, shape_of
-from tests.faults.runs import STOP, Size
+from tests.faults.experiment import Bench, Result
+from tests.faults.runs import STOP
 from tests.launch.launcher import ROOT
 
-_IMAGES = 200
+_KEPT = ROOT / "faults"
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
         return 0
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: STOP.set())
-    shutil.rmtree(options.logs, ignore_errors=True)
+    shutil.rmtree(_KEPT, ignore_errors=True)
     results = run(cells, options)
     failed = [result for result in results if result.wrong]
     print(f"{len(results)} cells, {len(failed)} failed", *failed, sep="\n")
@@ -49,26 +49,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="where the turns begin")
     parser.add_argument("--jobs", type=int, default=2, help="cells that run at a time")
     parser.add_argument("--list", action="store_true", help="print the cells; run nothing")
-    parser.add_argument(
-        "--logs", type=Path, default=ROOT / "faults", help="folder for the logs of cells that fail"
-    )
     return parser
 
 
 def run(cells: Sequence[Cell], options: argparse.Namespace) -> list[Result]:
     """Carries out cells, a few at a time; those on hosts of their own come one after the other."""
-    on_nodes = [cell for cell in cells if shape_of(cell).on_nodes]
+    on_nodes = [cell for cell in cells if cell.on_nodes]
     turns = [[cell] for cell in cells if cell not in on_nodes]
     with tempfile.TemporaryDirectory(prefix="faults-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        data = make_records(folder / "data", _IMAGES)
+        data = make_records(folder / "data", 200)
         nodes = None
         if on_nodes and machines.why_not() is None:
             nodes = stack.enter_context(Nodes(folder / "ssh", count=3))
             turns.insert(0, on_nodes)
         elif on_nodes:
             print(f"left out, since {machines.why_not()}: {', '.join(c.name for c in on_nodes)}")
-        bench = Bench(folder / "jobs", data, Size(), options.logs, nodes)
+        bench = Bench(folder / "jobs", data, _KEPT, nodes)
         with ThreadPoolExecutor(options.jobs) as pool:
             return [
                 one for turn in pool.map(lambda turn: _in_turn(bench, turn), turns) for one in turn

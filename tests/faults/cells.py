@@ -51,6 +51,16 @@ class Cell:
         """The name by which a cell is picked, e.g. `sigkill/ps/mid-run/sync`."""
         return "/".join((self.fault, self.task, self.time, self.replication))
 
+    @property
+    def on_nodes(self) -> bool:
+        """Whether each task needs a host of its own, reached over ssh."""
+        return self.fault.startswith("cut-")
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether the fault is there before the job starts, as a full disk can be."""
+        return self.time == START and self.fault.startswith(("full-", "readonly-"))
+
 
 def every_cell() -> list[Cell]:
     """Returns every cell that makes sense."""

@@ -2,10 +2,10 @@
 
 import json
 import re
-import socket
 import time
 from pathlib import Path
 
+from launch.agent.tcp_ports import is_taken
 from tests.faults.faults import Ending
 from tests.faults.runs import STEPS, Job
 
@@ -63,42 +63,25 @@ def steps_kept(job: Job, saved: int) -> list[str]:
     return []
 
 
-def nothing_left(job: Job, secs: float) -> list[str]:
-    """Returns which processes, ports, locks and temporary files are left after `secs` at most."""
+def processes_left(job: Job, secs: float) -> list[str]:
+    """Returns which processes are left after `secs` at most."""
     deadline = time.monotonic() + secs
     while job.processes() and time.monotonic() < deadline:
         time.sleep(0.1)
-    wrong = [f"process {pid} is left: {line[:120]}" for pid, line in job.processes().items()]
+    return [f"process {pid} is left: {line[:120]}" for pid, line in job.processes().items()]
+
+
+def nothing_left(job: Job, secs: float) -> list[str]:
+    """Returns which processes, ports, locks and temporary files are left after `secs` at most."""
+    wrong = processes_left(job, secs)
     if job.nodes is None:
-        wrong += [f"port {port} is in use" for port in _ports(job) if _is_in_use(port)]
+        ports = range(job.ports, job.ports + len(job.roles()))
+        wrong += [f"port {port} is in use" for port in ports if is_taken(port)]
     wrong += [f"{path} is left" for path in _leftovers(job.output)]
     return wrong
-
-
-def mounts_left(folder: Path) -> list[str]:
-    """Returns which mounts are left below a folder."""
-    places = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    return [f"{place} is mounted" for place in places if place.startswith(f"{folder}/")]
 
 
 def _leftovers(output: Path) -> list[str]:
     names = [str(path.relative_to(output)) for path in output.rglob("*")]
     locks = [name for name in names if name.endswith(".lock")]
     return locks + [name for name in names if _TEMPORARY.search(Path(name).name)]
-
-
-def _ports(job: Job) -> list[int]:
-    found = []
-    for run_id in job.run_ids():
-        try:
-            record = json.loads((job.state / run_id / "run.json").read_text())
-        except (OSError, ValueError):
-            continue
-        found += [task["port"] for task in record["tasks"] if task["port"]]
-    return found
-
-
-def _is_in_use(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0

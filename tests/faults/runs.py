@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -30,12 +29,19 @@ from tests.faults.cells import (
     START,
     SYNC,
     WORKER,
+    Cell,
 )
 from tests.launch.launcher import ROOT, agent_pids, pid_of, processes_naming, processes_of
 
 STEPS, CHECKPOINT_STEPS, LOG_STEPS = 600, 150, 25
 _MODES = {ASYNC: ["--sync=false"], SYNC: [], IN_GRAPH: ["--replication=in-graph"]}
 _POLL_SECS = 0.01
+STOPPED_SECS, SLOW_SECS = 6.0, 15.0
+LEASE_SECS = 15
+_CLUSTER_TIMEOUT = 40
+# The sum of the limits below, and of further waits, that may pass one after the other until a job
+# has ended: start, idle, grace, three stops, and the waits before restarts.
+_LIMIT_SECS = 300 + 180 + 20 + 3 * 20 + (1 + 2 + 4) + LEASE_SECS + _CLUSTER_TIMEOUT + 6 + 15
 _STEP = re.compile(r"^\[(?:master|chief|worker)/\d+ [^\]]*\] .*  step ([\d,]+)/", re.MULTILINE)
 _START = re.compile(
     r"^\[(?:master|chief)/\d+ [^\]]*\] (?:continuing at step ([\d,]+)|training to step)",
@@ -66,56 +72,14 @@ class MissedError(CellError):
     """The job was never seen in the state in which the fault comes; the job itself is fine."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """How long faults last, and the limits that fit.
-
-    Attributes:
-      stopped_secs: how long a process stands still.
-      cut_secs: how long a link is cut that heals.
-      slow_secs: how long a host is slow.
-      lease_secs: the launcher's limit.
-      cluster_timeout: the training's limit.
-    """
-
-    stopped_secs: float = 6
-    cut_secs: float = 5
-    slow_secs: float = 15
-    lease_secs: int = 15
-    cluster_timeout: int = 40
-
-    @property
-    def limit_secs(self) -> float:
-        """The sum of the limits that may pass one after the other until a job has ended."""
-        starts, idle, grace, stops, backoffs = 300, 180, 20, 3 * 20, 1 + 2 + 4
-        waits = starts + idle + grace + stops + backoffs
-        return waits + self.lease_secs + self.cluster_timeout + self.stopped_secs + self.slow_secs
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What decides how long an undisturbed job takes.
-
-    Attributes:
-      replication: one of REPLICATIONS.
-      evaluator: whether there is a separate evaluator.
-      on_nodes: whether each task has a host of its own, reached over ssh.
-    """
-
-    replication: str
-    evaluator: bool = False
-    on_nodes: bool = False
-
-
 class Job:
     """One job, which may be started again by the same command.
 
     Args:
       folder: an empty folder of its own.
       data: the folder of the records.
-      shape: its shape.
-      size: its limits.
-      nodes: the hosts, where the shape needs them.
+      cell: the cell that breaks it.
+      nodes: the hosts, where the cell needs them.
 
     Attributes:
       output: the output folder.
@@ -126,10 +90,9 @@ class Job:
       launcher_env: further variables of the launcher.
     """
 
-    def __init__(
-        self, folder: Path, data: Path, shape: Shape, size: Size, nodes: Optional[Nodes] = None
-    ) -> None:
-        self.folder, self.data, self.shape, self.size, self.nodes = folder, data, shape, size, nodes
+    def __init__(self, folder: Path, data: Path, cell: Cell, nodes: Optional[Nodes] = None) -> None:
+        self.folder, self.data, self.nodes = folder, data, nodes
+        self._mode, self._has_evaluator = _MODES[cell.replication], cell.task == EVALUATOR
         self.output, self.state = folder / "output", folder / "state"
         for path in (self.output, self.state):
             path.mkdir(parents=True)
@@ -138,7 +101,7 @@ class Job:
         self.python = sys.executable
         self.launcher_env: dict[str, str] = dict(nodes.env) if nodes is not None else {}
         self._launchers: list[subprocess.Popen[bytes]] = []
-        self.lead = "chief/0" if shape.evaluator else "master/0"
+        self.lead = "chief/0" if self._has_evaluator else "master/0"
 
     @property
     def launcher(self) -> "subprocess.Popen[bytes]":
@@ -176,13 +139,13 @@ class Job:
             root=ROOT,
             python=self.python,
             ports=self.ports,
-            lease=self.size.lease_secs,
+            lease=LEASE_SECS,
             hosts=hosts,
         )
 
     def roles(self) -> list[str]:
         """Returns the tasks of the cluster, each for a host of its own where there are several."""
-        evaluator = ["evaluator: 1"] if self.shape.evaluator else []
+        evaluator = ["evaluator: 1"] if self._has_evaluator else []
         return [f"{self.lead[:-2]}: 1", "worker: 1", "ps: 1", *evaluator]
 
     def arguments(self) -> list[str]:
@@ -199,8 +162,8 @@ class Job:
             f"--checkpoint-steps={CHECKPOINT_STEPS}",
             f"--log-steps={LOG_STEPS}",
             f"--train-steps={STEPS}",
-            f"--cluster-timeout={self.size.cluster_timeout}",
-            *_MODES[self.shape.replication],
+            f"--cluster-timeout={_CLUSTER_TIMEOUT}",
+            *self._mode,
         ]
 
     def node_of(self, task: str) -> str:
@@ -259,22 +222,36 @@ class Job:
             return 0
         return int(found[1]) if found else 0
 
+    def _while_it_runs(self, poll_secs: float) -> Iterator[None]:
+        """Yields again and again until the launcher has ended.
+
+        Raises:
+          CellError: it has not ended within the job's limits.
+        """
+        deadline = time.monotonic() + _LIMIT_SECS
+        while self.launcher.poll() is None:
+            if STOP.is_set():
+                raise CellError("stopped by a signal")
+            if time.monotonic() > deadline:
+                raise CellError(f"the job hangs: no end within {_LIMIT_SECS:g} s")
+            yield
+            time.sleep(poll_secs)
+
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Waits for a state of the job.
 
         Raises:
           CellError: the job ended first, or it took longer than the job's limits.
         """
-        deadline = time.monotonic() + self.size.limit_secs
-        while not condition():
-            code = self.launcher.poll()
-            if code is not None:
-                kind = CellError if code else MissedError
-                raise kind(f"the job ended with {code} before {what}")
-            _heed_stop()
-            if time.monotonic() > deadline:
-                raise CellError(f"no {what} within {self.size.limit_secs:g} s")
-            time.sleep(_POLL_SECS)
+        for _ in self._while_it_runs(_POLL_SECS):
+            if condition():
+                return
+        if not condition():
+            raise self._too_late_for(what)
+
+    def _too_late_for(self, what: str) -> CellError:
+        code = self.launcher.returncode
+        return (CellError if code else MissedError)(f"the job ended with {code} before {what}")
 
     def wait_for_moment(self, task: str, moment: str) -> None:
         """Waits for one of TIMES; at SAVING, the lead is stopped in the middle of a checkpoint."""
@@ -295,19 +272,19 @@ class Job:
         return bool(self.log(self.label(task)))
 
     def _stop_while_saving(self) -> None:
-        pid = self.pid(MASTER)
-        with _first_in_line():
-            while self.launcher.poll() is None:
-                _heed_stop()
+        pid, thread = self.pid(MASTER), threading.get_native_id()
+        before = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, -15)  # what it waits for lasts milliseconds
+        try:
+            for _ in self._while_it_runs(0.0005):
                 if self._is_half_written():
                     stop_process(pid)
                     if self._is_half_written():
                         return
                     os.kill(pid, signal.SIGCONT)
-                time.sleep(0.0005)
-        if self.launcher.returncode:
-            raise CellError(f"the job ended with {self.launcher.returncode} before a checkpoint")
-        raise MissedError("no checkpoint was seen half written")
+        finally:
+            os.setpriority(os.PRIO_PROCESS, thread, before)
+        raise self._too_late_for("a checkpoint was seen half written")
 
     def _is_half_written(self) -> bool:
         return any("temp" in path.name for path in self.output.glob("model.ckpt-[1-9]*"))
@@ -318,14 +295,9 @@ class Job:
         Raises:
           CellError: it has not ended within the job's limits.
         """
-        deadline = time.monotonic() + self.size.limit_secs
-        while self.launcher.poll() is None:
-            _heed_stop()
-            if time.monotonic() > deadline:
-                raise CellError(f"the job hangs: no end within {self.size.limit_secs:g} s")
+        for _ in self._while_it_runs(0.05):
             meanwhile()
-            time.sleep(0.05)
-        return self.launcher.returncode
+        return self.launcher.wait()
 
     def processes(self) -> dict[int, str]:
         """Returns every process of the job, by its marks or by its folder: pid -> command line."""
@@ -356,23 +328,6 @@ class Job:
 
 def _numbers(pattern: "re.Pattern[str]", text: str) -> list[int]:
     return [int(found.replace(",", "") or 0) for found in pattern.findall(text)]
-
-
-@contextlib.contextmanager
-def _first_in_line() -> Iterator[None]:
-    """Lets this thread run before other processes: what it waits for lasts milliseconds."""
-    thread = threading.get_native_id()
-    before = os.getpriority(os.PRIO_PROCESS, thread)
-    os.setpriority(os.PRIO_PROCESS, thread, -15)
-    try:
-        yield
-    finally:
-        os.setpriority(os.PRIO_PROCESS, thread, before)
-
-
-def _heed_stop() -> None:
-    if STOP.is_set():
-        raise CellError("stopped by a signal")
 
 
 def run(words: Sequence[object]) -> None:

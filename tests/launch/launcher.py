@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -36,19 +35,27 @@ class Launcher:
     Args:
       folder: parent of both folders.
       env: environment variables that are added to this process's.
+
+    Attributes:
+      cwd: where commands run.
     """
 
     def __init__(self, folder: Path, env: Optional[dict[str, str]] = None) -> None:
         self.workdir = make_workdir(folder / "work")
         self.state = folder / "state"
         self.env = {**os.environ, **(env or {})}
+        self.cwd = ROOT
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, verb: str, *words: str) -> "subprocess.Popen[str]":
         """Starts a command of the launcher, with standard output and error in one pipe."""
+        return self.run([sys.executable, "-m", "launch", verb, *words])
+
+    def run(self, command: Sequence[str]) -> "subprocess.Popen[str]":
+        """Starts any command like one of the launcher."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "launch", verb, *words],
-            cwd=ROOT,
+            command,
+            cwd=self.cwd,
             env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -75,15 +82,12 @@ class Launcher:
 
         Args:
           cluster: flags that describe the cluster.
-          arguments: the stand-in's arguments, or further flags of `up`, `--` and those arguments.
+          arguments: further flags, `--` and the stand-in's arguments.
         """
-        split = arguments.index("--") if "--" in arguments else 0
-        ours, theirs = arguments[:split], arguments[split:] or ()
-        theirs = theirs[1:] if split or theirs[:1] == ("--",) else theirs
         place: tuple[str, ...] = ("--state-dir", str(self.state), "--workdir", str(self.workdir))
         if {"--cluster", "kubernetes"} & set(cluster):  # the file or the image has the code
             place = place[:2]
-        return [*cluster, *place, *ours, "--", *theirs]
+        return [*cluster, *place, *arguments]
 
     def up(self, cluster: tuple[str, ...], *arguments: str, exit_code: int = 0) -> str:
         """Runs a job to its end; returns its output."""
@@ -105,7 +109,7 @@ class Launcher:
         return _output(self.start(verb, "--state-dir", str(self.state), *words), exit_code)
 
     def verb_on(self, cluster: tuple[str, ...], verb: str, *words: str, exit_code: int = 0) -> str:
-        """Runs `plan` or `check` for a cluster; returns its output."""
+        """Runs `plan`, `check` or `setup` for a cluster; returns its output."""
         return _output(self.start(verb, *cluster, *words), exit_code)
 
     def run_id(self) -> str:
@@ -195,19 +199,23 @@ def pid_of(run_id: str, task: str) -> int:
 
 def agent_pids(run_id: str) -> list[int]:
     """Returns the pids of the run's agents, without their guards, which are child processes."""
+    parents = {}
+    for pid, words in processes_of(run_id).items():
+        if "launch-agent" in words:
+            with contextlib.suppress(OSError):  # it ends meanwhile
+                status = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
+                parents[pid] = int(status.split()[1])
+    return [pid for pid, parent in parents.items() if parent not in parents]
+
+
+def cut_power(launcher: "subprocess.Popen[str]", run_id: str) -> None:
+    """Kills launcher, agents and guards at once, so that none of them can end the tasks."""
     agents = [pid for pid, words in processes_of(run_id).items() if "launch-agent" in words]
-    parents = {pid: _parent(pid) for pid in agents}
-    return [pid for pid, parent in parents.items() if parent is not None and parent not in agents]
-
-
-def _parent(pid: int) -> Optional[int]:
-    """Returns the pid of a process's parent; None if the process has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # ESRCH where it ends between open and read
-        return None
-    found = re.search(r"^PPid:\s+(\d+)", status, re.M)
-    return int(found[1]) if found else 0
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (launcher.pid, *agents):
+            os.kill(pid, signum)
+    launcher.communicate()
+    wait_for(lambda: not agent_pids(run_id), "end of the agents")
 
 
 def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from testbeds import nodes as machines
+from testbeds.nodes import Nodes
 from testbeds.processes import tasks_started_by
 from tests import shell
 from tests.cifar10 import program
@@ -36,17 +38,26 @@ def tasks_are_forks(forks: Forks) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """A copy of the repository as in a fresh clone."""
-    return copy_repository(tmp_path / "clone")
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Three hosts over real ssh."""
+    reason = machines.why_not()
+    if reason:
+        pytest.skip(reason)
+    with Nodes(tmp_path_factory.mktemp("nodes") / "ssh") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
 def docker() -> Iterator[Docker]:
     """A `docker` command that works on this machine; its files are removed at the end."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder, Docker(Path(folder) / "c") as running:
-        yield running
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        running = Docker(Path(folder) / "c")
+        try:
+            running.import_base_image()
+            yield running
+        finally:
+            running("system", "reset", "--force")  # ends containers and unmounts storage
 
 
 @pytest.fixture(scope="session")

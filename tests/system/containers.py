@@ -10,7 +10,6 @@ Needs root and Debian's podman, buildah, runc and mmdebstrap.
 import ast
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +50,7 @@ esac
 
 
 class Docker:
-    """The wrapper, its storage and its base image, as a context manager that removes them.
+    """The wrapper and its storage; `import_base_image` comes first, `system reset` last.
 
     Args:
       home: a new folder, whose path is short: `podman container cleanup`, which every container
@@ -74,20 +73,7 @@ class Docker:
         self.command.chmod(0o755)
         self.env = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
 
-    def __enter__(self) -> "Docker":
-        try:
-            self._import_base_image()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # `reset` ends containers and unmounts storage; then only files are left.
-        self("system", "reset", "--force")
-        shutil.rmtree(self._home)
-
-    def __call__(self, *arguments: str, exit_code: int = 0, timeout_secs: float = 240) -> str:
+    def __call__(self, *arguments: str, exit_code: int = 0) -> str:
         """Runs `docker ARGUMENTS` and returns its output, both streams.
 
         Raises:
@@ -100,7 +86,7 @@ class Docker:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout_secs,
+            timeout=240,
             check=False,
         )
         output = done.stdout
@@ -109,7 +95,8 @@ class Docker:
         )
         return output
 
-    def _import_base_image(self) -> None:
+    def import_base_image(self) -> None:
+        """Makes the base image of Debian packages."""
         archive = self._home / "base.tar"
         packages = "python3,python3-venv,python3-pip,ca-certificates,python-is-python3"
         subprocess.run(
@@ -123,7 +110,7 @@ class Docker:
                 '--customize-hook=rm -f "$1"/usr/lib/python3.11/EXTERNALLY-MANAGED',
                 _SUITE,
                 str(archive),
-                debian_mirror(Path("/etc/apt")),
+                _debian_mirror(),
             ],
             check=True,
             timeout=600,
@@ -132,19 +119,11 @@ class Docker:
         archive.unlink()
 
 
-def debian_mirror(apt: Path) -> str:
-    """Returns the URL of this machine's Debian mirror, from the apt settings in folder `apt`.
-
-    Raises:
-      LookupError: the settings name no mirror.
-    """
-    files = [*sorted(apt.glob("sources.list.d/debian.sources")), apt / "sources.list"]
-    for path in files:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        found = re.search(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s+(\S+/debian/?)(?=\s|$)", text, re.M)
-        if found:
-            return found[1]
-    raise LookupError(f"{apt} names no Debian mirror; the base image is made of Debian packages")
+def _debian_mirror() -> str:
+    """Returns the URL of this machine's Debian mirror, from the settings of apt."""
+    words = ["apt-get", "indextargets", "--format", "$(SITE)"]
+    sites = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return next(site for site in sites.splitlines() if re.search("/debian/?$", site))
 
 
 def _pip_mounts(home: Path) -> dict[str, str]:

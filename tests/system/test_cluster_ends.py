@@ -11,7 +11,7 @@ import pytest
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
-from tests.system import slow_evaluation
+from tests.system import slow_program
 
 pytestmark = pytest.mark.system
 
@@ -131,18 +131,6 @@ def test_validations_of_an_evaluator_end_training(data, tmp_path):
     assert found["figures"]["best_validation_accuracy"] >= 0.05
 
 
-def test_an_evaluator_that_is_not_there_holds_nothing_up(data, tmp_path):
-    arguments = (*SETTINGS, *SHORT, "--cluster-timeout=8")
-    with cluster(tmp_path, data, *arguments, evaluator=True) as tasks:
-        tasks.start("ps/0", "worker/0", "master/0")
-        tasks.wait()
-        assert last_step(tmp_path) >= 300
-        tasks.start("evaluator/0")
-        tasks.wait()
-    assert "the chief makes the figures" in tasks.output("evaluator/0")
-    assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
-
-
 def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
     with cluster(tmp_path, data, *SETTINGS, *SHORT, by_flags=True, fresh=True) as tasks:
         tasks.start()
@@ -157,7 +145,7 @@ def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_p
     arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--cluster-timeout=10")
     arguments += ("--train-steps=4", "--checkpoint-steps=2")
     slow = {"VALIDATION_BATCH_SECS": "0.04"}  # 12 s for 300 images
-    shape: dict[str, Any] = {"program": slow_evaluation.PROGRAM, "variables": slow}
+    shape: dict[str, Any] = {"program": slow_program.PROGRAM, "variables": slow}
     with cluster(tmp_path, *arguments, **shape) as tasks:
         tasks.start()
         tasks.wait()

@@ -5,7 +5,6 @@ import pytest
 from tests.cifar10.program import make_records
 from tests.faults.cells import chosen
 from tests.faults.experiment import Bench
-from tests.faults.runs import Size
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -14,13 +13,14 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     folder = tmp_path_factory.mktemp("faults")
     data = make_records(folder / "data", 200)
-    return Bench(folder / "jobs", data, Size(stopped_secs=2, slow_secs=5), folder / "logs")
+    return Bench(folder / "jobs", data, folder / "kept")
 
 
 @pytest.mark.parametrize(
     "name",
     [
         "sigkill/ps/mid-run/sync",
+        "sigkill/master/saving/sync",
         "full-output/master/mid-run/async",
         "clock/worker/mid-run/sync",
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
-from tests.system import slow_evaluation
+from tests.system import slow_program
 
 pytestmark = pytest.mark.system
 
@@ -28,8 +28,8 @@ SHORT = (
 def slowly(
     folder: pathlib.Path, *arguments: object, slow: dict[str, str], **shape: Any
 ) -> contextlib.AbstractContextManager[ClusterOfProcesses]:
-    """A cluster with variables for `slow_evaluation`."""
-    return cluster(folder, *arguments, program=slow_evaluation.PROGRAM, variables=slow, **shape)
+    """A cluster with variables for `slow_program`."""
+    return cluster(folder, *arguments, program=slow_program.PROGRAM, variables=slow, **shape)
 
 
 @pytest.fixture

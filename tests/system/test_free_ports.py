@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,18 +34,12 @@ print(json.dumps({"used": used, "free": free, "chosen": chosen}))
 """
 
 
-def in_own_network(root: Path, code: str) -> Any:
-    """Runs Python code where outgoing connections get ports 20000 to 20199; returns its JSON."""
+def test_neither_outgoing_connections_nor_the_kernels_choice_take_a_held_port(root: Path) -> None:
     range_file = "/proc/sys/net/ipv4/ip_local_port_range"
     script = f'ip link set lo up; echo 20000 20199 >{range_file}; exec {sys.executable} -c "$0"'
-    command = ["unshare", "--net", "sh", "-c", script, code]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_neither_outgoing_connections_nor_the_kernels_choice_take_a_held_port(root: Path) -> None:
-    found = in_own_network(root, _IN_RANGE)
+    command = ["unshare", "--net", "sh", "-c", script, _IN_RANGE]
+    done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, timeout=120, check=True)
+    found = json.loads(done.stdout)
     assert set(found["used"]) <= set(range(20150, 20200))
     assert len(set(found["used"])) >= 25  # the kernel prefers every second port
     assert found["free"] == list(range(20000, 20150))

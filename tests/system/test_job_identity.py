@@ -82,21 +82,3 @@ def test_of_masters_with_one_cluster_only_that_of_the_first_output_folder_goes_o
         tasks.start("master/0", more=["--output-dir=output"])
         tasks.wait(WAIT_SECS)
     all_steps_are_made(tmp_path)
-
-
-def test_a_job_whose_ps_was_replaced_by_another_jobs_leaves_that_alone(data, tmp_path):
-    arguments = (data, "--output-dir=output", *SETTINGS)
-    with (
-        cluster(tmp_path / "one", *arguments) as one,
-        cluster(tmp_path / "two", *arguments) as two,
-    ):
-        two.jobs["ps"] = one.jobs["ps"]
-        one.start()
-        one.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)
-        one.kill("ps/0")
-        two.start()
-        line = rf"error: ps/0 \({one.jobs['ps'][0]}\) belongs to another job: .*"
-        for label in ("master/0", "worker/0"):
-            refused(one, label, line)
-        two.wait(WAIT_SECS)
-    all_steps_are_made(tmp_path / "two")

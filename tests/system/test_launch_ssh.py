@@ -1,22 +1,21 @@
-"""Jobs over real ssh on three machines: cut links, killed nodes, and nothing left behind."""
+"""Hosts over real ssh, three machines: setup, check, and jobs that leave nothing behind."""
 
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from launch.backends.ssh import TRANSPORT as SSH
-from launch.cluster.model import Host
-from launch.connect.agent_client import Questions
+from launch.connect.preparing import code_files
 from launch.record.run_folder import RunFolder
 from testbeds import namespaces
-from testbeds import nodes as machines
 from testbeds.namespaces import ip
 from testbeds.nodes import Nodes
 from testbeds.ports import free_ports
@@ -27,10 +26,12 @@ from tests.launch.launcher import (
     Launcher,
     agent_pids,
     assert_nothing_left,
+    cut_power,
     interrupt,
     pid_of,
     processes_naming,
     processes_of,
+    read_until,
     wait_for,
 )
 
@@ -40,15 +41,6 @@ LIMITS = "limits: {stop_secs: 20}\n"
 # For tests of what happens at the end of a limit.
 SHORT = "limits: {stop_secs: 2, lease_secs: 3}\n"
 END_SECS = 90.0  # for what ends within some seconds on an idle machine
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    reason = machines.why_not()
-    if reason:
-        pytest.skip(reason)
-    with Nodes(tmp_path_factory.mktemp("nodes") / "ssh") as running:
-        yield running
 
 
 @pytest.fixture
@@ -79,30 +71,21 @@ def start(
     return process
 
 
-def assert_nodes_are_idle(nodes: Nodes) -> None:
-    """Asserts that no node runs anything but its sshd."""
-    for name in nodes.names:
-        left = {pid: words for pid, words in nodes.processes(name).items() if "[lis" not in words}
-        assert left == {}
-
-
-def test_a_job_runs_to_its_end(launcher: Launcher, nodes: Nodes) -> None:
-    output = launcher.up(cluster(launcher, nodes), "--no-check", "--", "steps=40")
+def test_a_job_runs_to_its_end_with_paths_and_arguments_as_they_are(
+    launcher: Launcher, nodes: Nodes
+) -> None:
+    odd = launcher.workdir.with_name("it's $(touch oops); here")
+    launcher.workdir = launcher.workdir.rename(odd)
+    arguments = ("steps=40", "print=a b;$(touch oops) 'c' \"d\"")
+    output = launcher.up(cluster(launcher, nodes), "--no-check", "--", *arguments)
     assert output.splitlines()[-1] == "master/0 is done"
+    assert "[worker/0 node2] a b;$(touch oops) 'c' \"d\"" in output
+    assert not list(launcher.workdir.parent.rglob("oops"))
     assert "[master/0 node1] epoch 0.1/1  step 40/40" in output
     assert "[worker/1 node3] epoch 0.1/1  step 1/40" in output
     assert_nothing_left(launcher.run_id())
+    # A node runs its sshd and nothing else.
     wait_for(lambda: not any(len(nodes.processes(n)) > 1 for n in nodes.names), "idle nodes", 5)
-    assert_nodes_are_idle(nodes)
-
-
-def test_paths_and_arguments_are_taken_as_they_are(launcher: Launcher, nodes: Nodes) -> None:
-    odd = launcher.workdir.with_name("it's $(touch oops); here")
-    launcher.workdir = launcher.workdir.rename(odd)
-    arguments = ("steps=2", "print=a b;$(touch oops) 'c' \"d\"")
-    output = launcher.up(cluster(launcher, nodes), "--no-check", "--", *arguments)
-    assert "[worker/0 node2] a b;$(touch oops) 'c' \"d\"" in output
-    assert not list(launcher.workdir.parent.rglob("oops"))
 
 
 def test_a_secret_shows_in_no_process_list_or_log(launcher: Launcher, nodes: Nodes) -> None:
@@ -122,78 +105,55 @@ def test_a_secret_shows_in_no_process_list_or_log(launcher: Launcher, nodes: Nod
 
 
 @pytest.fixture
-def lending(nodes: Nodes, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Variables of a user with an ssh agent, whose configuration forwards it and two ports."""
+def ssh_config(nodes: Nodes) -> Iterator[Path]:
+    """The user's configuration of ssh, which a test may change."""
     config = nodes.folder / "config"
     before = config.read_text()
-    local, remote = free_ports(2)
-    forwards = f"  LocalForward {local} localhost:22\n  RemoteForward {remote} localhost:22\n"
-    config.write_text(f"{before}Host *\n  ForwardAgent yes\n{forwards}")
-    agent = subprocess.Popen(
-        ["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL
-    )
-    wait_for((tmp_path / "agent").exists, "ssh-agent")
-    yield {"SSH_AUTH_SOCK": str(tmp_path / "agent"), "LOCAL": str(local), "REMOTE": str(remote)}
-    agent.terminate()
-    agent.wait()
+    yield config
     config.write_text(before)
 
 
-def _listens(port: str, enter: Sequence[str] = ()) -> bool:
+def _listens(port: int, enter: Sequence[str] = ()) -> bool:
     """Returns whether a program listens on a port here, or where the prefix `enter` leads to."""
     words = [*enter, "cat", "/proc/net/tcp"]
     table = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    return f":{int(port):04X} 00000000:0000 0A" in table
+    return f":{port:04X} 00000000:0000 0A" in table
 
 
 def test_nothing_of_the_user_is_forwarded_whatever_the_ssh_configuration_says(
-    launcher: Launcher, nodes: Nodes, lending: dict[str, str]
+    launcher: Launcher, nodes: Nodes, ssh_config: Path, tmp_path: Path
 ) -> None:
+    here, there = free_ports(2)
+    forwards = f"  LocalForward {here} localhost:22\n  RemoteForward {there} localhost:22\n"
+    ssh_config.write_text(f"{ssh_config.read_text()}Host *\n  ForwardAgent yes\n{forwards}")
     in_node1 = namespaces.enter(nodes.namespace("node1"))
+    launcher.env["SSH_AUTH_SOCK"] = str(tmp_path / "agent")
+    agent = launcher.run(["ssh-agent", "-D", "-a", str(tmp_path / "agent")])
+    wait_for((tmp_path / "agent").exists, "ssh-agent")
     # A plain ssh does forward all of it.
-    plain = subprocess.Popen(
-        ["ssh", "node1", "echo agent $SSH_AUTH_SOCK; exec sleep 60"],
-        env={**os.environ, **nodes.env, **lending},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert plain.stdout is not None
-    assert plain.stdout.readline().startswith("agent /tmp/ssh-")
-    wait_for(lambda: _listens(lending["LOCAL"]), "the forwarded port here", 10)
-    wait_for(lambda: _listens(lending["REMOTE"], in_node1), "the forwarded port there", 10)
+    plain = launcher.run(["ssh", "node1", "echo agent $SSH_AUTH_SOCK; exec sleep 60"])
+    read_until(plain, "agent /tmp/ssh-")
+    wait_for(lambda: _listens(here), "the forwarded port here", 10)
+    wait_for(lambda: _listens(there, in_node1), "the forwarded port there", 10)
     plain.terminate()
-    plain.communicate()
-    wait_for(lambda: not _listens(lending["REMOTE"], in_node1), "the end of that ssh", 10)
-    launcher.env.update(lending)
+    wait_for(lambda: not _listens(there, in_node1), "the end of that ssh", 10)
     words = ("--no-check", "--", "steps=100000", "env=SSH_AUTH_SOCK")
     process = launcher.start_up(cluster(launcher, nodes), *words)
     launcher.wait_for_log("master/0", "step 3/")
-    assert not _listens(lending["LOCAL"])
-    assert not _listens(lending["REMOTE"], in_node1)
+    assert not _listens(here)
+    assert not _listens(there, in_node1)
     output = interrupt(process)
+    assert agent.poll() is None
     assert "[master/0 node1] SSH_AUTH_SOCK=None" in output
     assert "[worker/1 node3] SSH_AUTH_SOCK=None" in output
-
-
-def test_ctrl_c_stops_every_host(launcher: Launcher, nodes: Nodes) -> None:
-    process = start(launcher, nodes, "child")
-    output = interrupt(process)
-    assert process.returncode == 130
-    assert "[master/0 node1] saved" in output
-    assert_nothing_left(launcher.run_id())
-
-
-def test_a_killed_launcher_leaves_nothing_on_any_host(launcher: Launcher, nodes: Nodes) -> None:
-    process = start(launcher, nodes, "child", "deaf", limits=SHORT)
-    launcher.kill(process)
-    assert_nothing_left(launcher.run_id(), END_SECS)
 
 
 def test_a_run_that_is_left_outlives_its_terminal_under_the_same_leases(
     launcher: Launcher, nodes: Nodes
 ) -> None:
     file = cluster(launcher, nodes, "limits: {stop_secs: 5, lease_secs: 6}\n")
-    words = launcher.up_words(file, "--no-check", "--", "steps=100000")
+    deaf = ("steps=100000", "child", "worker/0:deaf")
+    words = launcher.up_words(file, "--no-check", "--", *deaf)
     command = [sys.executable, "-m", "launch", "up", *words]
     with Terminal(command, 100, env=nodes.env, cwd=ROOT) as terminal:
         launcher.wait_for_log("worker/1", "step 3/")
@@ -214,28 +174,23 @@ def test_a_run_that_is_left_outlives_its_terminal_under_the_same_leases(
     assert launcher.has_saved("master/0")
 
 
-def test_a_killed_ssh_leaves_nothing_and_is_named(launcher: Launcher, nodes: Nodes) -> None:
-    process = start(launcher, nodes, "child", limits=SHORT)
+def test_a_lost_agent_and_a_node_that_comes_back_go_on_and_ctrl_c_stops_every_host(
+    launcher: Launcher, nodes: Nodes
+) -> None:
+    process = start(launcher, nodes, "child", restarts=5)
     run_id = launcher.run_id()
-    clients = _find(f"node2 exec python3 -I -S -c .* launch-agent {run_id}")
-    assert clients
-    for pid in clients:
-        os.kill(pid, signal.SIGKILL)
-    output, _ = process.communicate(timeout=END_SECS)
-    assert process.returncode == 1
-    assert "worker/0 on node2 failed: lost" in output
-    assert_nothing_left(run_id, END_SECS)
-
-
-def test_a_lost_agent_is_started_again(launcher: Launcher, nodes: Nodes) -> None:
-    process = start(launcher, nodes, restarts=2)
-    run_id = launcher.run_id()
+    first = pid_of(run_id, "worker/1")
     (agent,) = set(agent_pids(run_id)) & set(nodes.processes("node3"))
-    before = pid_of(run_id, "worker/1")
     os.kill(agent, signal.SIGKILL)
-    wait_for(lambda: pid_of(run_id, "worker/1") != before, "another worker/1")
-    interrupt(process)
+    wait_for(lambda: pid_of(run_id, "worker/1") != first, "another worker/1")
+    second = pid_of(run_id, "worker/1")
+    nodes.kill("node3")
+    time.sleep(2)
+    nodes.start_sshd("node3")
+    wait_for(lambda: pid_of(run_id, "worker/1") != second, "a third worker/1")
+    output = interrupt(process)
     assert process.returncode == 130
+    assert "[master/0 node1] saved" in output
     assert_nothing_left(run_id, END_SECS)
 
 
@@ -250,28 +205,10 @@ def test_a_cut_link_ends_the_job_on_both_sides(launcher: Launcher, nodes: Nodes)
     assert_nothing_left(run_id, END_SECS)
 
 
-def test_a_node_that_comes_back_rejoins(launcher: Launcher, nodes: Nodes) -> None:
-    process = start(launcher, nodes, restarts=5)
-    run_id = launcher.run_id()
-    before = pid_of(run_id, "worker/1")
-    nodes.kill("node3")
-    time.sleep(2)
-    nodes.start_sshd("node3")
-    wait_for(lambda: pid_of(run_id, "worker/1") != before, "another worker/1")
-    interrupt(process)
-    assert_nothing_left(run_id, END_SECS)
-
-
 def test_clean_ends_what_a_power_cut_of_the_launcher_left(launcher: Launcher, nodes: Nodes) -> None:
     process = start(launcher, nodes, "child", "deaf")
     run_id = launcher.run_id()
-    # Kill launcher, agents and guards at once, so that none of them can end the tasks' children.
-    everyone = [process.pid, *(p for p, w in processes_of(run_id).items() if "launch-agent" in w)]
-    for signum in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in everyone:
-            os.kill(pid, signum)
-    process.communicate()
-    wait_for(lambda: not agent_pids(run_id), "end of the agents")
+    cut_power(process, run_id)
     assert processes_of(run_id)
     output = launcher.verb("clean")
     assert f"run {run_id}: node" in output
@@ -308,18 +245,21 @@ def test_an_unreachable_host_is_named(launcher: Launcher, nodes: Nodes) -> None:
     assert "nowhere.invalid: ssh does not know the name; try: ssh nowhere.invalid" in output
 
 
-def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
-    """The stand-in has neither TensorFlow nor records, and one port is taken."""
-    space = f"/run/netns/{nodes.namespace('node2')}"
-    code = 'import socket, time; s = socket.create_server(("", 2222)); time.sleep(60)'
-    taken = subprocess.Popen(["nsenter", f"--net={space}", "python3", "-c", code])
+def test_check_names_what_is_wrong_and_what_the_internet_may_reach_and_up_heeds_it(
+    launcher: Launcher, nodes: Nodes
+) -> None:
+    """The stand-in has no records; a port is taken, and an address public in its own network."""
+    in_node2, address = nodes.namespace("node2"), "11.78.0.2/32"
+    code = 's = socket.create_server(("", 2222)); print(flush=True); time.sleep(60)'
+    taken = launcher.run(
+        [*namespaces.enter(in_node2), "python3", "-c", f"import socket, time; {code}"]
+    )
+    read_until(taken, "")
+    ip("-n", in_node2, "addr", "add", address, "dev", "eth0")
     try:
-        listens = Path(f"/proc/{taken.pid}/net/tcp")
-        wait_for(lambda: ":08AE 00000000:0000 0A" in listens.read_text(), "taken port 2222")
         output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)
     finally:
-        taken.kill()
-        taken.wait()
+        ip("-n", in_node2, "addr", "del", address, "dev", "eth0")
     problems = [line for line in output.splitlines() if line.startswith("problem: ")]
     assert (
         "problem: node1: no records in data; copy them there: python -m launch setup, or name "
@@ -327,24 +267,11 @@ def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
     )
     assert "node2: port 2222 is in use (ss -ltnp shows by what); end that, or" in output, output
     assert not any("cannot reach" in problem for problem in problems)
-
-
-def test_check_warns_of_ports_that_the_internet_may_reach(launcher: Launcher, nodes: Nodes) -> None:
-    """Only the test's own network namespace has the public address, and nothing connects to it."""
-    in_node2 = ("-n", nodes.namespace("node2"), "addr")
-    ip(*in_node2, "add", "11.78.0.2/32", "dev", "eth0")
-    try:
-        output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)
-    finally:
-        ip(*in_node2, "del", "11.78.0.2/32", "dev", "eth0")
     assert [line for line in output.splitlines() if line.startswith("warning: ")] == [
         "warning: node2: 11.78.0.2 may be reached from the internet, on ports 2222, 2223; "
         "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there "
         "with a firewall (`ports:` sets the ports), or use hosts with private addresses alone"
     ]
-
-
-def test_up_does_not_start_what_check_finds_fault_with(launcher: Launcher, nodes: Nodes) -> None:
     output = launcher.up(cluster(launcher, nodes), "--", "steps=1", exit_code=1)
     assert output.startswith("error: node1: ")
     assert output.endswith("to start anyway: --no-check\n")
@@ -363,32 +290,82 @@ def test_check_finds_a_port_that_does_not_get_through(launcher: Launcher, nodes:
 
 
 def test_many_hosts_behind_a_jump_host_that_takes_ten_logins_at_once_are_all_reached(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: Launcher, nodes: Nodes, ssh_config: Path
 ) -> None:
     names = [f"far{number}" for number in range(20)]
     jump, target = nodes.address("node1"), nodes.address("node2")
-    config = (nodes.folder / "config").read_text()
     far = f"Host far*\n  HostName {target}\n  HostKeyAlias {target}\n  ProxyJump {jump}\n"
-    config = config.replace("Host node* ", "Host node* far* ", 1)
-    (tmp_path / "config").write_text(f"{far}{config}")
-    (tmp_path / "bin").mkdir()
-    wrapper = tmp_path / "bin" / "ssh"
-    # The jump takes the same configuration.
-    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/config "$@"\n')
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    hosts = [Host(name, name, (("master", 1),), workdir="/", user="root") for name in names]
-
+    config = ssh_config.read_text().replace("Host node* ", "Host node* far* ", 1)
+    ssh_config.write_text(f"{far}{config}")
     try:
         nodes.kill("node1")
         nodes.start_sshd("node1", MaxStartups="10:100:10")
-        with Questions(SSH, []) as questions:
-            answers = questions.ask(hosts, lambda _: {"do": "dial", "targets": []})
+        output = launcher.verb_on(("--hosts", ",".join(names)), "check", exit_code=1)
     finally:
         nodes.kill("node1")
         nodes.start_sshd("node1")
-    assert answers.failed == {}
-    assert list(answers.found) == names
+    assert "login" not in output
+    for name in names:
+        assert f"{name}: no records in data" in output
+
+
+def test_setup_makes_bare_hosts_ready_and_the_second_time_nothing_is_done(
+    launcher: Launcher, nodes: Nodes, tmp_path: Path
+) -> None:
+    launcher.cwd, launcher.env["PYTHONPATH"] = tmp_path / "here", str(ROOT)
+    for name in ("cifar10_main.py", "cifar10/__init__.py", "data/train.tfrecords"):
+        (launcher.cwd / name).parent.mkdir(parents=True, exist_ok=True)
+        (launcher.cwd / name).write_text(f"# {name * 100_000}\n")
+    wheel = write_small_lock(launcher.cwd / "small.lock")
+    names = nodes.names[:2]
+    file = tmp_path / "lab.yaml"
+    hosts = [
+        f"- {{name: {n}, address: {nodes.address(n)}, workdir: {tmp_path / n}}}" for n in names
+    ]
+    file.write_text("\n".join(["python: .venv/bin/python", "hosts:", *hosts]))
+    setup = (("--cluster", str(file)), "setup", "--requirements", "small.lock")
+    lines = launcher.verb_on(*setup).splitlines()
+    for name in names:
+        assert f"{name}: code: 3 files copied" in lines
+        assert f"{name}: venv: .venv made" in lines
+        assert any(line.startswith(f"{name}: kernels: left out: ") for line in lines)
+        assert f"{name}: records: 1 files copied" in lines
+    assert lines[-1] == "everything is in place"
+    again = launcher.verb_on(*setup).splitlines()
+    for name in names:
+        for words in ("venv: .venv is there", "records: are there"):
+            assert f"{name}: {words}" in again
+    # A package with another hash than the lock's fails on the host where it is installed.
+    wheel.write_bytes(wheel.read_bytes() + b"\0")
+    (tmp_path / "node2" / ".venv" / ".installed.lock").unlink()
+    failed = launcher.verb_on(*setup, exit_code=1).splitlines()
+    assert "problem: node2: venv: pip ended with exit code 1" in failed
+    assert any("DO NOT MATCH THE HASHES" in line for line in failed)
+    assert "node1: records: are there" in failed
+    assert failed[-1] == "1 failed, 1 ready; the same command goes on where it was"
+
+
+def write_small_lock(path: Path) -> Path:
+    """Writes a lock with one package, which says that it is TensorFlow; returns its wheel."""
+    wheel = path.parent.with_name("tensorflow-2.15.1-py3-none-any.whl")
+    metadata = "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.15.1\n"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tensorflow-2.15.1.dist-info/METADATA", metadata)
+        words = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        file.writestr("tensorflow-2.15.1.dist-info/WHEEL", words)
+        file.writestr("tensorflow-2.15.1.dist-info/RECORD", "")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    locked = f"tensorflow==2.15.1 --hash=sha256:{digest}"
+    path.write_text(f"--no-index\n--find-links {wheel.parent}\n{locked}\n")
+    return wheel
+
+
+def test_training_can_be_imported_from_what_a_host_gets(tmp_path: Path) -> None:
+    for name, path in code_files(ROOT).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tmp_path / name)
+    code = "import cifar10.main, cifar10.run.results, data_prep.cli"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={}, check=True)
 
 
 def test_real_training_runs_to_its_end_on_hosts_that_were_checked(
@@ -405,8 +382,3 @@ def test_real_training_runs_to_its_end_on_hosts_that_were_checked(
     assert f"[worker/0 {nodes.address('node2')}] " in output
     assert output.splitlines()[-1] == "master/0 is done"
     assert_nothing_left(launcher.run_id())
-
-
-def _find(pattern: str) -> list[int]:
-    done = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
-    return [int(pid) for pid in done.stdout.split()]

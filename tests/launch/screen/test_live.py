@@ -16,7 +16,7 @@ def has_table(lines: "tuple[str, ...] | list[str]") -> bool:
 def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launcher) -> None:
     columns = 60
     saves = "master/0:saves=output/model.ckpt-7"
-    words = launcher.up_words(TWO, "steps=1000", saves)
+    words = launcher.up_words(TWO, "--", "steps=1000", saves)
     command = [sys.executable, "-m", "launch", "up", *words]
     with Terminal(command, columns, cwd=ROOT) as terminal:
         terminal.wait_for(

@@ -1,8 +1,8 @@
-"""cifar10_main.py on a machine whose evaluations take long, however fast the tests' machine is.
+"""cifar10_main.py where something takes long or never comes, however fast the machine is.
 
-Environment variables say how long; without them, nothing is slow:
+Environment variables say what; without them, nothing is slow:
+  HANG                   the batch of step HANG_AT never comes; the TensorFlow server answers
   VALIDATION_BATCH_SECS  the least time for each batch of a validation during training
-  EVAL_BATCH_SECS        the least time for each batch of the eval split
   HOLD_EVAL              the path of a file; while it exists, no batch of the eval split ends
 """
 
@@ -14,13 +14,32 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
+import tensorflow.compat.v1 as tf
+
 from cifar10.host.process import leave
+from cifar10.input import pipeline
 from cifar10.main import main
 from cifar10.run import evaluate
 from cifar10.run.hooks.validation import EvaluationHook
 
 PROGRAM = pathlib.Path(__file__)
+HANG_AT = 60
+_batches = pipeline.training_batches
 _after_batch = EvaluationHook.after_run
+
+
+def _batches_that_end_coming(*arguments: Any) -> Any:
+    def wait(number: int) -> int:
+        if number == HANG_AT:
+            time.sleep(10_000)
+        return number
+
+    def pass_on(number: Any, batch: Any) -> Any:
+        with tf.control_dependencies([tf.numpy_function(wait, [number], tf.int64)]):
+            return tuple(tf.identity(one) for one in batch)
+
+    numbers = tf.data.Dataset.range(2**40)
+    return tf.data.Dataset.zip((numbers, _batches(*arguments))).map(pass_on)
 
 
 def _sleep(hook: EvaluationHook, run_context: Any, run_values: Any) -> None:
@@ -29,17 +48,18 @@ def _sleep(hook: EvaluationHook, run_context: Any, run_values: Any) -> None:
 
 
 class _HookOfEvalSplit(EvaluationHook):
-    """The hook of the eval split, with a slowness of its own."""
+    """The hook of the eval split."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Comes after each batch."""
         _after_batch(self, run_context, run_values)
-        time.sleep(float(os.environ.get("EVAL_BATCH_SECS", "0")))
         while os.path.exists(os.environ.get("HOLD_EVAL", "")):
             time.sleep(0.05)
 
 
 if __name__ == "__main__":
+    if "HANG" in os.environ:
+        pipeline.training_batches = _batches_that_end_coming  # type: ignore[assignment]
     EvaluationHook.after_run = _sleep
     evaluate.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
     leave(main())
