@@ -9,7 +9,6 @@ from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.connect.agent_client import sweep
 from launch.connect.link import Transport
-from launch.errors import LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
@@ -26,14 +25,12 @@ class ContainerNeeds:
       image: the name of the image.
       records: the host's folder with the training's records, relative to the working directory.
       data: the data folder that the cluster's description names; None if it names none.
-      data_key: the key of the description that names the data folder, for messages.
     """
 
     engine: str
     image: str
     records: str
     data: Optional[str]
-    data_key: str
 
 
 class Backend(Kind):
@@ -82,14 +79,6 @@ class Backend(Kind):
           LaunchError: the training's arguments name folders that do not exist in the containers.
         """
         return None
-
-    def check(self, job: Job) -> list[str]:
-        """Returns what a scheduler says about a job before it is submitted.
-
-        Raises:
-          LaunchError: the job would never start, or this backend cannot ask.
-        """
-        raise LaunchError(f"check examines hosts, but {self.name} chooses them when the job starts")
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Starts the job and follows it; leaves nothing of an ended job behind.

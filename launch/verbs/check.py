@@ -16,7 +16,7 @@ from launch.cluster.show import as_documents
 from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
 from launch.connect.agent_client import Questions
 from launch.connect.link import Transport
-from launch.errors import HostError, below_each_other
+from launch.errors import HostError, LaunchError, below_each_other
 from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.flags import cluster_of
@@ -64,15 +64,14 @@ def check(options: argparse.Namespace) -> int:
 def check_job(job: Job) -> int:
     """Prints the facts about the hosts, problems and warnings; returns 1 for a problem, else 0.
 
-    For a backend with a scheduler that can judge a job, prints its answer instead.
-
     Raises:
-      LaunchError: the backend can check neither hosts nor the job.
+      LaunchError: the backend chooses the hosts later.
     """
     backend = backend_named(job.cluster.backend)
     if backend.transport is None:
-        print(plain_lines("\n".join(backend.check(job))))
-        return 0
+        raise LaunchError(
+            f"check examines hosts, but {backend.name} chooses them when the job starts"
+        )
     containers = backend.containers(job)
     facts = gather(job, backend.transport, containers)
     reached = [host for host in job.cluster.hosts if facts[host.name].unreachable is None]
@@ -183,7 +182,7 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
     if containers is None:
         wrong, place, key = _of_python(job, host, found), job.folder("data"), "--data-dir"
     else:
-        wrong, way_out, key = [], "", f"`{containers.data_key}`"
+        wrong, way_out, key = [], "", "`docker: {data: }`"
         place = containers.data or f"{host.workdir}/data"
         if found["engine_error"] is not None:
             wrong.append(found["engine_error"])

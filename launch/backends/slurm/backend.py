@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from typing import Optional
 
@@ -28,7 +27,6 @@ ENDS: dict[str, tuple[Optional[Cause], str]] = {
     "NODE_FAIL": (Cause.HOST_LOST, "a node has failed; `requeue: true` lets it go on elsewhere"),
     "OUT_OF_MEMORY": (Cause.TASK_FAILED, "out of memory; raise `mem:` under `slurm:`"),
     "DEADLINE": (Cause.TIME_LIMIT, "over its deadline in Slurm"),
-    "BOOT_FAIL": (Cause.HOST_LOST, "a node could not be started"),
 }
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _LIVE = {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"}
@@ -46,16 +44,6 @@ class Slurm(Batch):
     def plan(self, job: Job) -> list[Document]:
         """Returns the batch script."""
         return [Document(f"{NAME}.sbatch", script(job))]
-
-    def check(self, job: Job) -> list[str]:
-        """Returns what sbatch says about when and where the job would start."""
-        passed_values(job.cluster.passed)
-        with tempfile.NamedTemporaryFile("w", suffix=".sbatch", encoding="utf-8") as file:
-            file.write(script(job))
-            file.flush()
-            done = run("sbatch", "--test-only", *options(job.cluster), file.name)
-        said = (done.stdout or done.stderr).strip()
-        return [said, "Slurm chooses the nodes later: their code and data could not be looked at"]
 
     def submit(self, job: Job, folder: RunFolder) -> str:
         """Submits the batch script, with the variables that the tasks get; returns the job's id."""
@@ -84,7 +72,7 @@ class Slurm(Batch):
         return run(*words).stdout.partition("\n")[0]
 
     def poll(self, job_id: str) -> JobState:
-        """Returns what scontrol says of a job; what sacct says, once Slurm has forgotten it."""
+        """Returns what scontrol says of a job."""
         return state_of(show(job_id))
 
     def end(self, job_id: str, *, saves: bool) -> None:
@@ -96,13 +84,9 @@ def _name(run_id: str) -> str:
     return f"{NAME}-{run_id}"
 
 
-def _is_over(state: str) -> bool:
-    return state not in _WAITING and state not in _LIVE
-
-
 def state_of(job: Mapping[str, str]) -> JobState:
     """Returns the state that the fields of `show` describe."""
-    state = job.get("JobState", "forgotten")
+    state = job.get("JobState", "forgotten (`sacct` may know more)")
     is_preempted = "PreemptTime" in job and state not in ENDS
     cause, why = ENDS.get("PREEMPTED" if is_preempted else state, (None, ""))
     code = re.fullmatch(r"(\d{1,3}):(\d{1,3})", job.get("ExitCode", ""))  # the second: a signal
@@ -110,7 +94,7 @@ def state_of(job: Mapping[str, str]) -> JobState:
         f"{state} {job.get('NodeList') or job.get('Reason', '')}".strip(),
         is_pending=state in _WAITING,
         is_ending=state == "COMPLETING",
-        is_over=_is_over(state),
+        is_over=state not in _WAITING | _LIVE,
         exit_code=0 if code is None else int(code[1]) or int(code[2]) and 128 + int(code[2]),
         cause=cause,
         why=why,
@@ -118,9 +102,7 @@ def state_of(job: Mapping[str, str]) -> JobState:
 
 
 def show(job_id: str) -> dict[str, str]:
-    """Returns the fields of a job as scontrol shows them, or sacct once Slurm has forgotten it.
-
-    They are {} if both know nothing of it.
+    """Returns the fields of a job as scontrol shows them; {} once Slurm has forgotten it.
 
     Raises:
       HostError: Slurm does not answer, or says nothing of the job.
@@ -130,21 +112,10 @@ def show(job_id: str) -> dict[str, str]:
     except HostError as error:
         if "Invalid job id" not in str(error):
             raise
-        return _remembered(job_id)
+        return {}
     if "JobState" not in found:
         raise HostError(f"scontrol: job {job_id} has no state in its answer")
     return found
-
-
-def _remembered(job_id: str) -> dict[str, str]:
-    words = ["--allocations", "--noheader", "--parsable2", "--format=State,NodeList,ExitCode"]
-    try:
-        found = run("sacct", f"--jobs={job_id}", *words).stdout.strip().split("|")
-    except HostError:  # there is no accounting
-        return {}
-    state = found[0].partition(" ")[0]  # CANCELLED by 1000
-    is_known = len(found) == 3 and _is_over(state)  # accounting may lag behind
-    return dict(zip(("JobState", "NodeList", "ExitCode"), (state, *found[1:]))) if is_known else {}
 
 
 def fields(line: str) -> dict[str, str]:
