@@ -481,8 +481,7 @@ class _Container:
     def _stop(self) -> None:
         hook = self._spec.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
         if hook is not None and self.process.poll() is None:
-            command = [sys.executable if hook[0] == "python" else hook[0], *hook[1:]]
-            running = subprocess.Popen(command, env=self._env, cwd=self._workdir)
+            running = subprocess.Popen(hook, env=self._env, cwd=self._workdir)
             while running.poll() is None and self.process.poll() is None and not self._is_late():
                 time.sleep(0.05)
             running.kill()

@@ -100,6 +100,8 @@ class SimKubectl(Kubectl):
 class SimLogs:
     """Logs that are read or not, by chance."""
 
+    one_ended = False
+
     def __init__(self, world: World) -> None:
         self._world = world
 
@@ -162,21 +164,17 @@ class KubernetesRun(Checks):
             self.follower = Follower(tasks, limits, self.restarts, 0.0, is_tfjob=True)
             manifest: Any = {"apiVersion": "v1", "kind": "TFJob", "metadata": {"name": "sim"}}
             created = JobObjects(self.kubectl, TFJOB, "sim")
-            create, loop = partial(created.create, manifest, []), cast(Any, self)
-            self._runner = backend.Runner(created, create, self.follower, loop, [], {})
+            self._runner = backend.Runner(created, self.follower, cast(Any, self), [], {})
             try:
-                self._runner.start()
+                created.create(manifest, [])
             except HostError:  # The API has stopped answering, so that there is no job to follow.
-                self._runner.remove("run")
+                self._runner.end("run", is_left=False)
                 return self
             self._tick()
-            self._poll()
             self.world.run(_LONGEST_SECS, lambda: self.is_over)
             self.world.say("outcome:", "left" if self.is_left else self.follower.outcome)
             self.check_end()
-            self._runner.close()
-            if not self.is_left:
-                self._runner.remove("run")
+            self._runner.end("run", is_left=self.is_left)
             self.check_that_nothing_is_left()
         return self
 
@@ -186,15 +184,7 @@ class KubernetesRun(Checks):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(backend, "time", clock)
             patch.setattr(backend, "PodLogs", lambda *_: SimLogs(self.world))
-            patch.setattr(backend.Runner, "_keep_polling", lambda _: None)
             yield
-
-    def _poll(self) -> None:
-        """Asks for the job's state as the launcher's thread does."""
-        if not self.is_over:
-            if self.world.now >= self.paused_until:
-                self._runner.poll()
-            self.world.later(2.0, self._poll)
 
     def _wrote(self, pod: SimPod, line: str) -> None:
         if not self.kubectl.is_down:

@@ -83,7 +83,7 @@ def assert_nothing_left(cluster: Cluster, timeout_secs: float = 2) -> None:
 
 def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     output = launcher.up(ON, "--", "steps=40", "print=here")
-    assert f"tfjob cifar10-{launcher.run_id()} in namespace vision of stand-in" in output
+    assert f"TFJob cifar10-{launcher.run_id()} in namespace vision of stand-in" in output
     assert "[master/0 node-a] epoch 0.1/1  step 40/40  loss 1.9  512 images/s" in output
     assert "[worker/0 node-a] epoch 0.1/1  step 1/40" in output
     assert output.splitlines()[-1] == "master/0 is done"
