@@ -32,7 +32,7 @@ class SimKubectl(Kubectl):
 
     Attributes:
       down_until: when the API server answers again.
-      was_down: when it last began not to answer.
+      was_down: whether it ever did not answer.
       deleted: when the launcher first asked for the TFJob's deletion, whether it worked or not.
       on_delete: called when the launcher asks for the TFJob's deletion.
     """
@@ -40,7 +40,7 @@ class SimKubectl(Kubectl):
     def __init__(self, world: World, cluster: Cluster) -> None:
         super().__init__("sim", "lab")
         self.down_until = 0.0
-        self.was_down: Optional[float] = None
+        self.was_down = False
         self.deleted: Optional[float] = None
         self.on_delete: Callable[[], None] = lambda: None
         self._world, self._cluster = world, cluster
@@ -53,7 +53,7 @@ class SimKubectl(Kubectl):
     def go_down(self, secs: float) -> None:
         """Lets the API server answer nobody for a while."""
         self._world.say("the API does not answer for", secs)
-        self.was_down = self._world.now
+        self.was_down = True
         self.down_until = self._world.now + secs
 
     def delay(self) -> float:
@@ -186,9 +186,9 @@ class KubernetesRun(Checks):
             patch.setattr(backend, "PodLogs", lambda *_: SimLogs(self.world))
             yield
 
-    def _wrote(self, pod: SimPod, line: str) -> None:
+    def _wrote(self, pod: SimPod) -> None:
         if not self.kubectl.is_down:
-            take = partial(self.take_lines, pod.task, pod.node, [line])
+            take = partial(self.take_lines, pod.task, pod.node, [f"{pod.uid} says"])
             self.world.later(self.world.rng.choice((0.0, 0.5)), self.put, take)
 
     # What follows is `RunLoop`.
@@ -242,7 +242,6 @@ class KubernetesRun(Checks):
         before, self._verdict = self._verdict, self.follower.verdict
         if self._verdict is not None and self._verdict != before:
             if before is None:
-                self.check_first_end(self._verdict)
                 self.end_began = self.world.now
             self.world.say("verdict:", self._verdict)
             self.check_report(self._verdict)

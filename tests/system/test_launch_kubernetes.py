@@ -102,25 +102,6 @@ def test_a_failure_lets_the_master_save_and_shows_the_last_lines(
     assert_nothing_left(cluster)
 
 
-def test_an_evicted_pod_is_made_anew(launcher: Launcher, cluster: Cluster) -> None:
-    process = start(launcher, text="restarts: 1\n")
-    cluster.evict("worker-0")
-    wait_for(lambda: launcher.log("worker/0").count("step 1/") == 2, "a second worker")
-    output = interrupt(process)
-    assert "worker/0 on node-a: Evicted: The node was low on resource: memory.; restart 1" in output
-    assert process.returncode == 130
-    assert_nothing_left(cluster)
-
-
-def test_a_job_without_pods_says_where_to_look(launcher: Launcher, cluster: Cluster) -> None:
-    cluster.has_pods = False
-    words = described(launcher, "limits: {start_secs: 12}\n")
-    output = launcher.up(words, "--", exit_code=124)
-    where = ": master/0 waits: its pod was not created, or does not start; `kubectl get events` may"
-    assert where in output
-    assert_nothing_left(cluster)
-
-
 def test_ctrl_c_lets_the_master_save(launcher: Launcher, cluster: Cluster) -> None:
     process = start(launcher)
     output = interrupt(process)
@@ -179,19 +160,6 @@ def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
     assert_nothing_left(cluster)
 
 
-def test_each_line_comes_once_though_connections_end(launcher: Launcher, cluster: Cluster) -> None:
-    process = launcher.start_up(ON, "--", "steps=80")
-    launcher.wait_for_log("master/0", "step 10/")
-    for _ in range(2):
-        cluster.end_logs()
-        time.sleep(0.7)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    steps = [line.split("step ")[1].split("/")[0] for line in launcher.log("master/0").splitlines()]
-    assert steps == [str(step) for step in range(1, 81)]
-    assert_nothing_left(cluster)
-
-
 def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -> None:
     secret = "hunter2-kubernetes"
     launcher.env["API_TOKEN"] = secret
@@ -223,7 +191,6 @@ def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster) -> None:
         ("no operator", "the cluster does not support TFJob: say `operator: none`, or install"),
         ("forbidden", 'tfjobs.kubeflow.org is forbidden: User "me" cannot create'),
         ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
-        ("no cluster", "refused - did you specify the right host or port?"),
     ],
 )
 def test_what_keeps_a_job_from_starting_is_said_in_one_line(
@@ -234,12 +201,9 @@ def test_what_keeps_a_job_from_starting_is_said_in_one_line(
         cluster.has_operator, text = False, "kubernetes: {operator: tfjob}\n"
     elif trouble == "forbidden":
         cluster.forbidden.add(("create", "tfjobs"))
-    elif trouble == "no context":
+    else:
         config = json.loads(cluster.kubeconfig.read_text())
         cluster.kubeconfig.write_text(json.dumps({**config, "current-context": ""}))
-    else:
-        config = cluster.kubeconfig.read_text()
-        cluster.kubeconfig.write_text(config.replace("http://127.0.0.1:", "http://127.0.0.1:1/#"))
     output = launcher.up(described(launcher, text), "--", exit_code=1)
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
@@ -270,18 +234,6 @@ def test_an_outage_of_the_api_ends_no_job_and_loses_no_line(
     for task in ("master-0", "worker-0"):
         steps = [int(step.replace(",", "")) for step in steps_in(launcher, task)]
         assert steps == list(range(1, len(steps) + 1))
-    assert_nothing_left(cluster)
-
-
-def test_a_detached_job_is_followed_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
-    output = launcher.up(ON, "--detach", "--", "steps=100000")
-    assert "the run goes on without this terminal; to see it again:\n" in output
-    attached = launcher.start("attach", "--state-dir", str(launcher.state))
-    launcher.wait_for_log("master/0", "step 3/")
-    assert "stopped by SIGTERM" in launcher.verb("stop")
-    output, _ = attached.communicate(timeout=60)
-    assert attached.returncode == 143
-    assert "[master/0 node-a] saved" in output
     assert_nothing_left(cluster)
 
 
@@ -362,11 +314,6 @@ def test_a_job_without_operator_outlives_its_launcher_and_clean_ends_it(
     output = launcher.verb("clean", "--run", run_id)
     assert f"run {run_id}: service/cifar10-{run_id}: deleted\n" in output
     assert_nothing_left(jobs)
-
-
-def test_check_says_that_there_are_no_hosts_yet(launcher: Launcher) -> None:
-    output = launcher.verb_on(ON, "check", exit_code=2)
-    assert "check examines hosts, but kubernetes chooses them when the job starts" in output
 
 
 def test_real_training_saves_when_its_job_is_deleted(

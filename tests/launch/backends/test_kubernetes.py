@@ -297,40 +297,24 @@ def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         Kubectl(None, None)("get", "pods")
 
 
-HUNG = """#!/bin/sh
-echo "$@" >> {place}/calls
-case "$*" in
-*"config view"*) echo "lab vision" ;;
-*--raw*) echo '{{"name":"tfjobs"}}' ;;
-*create*) sleep 600 & echo $$ $! > {place}/part; mv {place}/part {place}/pids; wait ;;
-esac
-"""
-
-
-def hung_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "kubectl").write_text(HUNG.format(place=folder))
+def put_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    (folder / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-
-
-def assert_ended(pids: Path) -> None:
-    for pid in pids.read_text().split():
-        wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
 def test_a_kubectl_that_does_not_answer_ends_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hung_kubectl(tmp_path, monkeypatch)
+    put_kubectl(tmp_path, monkeypatch, f"sleep 600 & echo $$ $! >{tmp_path}/pids; wait")
     with pytest.raises(HostError, match="kubectl: no answer within 1 s"):
         Kubectl(None, None)("create", timeout_secs=1.0)
-    assert_ended(tmp_path / "pids")
+    for pid in (tmp_path / "pids").read_text().split():
+        wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
 def test_a_child_that_holds_the_streams_does_not_hold_up_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "kubectl").write_text("#!/bin/sh\nsleep 3 &\necho yes\n")
-    (tmp_path / "kubectl").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    put_kubectl(tmp_path, monkeypatch, "sleep 3 &\necho yes")
     assert Kubectl(None, None)("get", timeout_secs=1.0) == "yes\n"

@@ -281,6 +281,12 @@ def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
     assert "_secs: worker/0 waits: Unschedulable: 0/3 nodes are available" in reason
 
 
+def test_a_job_without_pods_says_where_to_look() -> None:
+    told = Told(start_secs=100)
+    told.pass_secs(101)
+    assert ": master/0 waits: its pod was not created, or does not start; `kubec" in told.end[1]
+
+
 def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
     told = running()
     told.poll(failed="1 Worker replica(s) failed")

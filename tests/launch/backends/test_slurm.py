@@ -104,13 +104,6 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
     assert read(tmp_path, description(free)).ports == FREE_PORTS
 
 
-def test_values_of_variables_are_not_in_the_script() -> None:
-    cluster = slurm_cluster(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
-    text = script(make_job(cluster))
-    assert "green" not in text
-    assert "COLOUR" in text
-
-
 def test_settings_become_options(tmp_path: Path) -> None:
     cluster = read(
         tmp_path,
@@ -375,17 +368,6 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(
         "slurmctld: no answer; the job goes on",
         "Slurm job 7: RUNNING",
     ]
-
-
-def test_the_lines_of_the_batch_script_are_shown(scene: Scene, slurm: Controller) -> None:
-    slurm.state = "RUNNING"
-    scene.job_writes(1.0)
-    (scene.folder.path / "slurm.out").write_text("a remark\nano")
-    scene.steps(0.2)
-    with (scene.folder.path / "slurm.out").open("a") as file:
-        file.write("ther\n")
-    scene.steps(0.2)
-    assert scene.shown() == ["a remark", "Slurm job 7: RUNNING", "another"]
 
 
 @pytest.mark.parametrize(("ended_secs", "is_over"), [(30, False), (60, True)])
