@@ -74,7 +74,7 @@ class Cluster:
     Attributes:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
       has_operator: whether the cluster knows TFJobs.
-      forbidden: (verb, plural) pairs that the user has no permission for.
+      forbids_tfjobs: whether the user may not create TFJobs.
       is_down: whether the API answers nothing; `outage` sets it.
       posted: every object as it was given to `create`.
     """
@@ -83,7 +83,7 @@ class Cluster:
         self.kubeconfig = folder / "kubeconfig"
         self.workdir = workdir
         self.has_operator = True
-        self.forbidden: set[tuple[str, str]] = set()
+        self.forbids_tfjobs = False
         self.is_down = False
         self.posted: list[Object] = []
         self.lock = threading.RLock()
@@ -514,10 +514,8 @@ class _Handler(BaseHTTPRequestHandler):
         known = plural in _RESOURCES and (plural != "tfjobs" or self.api.has_operator)
         if match is None or not known or _RESOURCES[plural][0] != match["version"]:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
-        if (verb, plural) in self.api.forbidden:
-            group = _RESOURCES[plural][0].rpartition("/")[0]
-            what = f"{plural}.{group}" if group else plural
-            message = f'{what} is forbidden: User "me" cannot {verb} resource "{plural}"'
+        if self.api.forbids_tfjobs and (verb, plural) == ("create", "tfjobs"):
+            message = 'tfjobs.kubeflow.org is forbidden: User "me" cannot create resource "tfjobs"'
             raise Refused(403, "Forbidden", message)
         return plural, match["namespace"], match["name"], bool(match["log"])
 
@@ -562,7 +560,10 @@ class _Handler(BaseHTTPRequestHandler):
         if container is None:
             words = f"container in pod {pod['metadata']['name']} is waiting to start"
             raise Refused(400, "BadRequest", words)
-        self._begin_stream("text/plain")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
         since = self._query.get("sinceTime", "")
         epoch, sent = self.api.epoch, 0
         while not self.api.closing and self.api.epoch == epoch:
@@ -576,13 +577,6 @@ class _Handler(BaseHTTPRequestHandler):
                 break
             time.sleep(0.02)
         self._send_part(b"")
-
-    def _begin_stream(self, content_type: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.flush()
 
     def _send_part(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
@@ -605,8 +599,6 @@ def _discovery(path: str, has_operator: bool) -> Optional[Object]:
     """Answers API discovery (groups, versions, kinds); None for other paths."""
     kinds = {k: v for k, v in _RESOURCES.items() if k != "tfjobs" or has_operator}
     groups = sorted({version for version, _ in kinds.values() if version != "v1"})
-    if path == "/version":
-        return {"major": "1", "minor": "32", "gitVersion": "v1.32.0"}
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":

@@ -6,6 +6,7 @@ its schema lacks, all that it requires, and every field must have the schema's t
 """
 
 import functools
+import importlib
 import json
 import re
 from types import SimpleNamespace
@@ -31,9 +32,7 @@ _ENUMS = {
 
 @functools.cache
 def _client() -> Any:
-    from kubeflow.training.api_client import ApiClient  # which takes seconds
-
-    return ApiClient()
+    return importlib.import_module("kubeflow.training.api_client").ApiClient()  # takes seconds
 
 
 def check_object(found: dict[str, Any]) -> list[str]:

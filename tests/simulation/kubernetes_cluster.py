@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 from launch.backends.kubernetes.manifests import grace_secs, hold_secs
 from launch.cluster.model import Limits
+from tests.launch.backends.samples import pod_status
 from tests.simulation.world import World
 
 
@@ -38,11 +39,6 @@ class SimPod:
     began: float = 0.0
 
     @property
-    def name(self) -> str:
-        """The name, which a later pod of the task has as well."""
-        return f"sim-{self.task.replace('/', '-')}"
-
-    @property
     def type(self) -> str:
         """The type of the task."""
         return self.task.split("/")[0]
@@ -59,12 +55,6 @@ class SimPod:
 
     def as_object(self) -> dict[str, Any]:
         """Returns the pod as the API shows it."""
-        kind, _, index = self.task.partition("/")
-        labels = {"training.kubeflow.org/replica-type": kind}
-        labels["training.kubeflow.org/replica-index"] = index
-        metadata: dict[str, Any] = {"name": self.name, "uid": self.uid, "labels": labels}
-        if self.ender:
-            metadata["deletionTimestamp"] = "2026-01-31T09:00:00Z"
         status: dict[str, Any] = {"phase": "Running" if self.has_started else "Pending"}
         state: dict[str, Any] = {"running": {}} if self.has_started else {"waiting": {}}
         if self.has_ended:
@@ -78,19 +68,26 @@ class SimPod:
             status["conditions"] = [{**condition, "message": message}]
         if self.node and not (self.has_ended and self.code is None):
             status["containerStatuses"] = [{"name": "tensorflow", "state": state}]
-        return {
-            "kind": "Pod", "metadata": metadata, "spec": {"nodeName": self.node}, "status": status
-        }  # fmt: skip
+        kind, _, index = self.task.partition("/")
+        pod = pod_status(status, (kind, int(index)), self.uid)
+        if self.ender:
+            pod["metadata"]["deletionTimestamp"] = "2026-01-31T09:00:00Z"
+        return {"kind": "Pod", **pod, "spec": {"nodeName": self.node}}
 
 
 _LINE_SECS = 5.0
 _RESUME_SECS = 3.0  # which a lead takes at least, from its start to its end
 
 
-class Nodes:
-    """The nodes, and the pods on them.
+class Cluster:
+    """The TFJob, its operator, the nodes, and the pods on them.
 
     Attributes:
+      tasks: the names of the tasks.
+      exists: whether the TFJob does.
+      enders: who has deleted the TFJob, or asked for it.
+      makes_anew: whether the operator replaces pods that a signal or the platform ended.
+      operator_waits: until when the operator does nothing.
       pods: uid -> pod, of all that there ever were.
       on_line: called with a pod that has written a line.
       is_silent: whether all tasks hang.
@@ -99,17 +96,20 @@ class Nodes:
       done: when the lead was done; None before.
     """
 
-    def __init__(self, world: World, limits: Limits) -> None:
-        rng = world.rng
-        self.pods, self.limits = dict[str, SimPod](), limits
+    def __init__(self, world: World, tasks: list[str], limits: Limits) -> None:
+        self._world, self.tasks, self.limits = world, tasks, limits
+        self.exists = self.is_silent = self._is_due = False
+        self.enders: list[str] = []
+        self.conditions: dict[str, str] = {}
+        self.makes_anew = True
+        self.operator_waits = 0.0
+        self.pods: dict[str, SimPod] = {}
         self.on_line: Callable[[SimPod], None] = lambda pod: None
-        self.is_silent = False
         self.harmed: Optional[float] = None
         self.done: Optional[float] = None
         self.ends: list[tuple[float, SimPod]] = []
-        self.train_secs = rng.uniform(3, 25)
-        self.figures_secs = rng.choice((0.0, 1.0, 8.0))
-        self._world = world
+        self.train_secs = world.rng.uniform(3, 25)
+        self.figures_secs = world.rng.choice((0.0, 1.0, 8.0))
 
     @property
     def lead(self) -> Optional[SimPod]:
@@ -123,9 +123,6 @@ class Nodes:
     def harm(self) -> None:
         """Records that something happens that may end the job."""
         self.harmed = self._world.now if self.harmed is None else self.harmed
-
-    def wake_operator(self) -> None:
-        """Lets the operator look at the pods soon."""
 
     def create_pod(self, task: str) -> None:
         """Creates a pod."""
@@ -227,27 +224,6 @@ class Nodes:
             pod.exists = False
             self._world.say(pod.uid, "is gone")
             self.wake_operator()
-
-
-class Cluster(Nodes):
-    """The TFJob, its operator and its pods.
-
-    Attributes:
-      tasks: the names of the tasks.
-      enders: who has deleted the TFJob, or asked for it.
-      makes_anew: whether the operator replaces pods that a signal or the platform ended.
-      operator_waits: until when the operator does nothing.
-    """
-
-    def __init__(self, world: World, tasks: list[str], limits: Limits) -> None:
-        super().__init__(world, limits)
-        self.tasks = tasks
-        self.exists = False
-        self.enders: list[str] = []
-        self.conditions: dict[str, str] = {}
-        self.makes_anew = True
-        self.operator_waits = 0.0
-        self._is_due = False
 
     # What follows is the TFJob.
 

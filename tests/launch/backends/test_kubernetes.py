@@ -18,10 +18,10 @@ from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster import show
 from launch.cluster.cluster_file import read_cluster
-from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
+from tests.launch.backends.samples import kubernetes_cluster
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
 from tests.launch.launcher import has_ended, wait_for
 
@@ -59,14 +59,18 @@ def read(folder: Path, text: str) -> Cluster:
 
 def small(**settings: Any) -> Cluster:
     """A master, a worker and a ps."""
-    hosts = on_chosen_hosts(KINDS["kubernetes"], {"master": 1, "worker": 1, "ps": 1}).hosts
-    return Cluster(
-        hosts, backend="kubernetes", settings={"kubernetes": KubernetesSettings(**settings)}
-    )
+    found = {"kubernetes": KubernetesSettings(**settings)}
+    return replace(kubernetes_cluster(), settings=found)
 
 
 def tfjob(cluster: Cluster, *arguments: str, name: str = "cifar10") -> dict[str, Any]:
     return manifests.tfjob(make_job(cluster, arguments), name)
+
+
+def put_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    (folder / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
 def replicas(job: dict[str, Any]) -> dict[str, Any]:
@@ -151,8 +155,7 @@ def test_a_task_without_operator_is_a_job_that_restarts_nothing_in_the_same_pod(
 
 
 def test_the_longest_names_are_short_enough() -> None:
-    hosts = on_chosen_hosts(KINDS["kubernetes"], {"chief": 1, "worker": 1000, "evaluator": 1}).hosts
-    cluster = Cluster(hosts, backend="kubernetes")
+    cluster = kubernetes_cluster(chief=1, worker=1000, evaluator=1)
     name = f"{manifests.NAME}-20260101-000000-ffff"
     assert check_operator_rules(tfjob(cluster, name=name)) == []
     jobs = manifests.task_jobs(make_job(cluster), name).values()
@@ -179,14 +182,8 @@ def test_without_restarts_the_first_failure_ends_the_job() -> None:
     assert "backoffLimit" not in job["spec"]["runPolicy"]
 
 
-def test_a_job_without_a_deadline_has_none() -> None:
-    job = tfjob(small(deadline_secs=None))
-    assert "activeDeadlineSeconds" not in {**job["spec"]["runPolicy"], **pod(job, "PS")}
-
-
 def test_an_evaluator_may_go_on_after_the_chief() -> None:
-    hosts = on_chosen_hosts(KINDS["kubernetes"], {"chief": 1, "evaluator": 1}).hosts
-    job = tfjob(Cluster(hosts, backend="kubernetes"))
+    job = tfjob(kubernetes_cluster(chief=1, evaluator=1))
     assert job["spec"]["runPolicy"]["cleanPodPolicy"] == "None"
 
 
@@ -219,24 +216,20 @@ def test_only_the_jobs_own_pods_reach_its_ports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "known", "kind"),
+    ("operator", "script", "kind"),
     [
-        ("tfjob", None, TFJOB),
-        ("none", None, JOBS),
-        ("auto", '{"resources": [{"name":"mpijobs"},{"name":"tfjobs"}]}', TFJOB),
-        ("auto", '{"resources": [{"name":"mpijobs"}]}', JOBS),
-        ("auto", HostError("kubectl: Error from server (NotFound): no such resource"), JOBS),
+        ("tfjob", "exit 1", TFJOB),
+        ("none", "exit 1", JOBS),
+        ("auto", 'echo \'[{"name":"mpijobs"},{"name":"tfjobs"}]\'', TFJOB),
+        ("auto", 'echo \'[{"name":"mpijobs"}]\'', JOBS),
+        ("auto", "echo 'Error from server (NotFound): no such resource' >&2; exit 1", JOBS),
     ],
 )
-def test_the_cluster_is_asked_for_tfjobs_if_need_be(operator: str, known: Any, kind: str) -> None:
-    class Asked(Kubectl):
-        def __call__(self, *words: str, given: str = "", timeout_secs: float = 60) -> str:
-            assert words == ("get", "--raw", "/apis/kubeflow.org/v1")
-            if isinstance(known, HostError):
-                raise known
-            return str(known)
-
-    assert Asked(None, None).kind_for(operator) == kind
+def test_the_cluster_is_asked_for_tfjobs_if_need_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str, script: str, kind: str
+) -> None:
+    put_kubectl(tmp_path, monkeypatch, f'[ "$*" = "get --raw /apis/kubeflow.org/v1" ] && {script}')
+    assert Kubectl(None, None).kind_for(operator) == kind
 
 
 def test_the_plan_says_what_auto_means() -> None:
@@ -295,12 +288,6 @@ def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LaunchError, match="no kubectl on PATH here; install it"):
         Kubectl(None, None)("get", "pods")
-
-
-def put_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    (folder / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
-    (folder / "kubectl").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
 def test_a_kubectl_that_does_not_answer_ends_with_its_children(

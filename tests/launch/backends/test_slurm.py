@@ -393,14 +393,6 @@ def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene, slurm: Contr
     assert scene.outcome.details == ("saved output/model.ckpt-3",)
 
 
-def test_a_job_that_has_just_started_saves_at_ctrl_c(scene: Scene, slurm: Controller) -> None:
-    scene.steps(60)  # so that the next question would be seconds away
-    slurm.state = "RUNNING"
-    scene.stops.append(signal.SIGINT)
-    scene.steps(5)
-    assert slurm.requests == ["ask_to_end"]
-
-
 def test_a_lost_terminal_ends_only_the_following(scene: Scene, slurm: Controller) -> None:
     slurm.state = "RUNNING"
     scene.steps(1)
