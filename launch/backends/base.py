@@ -26,14 +26,12 @@ class ContainerNeeds:
       image: the name of the image.
       records: the host's folder with the training's records, relative to the working directory.
       data: the data folder that the cluster's description names; None if it names none.
-      data_key: the key of the description that names the data folder, for messages.
     """
 
     engine: str
     image: str
     records: str
     data: Optional[str]
-    data_key: str
 
 
 class Backend(Kind):

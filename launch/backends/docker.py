@@ -135,8 +135,7 @@ class Docker(Backend):
         """Returns the engine, the image and the data folder that the hosts need."""
         check_folders(job)
         settings, records = settings_of(job.cluster), _on_hosts(job, "data", DATA)
-        key = "docker: {data: }"
-        return ContainerNeeds(settings.engine, settings.image, records, settings.data, key)
+        return ContainerNeeds(settings.engine, settings.image, records, settings.data)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs a container for each task, under an agent on each host."""
@@ -198,11 +197,8 @@ def check_folders(job: Job) -> None:
 
     Raises:
       LaunchError: `--data-dir` or `--output-dir`, which start from `--work-dir`, is outside the
-        mounted folders, or the engine cannot mount a host's working directory.
+        mounted folders.
     """
-    for host in job.cluster.hosts:
-        if set(host.workdir) & set(',"'):
-            raise LaunchError(f'{host.workdir}: engines mount no folder with , or "; move it')
     for name, place in (("data", DATA), ("output", OUTPUT)):
         chosen = job.folder(name)
         if _below(chosen, place) is None:

@@ -24,7 +24,7 @@ PYTHON: Meanings = (
     ),
     ("needs Python 3.9", "its {python} is older than 3.9; say `agent_python:`"),
 )
-_LONGEST_ANSWER = 1 << 26  # characters
+_LONGEST_ANSWER = 1 << 26  # bytes
 
 
 def call(
@@ -52,25 +52,24 @@ def call(
         raise HostError(f"no {tool} on PATH here; {way_out}")
     try:
         # Files: what a program for credentials leaves behind may hold a pipe open.
-        with _file() as output, _file() as errors:
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
                 env=env,
-                text=True,
                 start_new_session=True,  # so that Ctrl-C reaches only the launcher
                 preexec_fn=partial(die_with, os.getpid()),
             )
             try:
-                process.communicate(given, timeout_secs)
+                process.communicate(given.encode(), timeout_secs)
             except BaseException:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # a program for credentials, too
                 process.communicate()
                 raise
-            texts = _start_of(output), _start_of(errors)
+            texts = (_start_of(file) for file in (output, errors))
             return subprocess.CompletedProcess(command, process.returncode, *texts)
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror or error}") from None
@@ -78,13 +77,9 @@ def call(
         raise HostError(f"{tool}: no answer within {timeout_secs:g} s") from None
 
 
-def _file() -> IO[str]:
-    return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
-
-
-def _start_of(file: IO[str]) -> str:
+def _start_of(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read(_LONGEST_ANSWER)
+    return file.read(_LONGEST_ANSWER).decode(errors="replace")
 
 
 def meaning(meanings: Meanings, errors: str, **facts: object) -> Optional[str]:

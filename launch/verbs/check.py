@@ -155,7 +155,7 @@ def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNe
     if containers is None:
         wrong, place, key = _of_python(host, found, way_out), job.folder("data"), "--data-dir"
     else:
-        wrong, way_out, key = [], "", f"`{containers.data_key}`"
+        wrong, way_out, key = [], "", "`docker: {data: }`"
         place = containers.data or f"{host.workdir}/data"
         if found["engine_error"] is not None:
             wrong.append(found["engine_error"])

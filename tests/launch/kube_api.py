@@ -32,18 +32,18 @@ from typing import Any, Optional
 from urllib.parse import parse_qs, urlsplit
 
 from testbeds.ports import free_ports
-from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
+from tests.launch.kube_schema import check_object, check_operator_rules
 
 Object = dict[str, Any]
 
-# Plural name -> (API version, kind, short name).
+# Plural name -> (API version, kind).
 _RESOURCES = {
-    "pods": ("v1", "Pod", "po"),
-    "services": ("v1", "Service", "svc"),
-    "secrets": ("v1", "Secret", ""),
-    "jobs": ("batch/v1", "Job", ""),
-    "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy", "netpol"),
-    "tfjobs": ("kubeflow.org/v1", "TFJob", ""),
+    "pods": ("v1", "Pod"),
+    "services": ("v1", "Service"),
+    "secrets": ("v1", "Secret"),
+    "jobs": ("batch/v1", "Job"),
+    "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy"),
+    "tfjobs": ("kubeflow.org/v1", "TFJob"),
 }
 _PATH = re.compile(
     r"/(?:api|apis)/(?P<version>v1|[a-z0-9.]+/v1)(?:/namespaces/(?P<namespace>[^/]+))?"
@@ -74,8 +74,7 @@ class Cluster:
     Attributes:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
       has_operator: whether the cluster knows TFJobs.
-      forbidden: (verb, plural) pairs that the user has no permission for.
-      has_pods: whether pods can be created.
+      forbids_tfjobs: whether the user may not create TFJobs.
       is_down: whether the API answers nothing; `outage` sets it.
       posted: every object as it was given to `create`.
     """
@@ -84,13 +83,12 @@ class Cluster:
         self.kubeconfig = folder / "kubeconfig"
         self.workdir = workdir
         self.has_operator = True
-        self.forbidden: set[tuple[str, str]] = set()
-        self.has_pods = True
+        self.forbids_tfjobs = False
         self.is_down = False
         self.posted: list[Object] = []
         self.lock = threading.RLock()
         self.closing = False
-        self.epoch = 0  # a log's connection ends when `end_logs` increments it
+        self.epoch = 0  # a log's connection ends when an outage increments it
         self.processes: dict[str, _Container] = {}  # by the pod's uid
         self._began: dict[str, float] = {}  # by the TFJob's uid
         self._deleted: dict[str, float] = {}  # by the pod's uid
@@ -142,14 +140,6 @@ class Cluster:
         containers = list(self.processes.values())
         return [one.process.pid for one in containers if one.process.poll() is None]
 
-    def evict(self, task: str) -> None:
-        """Evicts a task's pod, as a node short of memory does: it fails without an exit code."""
-        with self.lock:
-            pod = self._pod_of(task)
-            self.processes[pod["metadata"]["uid"]].kill()
-            words = "The node was low on resource: memory."
-            pod["status"] = {"phase": "Failed", "reason": "Evicted", "message": words}
-
     def has_condition(self, kind: str) -> bool:
         """Returns whether a TFJob has a condition of this type."""
         jobs = self.all_of("tfjobs", None)
@@ -160,23 +150,12 @@ class Cluster:
     def outage(self) -> Iterator[None]:
         """Lets the API answer nothing in the context; pods and the operator go on."""
         self.is_down = True
-        self.end_logs()
+        with self.lock:
+            self.epoch += 1
         try:
             yield
         finally:
             self.is_down = False
-
-    def end_logs(self) -> None:
-        """Ends the connection of every log, as API servers do now and then."""
-        with self.lock:
-            self.epoch += 1
-
-    def _pod_of(self, task: str) -> Object:
-        return next(
-            pod for (kind, _, _), pod in self._objects.items()
-            if kind == "pods"
-            and f"{pod['metadata']['labels'][_ROLE]}-{pod['metadata']['labels'][_INDEX]}" == task
-        )  # fmt: skip
 
     # The API.
 
@@ -190,12 +169,6 @@ class Cluster:
         errors = [] if is_the_operators else check_object(found)
         if plural == "tfjobs":
             errors += check_operator_rules(found)
-            for replica in found["spec"]["tfReplicaSpecs"].values():
-                against = check_pod_security(replica["template"]["spec"])
-                errors += [f"pod security: {against}"] if against else []
-        if plural == "jobs":
-            against = check_pod_security(found["spec"]["template"]["spec"])
-            errors += [f"pod security: {against}"] if against else []
         if errors:
             raise Refused(422, "Invalid", f"{plural} is invalid: {'; '.join(errors)}")
         name = found["metadata"]["name"]
@@ -241,10 +214,6 @@ class Cluster:
                 found["metadata"]["deletionTimestamp"] = _now()
                 self._deleted.setdefault(found["metadata"]["uid"], time.monotonic())
                 container.stop(grace)
-                return found
-            if plural == "pods" and found.get("status", {}).get("phase") == "Failed":
-                found["metadata"]["deletionTimestamp"] = _now()
-                self._deleted.setdefault(found["metadata"]["uid"], time.monotonic())
                 return found
             self._remove(plural, found)
             return found
@@ -300,22 +269,10 @@ class Cluster:
 
     def _reconcile_job(self, job: Object) -> None:
         """Reconciles a Job of one pod once, as Kubernetes does."""
-        namespace, name = _key(job)
         uid = job["metadata"]["uid"]
-        if uid in self._with_pods:  # with a backoffLimit of 0, it makes no other one
-            return
-        if not self.has_pods:
-            return
-        self._with_pods.add(uid)
-        template = copy.deepcopy(job["spec"]["template"])
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-        metadata = {
-            "name": f"{name}-{uid[:5]}",
-            "labels": template["metadata"]["labels"],
-            "ownerReferences": [{**owner, "controller": True}],
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-        self.create("pods", namespace, pod)
+        if uid not in self._with_pods:  # with a backoffLimit of 0, it makes no other one
+            self._with_pods.add(uid)
+            self._create_pod(job, f"{_key(job)[1]}-{uid[:5]}", job["spec"]["template"], {})
 
     def _conclude(self, job: Object, verdict: tuple[str, str]) -> None:
         condition = {"type": verdict[0], "status": "True", "message": verdict[1]}
@@ -350,30 +307,31 @@ class Cluster:
 
     def _make_pod(self, job: Object, role: str, index: int) -> None:
         namespace, job_name = _key(job)
-        if not self.has_pods:
-            return
         template = copy.deepcopy(job["spec"]["tfReplicaSpecs"][role]["template"])
         name = f"{job_name}-{role.lower()}-{index}"
         labels = {_JOB: job_name, _ROLE: role.lower(), _INDEX: str(index)}
-        owner = {
-            "apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": job_name,
-            "uid": job["metadata"]["uid"], "controller": True,
-        }  # fmt: skip
         container = template["spec"]["containers"][0]
         if sum(one.get("replicas", 1) for one in job["spec"]["tfReplicaSpecs"].values()) > 1:
             config = _tf_config(job, role, index)
             container.setdefault("env", []).append({"name": "TF_CONFIG", "value": config})
         template["spec"]["restartPolicy"] = "Never"
-        metadata = {
-            "name": name,
-            "labels": {**template["metadata"].get("labels", {}), **labels},
-            "ownerReferences": [owner],
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-        self.create("pods", namespace, pod)
+        metadata = self._create_pod(job, name, template, labels)
         with contextlib.suppress(Refused):  # The service exists if the pod is recreated.
             service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
             self.create("services", namespace, service)
+
+    def _create_pod(self, job: Object, name: str, template: Object, labels: Object) -> Object:
+        """Creates a pod that a TFJob or a Job owns; returns its metadata."""
+        owner = {key: job[key] for key in ("apiVersion", "kind")}
+        owner |= {key: job["metadata"][key] for key in ("name", "uid")}
+        metadata = {
+            "name": name,
+            "labels": {**template["metadata"]["labels"], **labels},
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        self.create("pods", _key(job)[0], pod)
+        return metadata
 
     def _collect_garbage(self) -> None:
         uids = {found["metadata"]["uid"] for found in self._objects.values()}
@@ -481,11 +439,15 @@ class _Container:
     def _stop(self) -> None:
         hook = self._spec.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
         if hook is not None and self.process.poll() is None:
-            command = [sys.executable if hook[0] == "python" else hook[0], *hook[1:]]
-            running = subprocess.Popen(command, env=self._env, cwd=self._workdir)
+            config = json.loads(self._env["TF_CONFIG"])
+            own = config["cluster"][config["task"]["type"]][config["task"]["index"]]
+            planned, here = self._spec["ports"][0]["containerPort"], int(own.rpartition(":")[2])
+            command = [word.replace(f":{planned:04X} ", f":{here:04X} ") for word in hook]
+            running = subprocess.Popen(command, cwd=self._workdir, start_new_session=True)
             while running.poll() is None and self.process.poll() is None and not self._is_late():
                 time.sleep(0.05)
-            running.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
             running.wait()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -552,10 +514,8 @@ class _Handler(BaseHTTPRequestHandler):
         known = plural in _RESOURCES and (plural != "tfjobs" or self.api.has_operator)
         if match is None or not known or _RESOURCES[plural][0] != match["version"]:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
-        if (verb, plural) in self.api.forbidden:
-            group = _RESOURCES[plural][0].rpartition("/")[0]
-            what = f"{plural}.{group}" if group else plural
-            message = f'{what} is forbidden: User "me" cannot {verb} resource "{plural}"'
+        if self.api.forbids_tfjobs and (verb, plural) == ("create", "tfjobs"):
+            message = 'tfjobs.kubeflow.org is forbidden: User "me" cannot create resource "tfjobs"'
             raise Refused(403, "Forbidden", message)
         return plural, match["namespace"], match["name"], bool(match["log"])
 
@@ -573,7 +533,7 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if name is not None:
             return self.api.get(plural, str(namespace), name)
-        version, kind, _ = _RESOURCES[plural]
+        version, kind = _RESOURCES[plural]
         with self.api.lock:
             items = [one for one in self.api.all_of(plural, namespace) if self._is_chosen(one)]
         return {"apiVersion": version, "kind": f"{kind}List", "metadata": {}, "items": items}
@@ -593,13 +553,6 @@ class _Handler(BaseHTTPRequestHandler):
             key, _, value = rule.partition("=")
             if labels.get(key) != value.lstrip("="):
                 return False
-        for rule in filter(None, self._query.get("fieldSelector", "").split(",")):
-            key, _, value = rule.partition("=")
-            place: Any = found
-            for part in key.split("."):
-                place = place.get(part, {})
-            if place != value.lstrip("="):
-                return False
         return True
 
     def _stream_log(self, pod: Object) -> None:
@@ -607,7 +560,10 @@ class _Handler(BaseHTTPRequestHandler):
         if container is None:
             words = f"container in pod {pod['metadata']['name']} is waiting to start"
             raise Refused(400, "BadRequest", words)
-        self._begin_stream("text/plain")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
         since = self._query.get("sinceTime", "")
         epoch, sent = self.api.epoch, 0
         while not self.api.closing and self.api.epoch == epoch:
@@ -621,13 +577,6 @@ class _Handler(BaseHTTPRequestHandler):
                 break
             time.sleep(0.02)
         self._send_part(b"")
-
-    def _begin_stream(self, content_type: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.flush()
 
     def _send_part(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
@@ -649,9 +598,7 @@ class _Handler(BaseHTTPRequestHandler):
 def _discovery(path: str, has_operator: bool) -> Optional[Object]:
     """Answers API discovery (groups, versions, kinds); None for other paths."""
     kinds = {k: v for k, v in _RESOURCES.items() if k != "tfjobs" or has_operator}
-    groups = sorted({version for version, _, _ in kinds.values() if version != "v1"})
-    if path == "/version":
-        return {"major": "1", "minor": "32", "gitVersion": "v1.32.0"}
+    groups = sorted({version for version, _ in kinds.values() if version != "v1"})
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":
@@ -664,13 +611,12 @@ def _discovery(path: str, has_operator: bool) -> Optional[Object]:
     wanted = re.fullmatch(r"/(?:api|apis)/(v1|[a-z0-9.]+/v1)", path)
     if wanted is None or wanted[1] not in ("v1", *groups):
         return None
-    verbs = ["create", "delete", "get", "list"]
     resources = [
         {
             "name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind,
-            "verbs": verbs, "shortNames": [short] if short else [],
+            "verbs": ["create", "delete", "get", "list"],
         }
-        for plural, (version, kind, short) in kinds.items()
+        for plural, (version, kind) in kinds.items()
         if version == wanted[1]
     ]  # fmt: skip
     if wanted[1] == "v1":

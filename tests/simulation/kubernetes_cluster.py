@@ -6,9 +6,8 @@ from typing import Any, Optional
 
 from launch.backends.kubernetes.manifests import grace_secs, hold_secs
 from launch.cluster.model import Limits
+from tests.launch.backends.samples import pod_status
 from tests.simulation.world import World
-
-_WAITING = {"ContainerCreating": "", "ImagePullBackOff": "Back-off pulling image"}
 
 
 @dataclass
@@ -16,7 +15,7 @@ class SimPod:
     """A pod, as it really is.
 
     Attributes:
-      waits: why its container waits; "" once that has started.
+      has_started: whether its container has started.
       code: the container's exit code, as the API shows it.
       why: why it really ended: `done`, `own`, `deleted` by somebody, `disrupted` by the platform,
         `launcher`, `operator`; "" before.
@@ -29,22 +28,15 @@ class SimPod:
     uid: str
     task: str
     node: str = ""
-    waits: str = "ContainerCreating"
+    has_started: bool = False
     code: Optional[int] = None
     why: str = ""
     ender: str = ""
     condition: Optional[tuple[str, str]] = None
     evicted: str = ""
-    is_oom: bool = False
     exists: bool = True
     has_ended: bool = False
     began: float = 0.0
-    num_lines: int = 0
-
-    @property
-    def name(self) -> str:
-        """The name, which a later pod of the task has as well."""
-        return f"sim-{self.task.replace('/', '-')}"
 
     @property
     def type(self) -> str:
@@ -57,31 +49,17 @@ class SimPod:
         return self.type in ("master", "chief")
 
     @property
-    def has_started(self) -> bool:
-        """Whether the container has started."""
-        return not self.waits
-
-    @property
     def runs(self) -> bool:
         """Whether the container runs."""
         return self.has_started and not self.has_ended
 
     def as_object(self) -> dict[str, Any]:
         """Returns the pod as the API shows it."""
-        kind, _, index = self.task.partition("/")
-        labels = {"training.kubeflow.org/replica-type": kind}
-        labels["training.kubeflow.org/replica-index"] = index
-        metadata: dict[str, Any] = {"name": self.name, "uid": self.uid, "labels": labels}
-        if self.ender:
-            metadata["deletionTimestamp"] = "2026-01-31T09:00:00Z"
-        status: dict[str, Any] = {"phase": "Pending" if self.waits else "Running"}
-        state: dict[str, Any] = {"running": {}}
-        if self.waits:
-            state = {"waiting": {"reason": self.waits, "message": _WAITING.get(self.waits, "")}}
+        status: dict[str, Any] = {"phase": "Running" if self.has_started else "Pending"}
+        state: dict[str, Any] = {"running": {}} if self.has_started else {"waiting": {}}
         if self.has_ended:
             status["phase"] = "Failed" if self.code != 0 else "Succeeded"
-            reason = "OOMKilled" if self.is_oom else "Error"
-            state = {"terminated": {"exitCode": self.code, "reason": reason}}
+            state = {"terminated": {"exitCode": self.code, "reason": "Error"}}
         if self.evicted:
             status |= {"reason": "Evicted", "message": self.evicted}
         if self.condition is not None:
@@ -90,43 +68,48 @@ class SimPod:
             status["conditions"] = [{**condition, "message": message}]
         if self.node and not (self.has_ended and self.code is None):
             status["containerStatuses"] = [{"name": "tensorflow", "state": state}]
-        return {
-            "kind": "Pod", "metadata": metadata, "spec": {"nodeName": self.node}, "status": status
-        }  # fmt: skip
+        kind, _, index = self.task.partition("/")
+        pod = pod_status(status, (kind, int(index)), self.uid)
+        if self.ender:
+            pod["metadata"]["deletionTimestamp"] = "2026-01-31T09:00:00Z"
+        return {"kind": "Pod", **pod, "spec": {"nodeName": self.node}}
 
 
 _LINE_SECS = 5.0
 _RESUME_SECS = 3.0  # which a lead takes at least, from its start to its end
 
 
-class Nodes:
-    """The nodes, and the pods on them.
+class Cluster:
+    """The TFJob, its operator, the nodes, and the pods on them.
 
     Attributes:
+      tasks: the names of the tasks.
+      exists: whether the TFJob does.
+      enders: who has deleted the TFJob, or asked for it.
+      makes_anew: whether the operator replaces pods that a signal or the platform ended.
+      operator_waits: until when the operator does nothing.
       pods: uid -> pod, of all that there ever were.
-      on_line: called with a pod and each new line of its log.
+      on_line: called with a pod that has written a line.
       is_silent: whether all tasks hang.
       ends: when each container has ended.
       harmed: when something first happened that may end the job before the lead is done.
       done: when the lead was done; None before.
-      last_gone: when a pod was last removed.
-      stuck_secs: how long the next pulls of images do not work.
     """
 
-    def __init__(self, world: World, limits: Limits) -> None:
-        rng = world.rng
-        self.pods, self.limits = dict[str, SimPod](), limits
-        self.on_line: Callable[[SimPod, str], None] = lambda pod, line: None
-        self.is_silent = False
-        self.last_gone = 0.0
+    def __init__(self, world: World, tasks: list[str], limits: Limits) -> None:
+        self._world, self.tasks, self.limits = world, tasks, limits
+        self.exists = self.is_silent = self._is_due = False
+        self.enders: list[str] = []
+        self.conditions: dict[str, str] = {}
+        self.makes_anew = True
+        self.operator_waits = 0.0
+        self.pods: dict[str, SimPod] = {}
+        self.on_line: Callable[[SimPod], None] = lambda pod: None
         self.harmed: Optional[float] = None
         self.done: Optional[float] = None
-        self.lost_nodes: set[str] = set()
         self.ends: list[tuple[float, SimPod]] = []
-        self.stuck_secs: list[float] = []
-        self.train_secs = rng.uniform(3, 25)
-        self.figures_secs = rng.choice((0.0, 1.0, 8.0))
-        self._world = world
+        self.train_secs = world.rng.uniform(3, 25)
+        self.figures_secs = world.rng.choice((0.0, 1.0, 8.0))
 
     @property
     def lead(self) -> Optional[SimPod]:
@@ -141,9 +124,6 @@ class Nodes:
         """Records that something happens that may end the job."""
         self.harmed = self._world.now if self.harmed is None else self.harmed
 
-    def wake_operator(self) -> None:
-        """Lets the operator look at the pods soon."""
-
     def create_pod(self, task: str) -> None:
         """Creates a pod."""
         pod = SimPod(f"{task}-{sum(p.task == task for p in self.pods.values())}", task)
@@ -152,36 +132,28 @@ class Nodes:
         self._world.later(self._world.rng.choice((0.1, 0.5, 2.0)), self._schedule, pod)
 
     def _schedule(self, pod: SimPod) -> None:
-        nodes = sorted({"n1", "n2", "n3"} - self.lost_nodes)
-        if not pod.exists or pod.ender or not nodes:
-            return
-        pod.node = self._world.rng.choice(nodes)
-        secs = self.stuck_secs.pop() if self.stuck_secs else 0.0
-        if secs:
-            self.harm()
-            self._world.say(pod.uid, "cannot pull its image for", secs)
-            pod.waits = "ImagePullBackOff"
-        self._world.later(secs + self._world.rng.choice((0.2, 1.0)), self._start, pod)
+        if pod.exists and not pod.ender:
+            pod.node = self._world.rng.choice(("n1", "n2", "n3"))
+            self._world.later(self._world.rng.choice((0.2, 1.0)), self._start, pod)
 
     def _start(self, pod: SimPod) -> None:
-        if pod.ender or pod.has_ended or pod.node in self.lost_nodes:
+        if pod.ender or pod.has_ended:
             return
         self._world.say(pod.uid, "starts on", pod.node)
-        pod.waits, pod.began = "", self._world.now
+        pod.has_started, pod.began = True, self._world.now
         self._world.later(0.3, self._write, pod)
         self._world.later(0.5, self._work, pod)
 
     def _write(self, pod: SimPod) -> None:
-        if not pod.runs or self.is_silent or pod.type == "ps" or pod.node in self.lost_nodes:
+        if not pod.runs or self.is_silent or pod.type == "ps":
             return
         if self._has_ps or self.done is not None:
-            pod.num_lines += 1
-            self.on_line(pod, f"{pod.uid} says {pod.num_lines}")
+            self.on_line(pod)
         self._world.later(_LINE_SECS, self._write, pod)
 
     def _work(self, pod: SimPod) -> None:
         """Ends a program that is done."""
-        if not pod.runs or pod.node in self.lost_nodes or self.is_silent:
+        if not pod.runs or self.is_silent:
             return
         rng, now = self._world.rng, self._world.now
         has_trained, is_done = now >= self.train_secs, self.done is not None
@@ -200,15 +172,14 @@ class Nodes:
     @property
     def _has_ps(self) -> bool:
         """Whether a ps can be reached."""
-        pods = self.pods.values()
-        return any(p.runs and p.type == "ps" and p.node not in self.lost_nodes for p in pods)
+        return any(pod.runs and pod.type == "ps" for pod in self.pods.values())
 
     def ended(self, pod: SimPod, code: Optional[int], why: str) -> None:
         """Ends a pod's container."""
-        if pod.has_ended or not pod.exists or pod.node in self.lost_nodes:
+        if pod.has_ended or not pod.exists:
             return
         self._world.say(pod.uid, "ends with", code, why)
-        pod.has_ended, pod.code, pod.why, pod.waits = True, code, why, ""
+        pod.has_started, pod.has_ended, pod.code, pod.why = True, True, code, why
         self.ends.append((self._world.now, pod))
         if why == "done" and pod.is_lead:
             self.done = self._world.now
@@ -236,8 +207,6 @@ class Nodes:
         if is_first:
             self._world.say(pod.uid, "is deleted by", ender)
             pod.ender = ender
-        if pod.node in self.lost_nodes:
-            return
         if pod.has_ended or not pod.has_started:
             self._world.later(rng.choice((0.05, 0.5)), self.remove, pod)
             return
@@ -249,67 +218,12 @@ class Nodes:
             self._world.later(saved, self.ended, pod, 143, why)
         self._world.later(last, self.ended, pod, 137, why)
 
-    def lose_node(self, node: str, secs: float) -> None:
-        """Loses a node, whose pods the platform deletes, and forgets after `secs`."""
-        self._world.say(node, "is lost")
-        self.harm()
-        self.lost_nodes.add(node)
-        self._world.later(secs / 2, self._taint, node)
-        self._world.later(secs, self._forget, node)
-
-    def _taint(self, node: str) -> None:
-        for pod in self.existing():
-            if pod.node == node and not pod.has_ended:
-                pod.condition = ("DeletionByTaintManager", "Taint manager: deleting")
-                self.delete(pod, "platform")
-
-    def _forget(self, node: str) -> None:
-        for pod in self.existing():
-            if pod.node == node:
-                if not pod.has_ended:
-                    pod.condition = ("DeletionByPodGC", "PodGC: node no longer exists")
-                    pod.has_ended, pod.code, pod.why, pod.ender = (
-                        True,
-                        None,
-                        "disrupted",
-                        "platform",
-                    )
-                self.remove(pod)
-
     def remove(self, pod: SimPod) -> None:
         """Removes a pod object."""
         if pod.exists:
             pod.exists = False
-            self.last_gone = self._world.now
             self._world.say(pod.uid, "is gone")
             self.wake_operator()
-
-
-class Cluster(Nodes):
-    """The TFJob, its operator and its pods.
-
-    Attributes:
-      tasks: the names of the tasks.
-      is_cancelled: whether the TFJob was deleted before anything else went wrong.
-      sealed: when it was first certain that the job ends, to all who look.
-      enders: who has deleted the TFJob, or asked for it.
-      makes_anew: whether the operator replaces pods that a signal or the platform ended.
-      operator_waits: until when the operator does nothing.
-    """
-
-    def __init__(self, world: World, tasks: list[str], limits: Limits) -> None:
-        super().__init__(world, limits)
-        self.tasks = tasks
-        self.exists = self.is_cancelled = False
-        self.sealed: Optional[float] = None
-        self.enders: list[str] = []
-        self.conditions: dict[str, str] = {}
-        self.makes_anew = True
-        self.operator_waits = 0.0
-        self._is_foreground = self._is_due = False
-
-    def _seal(self) -> None:
-        self.sealed = self._world.now if self.sealed is None else self.sealed
 
     # What follows is the TFJob.
 
@@ -320,38 +234,22 @@ class Cluster(Nodes):
 
     def tfjob(self) -> dict[str, Any]:
         """Returns the TFJob as the API shows it."""
-        metadata = {"name": "sim"}
-        if self._is_foreground:
-            metadata["deletionTimestamp"] = "2026-01-31T09:00:00Z"
         conditions = [
             {"type": kind, "status": "True", "message": words}
             for kind, words in self.conditions.items()
         ]
-        return {"kind": "TFJob", "metadata": metadata, "status": {"conditions": conditions}}
+        status = {"conditions": conditions}
+        return {"kind": "TFJob", "metadata": {"name": "sim"}, "status": status}
 
-    def delete_job(self, ender: str, *, is_foreground: bool = False) -> str:
+    def delete_job(self, ender: str) -> str:
         """Deletes the TFJob; then its pods are deleted. Returns what kubectl prints."""
         if not self.exists:
             return ""
         self.enders.append(ender)
         for pod in self.existing():
             self._world.later(self._world.rng.uniform(0.1, 1.0), self.delete, pod, ender)
-        if is_foreground:
-            self._is_foreground = True
-            self._world.later(0.5, self._end_foreground)
-        else:
-            self._remove_job()
-        return 'tfjob.kubeflow.org "sim" deleted\n'
-
-    def _end_foreground(self) -> None:
-        if self.exists and self.existing():
-            self._world.later(0.5, self._end_foreground)
-        elif self.exists:
-            self._remove_job()
-
-    def _remove_job(self) -> None:
         self.exists = False
-        self._seal()
+        return 'tfjob.kubeflow.org "sim" deleted\n'
 
     # What follows is the operator.
 
@@ -366,15 +264,12 @@ class Cluster(Nodes):
         if self._world.now < self.operator_waits:
             self.wake_operator()
             return
-        if not self.exists or self._is_foreground:
-            return
-        if "Succeeded" in self.conditions or "Failed" in self.conditions:
+        if not self.exists or self.conditions:
             return
         for task in self.tasks:
             self._look_at(task)
-        if "Succeeded" in self.conditions or "Failed" in self.conditions:
+        if self.conditions:
             self._world.say("the TFJob has", *self.conditions)
-            self._seal()
             if not any(task.startswith("evaluator") for task in self.tasks):
                 for pod in self.existing():
                     if not pod.has_ended:

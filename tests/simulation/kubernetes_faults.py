@@ -18,15 +18,11 @@ def draw_faults(run: "KubernetesRun") -> None:
     rng, cluster = run.world.rng, run.cluster
     kinds: list[Callable[[KubernetesRun], None]] = [
         _task_fails, _task_fails, _task_is_killed, _task_is_killed, _node_is_drained,
-        _pod_is_preempted, _pod_is_evicted, _node_is_lost, _pod_is_deleted, _pod_vanishes,
+        _pod_is_preempted, _pod_is_evicted, _pod_is_deleted, _pod_vanishes,
         _job_is_deleted, _job_is_deleted, _api_is_down, _api_is_down,
         _operator_waits, _nobody_writes, _user_stops, _user_stops, _user_leaves,
         _launcher_pauses, _pod_vanishes_unseen, _ended_pods_are_removed,
     ]  # fmt: skip
-    if rng.random() < 0.15:
-        cluster.stuck_secs = [rng.choice((5.0, 15.0)) for _ in range(rng.choice((1, 2)))]
-        if rng.random() < 0.3:
-            run.world.later(rng.uniform(2, 10), _api_is_down, run, 60.0)
     done = cluster.train_secs + cluster.figures_secs
     moment = rng.choice((rng.uniform(1, 30), cluster.train_secs, done, done + 1))
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4, 6))):
@@ -48,9 +44,7 @@ def _task_fails(run: "KubernetesRun") -> None:
 def _task_is_killed(run: "KubernetesRun") -> None:
     pod = _running(run)
     if pod is not None:
-        pod.is_oom = run.world.rng.random() < 0.4
-        code = 137 if pod.is_oom else run.world.rng.choice((134, 139))
-        run.cluster.ended(pod, code, "own")
+        run.cluster.ended(pod, run.world.rng.choice((134, 137, 139)), "own")
 
 
 def _disrupt(run: "KubernetesRun", pod: SimPod, condition: tuple[str, str]) -> None:
@@ -77,18 +71,13 @@ def _pod_is_preempted(run: "KubernetesRun") -> None:
 def _pod_is_evicted(run: "KubernetesRun") -> None:
     """Evicts a pod by its node."""
     pod, rng = _running(run), run.world.rng
-    if pod is None or pod.ender or pod.node in run.cluster.lost_nodes:
+    if pod is None or pod.ender:
         return
     run.cluster.harm()
     pod.evicted = "The node was low on memory."
     if rng.random() < 0.5:
         pod.condition = ("TerminationByKubelet", pod.evicted)
     run.cluster.ended(pod, rng.choice((None, 137)), "disrupted")
-
-
-def _node_is_lost(run: "KubernetesRun") -> None:
-    rng = run.world.rng
-    run.cluster.lose_node(rng.choice(("n1", "n2", "n3")), rng.choice((8.0, 30.0, 500.0)))
 
 
 def _pod_is_deleted(run: "KubernetesRun") -> None:
@@ -109,7 +98,7 @@ def _pod_vanishes(run: "KubernetesRun") -> None:
 
 
 def _pod_vanishes_unseen(run: "KubernetesRun") -> None:
-    _api_is_down(run, 3.0)
+    _api_is_down(run)
     run.world.later(1.0, _pod_vanishes, run)
 
 
@@ -124,14 +113,13 @@ def _ended_pods_are_removed(run: "KubernetesRun") -> None:
 def _job_is_deleted(run: "KubernetesRun") -> None:
     if run.cluster.exists:
         run.world.say("somebody deletes the TFJob")
-        run.cluster.is_cancelled = run.cluster.harmed is None and run.cluster.done is None
         run.cluster.harm()
-        run.cluster.delete_job("somebody", is_foreground=run.world.rng.random() < 0.3)
+        run.cluster.delete_job("somebody")
 
 
-def _api_is_down(run: "KubernetesRun", secs: float = 0.0) -> None:
+def _api_is_down(run: "KubernetesRun") -> None:
     if run.cluster.pods:  # before the job exists, an error ends the run
-        run.kubectl.go_down(secs or run.world.rng.choice((1.0, 6.0, 20.0, 60.0)))
+        run.kubectl.go_down(run.world.rng.choice((1.0, 6.0, 20.0, 60.0)))
 
 
 def _operator_waits(run: "KubernetesRun") -> None:

@@ -2,10 +2,11 @@
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from launch.backends.batch import Follower, JobState
-from launch.backends.slurm.backend import Slurm, state_of
+from launch.backends.slurm.backend import state_of
 from launch.errors import HostError
 from launch.record.outcome import Outcome, end_record
 from tests.simulation.world import World
@@ -16,32 +17,12 @@ _SAVE_SECS = 4.0
 _STOP_SECS = 60.0  # the follower may see a change 10 s late; the job may be requeued twice
 
 
-class Display:
-    """Shows nothing."""
-
-    def note(self, text: str) -> None:
-        """Takes a note."""
-
-
-class _Controller(Slurm):
-    def __init__(self, run: "SlurmRun") -> None:
-        self._run = run
-
-    def poll(self, job_id: str) -> JobState:
-        return self._run.poll()
-
-    def end(self, job_id: str, *, saves: bool) -> None:
-        (self._run.ask_to_end if saves else self._run.cancel)()
-
-
 class SlurmRun:
     """One job; it is also the run's folder, and slurmctld.
 
     Attributes:
       broken: (name of the invariant, what has happened) of each breach.
     """
-
-    path = Path("/nowhere")
 
     def __init__(self, seed: int, *, traces: bool = False) -> None:
         self.world = World(seed, traces=traces)
@@ -54,10 +35,12 @@ class SlurmRun:
         self._stops: list[int] = []
         self._requeues = rng.choice((0, 0, 1, 2))
         self._exit_code = rng.choice((0, 0, 3))
+        slurm: Any = SimpleNamespace(title="Slurm", poll=self.poll, end=self.end)
+        slurm.output_path = lambda folder: Path("/nowhere")
         folder: Any = self
-        display: Any = Display()
+        display: Any = SimpleNamespace(note=lambda text: None)
         self.outcome: Any = None
-        self._follower = Follower(_Controller(self), "7", folder, display)
+        self._follower = Follower(slurm, "7", folder, display)
         self.world.later(rng.choice((0.1, 3.0, 30.0)), self._start)
         moment = rng.uniform(0.1, 60)
         for i in range(rng.choice((0, 1, 1, 2, 3))):
@@ -108,16 +91,19 @@ class SlurmRun:
         if self.world.now < self._silent_until:
             raise HostError("slurmctld: no answer")
 
-    def poll(self) -> JobState:
+    def poll(self, job_id: str) -> JobState:
         """Returns the job's state."""
         self._answer()
         return state_of({"JobState": self.state})
 
-    def cancel(self) -> None:
-        """Ends the job at once."""
+    def end(self, job_id: str, *, saves: bool) -> None:
+        """Lets the tasks save, or cancels the job."""
         self._answer()
-        self.world.say("cancel", self.state)
         self._num_requests += 1
+        (self._ask_to_end if saves else self._cancel)()
+
+    def _cancel(self) -> None:
+        self.world.say("cancel", self.state)
         if self.state == "RUNNING" and len(self._stops) < 2:
             self._breach("a job that runs may save at the first signal", "it was cancelled")
         if self.state == "PENDING":
@@ -125,11 +111,8 @@ class SlurmRun:
         elif self.state == "RUNNING":
             self._end(143)
 
-    def ask_to_end(self) -> None:
-        """Lets the tasks save."""
-        self._answer()
+    def _ask_to_end(self) -> None:
         self.world.say("ask to end", self.state)
-        self._num_requests += 1
         if self.state == "RUNNING" and not self._is_asked:
             self._is_asked = True
             self.world.later(_SAVE_SECS, self._end_of, self._starts, 143)

@@ -83,7 +83,7 @@ def assert_nothing_left(cluster: Cluster, timeout_secs: float = 2) -> None:
 
 def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     output = launcher.up(ON, "--", "steps=40", "print=here")
-    assert f"tfjob cifar10-{launcher.run_id()} in namespace vision of stand-in" in output
+    assert f"TFJob cifar10-{launcher.run_id()} in namespace vision of stand-in" in output
     assert "[master/0 node-a] epoch 0.1/1  step 40/40  loss 1.9  512 images/s" in output
     assert "[worker/0 node-a] epoch 0.1/1  step 1/40" in output
     assert output.splitlines()[-1] == "master/0 is done"
@@ -99,36 +99,6 @@ def test_a_failure_lets_the_master_save_and_shows_the_last_lines(
     output = launcher.up(ON, "--", "steps=1000", "worker/0:die=3", "worker/0:at=100", exit_code=3)
     assert "  | about to fail\n" in output
     assert "[master/0 node-a] saved" in output
-    assert_nothing_left(cluster)
-
-
-def test_an_evicted_pod_is_made_anew(launcher: Launcher, cluster: Cluster) -> None:
-    process = start(launcher, text="restarts: 1\n")
-    cluster.evict("worker-0")
-    wait_for(lambda: launcher.log("worker/0").count("step 1/") == 2, "a second worker")
-    output = interrupt(process)
-    assert "worker/0 on node-a: Evicted: The node was low on resource: memory.; restart 1" in output
-    assert process.returncode == 130
-    assert_nothing_left(cluster)
-
-
-def test_a_job_without_pods_says_where_to_look(launcher: Launcher, cluster: Cluster) -> None:
-    cluster.has_pods = False
-    words = described(launcher, "limits: {start_secs: 12}\n")
-    output = launcher.up(words, "--", exit_code=124)
-    where = ": master/0 waits: its pod was not created, or does not start; `kubectl get events` may"
-    assert where in output
-    assert_nothing_left(cluster)
-
-
-def test_ctrl_c_lets_the_master_save(launcher: Launcher, cluster: Cluster) -> None:
-    process = start(launcher)
-    output = interrupt(process)
-    assert process.returncode == 130
-    saved = [line.split()[0] for line in output.splitlines() if line.endswith("saved")]
-    assert saved[0] == "[master/0"
-    assert sorted(saved) == ["[master/0", "[ps/0", "[worker/0"]
-    assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
     assert_nothing_left(cluster)
 
 
@@ -152,13 +122,9 @@ def test_a_job_outlives_its_launcher_and_clean_ends_it(
     assert kubectls(cluster) == []
     assert len(cluster.running()) == 3
     run_id = launcher.run_id()
-    status = launcher.verb("status")
-    assert status.startswith(
-        f"run {run_id}: continues without its launcher: TFJob cifar10-{run_id}"
-    )
-    assert f"clean --run {run_id}" in status
     goes_on = f"continues without its launcher: TFJob cifar10-{run_id}"
-    assert f"{goes_on}; to end it: clean --run {run_id}\n" in launcher.verb("clean")
+    for verb in ("status", "clean"):
+        assert f"{goes_on}; to end it: clean --run {run_id}\n" in launcher.verb(verb)
     assert len(cluster.running()) == 3
     output = launcher.verb("clean", "--run", run_id)
     assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in output
@@ -176,19 +142,6 @@ def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
     assert process.returncode == 1
     assert output.splitlines()[-1] == "exit code 1: the job was deleted by someone else"
     assert "[master/0 node-a] saved" in output
-    assert_nothing_left(cluster)
-
-
-def test_each_line_comes_once_though_connections_end(launcher: Launcher, cluster: Cluster) -> None:
-    process = launcher.start_up(ON, "--", "steps=80")
-    launcher.wait_for_log("master/0", "step 10/")
-    for _ in range(2):
-        cluster.end_logs()
-        time.sleep(0.7)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    steps = [line.split("step ")[1].split("/")[0] for line in launcher.log("master/0").splitlines()]
-    assert steps == [str(step) for step in range(1, 81)]
     assert_nothing_left(cluster)
 
 
@@ -223,7 +176,6 @@ def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster) -> None:
         ("no operator", "the cluster does not support TFJob: say `operator: none`, or install"),
         ("forbidden", 'tfjobs.kubeflow.org is forbidden: User "me" cannot create'),
         ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
-        ("no cluster", "refused - did you specify the right host or port?"),
     ],
 )
 def test_what_keeps_a_job_from_starting_is_said_in_one_line(
@@ -233,13 +185,10 @@ def test_what_keeps_a_job_from_starting_is_said_in_one_line(
     if trouble == "no operator":
         cluster.has_operator, text = False, "kubernetes: {operator: tfjob}\n"
     elif trouble == "forbidden":
-        cluster.forbidden.add(("create", "tfjobs"))
-    elif trouble == "no context":
+        cluster.forbids_tfjobs = True
+    else:
         config = json.loads(cluster.kubeconfig.read_text())
         cluster.kubeconfig.write_text(json.dumps({**config, "current-context": ""}))
-    else:
-        config = cluster.kubeconfig.read_text()
-        cluster.kubeconfig.write_text(config.replace("http://127.0.0.1:", "http://127.0.0.1:1/#"))
     output = launcher.up(described(launcher, text), "--", exit_code=1)
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
@@ -273,18 +222,6 @@ def test_an_outage_of_the_api_ends_no_job_and_loses_no_line(
     assert_nothing_left(cluster)
 
 
-def test_a_detached_job_is_followed_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
-    output = launcher.up(ON, "--detach", "--", "steps=100000")
-    assert "the run goes on without this terminal; to see it again:\n" in output
-    attached = launcher.start("attach", "--state-dir", str(launcher.state))
-    launcher.wait_for_log("master/0", "step 3/")
-    assert "stopped by SIGTERM" in launcher.verb("stop")
-    output, _ = attached.communicate(timeout=60)
-    assert attached.returncode == 143
-    assert "[master/0 node-a] saved" in output
-    assert_nothing_left(cluster)
-
-
 def test_sighup_ends_the_launcher_and_not_the_job(launcher: Launcher, cluster: Cluster) -> None:
     process = start(launcher, text="environment: {API_TOKEN: secret}\n")
     output = interrupt(process, signal.SIGHUP)
@@ -297,9 +234,6 @@ def test_sighup_ends_the_launcher_and_not_the_job(launcher: Launcher, cluster: C
     assert kubectls(cluster) == []
     assert len(cluster.left()) == 9  # the Secret too: a pod that is made again needs it
     assert len(cluster.running()) == 3
-    output = launcher.verb("clean", "--run", run_id)
-    assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in output
-    assert_nothing_left(cluster)
 
 
 def test_a_job_ends_at_its_deadline_without_its_launcher(
@@ -362,11 +296,6 @@ def test_a_job_without_operator_outlives_its_launcher_and_clean_ends_it(
     output = launcher.verb("clean", "--run", run_id)
     assert f"run {run_id}: service/cifar10-{run_id}: deleted\n" in output
     assert_nothing_left(jobs)
-
-
-def test_check_says_that_there_are_no_hosts_yet(launcher: Launcher) -> None:
-    output = launcher.verb_on(ON, "check", exit_code=2)
-    assert "check examines hosts, but kubernetes chooses them when the job starts" in output
 
 
 def test_real_training_saves_when_its_job_is_deleted(

@@ -5,32 +5,22 @@ with its run ends it. What fails before the job exists ends the run, and so does
 first poll; later, every call of kubectl that fails is tried again.
 """
 
-import contextlib
 import math
 import queue
 import signal
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import (
-    JOBS,
-    TFJOB,
-    JobObjects,
-    Kubectl,
-    choose_form,
-    connect,
-)
-from launch.backends.kubernetes.logs import PodLogs
+from launch.backends.kubernetes.kubectl import JOBS, TFJOB, JobObjects, Kubectl, connect
+from launch.backends.kubernetes.logs import Event, PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
-from launch.backends.kubernetes.state import Pod, Poll
+from launch.backends.kubernetes.state import Pod
 from launch.cluster import show
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job, with_token
@@ -42,15 +32,13 @@ from launch.supervise.ending import Action, Note, Signal, Start
 from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, stop_signals
 
-_BACKLOG = 2000  # lines; when the queue is full, the threads that read logs wait
+_BACKLOG = 2000  # lines
 _POLL_SECS = 2.0
 _SOON_SECS = 0.3  # between two polls where a log has ended
 _AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 _END_SECS = 180.0  # how long `clean` waits for pods to end
 _AUTO = "`operator: auto`: a TFJob; where the cluster has none, `up` creates what `none` plans"
-
-Event = Callable[[], None]  # called in the main thread
 
 
 class Kubernetes(Backend):
@@ -65,10 +53,9 @@ class Kubernetes(Backend):
     def plan(self, job: Job) -> list[Document]:
         """Returns the manifests for `kubectl apply -f -`, without the values of variables."""
         text = manifests.as_yaml(manifests.planned(job))
-        names = show.variables(job)
         if settings_of(job.cluster).operator == "auto":
             text = f"# {_AUTO}\n{text}"
-        if names:
+        if names := show.variables(job):
             secret = manifests.secret_name(manifests.NAME)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
@@ -87,60 +74,51 @@ class Kubernetes(Backend):
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Creates the job, follows it to its end, and deletes it.
 
-        After SIGHUP, as from a terminal that was closed, the job goes on without its launcher; so
-        it does after an error of the launcher itself.
+        After SIGHUP, as from a terminal that was closed, the job goes on without its launcher.
         """
         job, settings, limits = with_token(job), settings_of(job.cluster), job.cluster.limits
         passed = passed_values(job.cluster.passed)
         values = {**dict(job.cluster.environment), **passed}
         name = f"{manifests.NAME}-{folder.run_id}"
         kubectl = connect(settings)
-        form = choose_form(kubectl, settings.operator)
-        is_tfjob, jobs = form is TFJOB, dict[str, Manifest]()
+        kind = kubectl.kind_for(settings.operator)
+        is_tfjob, jobs = kind == TFJOB, dict[str, Manifest]()
         if not is_tfjob:
             jobs = manifests.task_jobs(job, name)
         owner = manifests.tfjob(job, name) if is_tfjob else manifests.service(job, name)
         secret = manifests.secret(job, name, values)
         owned = [manifests.network_policy(job, name), secret, *jobs.values()]
         place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
-        folder.add(kubernetes={**place, "kind": form.kind})
-        objects = JobObjects(kubectl, form, name)
-        create = partial(objects.create, owner, owned)
-        goes_on = f"{form.noun} {name} goes on; to end it: clean --run {folder.run_id}"
+        folder.add(kubernetes={**place, "kind": kind})
+        objects = JobObjects(kubectl, kind, name)
         with stop_signals() as signals:
             now, restarts = time.monotonic(), job.cluster.restarts
             follower = Follower(job.tasks, limits, restarts, now, is_tfjob=is_tfjob)
             events: queue.Queue[Event] = queue.Queue(_BACKLOG)
             loop = RunLoop(follower, folder, display, events, signals)
-            runner = Runner(objects, create, follower, loop, list(passed.values()), jobs)
+            runner = Runner(objects, follower, loop, list(passed.values()), jobs)
             is_left = False
             try:
+                objects.create(owner, owned)
                 return loop.run(runner)
             except Left:
                 is_left = True
-                words = f"not followed any more; {goes_on}"
+                end = f"to end it: clean --run {folder.run_id}"
+                words = f"not followed any more; {objects.title} goes on; {end}"
                 return Outcome(128 + signal.SIGHUP, words, cause=Cause.USER)
-            except HostError:
-                raise
-            except Exception:
-                is_left = runner.has_started
-                if is_left:
-                    loop.note(goes_on)
-                raise
             finally:
-                runner.close()
-                if not is_left:
-                    runner.remove(folder.run_id)
+                runner.end(folder.run_id, is_left=is_left)
 
     def going_on(self, record: Record) -> str:
         """Returns the name of the run's TFJob in words; an empty string once it is over."""
         objects = _objects(record)
         if objects is None:
             return ""
-        found, noun = objects.poll(), objects.form.noun
+        found = objects.poll()
+        is_over = found.is_deleted or found.succeeded or bool(found.failed)
         # An operator makes pods anew; without one, they have ended for good, or were removed since.
-        have_ended = objects.form is JOBS and all(pod.state == "ended" for pod in found.pods)
-        return "" if found.is_over or have_ended else f"{noun} {objects.name}"
+        is_over |= objects.kind == JOBS and all(pod.state == "ended" for pod in found.pods)
+        return "" if is_over else objects.title
 
     def clean(self, record: Record) -> list[str]:
         """Deletes the objects with the run's labels: the job, then what the job has left."""
@@ -163,8 +141,8 @@ def _objects(record: Record) -> Optional[JobObjects]:
     place = record.get("kubernetes")
     if place is None:
         return None
-    form = JOBS if place.get("kind") == JOBS.kind else TFJOB
-    return JobObjects(Kubectl(place["context"], place["namespace"]), form, place["name"])
+    kubectl = Kubectl(place["context"], place["namespace"])
+    return JobObjects(kubectl, place["kind"], place["name"])
 
 
 class Left(Exception):
@@ -176,62 +154,49 @@ class Runner:
 
     Args:
       objects: the job's objects in the cluster.
-      create: creates them.
       follower: the object that decides how the job ends.
       loop: the run loop, which takes the tasks' lines and notes for the user.
       secrets: values to mask in the tasks' lines.
       jobs: task's name -> the manifest of its Job, to restart it.
-
-    Attributes:
-      has_started: whether all objects were created.
     """
 
     def __init__(
         self,
         objects: JobObjects,
-        create: Event,
         follower: Follower,
         loop: RunLoop,
         secrets: Sequence[str],
         jobs: Mapping[str, Manifest],
     ) -> None:
-        self._objects, self._create, self._jobs = objects, create, jobs
+        self._objects, self._jobs = objects, jobs
         self._follower, self._loop, self._mask = follower, loop, Mask(secrets)
-        self._logs = PodLogs(objects.kubectl, self._put, self._take_line)
-        self.has_started = self._has_polled = self._is_stopped = False
-        self._closed = threading.Event()
+        # When the queue is full, the threads that read logs wait.
+        self._logs = PodLogs(objects.kubectl, loop.events.put, self._take_line)
+        self._has_polled = self._is_stopped = self._wants_deletion = False
+        self._polled = -math.inf
         self._told: set[str] = set()  # what the user was told once
         self._to_start: list[str] = []
-        self._wants_deletion = False
         self._logs_due = 0.0  # until when logs are read before the deletion
         self._again = 0.0  # when to call kubectl again after an error
 
     def start(self) -> None:
-        """Creates all objects; HostError if the cluster refuses one of them."""
-        self._create()
-        self.has_started = True
-        kubectl, noun = self._objects.kubectl, self._objects.form.noun.lower()
+        """Says where the job is."""
+        kubectl = self._objects.kubectl
         where = f"in namespace {kubectl.namespace} of {kubectl.context}"
-        self._loop.note(f"{noun} {self._objects.name} {where}")
-        threading.Thread(target=self._keep_polling, daemon=True).start()
+        self._loop.note(f"{self._objects.title} {where}")
 
-    def close(self) -> None:
-        """Ends all polls and logs."""
-        self._closed.set()
+    def end(self, run_id: str, *, is_left: bool) -> None:
+        """Ends all logs; deletes the job unless it is left, and tells the user if that fails."""
         self._logs.close()
-
-    def remove(self, run_id: str) -> None:
-        """Deletes what is left of the job; tells the user if that fails."""
-        if not self._objects.exists:  # but an answer to `create` may have been lost
-            self._loop.note("deleting what kubectl may have created")
         try:
-            self._objects.delete()
+            if not is_left:  # also if an answer to `create` was lost
+                self._objects.delete()
         except HostError as error:
-            if self._objects.exists:
+            if self._objects.owner:
                 self._loop.note(f"{error}; to end what is left: clean --run {run_id}")
 
     def handle(self, event: Event) -> None:
-        """Handles a poll, a line of a log, or its end."""
+        """Handles a line of a log, or its end."""
         event()
 
     def stop(self, signum: int) -> None:
@@ -251,7 +216,8 @@ class Runner:
         self._carry_out(self._follower.stop(signum, time.monotonic()))
 
     def tick(self, now: float) -> None:
-        """Does what is due: restarts tasks, and deletes the job once its logs are read."""
+        """Does what is due: polls, restarts tasks, deletes the job once its logs are read."""
+        self._poll(now)
         self._carry_out(self._follower.tick(now))
         if self._wants_deletion:
             self._to_start.clear()
@@ -264,7 +230,7 @@ class Runner:
                 self._to_start.remove(task)
             are_read = self._is_stopped or self._logs.are_complete or now >= self._logs_due
             if self._wants_deletion and are_read:
-                self._follower.deletes()  # it may reach the cluster though kubectl fails
+                self._follower.is_deleted = True  # it may reach the cluster though kubectl fails
                 self._objects.delete()
                 self._again = math.inf
         except HostError as error:
@@ -274,6 +240,7 @@ class Runner:
 
     def has_lines_to_come(self) -> bool:
         """Returns whether a pod has not ended, or the log of one is not read to its end."""
+        self._poll(time.monotonic())
         return bool(self._follower.live_tasks) or not self._logs.are_complete
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
@@ -295,36 +262,23 @@ class Runner:
             self._told.add(words)
             self._loop.note(words)
 
-    def _keep_polling(self) -> None:
-        """Asks for the state of the job again and again, in a thread."""
-        while not self._closed.wait(_SOON_SECS):
-            self.poll()
-            self._logs.one_ended.wait(_POLL_SECS)  # its container may have ended
-            self._logs.one_ended.clear()
-
-    def poll(self) -> None:
-        """Asks once for the state of the job, and puts the answer into the queue."""
+    def _poll(self, now: float) -> None:
+        """Asks for the state of the job, if that is due."""
+        # Where a log has ended, its container may have.
+        if now < self._polled + (_SOON_SECS if self._logs.one_ended else _POLL_SECS):
+            return
+        self._polled, self._logs.one_ended = now, False
         try:
-            self._put(partial(self._saw, self._objects.poll()))
+            found = self._objects.poll()
         except HostError as error:
-            self._put(partial(self._saw_nothing, str(error)))
-
-    def _saw(self, found: Poll) -> None:
+            if "(Forbidden)" in str(error) and not self._has_polled:
+                raise
+            if self._follower.verdict is None:
+                self._tell_once(f"{error}; the job goes on, trying again")
+            return
         self._has_polled = True
         self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
-        self._carry_out(self._follower.saw(found, time.monotonic()))
-
-    def _saw_nothing(self, error: str) -> None:
-        if "(Forbidden)" in error and not self._has_polled:
-            raise HostError(error)
-        if self._follower.verdict is None:
-            self._tell_once(f"{error}; the job goes on, trying again")
-
-    def _put(self, event: Event) -> None:
-        while not self._closed.is_set():
-            with contextlib.suppress(queue.Full):
-                self._loop.events.put(event, timeout=0.5)
-                return
+        self._carry_out(self._follower.saw(found, now))
 
     def _take_line(self, pod: Pod, line: str) -> None:
         self._loop.take_lines(pod.task, pod.node, [self._mask.text(line)])

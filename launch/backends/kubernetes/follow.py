@@ -20,6 +20,7 @@ from launch.record.outcome import Cause, Outcome
 from launch.supervise.ending import Action, Note
 from launch.supervise.supervisor import Supervisor
 
+_LATE = "active longer than specified deadline"  # of a TFJob that has failed
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
 _BY_DELETION = (signal.SIGTERM, signal.SIGKILL)
 _TERMINATED = 128 + signal.SIGTERM
@@ -40,6 +41,7 @@ class Follower:
       states: task's name -> its state.
       outcome: how the job ended; None until it is over.
       live_tasks: the name of the task of each pod that has not ended, by the last poll.
+      is_deleted: whether this launcher has asked for the deletion of the job.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Follower:
         self._past: set[str] = set()  # uids of pods whose end is known
         self._waits = dict.fromkeys(self.states, _NO_POD)  # task that does not run yet -> why
         self._has_failed = False  # whether a poll has shown that the TFJob has failed
-        self._is_deleted = False  # whether this launcher has deleted the job
+        self.is_deleted = False
 
     @property
     def verdict(self) -> Optional[Outcome]:
@@ -72,10 +74,6 @@ class Follower:
     def stop(self, signum: int, now: float) -> list[Action]:
         """Ends the job in order at the user's first signal, at once at the second."""
         return self._supervisor.stop(signum, now)
-
-    def deletes(self) -> None:
-        """Records that the launcher has asked for the deletion of the job."""
-        self._is_deleted = True
 
     def tick(self, now: float) -> list[Action]:
         """Decides what is due at the time `now`."""
@@ -112,10 +110,10 @@ class Follower:
         if poll.succeeded:
             lead = next(name for name, state in self.states.items() if state.task.is_lead)
             return self._supervisor.ended(lead, 0, now, signals=())
-        if poll.is_deleted and not self._is_deleted:
-            self._is_deleted = True
+        if poll.is_deleted and not self.is_deleted:
+            self.is_deleted = True
             return self._stop("the job was deleted by someone else", Cause.CANCELLED, now)
-        if poll.is_late and not self._is_deleted:
+        if _LATE in poll.failed and not self.is_deleted:
             words = f"{poll.failed}; `deadline_secs:` under `kubernetes:` is the limit"
             return self._stop(words, Cause.TIME_LIMIT, now)
         return []
@@ -165,10 +163,8 @@ class Follower:
         supervisor.started(pod.task)
         where = f"{pod.task} on {state.task.host.name}"
         actions: list[Action] = []
-        is_late, is_killed = (
-            pod.cause is Cause.TIME_LIMIT,
-            pod.code is None or pod.code >= _FIRST_SIGNAL,
-        )
+        is_late = pod.cause is Cause.TIME_LIMIT
+        is_killed = pod.code is None or pod.code >= _FIRST_SIGNAL
         if is_late:  # a new pod would be late, too
             actions = self._stop(f"{where} failed: {pod.words}", Cause.TIME_LIMIT, now)
         is_made_anew = is_killed and state.alive and not supervisor.ending

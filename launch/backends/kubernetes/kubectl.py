@@ -7,7 +7,7 @@ object that stands for a job, Kubernetes then deletes all others: it owns them.
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from launch.backends.kubernetes import state
 from launch.backends.kubernetes.manifests import Manifest, selector
@@ -32,6 +32,7 @@ _MEANINGS: Meanings = (
     ),
 )
 _QUIETLY = ("--ignore-not-found", "--wait=false")
+TFJOB, JOBS = "TFJob", "Service"  # a Service stands for Jobs
 
 
 class Kubectl:
@@ -63,6 +64,24 @@ class Kubectl:
             raise HostError(self.explain(done.stderr))
         return done.stdout
 
+    def kind_for(self, operator: str) -> str:
+        """Returns the kind of the object that is to stand for a new job: TFJOB or JOBS.
+
+        Args:
+          operator: `tfjob`, `none`, or `auto` to ask the cluster whether it knows TFJobs.
+
+        Raises:
+          HostError: kubectl failed.
+        """
+        if operator != "auto":
+            return TFJOB if operator == "tfjob" else JOBS
+        try:
+            return TFJOB if '"tfjobs"' in self("get", "--raw", "/apis/kubeflow.org/v1") else JOBS
+        except HostError as error:
+            if "(NotFound)" not in str(error):
+                raise
+            return JOBS
+
     def explain(self, errors: str) -> str:
         """Returns what kubectl's standard error means, in one line."""
         known = meaning(_MEANINGS, errors)
@@ -92,62 +111,24 @@ def connect(settings: KubernetesSettings) -> Kubectl:
     return Kubectl(name, settings.namespace or namespace or "default")
 
 
-class Form(NamedTuple):
-    """How a job is kept in a cluster.
-
-    Attributes:
-      kind: the kind of the object that stands for the job.
-      plural: kubectl's word for this kind.
-      noun: what to call the job.
-    """
-
-    kind: str
-    plural: str
-    noun: str
-
-
-TFJOB = Form("TFJob", "tfjobs.kubeflow.org", "TFJob")
-JOBS = Form("Service", "services", "job")
-
-
-def choose_form(kubectl: Kubectl, operator: str) -> Form:
-    """Returns the form of a new job.
-
-    Args:
-      kubectl: asks the cluster, if need be, whether it knows TFJobs.
-      operator: `tfjob`, `none`, or `auto` to ask.
-
-    Raises:
-      HostError: kubectl failed.
-    """
-    if operator != "auto":
-        return TFJOB if operator == "tfjob" else JOBS
-    try:
-        found = kubectl("get", "--raw", "/apis/kubeflow.org/v1")
-    except HostError as error:
-        if "(NotFound)" not in str(error):
-            raise
-        return JOBS
-    return TFJOB if '"tfjobs"' in found else JOBS
-
-
 class JobObjects:
     """The objects of one job in the cluster.
 
     Args:
       kubectl: runs kubectl for the job's cluster and namespace.
-      form: how the job is kept.
+      kind: the kind of the object that stands for the job.
       name: the name of the job.
+
+    Attributes:
+      title: what to call the job.
+      owner: the object that stands for the job, as others refer to it; {} until it is created.
     """
 
-    def __init__(self, kubectl: Kubectl, form: Form, name: str) -> None:
-        self.kubectl, self.form, self.name = kubectl, form, name
-        self._owner: Manifest = {}
-
-    @property
-    def exists(self) -> bool:
-        """Whether the cluster has answered that it created the object that stands for the job."""
-        return bool(self._owner)
+    def __init__(self, kubectl: Kubectl, kind: str, name: str) -> None:
+        self.kubectl, self.kind, self.name = kubectl, kind, name
+        self.title = f"{'TFJob' if kind == TFJOB else 'job'} {name}"
+        self._plural = f"{kind.lower()}s"
+        self.owner: Manifest = {}
 
     def create(self, owner: Manifest, owned: Sequence[Manifest]) -> None:
         """Creates all objects. The pods wait until their Secret is there.
@@ -161,8 +142,8 @@ class JobObjects:
         """
         words = ("create", "--filename=-", "--output=jsonpath={.metadata.uid}")
         uid = self.kubectl(*words, given=json.dumps(owner))
-        self._owner = {key: owner[key] for key in ("apiVersion", "kind")}
-        self._owner |= {"name": self.name, "uid": uid}
+        self.owner = {key: owner[key] for key in ("apiVersion", "kind")}
+        self.owner |= {"name": self.name, "uid": uid}
         self._create(owned, _TIMEOUT_SECS)
 
     def make_anew(self, manifest: Manifest) -> None:
@@ -173,7 +154,7 @@ class JobObjects:
 
     def poll(self) -> Poll:
         """Asks for the state of the job and of its pods; HostError if kubectl failed."""
-        words = ("get", f"pods,{self.form.plural}", selector(self.name), "--output=json")
+        words = ("get", f"pods,{self._plural}", selector(self.name), "--output=json")
         return state.read_poll(self.kubectl(*words, timeout_secs=_CALL_SECS))
 
     def delete(self, kind: str = "", *words: str) -> None:
@@ -182,16 +163,16 @@ class JobObjects:
         Raises:
           HostError: kubectl failed; the request may have reached the cluster.
         """
-        what = (kind or self.form.plural, selector(self.name))
+        what = (kind or self._plural, selector(self.name))
         self.kubectl("delete", *what, *words, *_QUIETLY, timeout_secs=_CALL_SECS)
 
     def left(self) -> list[str]:
         """Returns what exists of the job, as `kind/name`; HostError if kubectl failed."""
-        kinds = f"{self.form.plural},pods"
+        kinds = f"{self._plural},pods"
         return self.kubectl("get", kinds, selector(self.name), "--output=name").split()
 
     def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
-        owners = {"ownerReferences": [self._owner]}
+        owners = {"ownerReferences": [self.owner]}
         items = [{**one, "metadata": {**one["metadata"], **owners}} for one in owned]
         listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         self.kubectl("create", "--filename=-", given=listed, timeout_secs=timeout_secs)

@@ -19,9 +19,10 @@ from launch.backends.kubernetes.manifests import CONTAINER
 from launch.backends.kubernetes.state import Pod
 
 LONGEST_PART = 1 << 16  # bytes of a line; a longer one is split into parts
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d) ")
+# Kubelets write every digit, so that later stamps are greater.
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)) ")
 
-Put = Callable[[Callable[[], None]], None]  # passes a function to the main thread
+Event = Callable[[], None]  # called in the main thread
 
 
 class PodLog:
@@ -39,7 +40,6 @@ class PodLog:
         self.pod, self.since = pod, ""
         self.process: Optional[subprocess.Popen[bytes]] = None
         self.is_last = self.is_complete = False
-        self._newest = (b"", b"")  # the same timestamp, in a form that can be compared
 
     def new_lines(self, parts: Iterable[bytes]) -> Iterator[str]:
         """Yields the text of the lines of a connection that are new.
@@ -52,18 +52,17 @@ class PodLog:
           parts: the lines of `kubectl logs --timestamps`; those that are longer than
             `LONGEST_PART` bytes in parts of this size.
         """
-        newest = self._newest
-        is_new = not self.since
+        newest = self.since
+        is_new = not newest
         for part in parts:
             is_cut = not part.endswith(b"\n") and len(part) < LONGEST_PART
             if is_cut and not self.is_last:
                 return
             stamp = _STAMP.match(part)
             if stamp is not None:
-                moment = (stamp[1], (stamp[2] or b"").ljust(9, b"0"))
+                moment = stamp[1].decode()
                 is_new = is_new or moment > newest
-                if is_new:
-                    self._newest, self.since = moment, stamp[0].decode().strip()
+                self.since = moment if is_new else self.since
                 part = part[stamp.end() :]
             if is_new:
                 yield part.rstrip(b"\r\n").decode(errors="replace")
@@ -74,17 +73,19 @@ class PodLogs:
 
     Args:
       kubectl: runs kubectl for the job's cluster and namespace.
-      put: a function that threads call to have another one called in the main thread.
+      put: a function that threads call to have an event called in the main thread.
       take: a function that takes a pod and a line of its log, in the main thread.
 
     Attributes:
-      one_ended: is set when a connection ends.
+      one_ended: whether a connection has ended; the user of this object resets it.
     """
 
-    def __init__(self, kubectl: Kubectl, put: Put, take: Callable[[Pod, str], None]) -> None:
+    def __init__(
+        self, kubectl: Kubectl, put: Callable[[Event], None], take: Callable[[Pod, str], None]
+    ) -> None:
         self._kubectl, self._put, self._take = kubectl, put, take
         self._logs: dict[str, PodLog] = {}  # by the pod's uid
-        self.one_ended = threading.Event()
+        self.one_ended = False
 
     @property
     def are_complete(self) -> bool:
@@ -142,6 +143,6 @@ class PodLogs:
 
     def _ended(self, log: PodLog, code: int) -> None:
         log.process = None
-        self.one_ended.set()
+        self.one_ended = True
         # What a container writes between the end of a connection and its own end is still missing.
         log.is_complete = log.is_last and code == 0

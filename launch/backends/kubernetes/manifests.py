@@ -24,7 +24,6 @@ import yaml
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.cluster.model import FIRST_PORT, Limits
 from launch.cluster.tasks import SCRIPT, Job, Task
-from launch.errors import LaunchError
 
 Manifest = dict[str, Any]
 
@@ -47,33 +46,16 @@ _MOUNTS = (
     {"name": "data", "mountPath": f"{_WORKDIR}/data", "readOnly": True},
     {"name": "output", "mountPath": f"{_WORKDIR}/output"},
 )
-# The preStop hook of a ps waits while a trainer is connected to its port: at most for the seconds
-# of its argument, and at least for one, since a trainer may be between two connections. It looks
-# at the kernel's table (01 is an established connection), because the cluster's DNS drops the
-# names of pods that are ending.
-_HOLD = """\
-import json, os, sys, time
-
-config = json.loads(os.environ["TF_CONFIG"])
-address = config["cluster"]["ps"][config["task"]["index"]]
-port = f":{int(address.rpartition(':')[2]):04X}"
-tables = [one for one in ("/proc/net/tcp", "/proc/net/tcp6") if os.path.exists(one)]
-end = time.monotonic() + float(sys.argv[1])
-time.sleep(1)
-while time.monotonic() < end:
-    rows = [line.split() for table in tables for line in open(table, encoding="ascii")]
-    if not any(row[1].endswith(port) and row[3] == "01" for row in rows):
-        break
-    time.sleep(0.2)
-"""
+# The preStop hook of a ps waits while a trainer is connected to its port: at most for some seconds,
+# and at least for one, since a trainer may be between two connections. It looks at the kernel's
+# table (01 is an established connection), because the cluster's DNS drops the names of pods that
+# are ending.
+_TABLES = "/proc/net/tcp /proc/net/tcp6"
+_HOLD = "while sleep 1; grep -Eqs ':{:04X} [0-9A-F]+:[0-9A-F]+ 01 ' {}; do :; done"
 
 
 def planned(job: Job) -> list[Manifest]:
-    """Returns the manifests that `plan` shows: all but the Secret with the variables' values.
-
-    Raises:
-      LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
-    """
+    """Returns the manifests that `plan` shows: all but the Secret with the variables' values."""
     if settings_of(job.cluster).operator == "none":
         return [network_policy(job, NAME), service(job, NAME), *task_jobs(job, NAME).values()]
     return [network_policy(job, NAME), tfjob(job, NAME)]
@@ -81,17 +63,12 @@ def planned(job: Job) -> list[Manifest]:
 
 def network_policy(job: Job, name: str) -> Manifest:
     """Returns a policy that lets only the job's own pods reach its unprotected ports."""
-    ports = sorted({_port(task) for task in job.tasks if task.task_type != "evaluator"})
-    own = {"matchLabels": {_INSTANCE: name}}
-    rule = {
-        "from": [{"podSelector": own}],
-        "ports": [{"protocol": "TCP", "port": port} for port in ports],
-    }
+    own = {"podSelector": {"matchLabels": {_INSTANCE: name}}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": _metadata(job, name, name),
-        "spec": {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [rule]},
+        "spec": {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]},
     }
 
 
@@ -107,12 +84,7 @@ def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
 
 
 def tfjob(job: Job, name: str) -> Manifest:
-    """Returns the TFJob.
-
-    Raises:
-      LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
-    """
-    _refuse_hosts(job)
+    """Returns the TFJob."""
     settings, restarts = settings_of(job.cluster), job.cluster.restarts
     first = {task.task_type: task for task in reversed(job.tasks)}
     policy = {
@@ -163,12 +135,7 @@ def service(job: Job, name: str) -> Manifest:
 
 
 def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
-    """Returns a Job for each task, by the task's name. The launcher restarts tasks, no Job does.
-
-    Raises:
-      LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
-    """
-    _refuse_hosts(job)
+    """Returns a Job for each task, by the task's name. The launcher restarts tasks, no Job does."""
     return {task.name: _task_job(job, task, name) for task in job.tasks}
 
 
@@ -200,14 +167,6 @@ def _tf_config(job: Job, task: Task, name: str) -> str:
             cluster.setdefault(one.task_type, []).append(address)
     place = {"type": task.task_type, "index": task.index}
     return json.dumps({"cluster": cluster, "task": place, "environment": "cloud"})
-
-
-def _refuse_hosts(job: Job) -> None:
-    if any(len(job.on(host)) != 1 for host in job.cluster.hosts):
-        raise LaunchError(
-            "kubernetes runs each task in its own pod and chooses the nodes; give "
-            "--workers and --ps, or `tasks:` instead of `hosts:` in the cluster file"
-        )
 
 
 def _pod(job: Job, task: Task, name: str) -> Manifest:
@@ -248,7 +207,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     if not gpus:  # the image's `all` would show others' GPUs
         variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
     resources = _resources(settings, gpus, is_ps)
-    hook = _hook(task.task_type, cluster.limits)
+    hook = _hook(task, cluster.limits)
     has_variables = cluster.environment or cluster.passed
     container = {
         "name": CONTAINER,
@@ -282,12 +241,12 @@ def _deadline(settings: KubernetesSettings, later_secs: int = 0) -> Optional[int
     return None if secs is None else math.ceil(secs) + later_secs
 
 
-def _hook(task_type: str, limits: Limits) -> Optional[list[str]]:
+def _hook(task: Task, limits: Limits) -> Optional[list[str]]:
     """Returns the command of the preStop hook, which delays SIGTERM; None for no hook."""
-    secs = str(hold_secs(task_type, limits))
-    if task_type == "ps":
-        return ["python", "-c", _HOLD, secs]
-    return ["sleep", secs] if task_type == "worker" else None
+    secs = str(hold_secs(task.task_type, limits))
+    if task.task_type == "ps":
+        return ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]
+    return ["sleep", secs] if task.task_type == "worker" else None
 
 
 def _resources(settings: KubernetesSettings, gpus: int, is_ps: bool) -> dict[str, str]:
@@ -344,21 +303,8 @@ def selector(name: str) -> str:
 
 def as_yaml(manifests: "list[Manifest]") -> str:
     """Returns the manifests as YAML documents for `kubectl apply -f -`."""
-    return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100).rstrip("\n")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a block, and equal objects in full instead of as aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-    def represent_str(self, text: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in text else None
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _Dumper.represent_str)
+    alone = json.loads(json.dumps(manifests))  # equal objects in full instead of as aliases
+    return yaml.safe_dump_all(alone, sort_keys=False, width=100).rstrip("\n")
 
 
 def _metadata(job: Job, instance: str, name: str) -> Manifest:

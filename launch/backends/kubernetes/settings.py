@@ -22,25 +22,16 @@ from launch.cluster.model import Cluster
 from launch.cluster.yaml_section import matching, seconds_or_off, setting
 from launch.errors import LaunchError
 
-_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
-_QUALIFIED = rf"({_DNS_NAME}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?"
+_DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _SAFE_PATH = r"/(?!.*(^|/)\.\.(/|$))[^\0-\x1f\x7f-\x9f:]*"
 
-_IMAGE = matching(
-    r"[a-z0-9][a-zA-Z0-9_.:/-]*(@sha256:[0-9a-f]{64})?", "an image, such as registry/cifar10:3"
-)
-_NAMESPACE = matching(_LABEL, "a namespace of small letters, digits and -")
-_CONTEXT = matching(r"[^\s-]\S*", "the name of a context (`kubectl config get-contexts`)")
+_WORD = matching(r"[^\s-]\S*", "one word")  # whose meaning the cluster checks
 _VOLUME = matching(
     rf"{_DNS_NAME}|{_SAFE_PATH}|{_DNS_NAME}:{_SAFE_PATH}",
     "a persistentVolumeClaim (records), a folder of the nodes (/records) or an NFS folder "
     "(server:/records)",
 )
-_CPU = matching(r"[1-9][0-9]*m?|[0-9]+\.[0-9]{1,3}", "a number of cores, such as 4 or 500m")
-_MEMORY = matching(r"[1-9][0-9]*([kMGT]|[KMGT]i)?", "an amount of memory, such as 8Gi")
 _OPERATOR = matching("tfjob|none|auto", "tfjob, none or auto")
-_RESOURCE = matching(_QUALIFIED, "a resource, such as nvidia.com/gpu")
 # Fields of a pod's spec that the launcher sets, or that would undo its restrictions.
 _OURS = (
     "activeDeadlineSeconds automountServiceAccountToken containers enableServiceLinks hostIPC "
@@ -88,16 +79,16 @@ class KubernetesSettings:
         follows it or not; None for no limit.
     """
 
-    image: str = setting("cifar10", _IMAGE)
-    context: Optional[str] = setting(None, _CONTEXT)
-    namespace: Optional[str] = setting(None, _NAMESPACE)
+    image: str = setting("cifar10", _WORD)
+    context: Optional[str] = setting(None, _WORD)
+    namespace: Optional[str] = setting(None, _WORD)
     data: str = setting("cifar10-data", _VOLUME)
     output: str = setting("cifar10-output", _VOLUME)
-    cpu: Optional[str] = setting(None, _CPU)
-    memory: Optional[str] = setting(None, _MEMORY)
-    ps_cpu: Optional[str] = setting(None, _CPU)
-    ps_memory: Optional[str] = setting(None, _MEMORY)
-    gpu: str = setting("nvidia.com/gpu", _RESOURCE)
+    cpu: Optional[str] = setting(None, _WORD)
+    memory: Optional[str] = setting(None, _WORD)
+    ps_cpu: Optional[str] = setting(None, _WORD)
+    ps_memory: Optional[str] = setting(None, _WORD)
+    gpu: str = setting("nvidia.com/gpu", _WORD)
     operator: str = setting("auto", _OPERATOR)
     pod: str = setting("{}", _pod)
     deadline_secs: Optional[float] = setting(604_800, seconds_or_off)

@@ -21,19 +21,10 @@ _ADVICE = {
     "ErrImagePull": _IMAGE,
     "ImagePullBackOff": _IMAGE,
     "InvalidImageName": _IMAGE,
-    "ErrImageNeverPull": "load the image into every node",
     "DeadlineExceeded": "`deadline_secs:` under `kubernetes:` is the limit",
 }
 # Reasons why a container waits at first.
 _PASSING = (None, "ContainerCreating", "PodInitializing")
-# Why Kubernetes itself ended a pod, and what that is for the job; other reasons: Cause.PLATFORM.
-_DISRUPTIONS = {
-    "Preempting": Cause.PREEMPTED,
-    "PreemptionByScheduler": Cause.PREEMPTED,
-    "NodeLost": Cause.HOST_LOST,
-    "DeletionByPodGC": Cause.HOST_LOST,  # its node does not exist any more
-    "DeadlineExceeded": Cause.TIME_LIMIT,
-}
 # An eviction for which the pod itself is to blame.
 _OWN_FAULT = re.compile("exceeds the (total )?limit|exceeded its local ephemeral storage limit")
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
@@ -91,16 +82,6 @@ class Poll:
     succeeded: bool = False
     failed: str = ""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the object that stands for the job says that nothing runs, or will."""
-        return self.is_deleted or self.succeeded or bool(self.failed)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the job has failed because its `activeDeadlineSeconds` are over."""
-        return "active longer than specified deadline" in self.failed
-
 
 def read_poll(found: str) -> Poll:
     """Returns what kubectl shows of a job: pods, and what stands for the job.
@@ -155,9 +136,9 @@ def read_pod(pod: dict[str, Any]) -> Pod:
         if waits.get("reason") in _PASSING:
             waits = _condition(pod, "PodScheduled", "False") or {}
         words = words or _words(waits)
-    is_own_fault = not why or _OWN_FAULT.search(why.get("message", ""))
-    cause = _DISRUPTIONS.get(why.get("reason", ""), Cause.PLATFORM)
-    cause = Cause.TASK_FAILED if is_own_fault else cause
+    cause = Cause.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else Cause.PLATFORM
+    if not why or _OWN_FAULT.search(why.get("message", "")):
+        cause = Cause.TASK_FAILED
     task = f"{metadata['labels'][TYPE]}/{metadata['labels'][INDEX]}"
     names = (task, metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
     return Pod(*names, now, code, words, cause, by_deletion)

@@ -28,7 +28,6 @@ ENDS: dict[str, tuple[Optional[Cause], str]] = {
     "NODE_FAIL": (Cause.HOST_LOST, "a node has failed; `requeue: true` lets it go on elsewhere"),
     "OUT_OF_MEMORY": (Cause.TASK_FAILED, "out of memory; raise `mem:` under `slurm:`"),
     "DEADLINE": (Cause.TIME_LIMIT, "over its deadline in Slurm"),
-    "BOOT_FAIL": (Cause.HOST_LOST, "a node could not be started"),
 }
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _LIVE = {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"}
@@ -97,7 +96,7 @@ def _name(run_id: str) -> str:
 
 
 def _is_over(state: str) -> bool:
-    return state not in _WAITING and state not in _LIVE
+    return state not in _WAITING | _LIVE
 
 
 def state_of(job: Mapping[str, str]) -> JobState:

@@ -43,11 +43,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--run", metavar="DIR", help="the run's folder; by default a new one")
     parser.add_argument("--environment", metavar="A,B", default="", help="variables for all tasks")
     options = parser.parse_args(words[:split])
-    near_its_end = False
+    warnings: list[int] = []
 
     def note(signum: int, _: Optional[FrameType]) -> None:
-        nonlocal near_its_end
-        near_its_end = True
+        warnings.append(signum)
         os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(_NEAR_ITS_END, note)
@@ -62,7 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             outcome = run_with_agents(job, folder, _transport(job.cluster), display)
         finally:
             display.close()
-        is_late = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
+        is_late = bool(warnings) and outcome.exit_code == 128 + signal.SIGTERM
         if is_late or outcome.cause is Cause.PLATFORM:
             shown = _shown()
             if is_late and "PreemptTime" in shown:
@@ -144,14 +143,11 @@ def _requeue(folder: RunFolder) -> None:
     """Returns a preempted or late job to the queue; this process ends with it."""
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
-    refusal = ""
     try:
         backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
     except HostError as error:  # the requeue may also have ended scontrol before it answered
-        refusal = str(error)
+        print(error)
     time.sleep(_REQUEUE_SECS)
-    if refusal:
-        print(refusal)
 
 
 if __name__ == "__main__":

@@ -116,12 +116,6 @@ def test_a_work_dir_that_no_container_has_is_refused_by_name() -> None:
     backend_named("docker").plan(make_cluster("--work-dir=/data"))
 
 
-def test_a_folder_that_engines_cannot_mount_is_refused() -> None:
-    cluster = Cluster((Host("a", "a", (("master", 1),), workdir="/a,b"),), "docker")
-    with pytest.raises(LaunchError, match="/a,b: engines mount no folder with , or"):
-        backend_named("docker").plan(make_job(cluster))
-
-
 @pytest.mark.parametrize(
     ("text", "error"),
     [

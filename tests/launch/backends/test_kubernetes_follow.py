@@ -1,17 +1,13 @@
 """What polls show of a job, how the job ends by that, and when it is deleted."""
 
-import io
 import json
 import queue
 import signal
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, Optional, cast
 
 import pytest
 
-from launch.backends.kubernetes import backend
 from launch.backends.kubernetes.backend import Kubernetes, Left, Runner
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
@@ -20,8 +16,6 @@ from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
 from launch.record.outcome import Cause
-from launch.record.run_folder import RunFolder
-from launch.screen.display import Display
 from launch.supervise.ending import Action, Note, Signal, Start
 from launch.supervise.run_loop import RunLoop
 from tests.launch.backends.samples import (
@@ -78,12 +72,11 @@ DRAINED = disrupted(RUNNING, "EvictionByEvictionAPI", "evicting")
         (PAST_DEADLINE, "ended", 143, "DeadlineExceeded: Pod was active; `deadline_secs:` under ",
          Cause.TIME_LIMIT),
         (BY_PREEMPTION, "ended", 143, "PreemptionByScheduler: preempting; exit code 143",
-         Cause.PREEMPTED),
+         Cause.PLATFORM),
         (DRAINED, "running", None, "EvictionByEvictionAPI: evicting", Cause.PLATFORM),
         (OWN_VOLUME, "ended", None, "Evicted: Usage of EmptyDir volume", Cause.TASK_FAILED),
         (disrupted({}, "PreemptionByScheduler", "preempting"), "waiting", None,
-         "PreemptionByScheduler: preempting", Cause.PREEMPTED),
-        ({"phase": "Failed", "reason": "NodeLost"}, "ended", None, "NodeLost", Cause.HOST_LOST),
+         "PreemptionByScheduler: preempting", Cause.PLATFORM),
     ],
 )  # fmt: skip
 def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str, cause: Cause) -> None:
@@ -170,7 +163,7 @@ class Told:
     def stop(self) -> None:
         """The user stops the job, which is then deleted."""
         self._said(self.follower.stop(signal.SIGINT, self.now))
-        self.follower.deletes()
+        self.follower.is_deleted = True
 
     def all_run(self) -> None:
         for task in ("master/0", "worker/0", "ps/0"):
@@ -182,7 +175,7 @@ class Told:
 
     def all_are_gone(self) -> None:
         """The launcher deletes the TFJob, and all pods end by that."""
-        self.follower.deletes()
+        self.follower.is_deleted = True
         for task in ("master/0", "worker/0", "ps/0"):
             self.pod(task, terminated(143), deleted=True)
         self.pods = {}
@@ -288,6 +281,12 @@ def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
     assert "_secs: worker/0 waits: Unschedulable: 0/3 nodes are available" in reason
 
 
+def test_a_job_without_pods_says_where_to_look() -> None:
+    told = Told(start_secs=100)
+    told.pass_secs(101)
+    assert ": master/0 waits: its pod was not created, or does not start; `kubec" in told.end[1]
+
+
 def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
     told = running()
     told.poll(failed="1 Worker replica(s) failed")
@@ -329,7 +328,7 @@ def test_a_pod_that_kubernetes_ended_is_the_cause_of_the_end() -> None:
     told.all_are_gone()
     reason = "worker/0 on n1 failed: PreemptionByScheduler: preempting; exit code 143"
     assert told.end == (143, reason)
-    assert told.cause is Cause.PREEMPTED
+    assert told.cause is Cause.PLATFORM
 
 
 def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
@@ -371,7 +370,7 @@ def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
 def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
     told = running()
     told.pod("worker/0", terminated(1))
-    told.follower.deletes()
+    told.follower.is_deleted = True
     told.now += 1
     told.pod("ps/0", terminated(137, "OOMKilled"), deleted=True)
     code, reason = told.end
@@ -459,43 +458,38 @@ class Rig:
         tasks = make_job(kubernetes_cluster()).tasks
         self.follower = Follower(tasks, Limits(), 0, self.now, is_tfjob=True)
         loop, secret = cast("RunLoop", self.loop), "first line\nthe second line\nlast\n"
-        create = partial(self.cluster.create, {}, [])
-        self.runner = Runner(self.cluster, create, self.follower, loop, [secret], {})
+        self.runner = Runner(self.cluster, self.follower, loop, [secret], {})
         for task in ("master", "worker", "ps"):
-            self.cluster.pods[task] = read_pod(pod_status(RUNNING, (task, 0), task))
-        self.poll()
+            self.change(task, RUNNING)
 
-    def poll(self, task: str = "", status: Any = None) -> None:
-        """Takes a poll, after the change of a task's pod."""
-        if task:
-            self.cluster.pods[task] = read_pod(pod_status(status, (task, 0), task))
-        self.runner.poll()
-        self.hear()
+    def change(self, task: str, status: Any) -> None:
+        """Changes a task's pod."""
+        self.cluster.pods[task] = read_pod(pod_status(status, (task, 0), task))
 
-    def tick(self, secs: float = 0.0) -> None:
+    def tick(self, secs: float = 2.0) -> None:
         self.now += secs
         self.runner.tick(self.now)
 
-    def hear(self) -> None:
-        """Waits for what a thread has to say, and takes it."""
-        self.runner.handle(self.loop.events.get(timeout=30))
+    def hear_ends(self) -> None:
+        """Takes the ends of the connections to the logs."""
+        for _ in range(3):
+            self.runner.handle(self.loop.events.get(timeout=30))
 
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     rig = Rig()
+    rig.tick()
+    rig.hear_ends()
     yield rig
-    rig.runner.close()
+    rig.runner.end("run", is_left=True)
 
 
 def test_a_job_is_deleted_after_the_log_of_the_task_that_failed_is_read(rig: Rig) -> None:
-    for _ in range(3):
-        rig.hear()  # the connections end
-    rig.poll("worker", terminated(3))
+    rig.change("worker", terminated(3))
     rig.tick()
     assert rig.cluster.num_asked == 0
-    for _ in range(3):
-        rig.hear()
+    rig.hear_ends()
     rig.tick()
     assert rig.cluster.num_asked == 1
 
@@ -503,11 +497,10 @@ def test_a_job_is_deleted_after_the_log_of_the_task_that_failed_is_read(rig: Rig
 def test_a_job_is_deleted_though_a_log_cannot_be_read_and_tried_again_if_that_fails(
     rig: Rig,
 ) -> None:
-    for _ in range(3):
-        rig.hear()
-    rig.poll("worker", terminated(3))
+    rig.change("worker", terminated(3))
+    rig.tick()
     rig.cluster.error = DOWN
-    for secs in (0.0, 4.9, 0.2, 1.0, 4.0):
+    for secs in (4.9, 0.2, 1.0, 4.0):
         rig.tick(secs)
     assert rig.cluster.num_asked == 2
     again = f"{DOWN}; trying again: delete job"
@@ -515,25 +508,27 @@ def test_a_job_is_deleted_though_a_log_cannot_be_read_and_tried_again_if_that_fa
 
 
 def test_an_outage_is_told_once(rig: Rig) -> None:
-    for _ in range(3):
-        rig.hear()
     refused = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
     for error in (DOWN, DOWN, refused, None, DOWN):
         rig.cluster.error = error
-        rig.runner.poll()
-        rig.hear()
+        rig.tick()
     goes_on = "the job goes on, trying again"
     assert rig.loop.notes == [f"{one}; {goes_on}" for one in (DOWN, refused)]
 
 
-def test_a_refusal_of_the_first_poll_ends_the_run(rig: Rig) -> None:
-    for _ in range(3):
-        rig.hear()
-    rig.runner._has_polled, rig.cluster.error = False, DOWN
-    rig.poll()
+def test_a_refusal_of_the_first_poll_ends_the_run() -> None:
+    rig = Rig()
+    rig.cluster.error = DOWN
+    rig.tick()
     rig.cluster.error = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
     with pytest.raises(HostError, match="pods is forbidden: no"):
-        rig.poll()
+        rig.tick()
+
+
+def test_a_poll_follows_soon_where_a_log_has_ended(rig: Rig) -> None:
+    rig.change("worker", terminated(3))
+    rig.tick(0.4)
+    assert rig.follower.verdict is not None
 
 
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
@@ -550,41 +545,6 @@ def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
     for line in ("first line", "a second line", "the second line!", "last"):
         rig.runner._take_line(rig.cluster.pods["worker"], line)
     assert rig.loop.lines == ["***", "a second line", "***!", "last"]
-
-
-@pytest.mark.parametrize(
-    ("error", "is_created", "is_left"),
-    [
-        (RuntimeError("a mistake"), True, True),
-        (RuntimeError("a mistake"), False, False),
-        (HostError("refused"), True, False),
-    ],
-)
-def test_an_error_of_the_launcher_leaves_a_job_that_was_created(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    is_created: bool,
-    is_left: bool,
-) -> None:
-    created = Cluster()
-
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(created, "create", (lambda *_: None) if is_created else fail)
-    monkeypatch.setattr(backend, "connect", lambda settings: Kubectl("lab", "vision"))
-    monkeypatch.setattr(backend, "choose_form", lambda *_: TFJOB)
-    monkeypatch.setattr(backend, "JobObjects", lambda *_: created)
-    monkeypatch.setattr(Runner, "tick", fail)
-    job, screen = make_job(kubernetes_cluster()), io.StringIO()
-    folder, display = RunFolder.create(tmp_path, job), Display(screen, live=False)
-    with pytest.raises(type(error)):
-        Kubernetes().run(job, folder, display)
-    display.close()
-    assert created.num_asked == (0 if is_left else 1)
-    said = f"goes on; to end it: clean --run {folder.run_id}"
-    assert (said in screen.getvalue()) == is_left
 
 
 ENDED, LIVE = (read_pod(pod_status(status)) for status in (terminated(0), RUNNING))

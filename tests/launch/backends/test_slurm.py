@@ -381,17 +381,6 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(
     ]
 
 
-def test_the_lines_of_the_batch_script_are_shown(scene: Scene, slurm: Controller) -> None:
-    slurm.state = "RUNNING"
-    scene.job_writes(1.0)
-    (scene.folder.path / "slurm.out").write_text("a remark\nano")
-    scene.steps(0.2)
-    with (scene.folder.path / "slurm.out").open("a") as file:
-        file.write("ther\n")
-    scene.steps(0.2)
-    assert scene.shown() == ["a remark", "Slurm job 7: RUNNING", "another"]
-
-
 @pytest.mark.parametrize(("ended_secs", "is_over"), [(30, False), (60, True)])
 def test_a_job_that_clears_up_for_long_is_over_if_it_has_written_its_end(
     scene: Scene, slurm: Controller, ended_secs: float, is_over: bool
@@ -413,14 +402,6 @@ def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene, slurm: Contr
     scene.steps(60)
     assert scene.outcome.reason == "stopped by SIGINT"
     assert scene.outcome.details == ("saved output/model.ckpt-3",)
-
-
-def test_a_job_that_has_just_started_saves_at_ctrl_c(scene: Scene, slurm: Controller) -> None:
-    scene.steps(60)  # so that the next question would be seconds away
-    slurm.state = "RUNNING"
-    scene.stops.append(signal.SIGINT)
-    scene.steps(5)
-    assert slurm.requests == ["ask_to_end"]
 
 
 def test_a_lost_terminal_ends_only_the_following(scene: Scene, slurm: Controller) -> None:
