@@ -6,11 +6,9 @@ task's marks as labels, so that it can be found and removed even if the client i
 """
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from launch.agent import processes
@@ -29,7 +27,6 @@ ids=$("$0" ps --all --quiet $1) && [ "$ids" ] &&
 shift
 exec "$0" "$@"
 """
-_MISSING = "{engine} is not installed; install it, or name another with `docker: {{engine: PATH}}`"
 
 # Exit codes of the engine's client. The container's command may exit with the same codes.
 _COULD_NOT_RUN = (125, 126, 127)
@@ -48,19 +45,6 @@ def gpu_words(engine: str) -> list[str]:
 def is_podman(engine: str) -> bool:
     """Returns whether the engine's file name is `podman`."""
     return os.path.basename(engine) == "podman"
-
-
-@dataclass(frozen=True)
-class Removal:
-    """What has become of containers that were to be removed.
-
-    Attributes:
-      ids: the ids of the removed containers.
-      error: why they could not be removed, or why that is not known; None if none are left.
-    """
-
-    ids: list[str] = field(default_factory=list)
-    error: Optional[str] = None
 
 
 class Containers:
@@ -87,10 +71,8 @@ class Containers:
           A copy of the order with the complete command.
 
         Raises:
-          OSError: the engine or a folder to mount does not exist.
+          OSError: a folder to mount does not exist.
         """
-        if shutil.which(self.engine) is None:
-            raise OSError(_MISSING.format(engine=self.engine))
         words = [f"--label={name}={value}" for name, value in marks.items()]
         words += self._user()
         if order["share"] is not None:
@@ -127,13 +109,19 @@ class Containers:
             return {"engine_error": None, "image": None}
         return {"engine_error": None, "image": found.removeprefix("sha256:")[:12]}
 
-    def remove(self, marks: dict[str, str], settle_secs: float = 0.0) -> Removal:
+    def remove(
+        self, marks: dict[str, str], settle_secs: float = 0.0
+    ) -> tuple[list[str], Optional[str]]:
         """Kills and removes containers until none with these marks is left.
 
         Args:
           marks: the value of each of the marks RUN, HOST or TASK to search for.
           settle_secs: the minimum time in seconds to keep searching, because a container that a
             killed client was creating may appear late.
+
+        Returns:
+          The ids of the removed containers; and why some could not be removed, or why that is not
+          known, or None if none are left.
         """
         removed: set[str] = set()
         began = time.monotonic()
@@ -143,7 +131,7 @@ class Containers:
                 now = time.monotonic()
                 if not found and now >= began + settle_secs:
                     processes.end_monitors(removed)
-                    return Removal(sorted(removed))
+                    return sorted(removed), None
                 if found and now > began + _GIVE_UP_SECS:
                     raise OSError(f"{self.engine} could not remove {', '.join(found)}")
                 if found:
@@ -153,7 +141,7 @@ class Containers:
                     self._run("kill", *found)
                     self._run("rm", "--force", *found)
             except OSError as error:
-                return Removal(sorted(removed), str(error))
+                return sorted(removed), str(error)
             time.sleep(_LOOK_SECS)
 
     def reason(self, code: int) -> str:
@@ -175,9 +163,12 @@ class Containers:
         try:
             return processes.run([self.engine, *words], _ANSWER_SECS)
         except FileNotFoundError:
-            raise OSError(_MISSING.format(engine=self.engine)) from None
-        except subprocess.TimeoutExpired:
-            raise OSError(f"{self.engine} did not answer within {_ANSWER_SECS:g} s") from None
+            raise OSError(
+                f"{self.engine} is not installed; install it, or name another with `docker: "
+                "{engine: PATH}`"
+            ) from None
+        except OSError as error:
+            raise OSError(f"{self.engine}: {error}") from None
 
 
 def _filters(marks: dict[str, str]) -> list[str]:

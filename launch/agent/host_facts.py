@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Optional
 
@@ -26,10 +25,9 @@ def version(name):
 print(json.dumps({
     "python": platform.python_version(),
     "tensorflow": version("tensorflow") or version("tensorflow-cpu"),
-    "package": version("cifar10-estimator-pipeline"),
+    "code": version("cifar10-estimator-pipeline"),
 }))
 """
-_NAMES = ("python", "tensorflow", "package")
 _OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
 _DIAL_SECS = 3.0
 _VERSIONS_SECS = 60
@@ -46,20 +44,17 @@ def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
 
     Returns:
       A dict from the name of each fact to its value; facts about Python and the code are None with
-      an engine, and those about the engine without one.
+      an engine or without the folder cwd, and those about the engine without one.
     """
     cwd = os.path.expanduser(order["cwd"])
-    has_workdir = os.path.isdir(cwd)
     facts: dict[str, Any] = dict.fromkeys(_OF_ONE_KIND)
-    facts["has_workdir"] = has_workdir
+    facts["has_workdir"] = os.path.isdir(cwd)
     if order["engine"] is not None:
         facts.update(Containers(order["engine"]).look(order["image"]))
-    else:
-        # Without the folder, a Python outside of it can still be asked.
-        versions = _versions(order["python"], cwd if has_workdir else "/")
-        package = versions.pop("package")
-        facts.update(versions)
-        facts["code"] = _code(cwd, order["code"]) if order["code"] else package
+    elif facts["has_workdir"]:
+        facts.update(_versions(order["python"], cwd))
+        if order["code"]:
+            facts["code"] = _code(cwd, order["code"])
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
     facts["ports"] = []
@@ -71,25 +66,20 @@ def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
             facts["ports"].append([port, str(error)])
     facts["public"] = public()
     facts["gpus"] = gpus_here()
-    facts["disk_free"] = shutil.disk_usage(cwd if has_workdir else "/").free
+    facts["disk_free"] = shutil.disk_usage(cwd if facts["has_workdir"] else "/").free
     return facts
 
 
-def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
+def _versions(python: str, cwd: str) -> dict[str, Any]:
     """Returns the versions of Python and packages, or the error; does not import TensorFlow."""
     try:
         done = processes.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
         if done.returncode == 0:
-            found = json.loads(done.stdout)
-            return {**{name: found[name] for name in _NAMES}, "python_error": None}
+            return dict(json.loads(done.stdout))
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    except FileNotFoundError:
-        why = "it does not exist"
-    except subprocess.TimeoutExpired:
-        why = f"no answer within {_VERSIONS_SECS} s"
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        why = str(error)
-    return {**dict.fromkeys(_NAMES), "python_error": f"{python}: {why}"}
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+    return {"python_error": f"{python}: {why}"}
 
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:
@@ -138,10 +128,6 @@ def dial(targets: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
 def _dial(address: str, port: int) -> Optional[str]:
     try:
         socket.create_connection((address, port), _DIAL_SECS).close()
-    except socket.gaierror:
-        return "the name does not resolve there"
-    except (socket.timeout, TimeoutError):
-        return f"no answer within {_DIAL_SECS:g} s"
     except OSError as error:
         return str(error.strerror or error).lower()
     return None

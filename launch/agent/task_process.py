@@ -90,10 +90,7 @@ class Running:
         pinned = {OWN_CORES: "1"} if order["share"] else {}
         env = _with_gpus({**os.environ, **pinned, **order["env"]}, order)
         self._mask = Mask(env.get(name, "") for name in order["masked"])
-        try:
-            self._popen = _spawn(order["argv"], cwd, env, order["share"])
-        except ValueError as error:  # a NUL, or half a character, among the words or variables
-            raise OSError(f"{order['argv'][0]} cannot be run: {error}") from None
+        self._popen = _spawn(order["argv"], cwd, env, order["share"])
         self.pid = self._popen.pid
         self._thread = threading.Thread(target=self._pass_on, daemon=True)
         try:
@@ -220,9 +217,6 @@ def _spawn(
         raise OSError(
             f"{argv[0]} does not exist; choose the training's Python with --python"
         ) from None
-    except PermissionError:
-        raise OSError(f"{argv[0]} cannot be run: permission denied") from None
-    except subprocess.SubprocessError:  # `prepare` failed
-        raise OSError(
-            f"{argv[0]} cannot be run on the cores {cores}; does this host still have them?"
-        ) from None
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        # Also a NUL, or half a character, among the words or variables; or `prepare` failed.
+        raise OSError(f"{argv[0]} cannot be run: {error}") from None

@@ -1,5 +1,6 @@
 """Opens, keeps alive and closes a run's connections, one to the agent on each host."""
 
+import contextlib
 import queue
 import secrets
 import threading
@@ -9,7 +10,7 @@ from typing import Optional
 from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
 from launch.connect.everywhere import everywhere
-from launch.connect.link import Link, Transport
+from launch.connect.link import Link, Transport, end
 from launch.errors import HostError
 
 _CLOSE_SECS = 4.0
@@ -53,7 +54,7 @@ class Connections:
         self._containers = containers
         self._hosts = {host.name: host for host in cluster.hosts}
         self._links: dict[str, Link] = {}
-        self._all: list[tuple[str, Link]] = []  # (host's name, connection), dropped ones included
+        self._all: list[Link] = []  # dropped ones included
 
     def open_all(
         self, is_stopped: Callable[[], bool], num_ports: Callable[[Host], int]
@@ -87,9 +88,8 @@ class Connections:
             return found
 
         def meanwhile() -> None:
-            if is_stopped():
-                for _, link in list(self._all):
-                    link.close(0)
+            for link in list(self._all) if is_stopped() else ():
+                link.kill()
 
         threading.Thread(target=self._keep_beating, daemon=True).start()
         answers = everywhere(self._cluster.hosts, open_one, meanwhile=meanwhile)
@@ -146,23 +146,13 @@ class Connections:
         return [(name, link) for name, link in self._links.items() if link.heard < late]
 
     def drop(self, host_name: str) -> None:
-        """Closes a host's connection in a thread, and sends nothing more to the host."""
-        link = self._links.pop(host_name)
-        threading.Thread(target=link.close, args=(0,), daemon=True).start()
+        """Ends a host's connection, and sends nothing more to the host."""
+        self._links.pop(host_name).kill()
 
     def close_all(self) -> None:
         """Ends every agent that can be reached, and closes every connection."""
         self._closed.set()
-        current = list(self._links.values())
-        for link in current:
-            link.send({"do": "end"})
-
-        def close(host: Host) -> None:
-            for name, link in self._all:
-                if name == host.name:
-                    link.close(_CLOSE_SECS if link in current else 0)
-
-        everywhere(self._cluster.hosts, close)
+        end(self._all, _CLOSE_SECS)
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(self.lease_secs / _BEATS):
@@ -171,16 +161,14 @@ class Connections:
     def put(self, event: Event) -> None:
         """Waits for room among the events, until nobody reads them any more."""
         while not self._closed.is_set():
-            try:
+            with contextlib.suppress(queue.Full):
                 self.events.put(event, timeout=_LOOK_SECS)
                 return
-            except queue.Full:
-                continue
 
     def _open(self, host: Host, num_ports: int = 0) -> tuple[Link, list[int]]:
         """Connects to an agent on a host, which chooses free ports; HostError if that fails."""
         link = self._transport.link(host, self._run_id, lambda *one: self.put((host.name, *one)))
-        self._all.append((host.name, link))
+        self._all.append(link)
         limits = self._cluster.limits
         order = {
             "do": "begin",
@@ -192,4 +180,4 @@ class Connections:
             "alone": len(self._cluster.hosts) == 1,
             "containers": self._containers,
         }
-        return link, link.open(order)["ports"]
+        return link, link.ask(order)["ports"]

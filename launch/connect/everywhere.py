@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Generic, Optional, TypeVar
+from typing import Generic, TypeVar
 
 from launch.cluster.model import Host
 from launch.errors import HostError, below_each_other
@@ -41,7 +41,7 @@ def everywhere(
     hosts: Sequence[Host],
     ask: Callable[[Host], T],
     *,
-    meanwhile: Optional[Callable[[], None]] = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Answers[T]:
     """Calls `ask` for all hosts, some at a time in threads; waits until every call has ended.
 
@@ -55,7 +55,7 @@ def everywhere(
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         futures = {host.name: pool.submit(ask, host) for host in hosts}
         waiting = set(futures.values())
-        while meanwhile is not None and waiting:
+        while waiting:
             waiting = wait(waiting, timeout=_LOOK_SECS).not_done
             meanwhile()
     answers: Answers[T] = Answers({}, {})

@@ -13,7 +13,7 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import IO, Optional
@@ -23,31 +23,27 @@ from launch.agent.protocol import MAGIC, Message, encode, read_event
 from launch.cluster.model import Host
 from launch.errors import HostError
 
-OPEN_SECS = 30.0
+_OPEN_SECS = 30.0
 
-# The modules of the agent, each after those that it imports.
-MODULES = (
-    "protocol",
-    "processes",
-    "tcp_ports",
-    "task_process",
-    "containers",
-    "host_facts",
-    "main",
-)
+# Orders that ask -> the event that answers.
+_ANSWERS = {"begin": "hello", "look": "looked", "dial": "dialled", "sweep": "swept"}
+
+# Imports the agent's modules from SOURCES: name -> source, which is empty for a package.
 _LOADER = """\
 import sys
 if sys.version_info < (3, 9):
     sys.exit("the agent needs Python 3.9 or newer, here is " + sys.version.split()[0])
-import types
-for name, source in SOURCES:
-    module = sys.modules[name] = types.ModuleType(name)
-    module.__path__ = []
-    parent, _, child = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], child, module)
-    exec(compile(source, name, "exec"), module.__dict__)
-sys.modules["launch.agent.main"].run(sys.argv[-1])
+from importlib.machinery import ModuleSpec
+class Sources:
+    create_module = staticmethod(lambda spec: None)
+    def find_spec(self, name, path=None, target=None):
+        if name in SOURCES:
+            return ModuleSpec(name, self, is_package=not SOURCES[name])
+    def exec_module(self, module):
+        exec(compile(SOURCES[module.__name__], module.__name__, "exec"), module.__dict__)
+sys.meta_path.insert(0, Sources())
+from launch.agent.main import run
+run(sys.argv[-1])
 """
 _FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 
@@ -56,6 +52,7 @@ _MOST_BEFORE = 1000  # lines that a login shell may print before the agent's gre
 _CHUNK = 1 << 16
 _LAST_WORDS = 4000  # bytes of standard error that are kept
 _END_SECS = 5.0  # for a process that has closed its output
+_UNREAD = 8  # answers; an agent sends one for each order that asks for one
 _ERRORS_SECS = 0.5  # for standard error, which a process in the background may hold open
 
 
@@ -79,10 +76,10 @@ def remote_command(python: str, run_id: str) -> str:
 @lru_cache(maxsize=1)
 def payload() -> bytes:
     """Returns the source of the agent, after a line with its length in bytes."""
-    folder = importlib.resources.files("launch.agent")
-    sources = [("launch", ""), ("launch.agent", "")]
-    for name in MODULES:
-        sources.append((f"launch.agent.{name}", (folder / f"{name}.py").read_text("utf-8")))
+    sources = {"launch": "", "launch.agent": ""}
+    for path in importlib.resources.files("launch.agent").iterdir():
+        if path.name.endswith(".py") and path.name != "__init__.py":
+            sources[f"launch.agent.{path.name[:-3]}"] = path.read_text("utf-8")
     code = f"SOURCES = {sources!r}\n{_LOADER}".encode()
     return b"%d\n%s" % (len(code), code)
 
@@ -102,7 +99,7 @@ class Transport:
     explain: Callable[[Host, int, str], str]
 
     def link(self, host: Host, run_id: str, hear: "Callable[[Link, Message], None]") -> "Link":
-        """Starts an agent on a host; returns the connection, which `Link.open` awaits."""
+        """Starts an agent on a host; returns the connection, which `Link.ask` awaits."""
         words = agent_command(host.agent_python, run_id)
         line = remote_command(host.agent_python, run_id)
         command = self.command(host, words, line)
@@ -117,8 +114,8 @@ class Link:
       command: the command that starts the agent, through ssh for another host.
       explain: a function of (exit code, standard error) that returns why the connection ended, and
         the way out.
-      hear: a function that the reading thread calls with this link and each message except the
-        first one and heartbeats; the last message is `{"event": "lost"}`.
+      hear: a function that the reading thread calls with this link and each message except answers
+        and heartbeats; the last message is `{"event": "lost"}`.
 
     Attributes:
       heard: the time of the last message, by time.monotonic.
@@ -136,8 +133,7 @@ class Link:
     ) -> None:
         self.heard = time.monotonic()
         self._name, self._explain, self._hear = name, explain, hear
-        self._hello: Optional[Message] = None  # the first message
-        self._answered = threading.Event()  # by the first message, or by the end of the process
+        self._answers: queue.Queue[Optional[Message]] = queue.Queue(_UNREAD)  # None: it has ended
         self._wrong = ""  # what the host has sent that is no message
         self._end = (0, "")  # exit code, and standard error
         self._errors = b""  # the end of standard error
@@ -154,19 +150,23 @@ class Link:
         for thread in self._threads:
             thread.start()
 
-    def open(self, order: Message) -> Message:
-        """Sends the first order; returns the first message, which answers it.
+    def ask(self, order: Message, timeout_secs: float = _OPEN_SECS) -> Message:
+        """Sends an order that asks; returns the answer.
 
         Raises:
-          HostError: no message came in time; the message begins with the host's name, and says why.
+          HostError: no answer came in time; the message begins with the host's name, and says why.
         """
         self.send(order)
-        if not self._answered.wait(OPEN_SECS):
-            self.close(0)
-            raise HostError(f"{self._name}: no answer within {OPEN_SECS:g} s")
-        if self._hello is None:
+        try:
+            answer = self._answers.get(timeout=timeout_secs)
+        except queue.Empty:
+            self.kill()
+            raise HostError(f"{self._name}: no answer within {timeout_secs:g} s") from None
+        if answer is None:
             raise HostError(f"{self._name}: {self.why()}")
-        return self._hello
+        if answer["event"] != _ANSWERS[order["do"]]:
+            raise HostError(f"{self._name}: its agent answered {answer['event']} to {order['do']}")
+        return answer
 
     def send(self, message: Message) -> None:
         """Queues a message; never waits for the host to read it."""
@@ -175,6 +175,10 @@ class Link:
     def why(self) -> str:
         """Returns why the connection ended, by the process's exit code and standard error."""
         return self._wrong or self._explain(*self._end)
+
+    def kill(self) -> None:
+        """Ends the connection at once; it still has to be closed."""
+        self._process.kill()
 
     def close(self, patience_secs: float) -> None:
         """Writes what is queued, closes standard input, and kills the process if it stays.
@@ -204,9 +208,8 @@ class Link:
                 code = process.wait(_END_SECS)
             errors.join(_ERRORS_SECS)
             self._end = (code, self._errors.decode(errors="replace").strip())
-        if self._hello is not None:  # else `open` tells
-            self._hear(self, {"event": "lost"})
-        self._answered.set()
+        self._take_answer(None)
+        self._hear(self, {"event": "lost"})
 
     def _read_errors(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stderr is not None
@@ -227,15 +230,18 @@ class Link:
         while line := stream.readline(_LONGEST):
             self.heard = time.monotonic()
             message = read_event(line) if line.endswith(b"\n") else None
-            if message is None or (self._hello is None and message["event"] != "hello"):
+            if message is None:
                 if line.endswith(b"\n") or len(line) == _LONGEST:  # else its end was cut off
                     self._wrong = f"it sent what is no message of an agent: {_quote(line)}"
                 return
-            if self._hello is None:
-                self._hello = message
-                self._answered.set()
+            if message["event"] in _ANSWERS.values():
+                self._take_answer(message)
             elif message["event"] != "beat":  # `heard` has told of it
                 self._hear(self, message)
+
+    def _take_answer(self, answer: Optional[Message]) -> None:
+        with contextlib.suppress(queue.Full):  # of an agent that sends more than it is asked
+            self._answers.put_nowait(answer)
 
     def _write(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
@@ -244,6 +250,20 @@ class Link:
             while (data := self._to_write.get()) is not None:
                 process.stdin.write(data)
                 process.stdin.flush()
+
+
+def end(links: Collection[Link], patience_secs: float) -> None:
+    """Ends the agents of connections, and closes these; kills those that stay.
+
+    Args:
+      links: the connections, each to another agent.
+      patience_secs: the seconds that all agents together have to end.
+    """
+    for link in links:
+        link.send({"do": "end"})
+    deadline = time.monotonic() + patience_secs
+    for link in links:
+        link.close(max(0.0, deadline - time.monotonic()))
 
 
 def _quote(data: bytes) -> str:

@@ -227,6 +227,6 @@ class SimMachine:
                 found.append(process.pid)
         return found
 
-    def guard(self, run_id: str, host: str, finish: Callable[[], None]) -> Callable[[], None]:
+    def guard(self, work: Callable[[], object]) -> Callable[[], None]:
         """Returns what dismisses the guard; `kill` is the guard's work."""
         return lambda: None

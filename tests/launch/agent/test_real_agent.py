@@ -59,9 +59,9 @@ class Agent:
                 return message
         raise AssertionError(f"no {event}")
 
-    def set_up(self) -> None:
+    def set_up(self, num_ports: int = 0) -> None:
         order = {"do": "begin", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
-        self.send(encode({**order, "ports": 0, "containers": None}))
+        self.send(encode({**order, "ports": num_ports, "containers": None}))
 
     def start(self, code: str = _TASK, port: "int | None" = None) -> None:
         order: dict[str, Any] = {
@@ -114,26 +114,19 @@ def is_held(port: int) -> bool:
     return False
 
 
-def test_the_ports_of_tasks_are_held_until_others_are_asked_for(
+def test_the_ports_of_tasks_are_held_and_what_a_program_says_at_length_fits_into_a_message(
     agent: Agent, tmp_path: Path
 ) -> None:
-    agent.set_up()
-    agent.next("hello")
-    (chosen,) = hold(1)
+    agent.set_up(num_ports=4)
+    found = agent.next("hello")["ports"]
+    assert [is_held(port) for port in found] == [True] * 4
+    (chosen,) = hold(1)  # as one of an earlier agent
     port = chosen.getsockname()[1]
     chosen.close()
     for _ in range(2):  # the task is started again, too
         agent.start("", port)
         agent.next("exit")
         assert is_held(port)
-    found = []
-    for _ in range(2):
-        agent.send(encode({"do": "begin", "mark": None, "ports": 4}))
-        found.append(agent.next("hello")["ports"])
-        assert [is_held(port) for port in found[-1]] == [True] * 4
-    assert len({port for ports in found for port in ports}) == 8
-    assert [is_held(port) for port in found[0]] == [False] * 4
-    # And a program that complains at length fits into a message.
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n")
     python.chmod(0o755)

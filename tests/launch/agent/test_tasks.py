@@ -8,13 +8,17 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Optional
 
 import pytest
 
+from launch.agent.protocol import Message
+from launch.backends.local import TRANSPORT
+from launch.cluster.host_list import on_this_machine
+from launch.connect.connections import Connections
 from testbeds.ports import free_ports
 from testbeds.process_list import stop_process
-from tests.launch.agent.scene import Scene
-from tests.launch.launcher import agent_pids, has_ended, wait_for
+from tests.launch.launcher import agent_pids, assert_nothing_left, has_ended, wait_for
 
 # `run` writes a line and waits for ever; other commands wait while there is a file `hangs`.
 _HANGING = """\
@@ -52,6 +56,52 @@ time.sleep(300)
 """
 
 
+class Scene:
+    """A connected agent, as a context manager that ends it.
+
+    Args:
+      folder: the working directory, whose name makes the run's id unique in this process.
+      engine: the container engine that the agent uses; None for plain processes.
+    """
+
+    def __init__(self, folder: Path, engine: Optional[Path] = None) -> None:
+        self.run_id = f"scene-{os.getpid()}-{folder.name}"
+        self.folder = folder
+        containers = None if engine is None else {"engine": str(engine), "mounts": []}
+        cluster = on_this_machine(0, 0, workdir=str(folder))
+        self.connections = Connections(cluster, self.run_id, TRANSPORT, containers)
+        self.events = self.connections.events
+
+    def __enter__(self) -> "Scene":
+        self.connections.open_all(lambda: False, lambda host: 0)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.connections.close_all()
+        assert_nothing_left(self.run_id, timeout_secs=10)
+
+    def send(self, do: str, **content: Any) -> None:
+        """Sends an order."""
+        assert self.connections.send("localhost", {"do": do, **content})
+
+    def order(self, *argv: str, port: Optional[int] = None) -> None:
+        """Orders the start of worker/0."""
+        order: Message = {"task": "worker/0", "argv": list(argv), "script": None, "env": {}}
+        order |= {"cwd": str(self.folder), "masked": [], "gpus": [], "share": None, "last": False}
+        self.send("start", **order, port=port)
+
+    def start(self, code: str) -> int:
+        """Starts a Python task, which writes its process id, and returns that."""
+        self.order(sys.executable, "-c", code)
+        return int(self.wait("lines")["lines"][0])
+
+    def wait(self, event: str) -> Message:
+        """Returns the next message about this event."""
+        while (message := self.events.get(timeout=60)[2])["event"] != event:
+            pass
+        return message
+
+
 def _script(folder: Path, text: str) -> Path:
     path = folder / "docker"
     path.write_text(text.format(folder=folder, python=sys.executable))
@@ -68,8 +118,8 @@ def test_an_agent_answers_while_its_engine_hangs(tmp_path: Path) -> None:
         (tmp_path / "hangs").touch()
         scene.send("signal", task="worker/0", signal=9)
         wait_for((tmp_path / "asked").exists, "search for the container")
-        scene.send("sweep", run="none", engine=None, patience_secs=0)
-        assert scene.wait("swept", "exit")["event"] == "swept"
+        link = scene.connections._links["localhost"]
+        link.ask({"do": "sweep", "run": "none", "engine": None}, 10)  # half an engine's time
         scene.order(str(engine), "run")  # one that waits for the engine can be ended
         scene.wait("started")
         scene.send("signal", task="worker/0", signal=15)

@@ -49,7 +49,7 @@ class Unopened(Link):
         """Returns no reason."""
         return ""
 
-    def close(self, patience_secs: float) -> None:
+    def kill(self) -> None:
         """Does nothing."""
 
 
