@@ -128,6 +128,8 @@ def dial(targets: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
 def _dial(address: str, port: int) -> Optional[str]:
     try:
         socket.create_connection((address, port), _DIAL_SECS).close()
+    except socket.timeout:
+        return f"no answer within {_DIAL_SECS:g} s"
     except OSError as error:
         return str(error.strerror or error).lower()
     return None

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import IO, Optional
+from typing import IO, Optional, Union
 
 from launch.agent.processes import AGENT_WORD
 from launch.agent.protocol import MAGIC, Message, encode, read_event
@@ -270,8 +270,13 @@ def _quote(data: bytes) -> str:
     return repr(data[:60])
 
 
-def start(command: Sequence[str], errors: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
-    """Starts a command with pipes for its streams, or with its errors in its output.
+def start(
+    command: Sequence[str],
+    *,
+    output: Union[int, IO[bytes]] = subprocess.PIPE,
+    errors: Optional[int] = subprocess.PIPE,
+) -> "subprocess.Popen[bytes]":
+    """Starts a command with pipes for its streams, or with others for its output and errors.
 
     In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal on which to
     ask for a password.
@@ -283,7 +288,7 @@ def start(command: Sequence[str], errors: int = subprocess.PIPE) -> "subprocess.
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=errors,
             start_new_session=True,
         )

@@ -1,4 +1,4 @@
-"""Prepares hosts: a few shell scripts over ssh, some of which read a tar archive from their input.
+"""Prepares hosts: a few shell scripts over ssh, some of which `tar` here sends an archive.
 
 A host keeps what an earlier call has made, so that the same command goes on where it was. Files are
 replaced once all of them have come.
@@ -11,9 +11,7 @@ import hashlib
 import shlex
 import signal
 import subprocess
-import tarfile
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +27,6 @@ from launch.errors import HostError, LaunchError
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
 LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
 _PART = ".setup.part"  # the folder for what comes
-_END_NAME = ".setup.end"  # the last file in the archive
 _INCOMPLETE = "INCOMPLETE"  # in a folder of records that no reader is to take for a complete one
 _SSH_FAILED = 255  # exit code; others are those of the scripts
 _LONGEST = 1 << 16  # bytes of a line
@@ -53,7 +50,10 @@ end_with_the_launcher() {{
     (cat <&3; kill -9 0) >/dev/null 2>&1 &
     trap "kill $!" EXIT
 }}
-unpack() {{ rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} && rm {_PART}/{_END_NAME}; }}
+unpack() {{
+    rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} &&
+        [ "$(find {_PART} -type f | wc -l)" -eq "$count" ]
+}}
 """
 _BEGIN = """\
 say begun
@@ -135,8 +135,8 @@ class Step:
       name: what lines about it begin with.
       script: the shell script, which runs in the working directory.
       values: variables of the script, whose values may have any characters, and begin with `~`.
-      files: name -> path of the files that the script reads in an archive; None: its standard input
-        stays open while the launcher is there.
+      files: name below a folder -> path of the files that the script reads in an archive; None: its
+        standard input stays open while the launcher is there.
     """
 
     name: str
@@ -234,59 +234,49 @@ def _take(
 ) -> None:
     """Takes a step on a host; HostError if it fails."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
-    wrong: list[str] = []
-    begun = False
+    wrong, begun = "", False
     try:
-        process = start(transport.command(host, ["sh", "-c", line], line), subprocess.STDOUT)
+        process = start(transport.command(host, ["sh", "-c", line], line), errors=subprocess.STDOUT)
     except HostError as error:
         raise HostError(f"{host.name}: {step.name}: {error}") from None
     running.append(process)
     stdin, output = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
-    with process:
-        if step.files is not None:
-            writer = threading.Thread(target=_pack, args=(step.files, stdin, wrong), daemon=True)
-            writer.start()
+    with process, _packing(step.files, stdin):
         while data := output.readline(_LONGEST):
             text = data.decode(errors="replace").strip()[:_SHOWN]
             words = text.removeprefix(MARK)
             if not text.startswith(MARK):
                 last.extend([text] if text else [])
             elif words.startswith("failed: "):
-                wrong.append(words.removeprefix("failed: "))  # The last lines say more.
+                wrong = words.removeprefix("failed: ")  # The last lines say more.
             else:
                 last.clear()
                 if begun:
                     say(f"{step.name}: {words}")
                 begun = True
         code = process.wait()
-        if step.files is not None:
-            writer.join()
     if not begun or code == _SSH_FAILED:
         why = transport.explain(host, code, "\n".join(last))
         raise HostError(f"{host.name}: connection: {why}")
     if code or wrong:
-        why = wrong[0] if wrong else f"the shell there ended with exit code {code}"
+        why = wrong or f"the shell there ended with exit code {code}"
         raise HostError("\n    ".join([f"{host.name}: {step.name}: {why}", *last]))
 
 
-def _pack(files: Mapping[str, Path], archive: IO[bytes], wrong: list[str]) -> None:
-    """Writes files into an archive by their names, and a last one that says that all are there.
+@contextlib.contextmanager
+def _packing(files: Optional[Mapping[str, Path]], archive: IO[bytes]) -> Iterator[None]:
+    """Writes files into an archive by their names, if there are any, and closes it.
 
-    Args:
-      files: name -> path.
-      archive: a pipe, which may close early: a host that has the files does not read it.
-      wrong: a list that gets the reason if a file cannot be read.
+    The archive is a pipe, which may close early: a host that has the files does not read it.
     """
-    with contextlib.suppress(BrokenPipeError), archive:
-        try:
-            with tarfile.open(fileobj=archive, mode="w|", dereference=True) as tar:
-                for name, path in files.items():
-                    tar.add(path, name, recursive=False)
-                tar.addfile(tarfile.TarInfo(_END_NAME))
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            wrong.append(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    if files is None:
+        yield
+        return
+    name, path = next(iter(files.items()))
+    words = ["tar", "-chf", "-", "-C", str(path).removesuffix(name), "--", *files]
+    with start(words, output=archive, errors=None):
+        archive.close()
+        yield
 
 
 def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path]:
