@@ -101,13 +101,11 @@ class Containers:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""
         try:
             self._ask("ps", "--quiet")
+            done = self._run("image", "inspect", "--format={{.Id}}", image)
         except OSError as error:
             return {"engine_error": str(error), "image": None}
-        try:
-            found = self._ask("image", "inspect", "--format={{.Id}}", image)[0]
-        except OSError:  # there is no such image
-            return {"engine_error": None, "image": None}
-        return {"engine_error": None, "image": found.removeprefix("sha256:")[:12]}
+        found = None if done.returncode else done.stdout.strip().removeprefix("sha256:")[:12]
+        return {"engine_error": None, "image": found}
 
     def remove(
         self, marks: dict[str, str], settle_secs: float = 0.0

@@ -1,5 +1,6 @@
 """Collects facts about a host for a check: versions, code, data, ports, GPUs, disk, peers."""
 
+import contextlib
 import hashlib
 import ipaddress
 import json
@@ -8,6 +9,7 @@ import re
 import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Optional
 
 from launch.agent import processes, tcp_ports
@@ -84,38 +86,32 @@ def _versions(python: str, cwd: str) -> dict[str, Any]:
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:
     """Returns a fingerprint of the Python files; None if the first path in `code` is missing."""
-    if not os.path.exists(os.path.join(cwd, code[0])):
+    places = [Path(cwd, name) for name in code]
+    if not places[0].exists():
         return None
-    paths = [os.path.join(cwd, name) for name in code]
-    for place in list(paths):
-        for folder, _, names in os.walk(place):
-            paths += [os.path.join(folder, name) for name in names if name.endswith(".py")]
     digest = hashlib.sha256()
-    for path in sorted(filter(os.path.isfile, paths)):  # an editor's lock is no file
-        digest.update(os.fsencode(os.path.relpath(path, cwd)) + b"\0")
-        try:
-            with open(path, "rb") as file:
-                digest.update(file.read() + b"\0")
-        except OSError:
-            digest.update(b"unreadable\0")
+    for path in sorted(path for place in places for path in (place, *place.rglob("*.py"))):
+        if path.is_file():  # an editor's lock is none
+            digest.update(os.fsencode(path.relative_to(cwd)) + b"\0")
+            with contextlib.suppress(OSError):
+                digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
 def _data(folder: str) -> Optional[str]:
     """Returns a fingerprint of the manifest and the records' names and sizes, or None."""
-    digest = hashlib.sha256()
+    digest, names = hashlib.sha256(), []
     try:
-        names = sorted(os.listdir(folder))
-        records = [name for name in names if name.endswith(".tfrecords")]
-        for name in records:
-            size = os.path.getsize(os.path.join(folder, name))
-            digest.update(os.fsencode(f"{name} {size}\0"))
-        if "manifest.json" in names:
-            with open(os.path.join(folder, "manifest.json"), "rb") as file:
-                digest.update(file.read())
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if name.endswith(".tfrecords"):
+                names.append(name)
+                digest.update(os.fsencode(f"{name} {os.path.getsize(path)}\0"))
+            elif name == "manifest.json":
+                digest.update(Path(path).read_bytes())
     except OSError:
         return None
-    return digest.hexdigest()[:12] if records else None
+    return digest.hexdigest()[:12] if names else None
 
 
 def dial(targets: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
@@ -155,7 +151,6 @@ def public() -> list[str]:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:
-            return file.read()
+        return Path(path).read_text("ascii")
     except OSError:
         return ""

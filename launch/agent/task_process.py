@@ -192,8 +192,6 @@ def gpus_here() -> list[str]:
 def _spawn(
     argv: list[str], cwd: str, env: dict[str, str], share: Optional[Sequence[int]]
 ) -> "subprocess.Popen[bytes]":
-    if not os.path.isdir(cwd):
-        raise OSError(f"{cwd} does not exist; make it, or name another with --workdir")
     cores = part(sorted(os.sched_getaffinity(0)), share) if share else None
     agent = os.getpid()
 
@@ -213,10 +211,9 @@ def _spawn(
             start_new_session=True,
             preexec_fn=prepare,
         )
-    except FileNotFoundError:
-        raise OSError(
-            f"{argv[0]} does not exist; choose the training's Python with --python"
-        ) from None
+    except FileNotFoundError as error:  # the folder or the Python
+        way_out = "make it, or name another with --workdir or --python"
+        raise OSError(f"{error.filename} does not exist; {way_out}") from None
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         # Also a NUL, or half a character, among the words or variables; or `prepare` failed.
         raise OSError(f"{argv[0]} cannot be run: {error}") from None

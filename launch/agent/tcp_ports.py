@@ -80,11 +80,7 @@ def listen(port: int) -> socket.socket:
     """
     try:
         # Connections of an earlier task in TIME_WAIT must not prevent a restart.
-        with contextlib.ExitStack() as closing:
-            listening = closing.enter_context(_bound(port, reuse=True))
-            listening.listen(_MOST_CALLERS)
-            closing.pop_all()
-            return listening
+        return _bound(port, reuse=True, listens=True)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise OSError(f"port {port}: {error.strerror}") from None
@@ -106,16 +102,19 @@ def is_taken(port: int) -> bool:
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-def _bound(port: int, *, reuse: bool, family: int = socket.AF_INET6) -> socket.socket:
+def _bound(
+    port: int, *, reuse: bool, listens: bool = False, family: int = socket.AF_INET6
+) -> socket.socket:
     """Binds a port as a gRPC server does: for IPv6 and IPv4, or for IPv4 if there is no IPv6.
 
     Args:
       port: the port.
       reuse: whether other sockets that allow it, too, and do not listen may have the port.
+      listens: whether to listen there.
       family: the addresses to try first.
 
     Returns:
-      The open socket, which does not listen.
+      The open socket.
 
     Raises:
       OSError: another socket has the port, or it is not permitted.
@@ -128,9 +127,11 @@ def _bound(port: int, *, reuse: bool, family: int = socket.AF_INET6) -> socket.s
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
             bound.bind(("", port))
+            if listens:
+                bound.listen(_MOST_CALLERS)
         except OSError as error:
             if family == socket.AF_INET or error.errno not in _NO_IPV6:
                 raise
-            return _bound(port, reuse=reuse, family=socket.AF_INET)
+            return _bound(port, reuse=reuse, listens=listens, family=socket.AF_INET)
         closing.pop_all()
         return bound

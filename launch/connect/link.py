@@ -68,11 +68,6 @@ def agent_command(python: str, run_id: str) -> list[str]:
     return [python, "-I", "-S", "-c", _FIRST, AGENT_WORD, run_id]
 
 
-def remote_command(python: str, run_id: str) -> str:
-    """Returns the same command as one line that any login shell understands."""
-    return f"exec {python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
-
-
 @lru_cache(maxsize=1)
 def payload() -> bytes:
     """Returns the source of the agent, after a line with its length in bytes."""
@@ -101,7 +96,8 @@ class Transport:
     def link(self, host: Host, run_id: str, hear: "Callable[[Link, Message], None]") -> "Link":
         """Starts an agent on a host; returns the connection, which `Link.ask` awaits."""
         words = agent_command(host.agent_python, run_id)
-        line = remote_command(host.agent_python, run_id)
+        # The same command as one line that any login shell understands.
+        line = f"exec {host.agent_python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
         command = self.command(host, words, line)
         return Link(host.name, command, partial(self.explain, host), hear)
 
@@ -139,10 +135,7 @@ class Link:
         self._errors = b""  # the end of standard error
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
         self._to_write.put(payload())
-        try:
-            self._process = start(command)
-        except HostError as error:
-            raise HostError(f"{name}: {error}") from None
+        self._process = start(name, command)
         self._threads = [
             threading.Thread(target=work, args=(self._process,), daemon=True)
             for work in (self._read, self._write)
@@ -223,7 +216,7 @@ class Link:
             line = stream.readline(_CHUNK)
             if not line or line.endswith(MAGIC):
                 return bool(line)
-        self._wrong = f"it printed much instead of starting an agent, at last {_quote(line)}"
+        self._wrong = f"it printed much instead of starting an agent, at last {line[:60]!r}"
         return False
 
     def _read_messages(self, stream: IO[bytes]) -> None:
@@ -232,7 +225,7 @@ class Link:
             message = read_event(line) if line.endswith(b"\n") else None
             if message is None:
                 if line.endswith(b"\n") or len(line) == _LONGEST:  # else its end was cut off
-                    self._wrong = f"it sent what is no message of an agent: {_quote(line)}"
+                    self._wrong = f"it sent what is no message of an agent: {line[:60]!r}"
                 return
             if message["event"] in _ANSWERS.values():
                 self._take_answer(message)
@@ -266,11 +259,8 @@ def end(links: Collection[Link], patience_secs: float) -> None:
         link.close(max(0.0, deadline - time.monotonic()))
 
 
-def _quote(data: bytes) -> str:
-    return repr(data[:60])
-
-
 def start(
+    name: str,
     command: Sequence[str],
     *,
     output: Union[int, IO[bytes]] = subprocess.PIPE,
@@ -282,7 +272,7 @@ def start(
     ask for a password.
 
     Raises:
-      HostError: it could not be started; the message says why, and the way out.
+      HostError: it could not be started; the message begins with `name`, the host's, and says why.
     """
     try:
         return subprocess.Popen(
@@ -293,7 +283,7 @@ def start(
             start_new_session=True,
         )
     except FileNotFoundError as error:
-        raise HostError(f"{command[0]}: {error.strerror}; is it installed?") from None
+        raise HostError(f"{name}: {command[0]}: {error.strerror}; is it installed?") from None
     except OSError as error:
         way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
-        raise HostError(f"{command[0]}: {error.strerror}{way_out}") from None
+        raise HostError(f"{name}: {command[0]}: {error.strerror}{way_out}") from None

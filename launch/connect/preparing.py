@@ -235,13 +235,11 @@ def _take(
     """Takes a step on a host; HostError if it fails."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
     wrong, begun = "", False
-    try:
-        process = start(transport.command(host, ["sh", "-c", line], line), errors=subprocess.STDOUT)
-    except HostError as error:
-        raise HostError(f"{host.name}: {step.name}: {error}") from None
+    command = transport.command(host, ["sh", "-c", line], line)
+    process = start(host.name, command, errors=subprocess.STDOUT)
     running.append(process)
     stdin, output = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
-    with process, _packing(step.files, stdin):
+    with process, _packing(step.files, stdin, host.name):
         while data := output.readline(_LONGEST):
             text = data.decode(errors="replace").strip()[:_SHOWN]
             words = text.removeprefix(MARK)
@@ -264,7 +262,9 @@ def _take(
 
 
 @contextlib.contextmanager
-def _packing(files: Optional[Mapping[str, Path]], archive: IO[bytes]) -> Iterator[None]:
+def _packing(
+    files: Optional[Mapping[str, Path]], archive: IO[bytes], host_name: str
+) -> Iterator[None]:
     """Writes files into an archive by their names, if there are any, and closes it.
 
     The archive is a pipe, which may close early: a host that has the files does not read it.
@@ -274,7 +274,7 @@ def _packing(files: Optional[Mapping[str, Path]], archive: IO[bytes]) -> Iterato
         return
     name, path = next(iter(files.items()))
     words = ["tar", "-chf", "-", "-C", str(path).removesuffix(name), "--", *files]
-    with start(words, output=archive, errors=None):
+    with start(host_name, words, output=archive, errors=None):
         archive.close()
         yield
 

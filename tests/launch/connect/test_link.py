@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,13 +16,13 @@ import pytest
 from launch.agent.protocol import MAGIC, Message
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host, Limits
-from launch.connect import link as links
 from launch.connect.connections import Connections
 from launch.connect.everywhere import everywhere
-from launch.connect.link import Link
+from launch.connect.link import Link, Transport
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
 
+HOSTS = [Host(name, name, (), "/data") for name in ("node0", "node1", "node2")]
 BEGIN: Message = {"do": "begin", "ports": 0, "mark": None}
 
 
@@ -153,12 +154,18 @@ def test_a_command_that_cannot_be_started_is_named_with_the_way_out(
 
 
 def test_the_remote_command_needs_no_quoting_in_any_shell() -> None:
-    line = links.remote_command("python3", "20260101-000000-abcd")
-    assert line == (
+    lines: list[str] = []
+
+    def command(host: Host, words: Sequence[str], line: str) -> list[str]:
+        lines.append(line)
+        return ["true"]
+
+    Transport(command, lambda *_: "").link(HOSTS[0], "20260101-000000-abcd", print).close(60)
+    assert lines == [
         "exec python3 -I -S -c 'import sys; "
         "exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))' "
         "launch-agent 20260101-000000-abcd"
-    )
+    ]
 
 
 class FakeLink:
@@ -228,9 +235,6 @@ def test_a_host_with_too_few_ports_is_named() -> None:
             connections.open_all(lambda: False, lambda host: 2)
     finally:
         connections.close_all()
-
-
-HOSTS = [Host(name, name, (), "/data") for name in ("node0", "node1", "node2")]
 
 
 def name_of(host: Host) -> str:
