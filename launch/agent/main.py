@@ -101,8 +101,9 @@ class Machine:
         self._writer.join(_LAST_WORDS_SECS)
 
     def _read(self, agent: "Agent") -> None:
-        while line := sys.stdin.buffer.readline(_LONGEST):
-            self._to_do.put(partial(agent.hear, line))
+        # The launcher may end while it writes a line.
+        while (line := sys.stdin.buffer.readline(_LONGEST)).endswith(b"\n"):
+            self._to_do.put(partial(agent.hear, json.loads(line)))
         self._to_do.put(partial(agent.orphan, "the launcher has ended"))
 
     def _write(self) -> None:
@@ -171,17 +172,11 @@ class Agent:
         fields = {name: shown(one) for name, one in content.items()}
         self._machine.send({"event": event, **fields})
 
-    def hear(self, line: bytes) -> None:
+    def hear(self, order: Message) -> None:
         """Carries out an order."""
-        try:
-            order = json.loads(line)
-            work = self._orders[order["do"]]
-        except (ValueError, LookupError, TypeError):
-            self.orphan(f"the launcher sent no order: {line[:60]!r}")
-            return
         self._heard = self._machine.now()
         if not self._is_orphan or order["do"] == "end":
-            work(order)
+            self._orders[order["do"]](order)
 
     def asked_to_end(self) -> None:
         """Handles SIGTERM: under Slurm, tells the launcher; otherwise ends this host's tasks."""

@@ -35,28 +35,22 @@ def run(
       OSError: it could not be run; or it did not end in time, or wrote without end, and was killed.
     """
     deadline = time.monotonic() + timeout_secs
+    found, has_ended = (b"", b""), False
     with subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
     ) as process:
         try:
-            while True:
-                has_ended = process.poll() is not None
-                try:
-                    found = process.communicate(timeout=_LOOK_SECS)
-                    break
-                except subprocess.TimeoutExpired as error:
-                    found = (error.output or b"", error.stderr or b"")
-                if has_ended:
-                    break
+            while not has_ended:
                 if time.monotonic() > deadline or sum(map(len, found)) > _MOST:
                     raise OSError(f"no answer within {timeout_secs:g} s")
-        except BaseException:
+                has_ended = process.poll() is not None  # then there is no more to come
+                try:
+                    found = process.communicate(timeout=_LOOK_SECS)
+                    has_ended = True
+                except subprocess.TimeoutExpired as error:
+                    found = error.output or b"", error.stderr or b""
+        finally:
             process.kill()
-            raise
     texts = [data.decode(errors="replace") for data in found]
     return subprocess.CompletedProcess(argv, process.returncode, *texts)
 

@@ -10,6 +10,18 @@ _SERVICES = 10_000  # below are the ports of many services, which may be started
 _MOST_CALLERS = 1024  # that nobody has accepted yet, as in a check
 
 
+def _family() -> socket.AddressFamily:
+    """Returns IPv6, where IPv4 is served, too, as by gRPC's servers; IPv4 without IPv6."""
+    try:
+        socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True).close()
+    except (OSError, ValueError):
+        return socket.AF_INET
+    return socket.AF_INET6
+
+
+_FAMILY = _family()
+
+
 def hold(count: int) -> list[socket.socket]:
     """Chooses free TCP ports, and holds them for the tasks that will listen there.
 
@@ -27,10 +39,8 @@ def hold(count: int) -> list[socket.socket]:
     for port in _candidates():
         if len(held) == count:
             break
-        try:
+        with contextlib.suppress(OSError):  # in use, or held by another agent
             held.append(hold_port(port))
-        except OSError:  # in use, or held by another agent
-            continue
     return held
 
 
@@ -48,8 +58,14 @@ def hold_port(port: int, *, shared: bool = False) -> socket.socket:
       OSError: a socket of any process has the port; if `shared`, one that listens.
       OverflowError: it is no port.
     """
-    held = _bound(port, reuse=shared)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets the task in
+    with contextlib.ExitStack() as closing:
+        held = closing.enter_context(socket.socket(_FAMILY))
+        if _FAMILY == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
+        held.bind(("", port))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets the task in
+        closing.pop_all()
     return held
 
 
@@ -78,9 +94,12 @@ def listen(port: int) -> socket.socket:
       PortTaken: the port is in use.
       OSError: the port is not permitted.
     """
+    is_dual = _FAMILY == socket.AF_INET6
     try:
-        # Connections of an earlier task in TIME_WAIT must not prevent a restart.
-        return _bound(port, reuse=True, listens=True)
+        # With SO_REUSEADDR, so that connections of an earlier task in TIME_WAIT prevent no restart.
+        return socket.create_server(
+            ("", port), family=_FAMILY, backlog=_MOST_CALLERS, dualstack_ipv6=is_dual
+        )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise OSError(f"port {port}: {error.strerror}") from None
@@ -97,41 +116,3 @@ def is_taken(port: int) -> bool:
     except OSError as error:
         return isinstance(error, PortTaken)
     return False
-
-
-_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-
-
-def _bound(
-    port: int, *, reuse: bool, listens: bool = False, family: int = socket.AF_INET6
-) -> socket.socket:
-    """Binds a port as a gRPC server does: for IPv6 and IPv4, or for IPv4 if there is no IPv6.
-
-    Args:
-      port: the port.
-      reuse: whether other sockets that allow it, too, and do not listen may have the port.
-      listens: whether to listen there.
-      family: the addresses to try first.
-
-    Returns:
-      The open socket.
-
-    Raises:
-      OSError: another socket has the port, or it is not permitted.
-      OverflowError: it is no port.
-    """
-    with contextlib.ExitStack() as closing:
-        try:
-            bound = closing.enter_context(socket.socket(family))
-            if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
-            bound.bind(("", port))
-            if listens:
-                bound.listen(_MOST_CALLERS)
-        except OSError as error:
-            if family == socket.AF_INET or error.errno not in _NO_IPV6:
-                raise
-            return _bound(port, reuse=reuse, listens=listens, family=socket.AF_INET)
-        closing.pop_all()
-        return bound

@@ -9,7 +9,7 @@ from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
-from launch.connect.everywhere import everywhere
+from launch.connect.agent_client import everywhere
 from launch.connect.link import Link, Transport, end
 from launch.errors import HostError
 
@@ -50,8 +50,14 @@ class Connections:
         self.events: queue.Queue[Event] = queue.Queue(_UNREAD + 2 * len(cluster.hosts))
         self._next_look = 0.0
         self._closed = threading.Event()
-        self._cluster, self._run_id, self._transport = cluster, run_id, transport
-        self._containers = containers
+        self._run_id, self._transport = run_id, transport
+        self._settings: Message = {
+            "do": "begin",
+            "lease_secs": self.lease_secs,
+            "stop_secs": cluster.limits.stop_secs,
+            "alone": len(cluster.hosts) == 1,
+            "containers": containers,
+        }
         self._hosts = {host.name: host for host in cluster.hosts}
         self._links: dict[str, Link] = {}
         self._all: list[Link] = []  # dropped ones included
@@ -92,7 +98,7 @@ class Connections:
                 link.kill()
 
         threading.Thread(target=self._keep_beating, daemon=True).start()
-        answers = everywhere(self._cluster.hosts, open_one, meanwhile=meanwhile)
+        answers = everywhere(list(self._hosts.values()), open_one, meanwhile=meanwhile)
         return None if is_stopped() else answers.of_all()
 
     def reopen(self, host_name: str) -> None:
@@ -169,15 +175,7 @@ class Connections:
         """Connects to an agent on a host, which chooses free ports; HostError if that fails."""
         link = self._transport.link(host, self._run_id, lambda *one: self.put((host.name, *one)))
         self._all.append(link)
-        limits = self._cluster.limits
-        order = {
-            "do": "begin",
-            "ports": num_ports,
-            # It tells what an agent leaves behind from what its successor starts.
-            "mark": f"{host.name}.{secrets.token_hex(4)}",
-            "lease_secs": self.lease_secs,
-            "stop_secs": limits.stop_secs,
-            "alone": len(self._cluster.hosts) == 1,
-            "containers": self._containers,
-        }
-        return link, link.ask(order)["ports"]
+        # It tells what an agent leaves behind from what its successor starts.
+        mark = f"{host.name}.{secrets.token_hex(4)}"
+        answer = link.ask({**self._settings, "ports": num_ports, "mark": mark})
+        return link, answer["ports"]

@@ -263,10 +263,10 @@ def start(
     name: str,
     command: Sequence[str],
     *,
-    output: Union[int, IO[bytes]] = subprocess.PIPE,
+    given: Union[int, IO[bytes], None] = subprocess.PIPE,
     errors: Optional[int] = subprocess.PIPE,
 ) -> "subprocess.Popen[bytes]":
-    """Starts a command with pipes for its streams, or with others for its output and errors.
+    """Starts a command with pipes for its streams, or with others for its input and errors.
 
     In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal on which to
     ask for a password.
@@ -277,8 +277,8 @@ def start(
     try:
         return subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,
-            stdout=output,
+            stdin=given,
+            stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
         )

@@ -11,16 +11,16 @@ import hashlib
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Optional, cast
+from typing import Optional
 
 from launch.agent import processes
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
-from launch.connect.everywhere import everywhere
+from launch.connect.agent_client import everywhere
 from launch.connect.link import Transport, start
 from launch.errors import HostError, LaunchError
 
@@ -234,13 +234,15 @@ def _take(
 ) -> None:
     """Takes a step on a host; HostError if it fails."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
-    wrong, begun = "", False
     command = transport.command(host, ["sh", "-c", line], line)
-    process = start(host.name, command, errors=subprocess.STDOUT)
-    running.append(process)
-    stdin, output = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
-    with process, _packing(step.files, stdin, host.name):
-        while data := output.readline(_LONGEST):
+    wrong, begun = "", False
+    with contextlib.ExitStack() as stack:
+        tar = None if step.files is None else stack.enter_context(_tar(host.name, step.files))
+        given = subprocess.PIPE if tar is None else tar.stdout
+        process = start(host.name, command, given=given, errors=subprocess.STDOUT)
+        running.append(stack.enter_context(process))
+        assert process.stdout is not None
+        while data := process.stdout.readline(_LONGEST):
             text = data.decode(errors="replace").strip()[:_SHOWN]
             words = text.removeprefix(MARK)
             if not text.startswith(MARK):
@@ -261,22 +263,14 @@ def _take(
         raise HostError("\n    ".join([f"{host.name}: {step.name}: {why}", *last]))
 
 
-@contextlib.contextmanager
-def _packing(
-    files: Optional[Mapping[str, Path]], archive: IO[bytes], host_name: str
-) -> Iterator[None]:
-    """Writes files into an archive by their names, if there are any, and closes it.
+def _tar(host_name: str, files: Mapping[str, Path]) -> "subprocess.Popen[bytes]":
+    """Starts to write files into an archive, by their names below one folder.
 
-    The archive is a pipe, which may close early: a host that has the files does not read it.
+    It ends once its output is closed: a host that has the files does not read it.
     """
-    if files is None:
-        yield
-        return
     name, path = next(iter(files.items()))
     words = ["tar", "-chf", "-", "-C", str(path).removesuffix(name), "--", *files]
-    with start(host_name, words, output=archive, errors=None):
-        archive.close()
-        yield
+    return start(host_name, words, errors=None)
 
 
 def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path]:

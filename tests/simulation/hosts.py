@@ -180,7 +180,7 @@ class SimMachine:
         if order is None:
             self.agent.orphan("the launcher has ended")
         else:
-            self.agent.hear(encode(order))
+            self.agent.hear(order)
         self.turn()
 
     # What follows is `Machine` for the agent.

@@ -16,8 +16,8 @@ import pytest
 from launch.agent.protocol import MAGIC, Message
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host, Limits
+from launch.connect.agent_client import everywhere
 from launch.connect.connections import Connections
-from launch.connect.everywhere import everywhere
 from launch.connect.link import Link, Transport
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
