@@ -74,7 +74,9 @@ class Containers:
           OSError: a folder to mount does not exist.
         """
         words = [f"--label={name}={value}" for name, value in marks.items()]
-        words += self._user()
+        # These ids own the files that a container writes; rootless podman would map them.
+        words += ["--userns=keep-id"] if is_podman(self.engine) and os.getuid() else []
+        words.append(f"--user={os.getuid()}:{os.getgid()}")
         if order["share"] is not None:
             cores = part(sorted(os.sched_getaffinity(0)), order["share"])
             words.append(f"--cpuset-cpus={','.join(map(str, cores))}")
@@ -90,12 +92,6 @@ class Containers:
         earlier = {name: marks[name] for name in (processes.RUN, processes.TASK)}
         clearing = ["sh", "-c", _CLEARING, engine, " ".join(_filters(earlier))]
         return {**order, "cwd": "/", "argv": [*clearing, run, *words, *rest], "contained": True}
-
-    def _user(self) -> list[str]:
-        """Returns the options that make this user own the files that a container writes."""
-        ids = f"--user={os.getuid()}:{os.getgid()}"
-        # Rootless podman would map these ids into its own user namespace.
-        return ["--userns=keep-id", ids] if is_podman(self.engine) and os.getuid() else [ids]
 
     def look(self, image: str) -> dict[str, Any]:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""
@@ -146,8 +142,9 @@ class Containers:
         """Explains an exit code of the client; returns '' for a code of the container's command."""
         if code not in _COULD_NOT_RUN:
             return ""
-        words = f"{self.engine} could not run the container; its last lines say why"
-        return f"exit code {code}: {words}"
+        return (
+            f"exit code {code}: {self.engine} could not run the container; its last lines say why"
+        )
 
     def _ask(self, *words: str) -> list[str]:
         done = self._run(*words)

@@ -10,7 +10,7 @@ import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from launch.agent import processes, tcp_ports
 from launch.agent.containers import Containers
@@ -142,15 +142,11 @@ def public() -> list[str]:
     addresses, and the shared ones of providers (RFC 6598). A host may still be reachable by an
     address that it does not know itself, through a router that translates addresses.
     """
-    of_routes = re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", _text(_IPV4))
-    of_interfaces = re.findall(r"^[0-9a-f]{32}", _text(_IPV6), re.M)
-    found = set(map(ipaddress.ip_address, (*of_routes, *map(bytes.fromhex, of_interfaces))))
+    found: set[Union[ipaddress.IPv4Address, ipaddress.IPv6Address]] = set()
+    for path, pattern in ((_IPV4, r"\|-- (\S+)\n\s+/32 host LOCAL"), (_IPV6, r"^[0-9a-f]{32}")):
+        with contextlib.suppress(OSError):
+            texts = re.findall(pattern, Path(path).read_text(), re.M)
+            raw = map(bytes.fromhex, texts) if path == _IPV6 else texts
+            found.update(map(ipaddress.ip_address, raw))
     known = [one for one in found if one.is_global and not one.is_multicast]
     return [str(one) for one in sorted(known, key=lambda one: (one.version, one.packed))]
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text("ascii")
-    except OSError:
-        return ""

@@ -136,13 +136,10 @@ def end_monitors(containers: Iterable[str]) -> None:
         send(pid, signal.SIGKILL)
 
 
-def send(pid: int, signum: int, *, group: bool = False) -> None:
-    """Sends a signal to a process or its group; ignores a process that has already ended."""
+def send(pid: int, signum: int) -> None:
+    """Sends a signal to a process, or to the group -`pid`; ignores one that has already ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if group:
-            os.killpg(pid, signum)
-        else:
-            os.kill(pid, signum)
+        os.kill(pid, signum)
 
 
 def start_guard(work: Callable[[], object]) -> Callable[[], None]:

@@ -1,5 +1,6 @@
 """Runs a task as a process in its own session; a thread reads its output."""
 
+import glob
 import os
 import signal
 import subprocess
@@ -56,7 +57,7 @@ class Running:
     """A task that has been started.
 
     Args:
-      order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, masked, last;
+      order: the launcher's message: task, argv, cwd, env, gpus, share, port, masked, last;
         and contained, true if the process is the client of a container.
       send: sends a message with lines to the launcher; called in the thread that reads.
 
@@ -82,9 +83,6 @@ class Running:
         # Of the lines not sent because the launcher was too slow: the number, and the last ones.
         self._dropped: tuple[int, list[str]] = (0, [])
         cwd = os.path.expanduser(order["cwd"])
-        script = order["script"]
-        if script is not None and not os.path.exists(os.path.join(cwd, script)):
-            raise OSError(f"{cwd} has no {script}; give the code's folder with --workdir")
         if self.port is not None:
             listen(self.port).close()  # says what is wrong with it
         pinned = {OWN_CORES: "1"} if order["share"] else {}
@@ -106,7 +104,7 @@ class Running:
 
     def kill_group(self) -> None:
         """Ends what the task has left in its process group."""
-        processes.send(self.pid, signal.SIGKILL, group=True)
+        processes.send(-self.pid, signal.SIGKILL)
 
     def finish(self) -> None:
         """Waits a moment for the rest of an ended task's output; later output is left out."""
@@ -126,7 +124,7 @@ class Running:
         if self._contained and not self._has_written:
             signum = signal.SIGKILL
         self.signals.append(int(signum))
-        processes.send(self.pid, signum, group=True)
+        processes.send(-self.pid, signum)
 
     def _pass_on(self) -> None:
         """Sends the lines of the output, with secrets masked."""
@@ -183,10 +181,7 @@ def _with_gpus(env: dict[str, str], order: Message) -> dict[str, str]:
 
 def gpus_here() -> list[str]:
     """Returns the numbers of this host's GPUs."""
-    try:
-        return [str(n) for n in range(len(os.listdir("/proc/driver/nvidia/gpus")))]
-    except OSError:
-        return []
+    return [str(n) for n in range(len(glob.glob("/proc/driver/nvidia/gpus/*")))]
 
 
 def _spawn(

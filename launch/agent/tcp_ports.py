@@ -4,6 +4,7 @@ import contextlib
 import errno
 import random
 import socket
+from pathlib import Path
 
 _OUTGOING = "/proc/sys/net/ipv4/ip_local_port_range"
 _SERVICES = 10_000  # below are the ports of many services, which may be started later
@@ -74,11 +75,9 @@ def _candidates() -> list[int]:
 
     Outgoing connections of any process get ports of a range of their own, so its ports come last.
     """
-    try:
-        with open(_OUTGOING, encoding="ascii") as file:
-            low, high = map(int, file.read().split())
-    except OSError:
-        low, high = 32_768, 60_999
+    low, high = 32_768, 60_999
+    with contextlib.suppress(OSError):
+        low, high = map(int, Path(_OUTGOING).read_text().split())
     ports = random.sample(range(_SERVICES, 65_536), 65_536 - _SERVICES)
     return sorted(ports, key=lambda port: low <= port <= high)
 

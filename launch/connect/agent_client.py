@@ -1,5 +1,6 @@
 """Asks hosts in parallel: anything, and agents without tasks for checks and cleanup."""
 
+import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -72,7 +73,7 @@ def everywhere(
     return answers
 
 
-class Questions:
+class Questions(contextlib.AbstractContextManager["Questions"]):
     """Asks agents, one on each host, and ends them with its context.
 
     Args:
@@ -83,9 +84,6 @@ class Questions:
     def __init__(self, transport: Transport, stops: Sequence[int]) -> None:
         self._transport, self._stops = transport, stops
         self._links: dict[str, Link] = {}
-
-    def __enter__(self) -> "Questions":
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         end(self._links.values(), _CLOSE_SECS)

@@ -103,16 +103,15 @@ class Connections:
 
     def reopen(self, host_name: str) -> None:
         """Connects to a host again in a thread; "connected" or "unreachable" comes as an event."""
+        threading.Thread(target=self._open_again, args=(host_name,), daemon=True).start()
 
-        def work() -> None:
-            try:
-                link, _ = self._open(self._hosts[host_name])
-            except HostError as error:
-                self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
-            else:
-                self.put((host_name, link, {"event": "connected"}))
-
-        threading.Thread(target=work, daemon=True).start()
+    def _open_again(self, host_name: str) -> None:
+        try:
+            link, _ = self._open(self._hosts[host_name])
+        except HostError as error:
+            self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
+        else:
+            self.put((host_name, link, {"event": "connected"}))
 
     def use(self, host_name: str, link: Link) -> None:
         """Makes a connection from `reopen` the current one of its host."""

@@ -131,7 +131,7 @@ class Link:
         self._name, self._explain, self._hear = name, explain, hear
         self._answers: queue.Queue[Optional[Message]] = queue.Queue(_UNREAD)  # None: it has ended
         self._wrong = ""  # what the host has sent that is no message
-        self._end = (0, "")  # exit code, and standard error
+        self._code = 0  # the exit code
         self._errors = b""  # the end of standard error
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
         self._to_write.put(payload())
@@ -167,7 +167,8 @@ class Link:
 
     def why(self) -> str:
         """Returns why the connection ended, by the process's exit code and standard error."""
-        return self._wrong or self._explain(*self._end)
+        errors = self._errors.decode(errors="replace").strip()
+        return self._wrong or self._explain(self._code, errors)
 
     def kill(self) -> None:
         """Ends the connection at once; it still has to be closed."""
@@ -192,15 +193,12 @@ class Link:
         errors = threading.Thread(target=self._read_errors, args=(process,), daemon=True)
         errors.start()
         with process.stdout:
-            if self._finds_greeting(process.stdout):
-                self._read_messages(process.stdout)
+            self._read_messages(process.stdout)
             if self._wrong:
                 process.kill()
-            code = 0
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(_END_SECS)
+                self._code = process.wait(_END_SECS)
             errors.join(_ERRORS_SECS)
-            self._end = (code, self._errors.decode(errors="replace").strip())
         self._take_answer(None)
         self._hear(self, {"event": "lost"})
 
@@ -210,16 +208,16 @@ class Link:
             while data := os.read(pipe.fileno(), _CHUNK):
                 self._errors = (self._errors + data)[-_LAST_WORDS:]
 
-    def _finds_greeting(self, stream: IO[bytes]) -> bool:
-        """Reads what a login shell prints, up to the greeting, which may follow other text."""
-        for _ in range(_MOST_BEFORE):
-            line = stream.readline(_CHUNK)
-            if not line or line.endswith(MAGIC):
-                return bool(line)
-        self._wrong = f"it printed much instead of starting an agent, at last {line[:60]!r}"
-        return False
-
     def _read_messages(self, stream: IO[bytes]) -> None:
+        """Hears the agent's messages, after what a login shell prints up to the greeting."""
+        num_before = 0
+        while not (line := stream.readline(_CHUNK)).endswith(MAGIC):
+            num_before += 1
+            if line and num_before == _MOST_BEFORE:
+                words = "it printed much instead of starting an agent, at last"
+                self._wrong = f"{words} {line[:60]!r}"
+            if not line or self._wrong:
+                return
         while line := stream.readline(_LONGEST):
             self.heard = time.monotonic()
             message = read_event(line) if line.endswith(b"\n") else None
@@ -282,8 +280,7 @@ def start(
             stderr=errors,
             start_new_session=True,
         )
-    except FileNotFoundError as error:
-        raise HostError(f"{name}: {command[0]}: {error.strerror}; is it installed?") from None
     except OSError as error:
-        way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
+        ways_out = {errno.ENOENT: "; is it installed?", errno.EMFILE: "; raise `ulimit -n`"}
+        way_out = ways_out.get(error.errno or 0, "")
         raise HostError(f"{name}: {command[0]}: {error.strerror}{way_out}") from None

@@ -119,9 +119,7 @@ finish "$name made"
 _KERNELS = """\
 end_with_the_launcher
 hold
-if lines=$("$python" -m cifar10.ops.kernels.build 2>&1); then
-    case $lines in *Compiling*) finish compiled;; *) finish "are there";; esac
-fi
+lines=$("$python" -m cifar10.ops.kernels.build 2>&1) && finish "are compiled"
 why=$(echo "$lines" | grep -m1 'cannot be had' || echo "$lines" | tail -n 1)
 finish "left out: $why; training takes longer without"
 """
@@ -220,7 +218,7 @@ def prepare(
     def meanwhile() -> None:
         for process in list(running) if stops else ():
             if process.poll() is None:
-                processes.send(process.pid, signal.SIGTERM, group=True)
+                processes.send(-process.pid, signal.SIGTERM)
 
     return everywhere(hosts, prepare_host, meanwhile=meanwhile).failed
 
@@ -299,12 +297,9 @@ def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path
         str(path.relative_to(root)): path
         for part in parts
         for path in (part, *part.rglob("*"))
-        if path.is_file() and not any(map(_is_no_code, path.relative_to(part).parts))
+        if path.is_file()
+        and not any(one in _NO_CODE or one[0] == "." for one in path.relative_to(part).parts)
     }
-
-
-def _is_no_code(name: str) -> bool:
-    return name in _NO_CODE or name.startswith(".")
 
 
 def records(folder: Path) -> dict[str, Path]:

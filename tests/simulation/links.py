@@ -143,16 +143,7 @@ class SimConnections(Connections):
 
     def reopen(self, host_name: str) -> None:
         """Connects to a host again, after a while."""
-
-        def work() -> None:
-            try:
-                link, _ = self._open(self._hosts[host_name])
-            except HostError as error:
-                self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
-            else:
-                self.put((host_name, link, {"event": "connected"}))
-
-        self.world.later(self.world.rng.uniform(0.1, 4.0), work)
+        self.world.later(self.world.rng.uniform(0.1, 4.0), self._open_again, host_name)
 
     def finish(self) -> None:
         """Ends every agent that can be reached; see `close_all`."""
