@@ -28,9 +28,6 @@ shift
 exec "$0" "$@"
 """
 
-# Exit codes of the engine's client. The container's command may exit with the same codes.
-_COULD_NOT_RUN = (125, 126, 127)
-
 
 def mount(source: str, target: str, *, readonly: bool) -> str:
     """Returns the option that mounts a host folder, which must exist (unlike with `--volume`)."""
@@ -71,7 +68,7 @@ class Containers:
           A copy of the order with the complete command.
 
         Raises:
-          OSError: a folder to mount does not exist.
+          OSError: a folder to mount cannot be made.
         """
         words = [f"--label={name}={value}" for name, value in marks.items()]
         # These ids own the files that a container writes; rootless podman would map them.
@@ -140,7 +137,7 @@ class Containers:
 
     def reason(self, code: int) -> str:
         """Explains an exit code of the client; returns '' for a code of the container's command."""
-        if code not in _COULD_NOT_RUN:
+        if code not in (125, 126, 127):  # the container's command may exit with these, too
             return ""
         return (
             f"exit code {code}: {self.engine} could not run the container; its last lines say why"
@@ -175,6 +172,4 @@ def _folder(cwd: str, path: str, readonly: bool) -> str:
     folder = os.path.join(os.path.expanduser(cwd), os.path.expanduser(path))
     if not readonly:
         os.makedirs(folder, exist_ok=True)
-    elif not os.path.isdir(folder):
-        raise OSError(f"{folder} does not exist; set docker.data to the folder with the records")
     return folder

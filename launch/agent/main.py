@@ -78,12 +78,7 @@ class Machine:
 
     def aside(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Runs `work` in a thread of its own, and then `done` with what it returned in this one."""
-
-        def run() -> None:
-            found = work()
-            self._to_do.put(lambda: done(found))
-
-        threading.Thread(target=run, daemon=True).start()
+        threading.Thread(target=lambda: self._to_do.put(partial(done, work())), daemon=True).start()
 
     def send(self, message: Message, *, droppable: bool = False) -> bool:
         """Sends a message to the launcher, from any thread; False if it was dropped."""
@@ -169,8 +164,7 @@ class Agent:
 
     def say(self, event: str, **content: Any) -> None:
         """Sends a message, whose texts may come from programs and be longer than any message."""
-        fields = {name: shown(one) for name, one in content.items()}
-        self._machine.send({"event": event, **fields})
+        self._machine.send({"event": event, **{name: shown(one) for name, one in content.items()}})
 
     def hear(self, order: Message) -> None:
         """Carries out an order."""
@@ -180,11 +174,10 @@ class Agent:
 
     def asked_to_end(self) -> None:
         """Handles SIGTERM: under Slurm, tells the launcher; otherwise ends this host's tasks."""
-        reason = "the agent got SIGTERM"
         if self._machine.is_slurm_step:
-            self.say("told", reason=reason)
+            self.say("told", reason="the agent got SIGTERM")
         else:
-            self.orphan(reason, by_platform=True)
+            self.orphan("the agent got SIGTERM", by_platform=True)
 
     def turn(self) -> bool:
         """Does what is due; returns False once nothing is left to do.
@@ -215,10 +208,10 @@ class Agent:
             lambda: processes.agents(run) + processes.marked(**{processes.RUN: run}),
             _PATIENCE_SECS,
         )
-        ids, error = [], None
+        removed: tuple[list[str], Optional[str]] = ([], None)
         if order["engine"] is not None:
-            ids, error = Containers(order["engine"]).remove({processes.RUN: run})
-        self.say("swept", pids=pids, containers=ids, error=error)
+            removed = Containers(order["engine"]).remove({processes.RUN: run})
+        self.say("swept", pids=pids, containers=removed[0], error=removed[1])
 
     def _start(self, order: Message) -> None:
         """Starts a task, after ending what an earlier agent has left behind of it."""
@@ -236,8 +229,7 @@ class Agent:
             task = self._machine.spawn(order)
         except OSError as error:
             taken = isinstance(error, tcp_ports.PortTaken)
-            found = {"code": None, "reason": str(error), "signals": [], "port_taken": taken}
-            self.say("exit", task=name, **found)
+            self.say("exit", task=name, code=None, reason=str(error), signals=[], port_taken=taken)
             return
         self._running[name] = task  # an earlier one that outlived SIGKILL is of no interest
         self.say("started", task=name)
@@ -285,8 +277,6 @@ class Agent:
 
     def _end(self) -> None:
         """Kills all tasks and removes their containers; then the agent ends."""
-        if self._is_ending:
-            return
         self._is_ending = True
         for task in self._running.values():
             task.send(signal.SIGKILL)

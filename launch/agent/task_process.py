@@ -6,13 +6,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Optional, TypeVar
+from typing import Any, Optional
 
 from launch.agent import processes
 from launch.agent.protocol import SHOWN, Message
 from launch.agent.tcp_ports import listen
-
-T = TypeVar("T")
 
 # A line and a read have 128 KiB, of which JSON makes six bytes each: less than `Link` reads.
 _CHUNK = 1 << 16
@@ -154,7 +152,7 @@ class Running:
         return [text[at : at + SHOWN] for at in range(0, len(text) or 1, SHOWN)]
 
 
-def part(items: Sequence[T], share: Sequence[int]) -> list[T]:
+def part(items: Sequence[Any], share: Sequence[int]) -> list[Any]:
     """Returns one of n nearly equal parts; with fewer items than parts, parts share items.
 
     Args:

@@ -87,10 +87,9 @@ class Connections:
             link, found = self._open(host, count)
             self._links[host.name] = link
             if len(set(found)) != count:
-                raise HostError(
-                    f"{host.name}: found {len(set(found))} free ports for {count} tasks; end what "
-                    "uses so many, or name some with `ports:`"
-                )
+                few = f"found {len(set(found))} free ports for {count} tasks"
+                way_out = "end what uses so many, or name some with `ports:`"
+                raise HostError(f"{host.name}: {few}; {way_out}")
             return found
 
         def meanwhile() -> None:

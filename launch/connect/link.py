@@ -47,8 +47,8 @@ run(sys.argv[-1])
 """
 _FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 
-_LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
 _MOST_BEFORE = 1000  # lines that a login shell may print before the agent's greeting
+_LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
 _CHUNK = 1 << 16
 _LAST_WORDS = 4000  # bytes of standard error that are kept
 _END_SECS = 5.0  # for a process that has closed its output
@@ -98,8 +98,7 @@ class Transport:
         words = agent_command(host.agent_python, run_id)
         # The same command as one line that any login shell understands.
         line = f"exec {host.agent_python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
-        command = self.command(host, words, line)
-        return Link(host.name, command, partial(self.explain, host), hear)
+        return Link(host.name, self.command(host, words, line), partial(self.explain, host), hear)
 
 
 class Link:
@@ -210,14 +209,13 @@ class Link:
 
     def _read_messages(self, stream: IO[bytes]) -> None:
         """Hears the agent's messages, after what a login shell prints up to the greeting."""
-        num_before = 0
-        while not (line := stream.readline(_CHUNK)).endswith(MAGIC):
-            num_before += 1
-            if line and num_before == _MOST_BEFORE:
-                words = "it printed much instead of starting an agent, at last"
-                self._wrong = f"{words} {line[:60]!r}"
-            if not line or self._wrong:
-                return
+        for _ in range(_MOST_BEFORE):
+            line = stream.readline(_CHUNK)
+            if not line or line.endswith(MAGIC):
+                break
+        else:
+            self._wrong = f"it printed much instead of starting an agent, at last {line[:60]!r}"
+            return
         while line := stream.readline(_LONGEST):
             self.heard = time.monotonic()
             message = read_event(line) if line.endswith(b"\n") else None

@@ -144,7 +144,7 @@ class Step:
 
     def line(self, host: Host) -> str:
         """Returns the line for a host's login shell, whichever that is."""
-        values = {"workdir": host.workdir, **self.values}
+        values = {"workdir": host.workdir, "count": str(len(self.files or ())), **self.values}
         set_ = "".join(f"{name}=$(place {shlex.quote(text)})\n" for name, text in values.items())
         code = base64.b64encode(f"{_TOOLS}{set_}{_BEGIN}{self.script}".encode()).decode()
         return f"""exec sh -c 'eval "$(echo {code} | base64 -d)"'"""
@@ -152,7 +152,7 @@ class Step:
 
 def code_step(files: Mapping[str, Path]) -> Step:
     """Returns the step that makes the code the same as here; see `code_files`."""
-    return Step("code", _CODE, {"count": str(len(files))}, files)
+    return Step("code", _CODE, {}, files)
 
 
 def records_step(files: Mapping[str, Path], folder: str) -> Step:
@@ -167,7 +167,6 @@ def records_step(files: Mapping[str, Path], folder: str) -> Step:
         "folder": folder,
         "names": "\n".join(sorted(name for name in files if name.endswith(".tfrecords"))),
         "sums": "\n".join(f"{digest}  {name}" for name, digest in sums.items()),
-        "count": str(len(files)),
     }
     return Step("records", _RECORDS, values, files)
 

@@ -113,12 +113,6 @@ def test_folders_are_mounted_and_the_one_for_output_is_made(engine: Path, tmp_pa
     assert not any("--mount" in word for word in _words(made, cwd=str(tmp_path), last=True))
 
 
-def test_records_that_are_not_there_are_an_error(engine: Path, tmp_path: Path) -> None:
-    made = Containers(str(engine), [("data", "/data/data", True)])
-    with pytest.raises(OSError, match=r"/data does not exist; set docker\.data to the folder"):
-        made.prepare({**ORDER, "cwd": str(tmp_path)}, MARKS)
-
-
 def test_an_engine_that_is_not_there_is_an_error() -> None:
     made = Containers("/nowhere/docker")
     words = "/nowhere/docker is not installed; install it, or name another"

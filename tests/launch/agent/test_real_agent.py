@@ -120,7 +120,12 @@ class Agent:
     def start(self, *argv: str, port: Optional[int] = None) -> None:
         """Orders the start of a task; one word is Python code."""
         words = [sys.executable, "-c", *argv] if len(argv) == 1 else argv
-        order = {"task": "worker/0", "argv": words, "cwd": str(self.folder), "env": {}}
+        order: dict[str, Any] = {
+            "task": "worker/0",
+            "argv": words,
+            "cwd": str(self.folder),
+            "env": {},
+        }
         self.order("start", **order, masked=[], gpus=[], share=None, last=False, port=port)
 
     def signal(self, signum: int) -> None:

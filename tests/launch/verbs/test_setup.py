@@ -219,7 +219,7 @@ def test_of_an_archive_that_is_cut_off_nothing_is_removed(
     (there / "cifar10").mkdir(parents=True)
     (there / "cifar10" / "old.py").touch()
     files = code_files(here)
-    words = ["tar", "-chf", tmp_path / "tar", "-C", here, "--", *files]
+    words = ["tar", "-chf", str(tmp_path / "tar"), "-C", str(here), "--", *files]
     subprocess.run(words, check=True)
     os.truncate(tmp_path / "tar", end)
     command = ["sh", "-c", code_step(files).line(host(there))]
