@@ -6,11 +6,9 @@ task's marks as labels, so that it can be found and removed even if the client i
 """
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from launch.agent import processes
@@ -29,10 +27,6 @@ ids=$("$0" ps --all --quiet $1) && [ "$ids" ] &&
 shift
 exec "$0" "$@"
 """
-_MISSING = "{engine} is not installed; install it, or name another with `docker: {{engine: PATH}}`"
-
-# Exit codes of the engine's client. The container's command may exit with the same codes.
-_COULD_NOT_RUN = (125, 126, 127)
 
 
 def mount(source: str, target: str, *, readonly: bool) -> str:
@@ -48,19 +42,6 @@ def gpu_words(engine: str) -> list[str]:
 def is_podman(engine: str) -> bool:
     """Returns whether the engine's file name is `podman`."""
     return os.path.basename(engine) == "podman"
-
-
-@dataclass(frozen=True)
-class Removal:
-    """What has become of containers that were to be removed.
-
-    Attributes:
-      ids: the ids of the removed containers.
-      error: why they could not be removed, or why that is not known; None if none are left.
-    """
-
-    ids: list[str] = field(default_factory=list)
-    error: Optional[str] = None
 
 
 class Containers:
@@ -87,12 +68,12 @@ class Containers:
           A copy of the order with the complete command.
 
         Raises:
-          OSError: the engine or a folder to mount does not exist.
+          OSError: a folder to mount cannot be made.
         """
-        if shutil.which(self.engine) is None:
-            raise OSError(_MISSING.format(engine=self.engine))
         words = [f"--label={name}={value}" for name, value in marks.items()]
-        words += self._user()
+        # These ids own the files that a container writes; rootless podman would map them.
+        words += ["--userns=keep-id"] if is_podman(self.engine) and os.getuid() else []
+        words.append(f"--user={os.getuid()}:{os.getgid()}")
         if order["share"] is not None:
             cores = part(sorted(os.sched_getaffinity(0)), order["share"])
             words.append(f"--cpuset-cpus={','.join(map(str, cores))}")
@@ -109,31 +90,29 @@ class Containers:
         clearing = ["sh", "-c", _CLEARING, engine, " ".join(_filters(earlier))]
         return {**order, "cwd": "/", "argv": [*clearing, run, *words, *rest], "contained": True}
 
-    def _user(self) -> list[str]:
-        """Returns the options that make this user own the files that a container writes."""
-        ids = f"--user={os.getuid()}:{os.getgid()}"
-        # Rootless podman would map these ids into its own user namespace.
-        return ["--userns=keep-id", ids] if is_podman(self.engine) and os.getuid() else [ids]
-
     def look(self, image: str) -> dict[str, Any]:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""
         try:
             self._ask("ps", "--quiet")
+            done = self._run("image", "inspect", "--format={{.Id}}", image)
         except OSError as error:
             return {"engine_error": str(error), "image": None}
-        try:
-            found = self._ask("image", "inspect", "--format={{.Id}}", image)[0]
-        except OSError:  # there is no such image
-            return {"engine_error": None, "image": None}
-        return {"engine_error": None, "image": found.removeprefix("sha256:")[:12]}
+        found = None if done.returncode else done.stdout.strip().removeprefix("sha256:")[:12]
+        return {"engine_error": None, "image": found}
 
-    def remove(self, marks: dict[str, str], settle_secs: float = 0.0) -> Removal:
+    def remove(
+        self, marks: dict[str, str], settle_secs: float = 0.0
+    ) -> tuple[list[str], Optional[str]]:
         """Kills and removes containers until none with these marks is left.
 
         Args:
           marks: the value of each of the marks RUN, HOST or TASK to search for.
           settle_secs: the minimum time in seconds to keep searching, because a container that a
             killed client was creating may appear late.
+
+        Returns:
+          The ids of the removed containers; and why some could not be removed, or why that is not
+          known, or None if none are left.
         """
         removed: set[str] = set()
         began = time.monotonic()
@@ -143,7 +122,7 @@ class Containers:
                 now = time.monotonic()
                 if not found and now >= began + settle_secs:
                     processes.end_monitors(removed)
-                    return Removal(sorted(removed))
+                    return sorted(removed), None
                 if found and now > began + _GIVE_UP_SECS:
                     raise OSError(f"{self.engine} could not remove {', '.join(found)}")
                 if found:
@@ -153,15 +132,16 @@ class Containers:
                     self._run("kill", *found)
                     self._run("rm", "--force", *found)
             except OSError as error:
-                return Removal(sorted(removed), str(error))
+                return sorted(removed), str(error)
             time.sleep(_LOOK_SECS)
 
     def reason(self, code: int) -> str:
         """Explains an exit code of the client; returns '' for a code of the container's command."""
-        if code not in _COULD_NOT_RUN:
+        if code not in (125, 126, 127):  # the container's command may exit with these, too
             return ""
-        words = f"{self.engine} could not run the container; its last lines say why"
-        return f"exit code {code}: {words}"
+        return (
+            f"exit code {code}: {self.engine} could not run the container; its last lines say why"
+        )
 
     def _ask(self, *words: str) -> list[str]:
         done = self._run(*words)
@@ -175,9 +155,12 @@ class Containers:
         try:
             return processes.run([self.engine, *words], _ANSWER_SECS)
         except FileNotFoundError:
-            raise OSError(_MISSING.format(engine=self.engine)) from None
-        except subprocess.TimeoutExpired:
-            raise OSError(f"{self.engine} did not answer within {_ANSWER_SECS:g} s") from None
+            raise OSError(
+                f"{self.engine} is not installed; install it, or name another with `docker: "
+                "{engine: PATH}`"
+            ) from None
+        except OSError as error:
+            raise OSError(f"{self.engine}: {error}") from None
 
 
 def _filters(marks: dict[str, str]) -> list[str]:
@@ -189,6 +172,4 @@ def _folder(cwd: str, path: str, readonly: bool) -> str:
     folder = os.path.join(os.path.expanduser(cwd), os.path.expanduser(path))
     if not readonly:
         os.makedirs(folder, exist_ok=True)
-    elif not os.path.isdir(folder):
-        raise OSError(f"{folder} does not exist; set docker.data to the folder with the records")
     return folder

@@ -1,5 +1,6 @@
 """Collects facts about a host for a check: versions, code, data, ports, GPUs, disk, peers."""
 
+import contextlib
 import hashlib
 import ipaddress
 import json
@@ -7,9 +8,9 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any, Optional, Union
 
 from launch.agent import processes, tcp_ports
 from launch.agent.containers import Containers
@@ -26,10 +27,9 @@ def version(name):
 print(json.dumps({
     "python": platform.python_version(),
     "tensorflow": version("tensorflow") or version("tensorflow-cpu"),
-    "package": version("cifar10-estimator-pipeline"),
+    "code": version("cifar10-estimator-pipeline"),
 }))
 """
-_NAMES = ("python", "tensorflow", "package")
 _OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
 _DIAL_SECS = 3.0
 _VERSIONS_SECS = 60
@@ -46,20 +46,17 @@ def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
 
     Returns:
       A dict from the name of each fact to its value; facts about Python and the code are None with
-      an engine, and those about the engine without one.
+      an engine or without the folder cwd, and those about the engine without one.
     """
     cwd = os.path.expanduser(order["cwd"])
-    has_workdir = os.path.isdir(cwd)
     facts: dict[str, Any] = dict.fromkeys(_OF_ONE_KIND)
-    facts["has_workdir"] = has_workdir
+    facts["has_workdir"] = os.path.isdir(cwd)
     if order["engine"] is not None:
         facts.update(Containers(order["engine"]).look(order["image"]))
-    else:
-        # Without the folder, a Python outside of it can still be asked.
-        versions = _versions(order["python"], cwd if has_workdir else "/")
-        package = versions.pop("package")
-        facts.update(versions)
-        facts["code"] = _code(cwd, order["code"]) if order["code"] else package
+    elif facts["has_workdir"]:
+        facts.update(_versions(order["python"], cwd))
+        if order["code"]:
+            facts["code"] = _code(cwd, order["code"])
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
     facts["ports"] = []
@@ -71,61 +68,50 @@ def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
             facts["ports"].append([port, str(error)])
     facts["public"] = public()
     facts["gpus"] = gpus_here()
-    facts["disk_free"] = shutil.disk_usage(cwd if has_workdir else "/").free
+    facts["disk_free"] = shutil.disk_usage(cwd if facts["has_workdir"] else "/").free
     return facts
 
 
-def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
+def _versions(python: str, cwd: str) -> dict[str, Any]:
     """Returns the versions of Python and packages, or the error; does not import TensorFlow."""
     try:
         done = processes.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
         if done.returncode == 0:
-            found = json.loads(done.stdout)
-            return {**{name: found[name] for name in _NAMES}, "python_error": None}
+            return dict(json.loads(done.stdout))
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    except FileNotFoundError:
-        why = "it does not exist"
-    except subprocess.TimeoutExpired:
-        why = f"no answer within {_VERSIONS_SECS} s"
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        why = str(error)
-    return {**dict.fromkeys(_NAMES), "python_error": f"{python}: {why}"}
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+    return {"python_error": f"{python}: {why}"}
 
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:
     """Returns a fingerprint of the Python files; None if the first path in `code` is missing."""
-    if not os.path.exists(os.path.join(cwd, code[0])):
+    places = [Path(cwd, name) for name in code]
+    if not places[0].exists():
         return None
-    paths = [os.path.join(cwd, name) for name in code]
-    for place in list(paths):
-        for folder, _, names in os.walk(place):
-            paths += [os.path.join(folder, name) for name in names if name.endswith(".py")]
     digest = hashlib.sha256()
-    for path in sorted(filter(os.path.isfile, paths)):  # an editor's lock is no file
-        digest.update(os.fsencode(os.path.relpath(path, cwd)) + b"\0")
-        try:
-            with open(path, "rb") as file:
-                digest.update(file.read() + b"\0")
-        except OSError:
-            digest.update(b"unreadable\0")
+    for path in sorted(path for place in places for path in (place, *place.rglob("*.py"))):
+        if path.is_file():  # an editor's lock is none
+            digest.update(os.fsencode(path.relative_to(cwd)) + b"\0")
+            with contextlib.suppress(OSError):
+                digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
 def _data(folder: str) -> Optional[str]:
     """Returns a fingerprint of the manifest and the records' names and sizes, or None."""
-    digest = hashlib.sha256()
+    digest, names = hashlib.sha256(), []
     try:
-        names = sorted(os.listdir(folder))
-        records = [name for name in names if name.endswith(".tfrecords")]
-        for name in records:
-            size = os.path.getsize(os.path.join(folder, name))
-            digest.update(os.fsencode(f"{name} {size}\0"))
-        if "manifest.json" in names:
-            with open(os.path.join(folder, "manifest.json"), "rb") as file:
-                digest.update(file.read())
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if name.endswith(".tfrecords"):
+                names.append(name)
+                digest.update(os.fsencode(f"{name} {os.path.getsize(path)}\0"))
+            elif name == "manifest.json":
+                digest.update(Path(path).read_bytes())
     except OSError:
         return None
-    return digest.hexdigest()[:12] if records else None
+    return digest.hexdigest()[:12] if names else None
 
 
 def dial(targets: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
@@ -138,9 +124,7 @@ def dial(targets: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
 def _dial(address: str, port: int) -> Optional[str]:
     try:
         socket.create_connection((address, port), _DIAL_SECS).close()
-    except socket.gaierror:
-        return "the name does not resolve there"
-    except (socket.timeout, TimeoutError):
+    except socket.timeout:
         return f"no answer within {_DIAL_SECS:g} s"
     except OSError as error:
         return str(error.strerror or error).lower()
@@ -158,16 +142,11 @@ def public() -> list[str]:
     addresses, and the shared ones of providers (RFC 6598). A host may still be reachable by an
     address that it does not know itself, through a router that translates addresses.
     """
-    of_routes = re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", _text(_IPV4))
-    of_interfaces = re.findall(r"^[0-9a-f]{32}", _text(_IPV6), re.M)
-    found = set(map(ipaddress.ip_address, (*of_routes, *map(bytes.fromhex, of_interfaces))))
+    found: set[Union[ipaddress.IPv4Address, ipaddress.IPv6Address]] = set()
+    for path, pattern in ((_IPV4, r"\|-- (\S+)\n\s+/32 host LOCAL"), (_IPV6, r"^[0-9a-f]{32}")):
+        with contextlib.suppress(OSError):
+            texts = re.findall(pattern, Path(path).read_text(), re.M)
+            raw = map(bytes.fromhex, texts) if path == _IPV6 else texts
+            found.update(map(ipaddress.ip_address, raw))
     known = [one for one in found if one.is_global and not one.is_multicast]
     return [str(one) for one in sorted(known, key=lambda one: (one.version, one.packed))]
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -6,6 +6,7 @@ except what waits: for the launcher, for the output of a task, for a container e
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -13,22 +14,24 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Optional
 
 from launch.agent import host_facts, processes, tcp_ports
-from launch.agent.containers import Containers, Removal
+from launch.agent.containers import Containers
 from launch.agent.protocol import MAGIC, Message, encode, shown
 from launch.agent.task_process import Running
 
 _TICK_SECS = 0.5
 _LAST_WORDS_SECS = 2.0  # to collect killed tasks and to send the last messages
 _ORPHAN_SECS = 15.0  # maximum time for tasks to save after the launcher is lost
+_PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL, for what is left of a run
 _STRAGGLER_SECS = 0.5  # how long processes that a task left behind have to end
 _SETTLE_SECS = 1.5  # until a container appears whose client was killed while creating it
-_ENGINE_SECS = 60.0  # for the removal of containers, until an engine that hangs is left alone
 _BACKLOG = 16 << 20  # bytes queued for a slow launcher; beyond, droppable messages are dropped
+# The settings of an agent that only answers questions.
+_NO_RUN: Message = {"mark": "", "lease_secs": math.inf, "stop_secs": 0.0, "alone": True}
 _LONGEST = 1 << 24  # bytes of an order; the longest name all tasks
 
 
@@ -37,7 +40,14 @@ class Machine:
 
     Attributes:
       is_slurm_step: whether Slurm runs the agent as a step of a job.
+      now: returns the time in seconds; it never jumps.
+      is_port_taken: returns whether a process of this machine listens on a port.
+      guard: makes the tasks end if this process is killed; see `processes.start_guard`.
     """
+
+    now = staticmethod(time.monotonic)
+    is_port_taken = staticmethod(tcp_ports.is_taken)
+    guard = staticmethod(processes.start_guard)
 
     def __init__(self) -> None:
         self.is_slurm_step = "SLURM_STEP_ID" in os.environ
@@ -59,10 +69,6 @@ class Machine:
         self._writer.start()
         threading.Thread(target=self._read, args=(agent,), daemon=True).start()
 
-    def now(self) -> float:
-        """Returns the time in seconds; it never jumps."""
-        return time.monotonic()
-
     def wait(self) -> None:
         """Waits for something to do, for a moment at most; then does all that there is."""
         with contextlib.suppress(queue.Empty):
@@ -72,15 +78,7 @@ class Machine:
 
     def aside(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Runs `work` in a thread of its own, and then `done` with what it returned in this one."""
-
-        def run() -> None:
-            found = work()
-            self._to_do.put(lambda: done(found))
-
-        try:
-            threading.Thread(target=run, daemon=True).start()
-        except RuntimeError:  # this host starts no more threads
-            run()
+        threading.Thread(target=lambda: self._to_do.put(partial(done, work())), daemon=True).start()
 
     def send(self, message: Message, *, droppable: bool = False) -> bool:
         """Sends a message to the launcher, from any thread; False if it was dropped."""
@@ -98,8 +96,9 @@ class Machine:
         self._writer.join(_LAST_WORDS_SECS)
 
     def _read(self, agent: "Agent") -> None:
-        while line := sys.stdin.buffer.readline(_LONGEST):
-            self._to_do.put(partial(agent.hear, line))
+        # The launcher may end while it writes a line.
+        while (line := sys.stdin.buffer.readline(_LONGEST)).endswith(b"\n"):
+            self._to_do.put(partial(agent.hear, json.loads(line)))
         self._to_do.put(partial(agent.orphan, "the launcher has ended"))
 
     def _write(self) -> None:
@@ -117,14 +116,6 @@ class Machine:
     def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
         """Ends all processes with these marks; returns their ids. See `processes.end_all`."""
         return processes.end_all(lambda: processes.marked(**marks), patience_secs)
-
-    def is_port_taken(self, port: int) -> bool:
-        """Returns whether a process of this machine listens on a port."""
-        return tcp_ports.is_taken(port)
-
-    def guard(self, run_id: str, host: str, finish: Callable[[], object]) -> Callable[[], None]:
-        """Makes the tasks end if this process is killed; see `processes.start_guard`."""
-        return processes.start_guard(run_id, host, finish)
 
 
 def run(run_id: str) -> None:
@@ -152,15 +143,12 @@ class Agent:
 
     def __init__(self, run_id: str, machine: Machine) -> None:
         self._run_id, self._machine = run_id, machine
-        self._host = ""
+        self._settings = _NO_RUN
         self._containers: Optional[Containers] = None
         self._running: dict[str, Running] = {}
         self._held_ports: list[socket.socket] = []
         self._heard = machine.now()
-        self._lease_secs: Optional[float] = None
-        self._orphan_secs = _ORPHAN_SECS
-        self._alone = False
-        self._is_orphan = self._has_asked_the_last = self._is_ending = self._has_removed = False
+        self._is_orphan = self._has_asked_the_last = self._is_ending = False
         self._due = 0.0  # when the next stage of the end is due
         self.dismiss_guard: Callable[[], None] = lambda: None
         self._orders: dict[str, Callable[[Message], object]] = {
@@ -176,81 +164,61 @@ class Agent:
 
     def say(self, event: str, **content: Any) -> None:
         """Sends a message, whose texts may come from programs and be longer than any message."""
-        fields = {name: shown(one) for name, one in content.items()}
-        self._machine.send({"event": event, **fields})
+        self._machine.send({"event": event, **{name: shown(one) for name, one in content.items()}})
 
-    def hear(self, line: bytes) -> None:
+    def hear(self, order: Message) -> None:
         """Carries out an order."""
-        try:
-            order = json.loads(line)
-            work = self._orders[order["do"]]
-        except (ValueError, LookupError, TypeError):
-            self.orphan(f"the launcher sent no order: {line[:60]!r}")
-            return
         self._heard = self._machine.now()
         if not self._is_orphan or order["do"] == "end":
-            work(order)
+            self._orders[order["do"]](order)
 
     def asked_to_end(self) -> None:
         """Handles SIGTERM: under Slurm, tells the launcher; otherwise ends this host's tasks."""
-        reason = "the agent got SIGTERM"
         if self._machine.is_slurm_step:
-            self.say("told", reason=reason)
+            self.say("told", reason="the agent got SIGTERM")
         else:
-            self.orphan(reason, by_platform=True)
+            self.orphan("the agent got SIGTERM", by_platform=True)
 
     def turn(self) -> bool:
         """Does what is due; returns False once nothing is left to do.
 
-        After `_end`, that is when all tasks are reaped and their containers removed, but at most a
-        moment later.
+        After `_end`, that is when all tasks are reaped, but at most a moment later.
         """
         self._look_at_the_clock()
         self._reap()
-        if not self._is_ending:
-            return True
-        has_to_wait = self._running or not self._has_removed
-        return bool(has_to_wait) and self._machine.now() < self._due
+        return not self._is_ending or (bool(self._running) and self._machine.now() < self._due)
 
     def _begin(self, order: Message) -> None:
-        """Takes a run's settings; an agent that is only to answer questions has no mark."""
-        if order["mark"] is not None:
-            self._set_up(order)
+        """Takes the settings of a run, and chooses ports."""
+        self._settings = order
+        if order["containers"] is not None:
+            self._containers = Containers(**order["containers"])
+        self.dismiss_guard = self._machine.guard(self._end_own)
         self._held_ports = tcp_ports.hold(order["ports"])
         self.say("hello", ports=[held.getsockname()[1] for held in self._held_ports])
 
-    def _set_up(self, order: Message) -> None:
-        self._host = order["mark"]
-        if order["containers"] is not None:
-            self._containers = Containers(**order["containers"])
-        self._lease_secs = order["lease_secs"]
-        self._orphan_secs = min(_ORPHAN_SECS, order["stop_secs"])
-        self._alone = order["alone"]
-        finish = partial(self._remove, self._own_marks(), _SETTLE_SECS)
-        self.dismiss_guard = self._machine.guard(self._run_id, self._host, finish)
-
     def _own_marks(self) -> dict[str, str]:
         """Returns the marks of all that this agent has started, and no other agent of the run."""
-        return {processes.RUN: self._run_id, processes.HOST: self._host}
+        return {processes.RUN: self._run_id, processes.HOST: self._settings["mark"]}
 
     def _sweep(self, order: Message) -> None:
         """Ends the remaining processes and containers of a run on this host, including agents."""
         run = order["run"]
         pids = processes.end_all(
             lambda: processes.agents(run) + processes.marked(**{processes.RUN: run}),
-            order["patience_secs"],
+            _PATIENCE_SECS,
         )
-        removal = Removal()
+        removed: tuple[list[str], Optional[str]] = ([], None)
         if order["engine"] is not None:
-            removal = Containers(order["engine"]).remove({processes.RUN: run})
-        self.say("swept", pids=pids, containers=removal.ids, error=removal.error)
+            removed = Containers(order["engine"]).remove({processes.RUN: run})
+        self.say("swept", pids=pids, containers=removed[0], error=removed[1])
 
     def _start(self, order: Message) -> None:
         """Starts a task, after ending what an earlier agent has left behind of it."""
         name, port = order["task"], order["port"]
         marks = {processes.RUN: self._run_id, processes.TASK: name}
         self._machine.end_marked(0, **marks)
-        marks[processes.HOST] = self._host
+        marks[processes.HOST] = self._settings["mark"]
         order["env"].update(marks)
         if port is not None and port not in (one.getsockname()[1] for one in self._held_ports):
             with contextlib.suppress(OSError):  # another process has it, as the task will tell
@@ -261,7 +229,7 @@ class Agent:
             task = self._machine.spawn(order)
         except OSError as error:
             taken = isinstance(error, tcp_ports.PortTaken)
-            self._say_end(name, None, str(error), port_taken=taken)
+            self.say("exit", task=name, code=None, reason=str(error), signals=[], port_taken=taken)
             return
         self._running[name] = task  # an earlier one that outlived SIGKILL is of no interest
         self.say("started", task=name)
@@ -285,76 +253,51 @@ class Agent:
         marks = {**self._own_marks(), processes.TASK: task.name}
         self._machine.end_marked(patience, **marks)
         task.finish()
+
         containers = self._containers
-        if containers is None or code == 0 or self._is_ending:
-            self._report_end(task, code, "", has_ended=True)
-            return
 
-        def go_on(removal: Removal) -> None:
-            if removal.error is not None:
-                words = f"{removal.error}; its container may still run: see `clean`"
+        def tell(error: Optional[str]) -> None:
+            if error is not None:
+                words = f"{error}; its container may still run: see `clean`"
                 self.say("note", text=f"{task.name}: {words}")
-            self._report_end(task, code, containers.reason(code), has_ended=removal.error is None)
+            # A task that could not listen ends by itself, and then another process has its port.
+            may_tell = error is None and code > 0 and task.port is not None
+            found = {
+                "code": code,
+                "reason": "" if containers is None else containers.reason(code),
+                "signals": task.signals,
+                "port_taken": may_tell and self._machine.is_port_taken(task.port or 0),
+            }
+            self.say("exit", task=task.name, **found)
 
-        # Its client has failed or was killed; the container may still run.
-        self._machine.aside(partial(self._remove, marks), go_on)
-
-    def _report_end(self, task: Running, code: int, reason: str, *, has_ended: bool) -> None:
-        """Tells the launcher that a task has ended.
-
-        Args:
-          task: the task.
-          code: its exit code, -n for signal n.
-          reason: why it ended, in words; "" if its exit code says it.
-          has_ended: whether nothing of it can use its port any more.
-        """
-        # A task that could not listen ends by itself, and then another process has its port.
-        may_tell = has_ended and code > 0 and task.port is not None
-        taken = may_tell and self._machine.is_port_taken(task.port or 0)
-        self._say_end(task.name, code, reason, task.signals, port_taken=taken)
-
-    def _say_end(
-        self,
-        task: str,
-        code: Optional[int],
-        reason: str,
-        signals: Sequence[int] = (),
-        *,
-        port_taken: bool,
-    ) -> None:
-        """Tells the launcher that a task has ended, and which signals it had got before."""
-        found: Message = {"code": code, "reason": reason, "signals": list(signals)}
-        self.say("exit", task=task, **found, port_taken=port_taken)
-
-    def _remove(self, marks: dict[str, str], settle_secs: float = 0.0) -> Removal:
-        return self._containers.remove(marks, settle_secs) if self._containers else Removal()
+        if containers is None or code == 0 or self._is_ending:
+            tell(None)
+        else:  # Its client has failed or was killed; the container may still run.
+            self._machine.aside(lambda: containers.remove(marks)[1], tell)
 
     def _end(self) -> None:
         """Kills all tasks and removes their containers; then the agent ends."""
-        if self._is_ending:
-            return
         self._is_ending = True
         for task in self._running.values():
             task.send(signal.SIGKILL)
+        error = self._end_own()
+        if error is not None:
+            self.say("note", text=f"{error}; see `clean`")
+        self._due = self._machine.now() + _LAST_WORDS_SECS
+
+    def _end_own(self) -> Optional[str]:
+        """Ends all that this agent has started; returns why containers may be left, or None."""
         self._machine.end_marked(0, **self._own_marks())
-
-        def note_the_end(removal: Removal) -> None:
-            if removal.error is not None:
-                self.say("note", text=f"{removal.error}; see `clean`")
-            self._has_removed, self._due = True, self._machine.now() + _LAST_WORDS_SECS
-
         if self._containers is None:
-            note_the_end(Removal())
-        else:
-            self._due = self._machine.now() + _ENGINE_SECS
-            remove = partial(self._remove, self._own_marks(), _SETTLE_SECS)
-            self._machine.aside(remove, note_the_end)
+            return None
+        return self._containers.remove(self._own_marks(), _SETTLE_SECS)[1]
 
     def orphan(self, reason: str, *, by_platform: bool = False) -> None:
         """Starts to end the tasks without the launcher: trainers first, which save; the ps last."""
         if self._is_orphan or self._is_ending:
             return
-        self._is_orphan, self._due = True, self._machine.now() + self._orphan_secs
+        patience = min(_ORPHAN_SECS, self._settings["stop_secs"])
+        self._is_orphan, self._due = True, self._machine.now() + patience
         # The launcher may read this once the connection recovers.
         self.say("orphaned", reason=reason, by_platform=by_platform)
         for task in self._running.values():
@@ -363,13 +306,14 @@ class Agent:
 
     def _look_at_the_clock(self) -> None:
         now = self._machine.now()
-        if self._lease_secs is not None and now - self._heard > self._lease_secs:
-            self.orphan(f"no message from the launcher for {self._lease_secs:g} s")
+        lease_secs = self._settings["lease_secs"]
+        if now - self._heard > lease_secs:
+            self.orphan(f"no message from the launcher for {lease_secs:g} s")
         if not self._is_orphan or self._is_ending:
             return
         is_late = now > self._due
         # With several hosts, the ps stay for trainers elsewhere that may still be saving.
-        is_saved = self._alone and all(task.last for task in self._running.values())
+        is_saved = self._settings["alone"] and all(task.last for task in self._running.values())
         if not self._running or (is_late and self._has_asked_the_last):
             self._end()
         elif is_late or (is_saved and not self._has_asked_the_last):

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Optional
 
 # Marks: environment variables with the run, the host and the task. Child processes inherit them.
@@ -20,12 +20,7 @@ _libc = ctypes.CDLL(None)
 
 
 def run(
-    argv: Sequence[str],
-    timeout_secs: float,
-    *,
-    cwd: Optional[str] = None,
-    env: Optional[Mapping[str, str]] = None,
-    own_session: bool = False,
+    argv: Sequence[str], timeout_secs: float, *, cwd: Optional[str] = None
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a command to its end, without input; collects its output.
 
@@ -35,38 +30,27 @@ def run(
       argv: the command.
       timeout_secs: the seconds after which to kill it if it still runs.
       cwd: its working directory; None for this process's.
-      env: its environment; None for this process's.
-      own_session: whether to keep Ctrl-C from reaching it.
 
     Raises:
-      OSError: it could not be run.
-      subprocess.TimeoutExpired: it did not end in time, or wrote without end, and was killed.
+      OSError: it could not be run; or it did not end in time, or wrote without end, and was killed.
     """
     deadline = time.monotonic() + timeout_secs
+    found, has_ended = (b"", b""), False
     with subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
-        env=env,
-        start_new_session=own_session,
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
     ) as process:
         try:
-            while True:
-                has_ended = process.poll() is not None
+            while not has_ended:
+                if time.monotonic() > deadline or sum(map(len, found)) > _MOST:
+                    raise OSError(f"no answer within {timeout_secs:g} s")
+                has_ended = process.poll() is not None  # then there is no more to come
                 try:
                     found = process.communicate(timeout=_LOOK_SECS)
-                    break
+                    has_ended = True
                 except subprocess.TimeoutExpired as error:
-                    found = (error.output or b"", error.stderr or b"")
-                if has_ended:
-                    break
-                if time.monotonic() > deadline or sum(map(len, found)) > _MOST:
-                    raise subprocess.TimeoutExpired(argv, timeout_secs)
-        except BaseException:
+                    found = error.output or b"", error.stderr or b""
+        finally:
             process.kill()
-            raise
     texts = [data.decode(errors="replace") for data in found]
     return subprocess.CompletedProcess(argv, process.returncode, *texts)
 
@@ -152,24 +136,19 @@ def end_monitors(containers: Iterable[str]) -> None:
         send(pid, signal.SIGKILL)
 
 
-def send(pid: int, signum: int, *, group: bool = False) -> None:
-    """Sends a signal to a process or its group; ignores a process that has already ended."""
+def send(pid: int, signum: int) -> None:
+    """Sends a signal to a process, or to the group -`pid`; ignores one that has already ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if group:
-            os.killpg(pid, signum)
-        else:
-            os.kill(pid, signum)
+        os.kill(pid, signum)
 
 
-def start_guard(run_id: str, host: str, finish: Callable[[], object]) -> Callable[[], None]:
-    """Forks a guard process, which kills the tasks of this host if this process is killed.
+def start_guard(work: Callable[[], object]) -> Callable[[], None]:
+    """Forks a guard process, which works if this process is killed.
 
-    The kernel already kills a task whose parent ends; the guard also kills a task's children.
+    The kernel already kills a task whose parent ends, but neither a task's children nor containers.
 
     Args:
-      run_id: the id of the run.
-      host: the value of the mark HOST of this host's tasks.
-      finish: a function for the guard to call after killing the tasks, to remove containers.
+      work: a function for the guard to call, which ends what is left.
 
     Returns:
       A function that dismisses the guard and waits for its exit; call it before this process ends.
@@ -191,7 +170,6 @@ def start_guard(run_id: str, host: str, finish: Callable[[], object]) -> Callabl
         os.dup2(reading, 0)
         os.closerange(1, 4096)  # including the agent's output, whose end the launcher waits for
         if not os.read(0, 1):
-            end_all(lambda: marked(**{RUN: run_id, HOST: host}), 0)
-            finish()
+            work()
     finally:
         os._exit(0)

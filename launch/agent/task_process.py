@@ -1,17 +1,16 @@
 """Runs a task as a process in its own session; a thread reads its output."""
 
+import glob
 import os
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Optional, TypeVar
+from typing import Any, Optional
 
 from launch.agent import processes
 from launch.agent.protocol import SHOWN, Message
 from launch.agent.tcp_ports import listen
-
-T = TypeVar("T")
 
 # A line and a read have 128 KiB, of which JSON makes six bytes each: less than `Link` reads.
 _CHUNK = 1 << 16
@@ -56,7 +55,7 @@ class Running:
     """A task that has been started.
 
     Args:
-      order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, masked, last;
+      order: the launcher's message: task, argv, cwd, env, gpus, share, port, masked, last;
         and contained, true if the process is the client of a container.
       send: sends a message with lines to the launcher; called in the thread that reads.
 
@@ -82,18 +81,12 @@ class Running:
         # Of the lines not sent because the launcher was too slow: the number, and the last ones.
         self._dropped: tuple[int, list[str]] = (0, [])
         cwd = os.path.expanduser(order["cwd"])
-        script = order["script"]
-        if script is not None and not os.path.exists(os.path.join(cwd, script)):
-            raise OSError(f"{cwd} has no {script}; give the code's folder with --workdir")
         if self.port is not None:
             listen(self.port).close()  # says what is wrong with it
         pinned = {OWN_CORES: "1"} if order["share"] else {}
         env = _with_gpus({**os.environ, **pinned, **order["env"]}, order)
         self._mask = Mask(env.get(name, "") for name in order["masked"])
-        try:
-            self._popen = _spawn(order["argv"], cwd, env, order["share"])
-        except ValueError as error:  # a NUL, or half a character, among the words or variables
-            raise OSError(f"{order['argv'][0]} cannot be run: {error}") from None
+        self._popen = _spawn(order["argv"], cwd, env, order["share"])
         self.pid = self._popen.pid
         self._thread = threading.Thread(target=self._pass_on, daemon=True)
         try:
@@ -109,7 +102,7 @@ class Running:
 
     def kill_group(self) -> None:
         """Ends what the task has left in its process group."""
-        processes.send(self.pid, signal.SIGKILL, group=True)
+        processes.send(-self.pid, signal.SIGKILL)
 
     def finish(self) -> None:
         """Waits a moment for the rest of an ended task's output; later output is left out."""
@@ -129,7 +122,7 @@ class Running:
         if self._contained and not self._has_written:
             signum = signal.SIGKILL
         self.signals.append(int(signum))
-        processes.send(self.pid, signum, group=True)
+        processes.send(-self.pid, signum)
 
     def _pass_on(self) -> None:
         """Sends the lines of the output, with secrets masked."""
@@ -159,7 +152,7 @@ class Running:
         return [text[at : at + SHOWN] for at in range(0, len(text) or 1, SHOWN)]
 
 
-def part(items: Sequence[T], share: Sequence[int]) -> list[T]:
+def part(items: Sequence[Any], share: Sequence[int]) -> list[Any]:
     """Returns one of n nearly equal parts; with fewer items than parts, parts share items.
 
     Args:
@@ -186,17 +179,12 @@ def _with_gpus(env: dict[str, str], order: Message) -> dict[str, str]:
 
 def gpus_here() -> list[str]:
     """Returns the numbers of this host's GPUs."""
-    try:
-        return [str(n) for n in range(len(os.listdir("/proc/driver/nvidia/gpus")))]
-    except OSError:
-        return []
+    return [str(n) for n in range(len(glob.glob("/proc/driver/nvidia/gpus/*")))]
 
 
 def _spawn(
     argv: list[str], cwd: str, env: dict[str, str], share: Optional[Sequence[int]]
 ) -> "subprocess.Popen[bytes]":
-    if not os.path.isdir(cwd):
-        raise OSError(f"{cwd} does not exist; make it, or name another with --workdir")
     cores = part(sorted(os.sched_getaffinity(0)), share) if share else None
     agent = os.getpid()
 
@@ -216,13 +204,9 @@ def _spawn(
             start_new_session=True,
             preexec_fn=prepare,
         )
-    except FileNotFoundError:
-        raise OSError(
-            f"{argv[0]} does not exist; choose the training's Python with --python"
-        ) from None
-    except PermissionError:
-        raise OSError(f"{argv[0]} cannot be run: permission denied") from None
-    except subprocess.SubprocessError:  # `prepare` failed
-        raise OSError(
-            f"{argv[0]} cannot be run on the cores {cores}; does this host still have them?"
-        ) from None
+    except FileNotFoundError as error:  # the folder or the Python
+        way_out = "make it, or name another with --workdir or --python"
+        raise OSError(f"{error.filename} does not exist; {way_out}") from None
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        # Also a NUL, or half a character, among the words or variables; or `prepare` failed.
+        raise OSError(f"{argv[0]} cannot be run: {error}") from None

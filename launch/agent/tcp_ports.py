@@ -4,10 +4,23 @@ import contextlib
 import errno
 import random
 import socket
+from pathlib import Path
 
 _OUTGOING = "/proc/sys/net/ipv4/ip_local_port_range"
 _SERVICES = 10_000  # below are the ports of many services, which may be started later
 _MOST_CALLERS = 1024  # that nobody has accepted yet, as in a check
+
+
+def _family() -> socket.AddressFamily:
+    """Returns IPv6, where IPv4 is served, too, as by gRPC's servers; IPv4 without IPv6."""
+    try:
+        socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True).close()
+    except (OSError, ValueError):
+        return socket.AF_INET
+    return socket.AF_INET6
+
+
+_FAMILY = _family()
 
 
 def hold(count: int) -> list[socket.socket]:
@@ -27,10 +40,8 @@ def hold(count: int) -> list[socket.socket]:
     for port in _candidates():
         if len(held) == count:
             break
-        try:
+        with contextlib.suppress(OSError):  # in use, or held by another agent
             held.append(hold_port(port))
-        except OSError:  # in use, or held by another agent
-            continue
     return held
 
 
@@ -48,8 +59,14 @@ def hold_port(port: int, *, shared: bool = False) -> socket.socket:
       OSError: a socket of any process has the port; if `shared`, one that listens.
       OverflowError: it is no port.
     """
-    held = _bound(port, reuse=shared)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets the task in
+    with contextlib.ExitStack() as closing:
+        held = closing.enter_context(socket.socket(_FAMILY))
+        if _FAMILY == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
+        held.bind(("", port))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets the task in
+        closing.pop_all()
     return held
 
 
@@ -58,11 +75,9 @@ def _candidates() -> list[int]:
 
     Outgoing connections of any process get ports of a range of their own, so its ports come last.
     """
-    try:
-        with open(_OUTGOING, encoding="ascii") as file:
-            low, high = map(int, file.read().split())
-    except OSError:
-        low, high = 32_768, 60_999
+    low, high = 32_768, 60_999
+    with contextlib.suppress(OSError):
+        low, high = map(int, Path(_OUTGOING).read_text().split())
     ports = random.sample(range(_SERVICES, 65_536), 65_536 - _SERVICES)
     return sorted(ports, key=lambda port: low <= port <= high)
 
@@ -78,13 +93,12 @@ def listen(port: int) -> socket.socket:
       PortTaken: the port is in use.
       OSError: the port is not permitted.
     """
+    is_dual = _FAMILY == socket.AF_INET6
     try:
-        # Connections of an earlier task in TIME_WAIT must not prevent a restart.
-        with contextlib.ExitStack() as closing:
-            listening = closing.enter_context(_bound(port, reuse=True))
-            listening.listen(_MOST_CALLERS)
-            closing.pop_all()
-            return listening
+        # With SO_REUSEADDR, so that connections of an earlier task in TIME_WAIT prevent no restart.
+        return socket.create_server(
+            ("", port), family=_FAMILY, backlog=_MOST_CALLERS, dualstack_ipv6=is_dual
+        )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise OSError(f"port {port}: {error.strerror}") from None
@@ -101,36 +115,3 @@ def is_taken(port: int) -> bool:
     except OSError as error:
         return isinstance(error, PortTaken)
     return False
-
-
-_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-
-
-def _bound(port: int, *, reuse: bool, family: int = socket.AF_INET6) -> socket.socket:
-    """Binds a port as a gRPC server does: for IPv6 and IPv4, or for IPv4 if there is no IPv6.
-
-    Args:
-      port: the port.
-      reuse: whether other sockets that allow it, too, and do not listen may have the port.
-      family: the addresses to try first.
-
-    Returns:
-      The open socket, which does not listen.
-
-    Raises:
-      OSError: another socket has the port, or it is not permitted.
-      OverflowError: it is no port.
-    """
-    with contextlib.ExitStack() as closing:
-        try:
-            bound = closing.enter_context(socket.socket(family))
-            if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
-            bound.bind(("", port))
-        except OSError as error:
-            if family == socket.AF_INET or error.errno not in _NO_IPV6:
-                raise
-            return _bound(port, reuse=reuse, family=socket.AF_INET)
-        closing.pop_all()
-        return bound

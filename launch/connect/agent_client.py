@@ -1,26 +1,79 @@
-"""Asks agents without tasks on hosts, for checks and cleanup."""
+"""Asks hosts in parallel: anything, and agents without tasks for checks and cleanup."""
 
 import contextlib
-import queue
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
-from launch.connect.everywhere import Answers, everywhere
-from launch.connect.link import Link, Transport
-from launch.errors import HostError
+from launch.connect.link import Link, Transport, end
+from launch.errors import HostError, below_each_other
 
-# What to do -> the event that answers it.
-_ANSWERS = {"look": "looked", "dial": "dialled", "sweep": "swept"}
-_UNREAD = 8  # messages; an agent sends one for each order
+T = TypeVar("T")
+
+_LOOK_SECS = 0.1
+_AT_ONCE = 8  # an sshd, as of a jump host, drops connections beyond ten that are not logged in yet
 _ANSWER_SECS = 120.0
 _CLOSE_SECS = 5.0
-_PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL
 
 
-class Questions:
+@dataclass(frozen=True)
+class Answers(Generic[T]):
+    """The results of a function that was called for each host, in the order of the hosts.
+
+    Attributes:
+      found: host's name -> the function's result.
+      failed: host's name -> the message of the function's HostError.
+    """
+
+    found: dict[str, T]
+    failed: dict[str, str]
+
+    def of_all(self) -> dict[str, T]:
+        """Returns the results of all hosts.
+
+        Raises:
+          HostError: the function failed for some hosts; the message has a line for each of them.
+        """
+        if self.failed:
+            raise HostError(below_each_other(self.failed.values()))
+        return self.found
+
+
+def everywhere(
+    hosts: Sequence[Host],
+    ask: Callable[[Host], T],
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Answers[T]:
+    """Calls `ask` for all hosts, some at a time in threads; waits until every call has ended.
+
+    Args:
+      hosts: hosts with different names.
+      ask: a function that returns a host's result, or raises HostError. Any other exception is
+        raised here.
+      meanwhile: a function to call in this thread ten times a second while calls are running; it
+        may make them end early.
+    """
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        futures = {host.name: pool.submit(ask, host) for host in hosts}
+        waiting = set(futures.values())
+        while waiting:
+            waiting = wait(waiting, timeout=_LOOK_SECS).not_done
+            meanwhile()
+    answers: Answers[T] = Answers({}, {})
+    for name, future in futures.items():
+        try:
+            answers.found[name] = future.result()
+        except HostError as error:
+            answers.failed[name] = str(error)
+    return answers
+
+
+class Questions(contextlib.AbstractContextManager["Questions"]):
     """Asks agents, one on each host, and ends them with its context.
 
     Args:
@@ -30,16 +83,10 @@ class Questions:
 
     def __init__(self, transport: Transport, stops: Sequence[int]) -> None:
         self._transport, self._stops = transport, stops
-        self._links: dict[str, tuple[Link, queue.Queue[Message]]] = {}
-
-    def __enter__(self) -> "Questions":
-        return self
+        self._links: dict[str, Link] = {}
 
     def __exit__(self, *exc_info: object) -> None:
-        for link, _ in self._links.values():
-            link.send({"do": "end"})
-        for link, _ in self._links.values():
-            link.close(_CLOSE_SECS)
+        end(self._links.values(), _CLOSE_SECS)
 
     def ask(self, hosts: Sequence[Host], order: Callable[[Host], Message]) -> Answers[Message]:
         """Asks hosts in parallel; the first question to a host starts its agent.
@@ -53,45 +100,23 @@ class Questions:
         Raises:
           SystemExit: a signal came (128 + n).
         """
-        answers = everywhere(
-            hosts, lambda host: self._ask(host, order(host)), meanwhile=self._heed_signals
-        )
+
+        def ask_one(host: Host) -> Message:
+            if self._stops:
+                raise HostError("stopped")
+            if host.name not in self._links:
+                run_id = f"ask-{secrets.token_hex(4)}"
+                self._links[host.name] = self._transport.link(host, run_id, lambda *_: None)
+            return self._links[host.name].ask(order(host), _ANSWER_SECS)
+
+        def heed_signals() -> None:
+            for link in list(self._links.values()) if self._stops else ():
+                link.kill()
+
+        answers = everywhere(hosts, ask_one, meanwhile=heed_signals)
         if self._stops:
             raise SystemExit(128 + self._stops[0])
         return answers
-
-    def _heed_signals(self) -> None:
-        if self._stops:
-            for link, _ in list(self._links.values()):
-                link.close(0)
-
-    def _ask(self, host: Host, order: Message) -> Message:
-        if self._stops:
-            raise HostError("stopped")
-        if host.name not in self._links:
-            self._start(host)
-        link, answers = self._links[host.name]
-        link.send(order)
-        try:
-            answer = answers.get(timeout=_ANSWER_SECS)
-        except queue.Empty:
-            raise HostError(f"{host.name}: no answer for {_ANSWER_SECS:g} s") from None
-        if answer["event"] == "lost":
-            raise HostError(f"{host.name}: {link.why()}")
-        if answer["event"] != _ANSWERS[order["do"]]:
-            raise HostError(f"{host.name}: its agent answered {answer['event']} to {order['do']}")
-        return answer
-
-    def _start(self, host: Host) -> None:
-        answers: queue.Queue[Message] = queue.Queue(_UNREAD)
-
-        def hear(_: Link, message: Message) -> None:
-            with contextlib.suppress(queue.Full):  # of an agent that sends more than it is asked
-                answers.put_nowait(message)
-
-        link = self._transport.link(host, f"ask-{secrets.token_hex(4)}", hear)
-        self._links[host.name] = link, answers
-        link.open({"do": "begin", "ports": 0, "mark": None})
 
 
 def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) -> list[str]:
@@ -112,7 +137,6 @@ def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int])
         hosts were swept.
     """
     order = {"do": "sweep", "run": record["run"], "engine": record.get("engine")}
-    order["patience_secs"] = _PATIENCE_SECS
     hosts = [
         Host(one["name"], one["name"], (), "", one["user"], agent_python=one["agent_python"])
         for one in record["hosts"]

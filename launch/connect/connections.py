@@ -1,5 +1,6 @@
 """Opens, keeps alive and closes a run's connections, one to the agent on each host."""
 
+import contextlib
 import queue
 import secrets
 import threading
@@ -8,8 +9,8 @@ from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
-from launch.connect.everywhere import everywhere
-from launch.connect.link import Link, Transport
+from launch.connect.agent_client import everywhere
+from launch.connect.link import Link, Transport, end
 from launch.errors import HostError
 
 _CLOSE_SECS = 4.0
@@ -49,11 +50,17 @@ class Connections:
         self.events: queue.Queue[Event] = queue.Queue(_UNREAD + 2 * len(cluster.hosts))
         self._next_look = 0.0
         self._closed = threading.Event()
-        self._cluster, self._run_id, self._transport = cluster, run_id, transport
-        self._containers = containers
+        self._run_id, self._transport = run_id, transport
+        self._settings: Message = {
+            "do": "begin",
+            "lease_secs": self.lease_secs,
+            "stop_secs": cluster.limits.stop_secs,
+            "alone": len(cluster.hosts) == 1,
+            "containers": containers,
+        }
         self._hosts = {host.name: host for host in cluster.hosts}
         self._links: dict[str, Link] = {}
-        self._all: list[tuple[str, Link]] = []  # (host's name, connection), dropped ones included
+        self._all: list[Link] = []  # dropped ones included
 
     def open_all(
         self, is_stopped: Callable[[], bool], num_ports: Callable[[Host], int]
@@ -80,33 +87,30 @@ class Connections:
             link, found = self._open(host, count)
             self._links[host.name] = link
             if len(set(found)) != count:
-                raise HostError(
-                    f"{host.name}: found {len(set(found))} free ports for {count} tasks; end what "
-                    "uses so many, or name some with `ports:`"
-                )
+                few = f"found {len(set(found))} free ports for {count} tasks"
+                way_out = "end what uses so many, or name some with `ports:`"
+                raise HostError(f"{host.name}: {few}; {way_out}")
             return found
 
         def meanwhile() -> None:
-            if is_stopped():
-                for _, link in list(self._all):
-                    link.close(0)
+            for link in list(self._all) if is_stopped() else ():
+                link.kill()
 
         threading.Thread(target=self._keep_beating, daemon=True).start()
-        answers = everywhere(self._cluster.hosts, open_one, meanwhile=meanwhile)
+        answers = everywhere(list(self._hosts.values()), open_one, meanwhile=meanwhile)
         return None if is_stopped() else answers.of_all()
 
     def reopen(self, host_name: str) -> None:
         """Connects to a host again in a thread; "connected" or "unreachable" comes as an event."""
+        threading.Thread(target=self._open_again, args=(host_name,), daemon=True).start()
 
-        def work() -> None:
-            try:
-                link, _ = self._open(self._hosts[host_name])
-            except HostError as error:
-                self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
-            else:
-                self.put((host_name, link, {"event": "connected"}))
-
-        threading.Thread(target=work, daemon=True).start()
+    def _open_again(self, host_name: str) -> None:
+        try:
+            link, _ = self._open(self._hosts[host_name])
+        except HostError as error:
+            self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
+        else:
+            self.put((host_name, link, {"event": "connected"}))
 
     def use(self, host_name: str, link: Link) -> None:
         """Makes a connection from `reopen` the current one of its host."""
@@ -146,23 +150,13 @@ class Connections:
         return [(name, link) for name, link in self._links.items() if link.heard < late]
 
     def drop(self, host_name: str) -> None:
-        """Closes a host's connection in a thread, and sends nothing more to the host."""
-        link = self._links.pop(host_name)
-        threading.Thread(target=link.close, args=(0,), daemon=True).start()
+        """Ends a host's connection, and sends nothing more to the host."""
+        self._links.pop(host_name).kill()
 
     def close_all(self) -> None:
         """Ends every agent that can be reached, and closes every connection."""
         self._closed.set()
-        current = list(self._links.values())
-        for link in current:
-            link.send({"do": "end"})
-
-        def close(host: Host) -> None:
-            for name, link in self._all:
-                if name == host.name:
-                    link.close(_CLOSE_SECS if link in current else 0)
-
-        everywhere(self._cluster.hosts, close)
+        end(self._all, _CLOSE_SECS)
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(self.lease_secs / _BEATS):
@@ -171,25 +165,15 @@ class Connections:
     def put(self, event: Event) -> None:
         """Waits for room among the events, until nobody reads them any more."""
         while not self._closed.is_set():
-            try:
+            with contextlib.suppress(queue.Full):
                 self.events.put(event, timeout=_LOOK_SECS)
                 return
-            except queue.Full:
-                continue
 
     def _open(self, host: Host, num_ports: int = 0) -> tuple[Link, list[int]]:
         """Connects to an agent on a host, which chooses free ports; HostError if that fails."""
         link = self._transport.link(host, self._run_id, lambda *one: self.put((host.name, *one)))
-        self._all.append((host.name, link))
-        limits = self._cluster.limits
-        order = {
-            "do": "begin",
-            "ports": num_ports,
-            # It tells what an agent leaves behind from what its successor starts.
-            "mark": f"{host.name}.{secrets.token_hex(4)}",
-            "lease_secs": self.lease_secs,
-            "stop_secs": limits.stop_secs,
-            "alone": len(self._cluster.hosts) == 1,
-            "containers": self._containers,
-        }
-        return link, link.open(order)["ports"]
+        self._all.append(link)
+        # It tells what an agent leaves behind from what its successor starts.
+        mark = f"{host.name}.{secrets.token_hex(4)}"
+        answer = link.ask({**self._settings, "ports": num_ports, "mark": mark})
+        return link, answer["ports"]

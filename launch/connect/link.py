@@ -13,49 +13,46 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import IO, Optional
+from typing import IO, Optional, Union
 
 from launch.agent.processes import AGENT_WORD
 from launch.agent.protocol import MAGIC, Message, encode, read_event
 from launch.cluster.model import Host
 from launch.errors import HostError
 
-OPEN_SECS = 30.0
+_OPEN_SECS = 30.0
 
-# The modules of the agent, each after those that it imports.
-MODULES = (
-    "protocol",
-    "processes",
-    "tcp_ports",
-    "task_process",
-    "containers",
-    "host_facts",
-    "main",
-)
+# Orders that ask -> the event that answers.
+_ANSWERS = {"begin": "hello", "look": "looked", "dial": "dialled", "sweep": "swept"}
+
+# Imports the agent's modules from SOURCES: name -> source, which is empty for a package.
 _LOADER = """\
 import sys
 if sys.version_info < (3, 9):
     sys.exit("the agent needs Python 3.9 or newer, here is " + sys.version.split()[0])
-import types
-for name, source in SOURCES:
-    module = sys.modules[name] = types.ModuleType(name)
-    module.__path__ = []
-    parent, _, child = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], child, module)
-    exec(compile(source, name, "exec"), module.__dict__)
-sys.modules["launch.agent.main"].run(sys.argv[-1])
+from importlib.machinery import ModuleSpec
+class Sources:
+    create_module = staticmethod(lambda spec: None)
+    def find_spec(self, name, path=None, target=None):
+        if name in SOURCES:
+            return ModuleSpec(name, self, is_package=not SOURCES[name])
+    def exec_module(self, module):
+        exec(compile(SOURCES[module.__name__], module.__name__, "exec"), module.__dict__)
+sys.meta_path.insert(0, Sources())
+from launch.agent.main import run
+run(sys.argv[-1])
 """
 _FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 
-_LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
 _MOST_BEFORE = 1000  # lines that a login shell may print before the agent's greeting
+_LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
 _CHUNK = 1 << 16
 _LAST_WORDS = 4000  # bytes of standard error that are kept
 _END_SECS = 5.0  # for a process that has closed its output
+_UNREAD = 8  # answers; an agent sends one for each order that asks for one
 _ERRORS_SECS = 0.5  # for standard error, which a process in the background may hold open
 
 
@@ -71,18 +68,13 @@ def agent_command(python: str, run_id: str) -> list[str]:
     return [python, "-I", "-S", "-c", _FIRST, AGENT_WORD, run_id]
 
 
-def remote_command(python: str, run_id: str) -> str:
-    """Returns the same command as one line that any login shell understands."""
-    return f"exec {python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
-
-
 @lru_cache(maxsize=1)
 def payload() -> bytes:
     """Returns the source of the agent, after a line with its length in bytes."""
-    folder = importlib.resources.files("launch.agent")
-    sources = [("launch", ""), ("launch.agent", "")]
-    for name in MODULES:
-        sources.append((f"launch.agent.{name}", (folder / f"{name}.py").read_text("utf-8")))
+    sources = {"launch": "", "launch.agent": ""}
+    for path in importlib.resources.files("launch.agent").iterdir():
+        if path.name.endswith(".py") and path.name != "__init__.py":
+            sources[f"launch.agent.{path.name[:-3]}"] = path.read_text("utf-8")
     code = f"SOURCES = {sources!r}\n{_LOADER}".encode()
     return b"%d\n%s" % (len(code), code)
 
@@ -102,11 +94,11 @@ class Transport:
     explain: Callable[[Host, int, str], str]
 
     def link(self, host: Host, run_id: str, hear: "Callable[[Link, Message], None]") -> "Link":
-        """Starts an agent on a host; returns the connection, which `Link.open` awaits."""
+        """Starts an agent on a host; returns the connection, which `Link.ask` awaits."""
         words = agent_command(host.agent_python, run_id)
-        line = remote_command(host.agent_python, run_id)
-        command = self.command(host, words, line)
-        return Link(host.name, command, partial(self.explain, host), hear)
+        # The same command as one line that any login shell understands.
+        line = f"exec {host.agent_python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
+        return Link(host.name, self.command(host, words, line), partial(self.explain, host), hear)
 
 
 class Link:
@@ -117,8 +109,8 @@ class Link:
       command: the command that starts the agent, through ssh for another host.
       explain: a function of (exit code, standard error) that returns why the connection ended, and
         the way out.
-      hear: a function that the reading thread calls with this link and each message except the
-        first one and heartbeats; the last message is `{"event": "lost"}`.
+      hear: a function that the reading thread calls with this link and each message except answers
+        and heartbeats; the last message is `{"event": "lost"}`.
 
     Attributes:
       heard: the time of the last message, by time.monotonic.
@@ -136,17 +128,13 @@ class Link:
     ) -> None:
         self.heard = time.monotonic()
         self._name, self._explain, self._hear = name, explain, hear
-        self._hello: Optional[Message] = None  # the first message
-        self._answered = threading.Event()  # by the first message, or by the end of the process
+        self._answers: queue.Queue[Optional[Message]] = queue.Queue(_UNREAD)  # None: it has ended
         self._wrong = ""  # what the host has sent that is no message
-        self._end = (0, "")  # exit code, and standard error
+        self._code = 0  # the exit code
         self._errors = b""  # the end of standard error
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
         self._to_write.put(payload())
-        try:
-            self._process = start(command)
-        except HostError as error:
-            raise HostError(f"{name}: {error}") from None
+        self._process = start(name, command)
         self._threads = [
             threading.Thread(target=work, args=(self._process,), daemon=True)
             for work in (self._read, self._write)
@@ -154,19 +142,23 @@ class Link:
         for thread in self._threads:
             thread.start()
 
-    def open(self, order: Message) -> Message:
-        """Sends the first order; returns the first message, which answers it.
+    def ask(self, order: Message, timeout_secs: float = _OPEN_SECS) -> Message:
+        """Sends an order that asks; returns the answer.
 
         Raises:
-          HostError: no message came in time; the message begins with the host's name, and says why.
+          HostError: no answer came in time; the message begins with the host's name, and says why.
         """
         self.send(order)
-        if not self._answered.wait(OPEN_SECS):
-            self.close(0)
-            raise HostError(f"{self._name}: no answer within {OPEN_SECS:g} s")
-        if self._hello is None:
+        try:
+            answer = self._answers.get(timeout=timeout_secs)
+        except queue.Empty:
+            self.kill()
+            raise HostError(f"{self._name}: no answer within {timeout_secs:g} s") from None
+        if answer is None:
             raise HostError(f"{self._name}: {self.why()}")
-        return self._hello
+        if answer["event"] != _ANSWERS[order["do"]]:
+            raise HostError(f"{self._name}: its agent answered {answer['event']} to {order['do']}")
+        return answer
 
     def send(self, message: Message) -> None:
         """Queues a message; never waits for the host to read it."""
@@ -174,7 +166,12 @@ class Link:
 
     def why(self) -> str:
         """Returns why the connection ended, by the process's exit code and standard error."""
-        return self._wrong or self._explain(*self._end)
+        errors = self._errors.decode(errors="replace").strip()
+        return self._wrong or self._explain(self._code, errors)
+
+    def kill(self) -> None:
+        """Ends the connection at once; it still has to be closed."""
+        self._process.kill()
 
     def close(self, patience_secs: float) -> None:
         """Writes what is queued, closes standard input, and kills the process if it stays.
@@ -195,18 +192,14 @@ class Link:
         errors = threading.Thread(target=self._read_errors, args=(process,), daemon=True)
         errors.start()
         with process.stdout:
-            if self._finds_greeting(process.stdout):
-                self._read_messages(process.stdout)
+            self._read_messages(process.stdout)
             if self._wrong:
                 process.kill()
-            code = 0
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(_END_SECS)
+                self._code = process.wait(_END_SECS)
             errors.join(_ERRORS_SECS)
-            self._end = (code, self._errors.decode(errors="replace").strip())
-        if self._hello is not None:  # else `open` tells
-            self._hear(self, {"event": "lost"})
-        self._answered.set()
+        self._take_answer(None)
+        self._hear(self, {"event": "lost"})
 
     def _read_errors(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stderr is not None
@@ -214,28 +207,30 @@ class Link:
             while data := os.read(pipe.fileno(), _CHUNK):
                 self._errors = (self._errors + data)[-_LAST_WORDS:]
 
-    def _finds_greeting(self, stream: IO[bytes]) -> bool:
-        """Reads what a login shell prints, up to the greeting, which may follow other text."""
+    def _read_messages(self, stream: IO[bytes]) -> None:
+        """Hears the agent's messages, after what a login shell prints up to the greeting."""
         for _ in range(_MOST_BEFORE):
             line = stream.readline(_CHUNK)
             if not line or line.endswith(MAGIC):
-                return bool(line)
-        self._wrong = f"it printed much instead of starting an agent, at last {_quote(line)}"
-        return False
-
-    def _read_messages(self, stream: IO[bytes]) -> None:
+                break
+        else:
+            self._wrong = f"it printed much instead of starting an agent, at last {line[:60]!r}"
+            return
         while line := stream.readline(_LONGEST):
             self.heard = time.monotonic()
             message = read_event(line) if line.endswith(b"\n") else None
-            if message is None or (self._hello is None and message["event"] != "hello"):
+            if message is None:
                 if line.endswith(b"\n") or len(line) == _LONGEST:  # else its end was cut off
-                    self._wrong = f"it sent what is no message of an agent: {_quote(line)}"
+                    self._wrong = f"it sent what is no message of an agent: {line[:60]!r}"
                 return
-            if self._hello is None:
-                self._hello = message
-                self._answered.set()
+            if message["event"] in _ANSWERS.values():
+                self._take_answer(message)
             elif message["event"] != "beat":  # `heard` has told of it
                 self._hear(self, message)
+
+    def _take_answer(self, answer: Optional[Message]) -> None:
+        with contextlib.suppress(queue.Full):  # of an agent that sends more than it is asked
+            self._answers.put_nowait(answer)
 
     def _write(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
@@ -246,29 +241,44 @@ class Link:
                 process.stdin.flush()
 
 
-def _quote(data: bytes) -> str:
-    return repr(data[:60])
+def end(links: Collection[Link], patience_secs: float) -> None:
+    """Ends the agents of connections, and closes these; kills those that stay.
+
+    Args:
+      links: the connections, each to another agent.
+      patience_secs: the seconds that all agents together have to end.
+    """
+    for link in links:
+        link.send({"do": "end"})
+    deadline = time.monotonic() + patience_secs
+    for link in links:
+        link.close(max(0.0, deadline - time.monotonic()))
 
 
-def start(command: Sequence[str], errors: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
-    """Starts a command with pipes for its streams, or with its errors in its output.
+def start(
+    name: str,
+    command: Sequence[str],
+    *,
+    given: Union[int, IO[bytes], None] = subprocess.PIPE,
+    errors: Optional[int] = subprocess.PIPE,
+) -> "subprocess.Popen[bytes]":
+    """Starts a command with pipes for its streams, or with others for its input and errors.
 
     In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal on which to
     ask for a password.
 
     Raises:
-      HostError: it could not be started; the message says why, and the way out.
+      HostError: it could not be started; the message begins with `name`, the host's, and says why.
     """
     try:
         return subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,
+            stdin=given,
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
         )
-    except FileNotFoundError as error:
-        raise HostError(f"{command[0]}: {error.strerror}; is it installed?") from None
     except OSError as error:
-        way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
-        raise HostError(f"{command[0]}: {error.strerror}{way_out}") from None
+        ways_out = {errno.ENOENT: "; is it installed?", errno.EMFILE: "; raise `ulimit -n`"}
+        way_out = ways_out.get(error.errno or 0, "")
+        raise HostError(f"{name}: {command[0]}: {error.strerror}{way_out}") from None

@@ -1,4 +1,4 @@
-"""Prepares hosts: a few shell scripts over ssh, some of which read a tar archive from their input.
+"""Prepares hosts: a few shell scripts over ssh, some of which `tar` here sends an archive.
 
 A host keeps what an earlier call has made, so that the same command goes on where it was. Files are
 replaced once all of them have come.
@@ -11,25 +11,22 @@ import hashlib
 import shlex
 import signal
 import subprocess
-import tarfile
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Optional, cast
+from typing import Optional
 
 from launch.agent import processes
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
-from launch.connect.everywhere import everywhere
+from launch.connect.agent_client import everywhere
 from launch.connect.link import Transport, start
 from launch.errors import HostError, LaunchError
 
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
 LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
 _PART = ".setup.part"  # the folder for what comes
-_END_NAME = ".setup.end"  # the last file in the archive
 _INCOMPLETE = "INCOMPLETE"  # in a folder of records that no reader is to take for a complete one
 _SSH_FAILED = 255  # exit code; others are those of the scripts
 _LONGEST = 1 << 16  # bytes of a line
@@ -53,7 +50,10 @@ end_with_the_launcher() {{
     (cat <&3; kill -9 0) >/dev/null 2>&1 &
     trap "kill $!" EXIT
 }}
-unpack() {{ rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} && rm {_PART}/{_END_NAME}; }}
+unpack() {{
+    rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} &&
+        [ "$(find {_PART} -type f | wc -l)" -eq "$count" ]
+}}
 """
 _BEGIN = """\
 say begun
@@ -119,9 +119,7 @@ finish "$name made"
 _KERNELS = """\
 end_with_the_launcher
 hold
-if lines=$("$python" -m cifar10.ops.kernels.build 2>&1); then
-    case $lines in *Compiling*) finish compiled;; *) finish "are there";; esac
-fi
+lines=$("$python" -m cifar10.ops.kernels.build 2>&1) && finish "are compiled"
 why=$(echo "$lines" | grep -m1 'cannot be had' || echo "$lines" | tail -n 1)
 finish "left out: $why; training takes longer without"
 """
@@ -135,8 +133,8 @@ class Step:
       name: what lines about it begin with.
       script: the shell script, which runs in the working directory.
       values: variables of the script, whose values may have any characters, and begin with `~`.
-      files: name -> path of the files that the script reads in an archive; None: its standard input
-        stays open while the launcher is there.
+      files: name below a folder -> path of the files that the script reads in an archive; None: its
+        standard input stays open while the launcher is there.
     """
 
     name: str
@@ -146,7 +144,7 @@ class Step:
 
     def line(self, host: Host) -> str:
         """Returns the line for a host's login shell, whichever that is."""
-        values = {"workdir": host.workdir, **self.values}
+        values = {"workdir": host.workdir, "count": str(len(self.files or ())), **self.values}
         set_ = "".join(f"{name}=$(place {shlex.quote(text)})\n" for name, text in values.items())
         code = base64.b64encode(f"{_TOOLS}{set_}{_BEGIN}{self.script}".encode()).decode()
         return f"""exec sh -c 'eval "$(echo {code} | base64 -d)"'"""
@@ -154,7 +152,7 @@ class Step:
 
 def code_step(files: Mapping[str, Path]) -> Step:
     """Returns the step that makes the code the same as here; see `code_files`."""
-    return Step("code", _CODE, {"count": str(len(files))}, files)
+    return Step("code", _CODE, {}, files)
 
 
 def records_step(files: Mapping[str, Path], folder: str) -> Step:
@@ -169,7 +167,6 @@ def records_step(files: Mapping[str, Path], folder: str) -> Step:
         "folder": folder,
         "names": "\n".join(sorted(name for name in files if name.endswith(".tfrecords"))),
         "sums": "\n".join(f"{digest}  {name}" for name, digest in sums.items()),
-        "count": str(len(files)),
     }
     return Step("records", _RECORDS, values, files)
 
@@ -220,7 +217,7 @@ def prepare(
     def meanwhile() -> None:
         for process in list(running) if stops else ():
             if process.poll() is None:
-                processes.send(process.pid, signal.SIGTERM, group=True)
+                processes.send(-process.pid, signal.SIGTERM)
 
     return everywhere(hosts, prepare_host, meanwhile=meanwhile).failed
 
@@ -234,59 +231,43 @@ def _take(
 ) -> None:
     """Takes a step on a host; HostError if it fails."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
-    wrong: list[str] = []
-    begun = False
-    try:
-        process = start(transport.command(host, ["sh", "-c", line], line), subprocess.STDOUT)
-    except HostError as error:
-        raise HostError(f"{host.name}: {step.name}: {error}") from None
-    running.append(process)
-    stdin, output = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
-    with process:
-        if step.files is not None:
-            writer = threading.Thread(target=_pack, args=(step.files, stdin, wrong), daemon=True)
-            writer.start()
-        while data := output.readline(_LONGEST):
+    command = transport.command(host, ["sh", "-c", line], line)
+    wrong, begun = "", False
+    with contextlib.ExitStack() as stack:
+        tar = None if step.files is None else stack.enter_context(_tar(host.name, step.files))
+        given = subprocess.PIPE if tar is None else tar.stdout
+        process = start(host.name, command, given=given, errors=subprocess.STDOUT)
+        running.append(stack.enter_context(process))
+        assert process.stdout is not None
+        while data := process.stdout.readline(_LONGEST):
             text = data.decode(errors="replace").strip()[:_SHOWN]
             words = text.removeprefix(MARK)
             if not text.startswith(MARK):
                 last.extend([text] if text else [])
             elif words.startswith("failed: "):
-                wrong.append(words.removeprefix("failed: "))  # The last lines say more.
+                wrong = words.removeprefix("failed: ")  # The last lines say more.
             else:
                 last.clear()
                 if begun:
                     say(f"{step.name}: {words}")
                 begun = True
         code = process.wait()
-        if step.files is not None:
-            writer.join()
     if not begun or code == _SSH_FAILED:
         why = transport.explain(host, code, "\n".join(last))
         raise HostError(f"{host.name}: connection: {why}")
     if code or wrong:
-        why = wrong[0] if wrong else f"the shell there ended with exit code {code}"
+        why = wrong or f"the shell there ended with exit code {code}"
         raise HostError("\n    ".join([f"{host.name}: {step.name}: {why}", *last]))
 
 
-def _pack(files: Mapping[str, Path], archive: IO[bytes], wrong: list[str]) -> None:
-    """Writes files into an archive by their names, and a last one that says that all are there.
+def _tar(host_name: str, files: Mapping[str, Path]) -> "subprocess.Popen[bytes]":
+    """Starts to write files into an archive, by their names below one folder.
 
-    Args:
-      files: name -> path.
-      archive: a pipe, which may close early: a host that has the files does not read it.
-      wrong: a list that gets the reason if a file cannot be read.
+    It ends once its output is closed: a host that has the files does not read it.
     """
-    with contextlib.suppress(BrokenPipeError), archive:
-        try:
-            with tarfile.open(fileobj=archive, mode="w|", dereference=True) as tar:
-                for name, path in files.items():
-                    tar.add(path, name, recursive=False)
-                tar.addfile(tarfile.TarInfo(_END_NAME))
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            wrong.append(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    name, path = next(iter(files.items()))
+    words = ["tar", "-chf", "-", "-C", str(path).removesuffix(name), "--", *files]
+    return start(host_name, words, errors=None)
 
 
 def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path]:
@@ -315,12 +296,9 @@ def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path
         str(path.relative_to(root)): path
         for part in parts
         for path in (part, *part.rglob("*"))
-        if path.is_file() and not any(map(_is_no_code, path.relative_to(part).parts))
+        if path.is_file()
+        and not any(one in _NO_CODE or one[0] == "." for one in path.relative_to(part).parts)
     }
-
-
-def _is_no_code(name: str) -> bool:
-    return name in _NO_CODE or name.startswith(".")
 
 
 def records(folder: Path) -> dict[str, Path]:

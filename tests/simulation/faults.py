@@ -138,4 +138,4 @@ def _launcher_dies(run: "AgentRun") -> None:
     for name in run.hosts:
         link = run.link_of(name)
         if link is not None:
-            link.close(0)
+            link.kill()

@@ -180,7 +180,7 @@ class SimMachine:
         if order is None:
             self.agent.orphan("the launcher has ended")
         else:
-            self.agent.hear(encode(order))
+            self.agent.hear(order)
         self.turn()
 
     # What follows is `Machine` for the agent.
@@ -227,6 +227,6 @@ class SimMachine:
                 found.append(process.pid)
         return found
 
-    def guard(self, run_id: str, host: str, finish: Callable[[], None]) -> Callable[[], None]:
+    def guard(self, work: Callable[[], object]) -> Callable[[], None]:
         """Returns what dismisses the guard; `kill` is the guard's work."""
         return lambda: None

@@ -31,7 +31,7 @@ class SimLink:
         self._is_closed = self._is_cut = False
         self.is_slow = False
 
-    def open(self, order: Message) -> Message:
+    def ask(self, order: Message) -> Message:
         """Starts an agent; HostError if the host does not answer."""
         host = self.host
         if host.is_down or max(host.frozen_until, host.cut_off_until) > self.world.now + _OPEN_SECS:
@@ -64,7 +64,7 @@ class SimLink:
         """Says why the connection has ended."""
         return "the connection was reset"
 
-    def close(self, patience_secs: float) -> None:
+    def kill(self) -> None:
         """Closes the launcher's end."""
         if not self._is_closed:
             self._is_closed = True
@@ -143,27 +143,14 @@ class SimConnections(Connections):
 
     def reopen(self, host_name: str) -> None:
         """Connects to a host again, after a while."""
-
-        def work() -> None:
-            try:
-                link, _ = self._open(self._hosts[host_name])
-            except HostError as error:
-                self.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
-            else:
-                self.put((host_name, link, {"event": "connected"}))
-
-        self.world.later(self.world.rng.uniform(0.1, 4.0), work)
-
-    def drop(self, host_name: str) -> None:
-        """Closes a host's connection."""
-        self._links.pop(host_name).close(0)
+        self.world.later(self.world.rng.uniform(0.1, 4.0), self._open_again, host_name)
 
     def finish(self) -> None:
         """Ends every agent that can be reached; see `close_all`."""
         for link in self._links.values():
             link.send({"do": "end"})
-        for _, link in self._all:
-            self.world.later(4.0, link.close, 0)
+        for link in self._all:
+            self.world.later(4.0, link.kill)
 
     def current(self, host_name: str) -> Optional[SimLink]:
         """Returns a host's connection."""

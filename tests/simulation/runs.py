@@ -258,5 +258,5 @@ class AgentRun:
 
 def _order(task: Task) -> Message:
     order = {"do": "start", "task": task.name, "env": {}, "last": task.task_type == "ps"}
-    order |= {"argv": ["train"], "script": None, "cwd": "/", "masked": [], "gpus": None}
+    order |= {"argv": ["train"], "cwd": "/", "masked": [], "gpus": None}
     return {**order, "share": None, "port": None, "log": "log"}

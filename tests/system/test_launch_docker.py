@@ -347,7 +347,7 @@ def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman:
         )
         client.kill()
         client.wait()
-        assert len(Containers(str(podman)).remove({"LAUNCH_RUN_ID": name}).ids) == 1
+        assert len(Containers(str(podman)).remove({"LAUNCH_RUN_ID": name})[0]) == 1
         wait_for(lambda: not processes_naming(name), "end of the monitor")
 
 

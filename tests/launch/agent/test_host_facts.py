@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -23,13 +23,13 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_python_says_its_version_though_the_folder_is_missing(tmp_path: Path) -> None:
-    facts = look(sys.executable, tmp_path / "no")
-    assert facts["has_workdir"] is False
+def test_a_python_says_its_version_and_every_fact_reaches_the_launcher(tmp_path: Path) -> None:
+    facts = look(sys.executable, tmp_path)
     assert facts["python_error"] is None
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
     message = {"event": "looked", **facts}
-    assert read_event(encode(message)) == message  # every fact reaches the launcher
+    assert read_event(encode(message)) == message
+    assert look(sys.executable, tmp_path / "no")["has_workdir"] is False
 
 
 def test_tensorflow_may_be_the_package_without_gpus(
@@ -44,19 +44,16 @@ def test_tensorflow_may_be_the_package_without_gpus(
         ("echo first >&2; echo 'libpython is missing' >&2; exit 127", "libpython is missing"),
         ("exit 3", "exit code 3"),
         ("exec sleep 20", "no answer within 0.2 s"),
+        (None, "No such file or directory"),
     ],
 )
 def test_a_python_that_fails_is_quoted_by_its_last_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: Optional[str], why: str
 ) -> None:
-    monkeypatch.setattr(host_facts, "_VERSIONS_SECS", 0.2 if "sleep" in text else 60)
-    broken = script(tmp_path, text)
+    monkeypatch.setattr(host_facts, "_VERSIONS_SECS", 0.2 if why.endswith("0.2 s") else 60)
+    broken = script(tmp_path, text) if text else "/nowhere/python"
     facts = look(broken, tmp_path)
     assert (facts["python"], facts["python_error"]) == (None, f"{broken}: {why}")
-
-
-def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python: it does not exist"
 
 
 def test_odd_files_among_the_code_and_the_records_hinder_no_check(tmp_path: Path) -> None:

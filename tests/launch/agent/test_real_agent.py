@@ -1,24 +1,30 @@
-"""A real agent: what is no order ends it in order, and the ports and old logs of its host."""
+"""A real agent: its tasks, orders, signals and ports, and an engine or launcher that hangs.
+
+The engine is a script: what real ones do, tests/system/test_launch_docker.py sees.
+"""
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
 from launch.agent.protocol import MAGIC, encode
 from launch.agent.tcp_ports import hold
 from launch.connect.link import agent_command, payload
-from tests.launch.launcher import assert_nothing_left, wait_for
+from testbeds.ports import free_ports
+from testbeds.process_list import stop_process
+from tests.launch.launcher import assert_nothing_left, has_ended, wait_for
 
-RUN = "20260101-000000-ab12"
-_TASK = """\
+_WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(300)"
+_SAVES = """\
 import signal, sys, time
 def save(*_):
     print("saved", flush=True)
@@ -29,14 +35,56 @@ while True:  # Python heeds a signal that comes right before a sleep only after 
     time.sleep(0.1)
 """
 
+# `run` writes a line and waits for ever; other commands wait while there is a file `hangs`.
+_HANGING = """\
+#!/bin/sh
+cd {folder}
+if [ "$1" = run ]; then echo $$; exec sleep 300; fi
+touch asked
+while [ -e hangs ]; do sleep 0.05; done
+"""
+
+# `run` starts a process that listens on a port, and ends before it, like a client that has lost the
+# connection to its daemon. `kill` ends that process.
+_LEAVING = """\
+#!/bin/sh
+cd {folder}
+case "$1" in
+  run)
+    env -u LAUNCH_RUN_ID setsid {python} -c "$LISTEN" > listens &  # without the marks
+    until [ -s listens ]; do sleep 0.05; done
+    echo "lost the connection"
+    exit 1 ;;
+  ps) cat listens 2>&- ;;
+  kill) kill -9 "$2" ;;
+  rm) : > listens ;;
+esac
+"""
+_LISTEN = """\
+import os, socket, sys, time
+listening = socket.socket()
+listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listening.bind(("", {port}))
+listening.listen()
+print(os.getpid(), flush=True)
+time.sleep(300)
+"""
+
 
 class Agent:
-    """A real agent, started as on any host."""
+    """An agent, started as on any host, as a context manager that kills it.
 
-    def __init__(self, errors: Path) -> None:
-        with errors.open("wb") as file:
+    Args:
+      folder: the working directory, whose name makes the run's id unique in this process.
+      engine: the container engine that the agent uses; None for plain processes.
+      num_ports: how many ports it chooses, which are `ports`.
+    """
+
+    def __init__(self, folder: Path, engine: Optional[Path] = None, num_ports: int = 0) -> None:
+        self.folder, self._run = folder, f"agent-{os.getpid()}-{folder.name}"
+        with (folder / "errors").open("wb") as file:
             self.process = subprocess.Popen(
-                agent_command(sys.executable, RUN),
+                agent_command(sys.executable, self._run),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -46,59 +94,77 @@ class Agent:
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.send(payload())
         assert self.stdout.readline() == MAGIC
+        limits = {"lease_secs": 60, "stop_secs": 10, "alone": True}
+        containers = None if engine is None else {"engine": str(engine), "mounts": []}
+        self.order("begin", mark="node.1", ports=num_ports, containers=containers, **limits)
+        self.ports = self.next("hello")["ports"]
+
+    def __enter__(self) -> "Agent":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        self.stdout.close()
+        assert_nothing_left(self._run, timeout_secs=20)
 
     def send(self, data: bytes) -> None:
         self.stdin.write(data)
         self.stdin.flush()
 
-    def next(self, event: str) -> dict[str, Any]:
-        """Returns the next message of this kind, and skips others."""
+    def order(self, do: str, **content: Any) -> None:
+        self.send(encode({"do": do, **content}))
+
+    def start(self, *argv: str, port: Optional[int] = None) -> None:
+        """Orders the start of a task; one word is Python code."""
+        words = [sys.executable, "-c", *argv] if len(argv) == 1 else argv
+        order: dict[str, Any] = {
+            "task": "worker/0",
+            "argv": words,
+            "cwd": str(self.folder),
+            "env": {},
+        }
+        self.order("start", **order, masked=[], gpus=[], share=None, last=False, port=port)
+
+    def signal(self, signum: int) -> None:
+        self.order("signal", task="worker/0", signal=signum)
+
+    def next(self, *events: str) -> dict[str, Any]:
+        """Returns the next message about one of these events."""
         for line in self.stdout:
             message: dict[str, Any] = json.loads(line)
-            if message["event"] == event:
+            if message["event"] in events:
                 return message
-        raise AssertionError(f"no {event}")
-
-    def set_up(self) -> None:
-        order = {"do": "begin", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
-        self.send(encode({**order, "ports": 0, "containers": None}))
-
-    def start(self, code: str = _TASK, port: "int | None" = None) -> None:
-        order: dict[str, Any] = {
-            "do": "start",
-            "task": "master/0",
-            "argv": [sys.executable, "-c", code],
-        }
-        order |= {"script": None, "cwd": "/", "env": {}, "masked": [], "gpus": None, "share": None}
-        self.send(encode({**order, "port": port, "last": False}))
+        raise AssertionError(f"no {events}")
 
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
-    agent = Agent(tmp_path / "errors")
-    yield agent
-    agent.process.kill()
-    agent.process.wait()
-    with contextlib.suppress(BrokenPipeError):
-        agent.stdin.close()
-    agent.stdout.close()
-    assert_nothing_left(RUN, timeout_secs=20)
+    with Agent(tmp_path, num_ports=4) as agent:
+        yield agent
+
+
+def _script(folder: Path, text: str) -> Path:
+    path = folder / "docker"
+    path.write_text(text.format(folder=folder, python=sys.executable))
+    path.chmod(0o755)
+    return path
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [b'{"do":"dance"}\n', b"\xff" * (1 << 25)],
-    ids=["unknown", "without end"],
+    "sent", [b'{"do":"start","ta', b"\xff" * (1 << 25)], ids=["cut off", "without end"]
 )
 def test_what_is_no_order_ends_the_tasks_in_order_and_the_agent(
     agent: Agent, sent: bytes, tmp_path: Path
 ) -> None:
-    agent.set_up()
-    agent.start()
+    agent.start(_SAVES)
     assert agent.next("lines")["lines"] == ["ready"]
     with contextlib.suppress(BrokenPipeError):
         agent.send(sent)
-    assert agent.next("orphaned")["reason"].startswith("the launcher sent no order: ")
+        agent.stdin.close()
+    assert agent.next("orphaned")["reason"] == "the launcher has ended"
     assert agent.next("lines")["lines"] == ["saved"]
     assert agent.next("exit")["code"] == 143
     assert agent.process.wait(60) == 0
@@ -114,38 +180,29 @@ def is_held(port: int) -> bool:
     return False
 
 
-def test_the_ports_of_tasks_are_held_until_others_are_asked_for(
-    agent: Agent, tmp_path: Path
-) -> None:
-    agent.set_up()
-    agent.next("hello")
-    (chosen,) = hold(1)
+def test_the_ports_of_tasks_are_held(agent: Agent) -> None:
+    assert [is_held(port) for port in agent.ports] == [True] * 4
+    (chosen,) = hold(1)  # as by an earlier agent
     port = chosen.getsockname()[1]
     chosen.close()
     for _ in range(2):  # the task is started again, too
-        agent.start("", port)
+        agent.start("", port=port)
         agent.next("exit")
         assert is_held(port)
-    found = []
-    for _ in range(2):
-        agent.send(encode({"do": "begin", "mark": None, "ports": 4}))
-        found.append(agent.next("hello")["ports"])
-        assert [is_held(port) for port in found[-1]] == [True] * 4
-    assert len({port for ports in found for port in ports}) == 8
-    assert [is_held(port) for port in found[0]] == [False] * 4
-    # And a program that complains at length fits into a message.
+
+
+def test_what_a_program_says_at_length_fits_into_a_message(agent: Agent, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n")
     python.chmod(0o755)
-    look = {"do": "look", "cwd": str(tmp_path), "python": str(python), "code": ["main.py"]}
-    agent.send(encode({**look, "engine": None, "image": None, "data": None, "ports": []}))
+    look = {"cwd": str(tmp_path), "python": str(python), "code": ["main.py"], "data": None}
+    agent.order("look", **look, engine=None, image=None, ports=[])
     error = agent.next("looked")["python_error"]
     assert error.startswith(f"{python}: xxx")
     assert len(error) == 4096
 
 
-def test_ctrl_c_ends_no_agent_and_can_be_taken_by_a_task(agent: Agent, tmp_path: Path) -> None:
-    agent.set_up()
+def test_ctrl_c_ends_no_agent_and_can_be_taken_by_a_task(agent: Agent) -> None:
     agent.process.send_signal(signal.SIGINT)
     agent.start("import signal; print(signal.getsignal(2) is not signal.SIG_IGN)")
     assert agent.next("lines")["lines"] == ["True"]
@@ -154,7 +211,6 @@ def test_ctrl_c_ends_no_agent_and_can_be_taken_by_a_task(agent: Agent, tmp_path:
 def test_lines_for_a_launcher_that_does_not_read_are_left_out_but_no_event(
     agent: Agent, tmp_path: Path
 ) -> None:
-    agent.set_up()
     agent.start(f"for i in range(100_000): print('x' * 400)\nopen({str(tmp_path / 'end')!r}, 'w')")
     wait_for((tmp_path / "end").exists, "the end of the task, which nothing holds up")
     found = [json.loads(agent.stdout.readline())]
@@ -162,3 +218,71 @@ def test_lines_for_a_launcher_that_does_not_read_are_left_out_but_no_event(
         found.append(json.loads(agent.stdout.readline()))
     assert found[-1]["code"] == 0
     assert 10_000 < sum(len(one["lines"]) for one in found if one["event"] == "lines") < 60_000
+
+
+def test_the_end_of_a_task_names_the_signals_that_it_got(agent: Agent) -> None:
+    agent.start(_WAITS)
+    agent.next("lines")
+    agent.signal(15)
+    found = agent.next("exit")
+    assert (found["code"], found["signals"]) == (-15, [15])
+
+
+def test_a_signal_that_comes_after_a_tasks_death_is_not_one_that_it_got(agent: Agent) -> None:
+    agent.start(_WAITS)
+    (task,) = agent.next("lines")["lines"]
+    stop_process(agent.process.pid)
+    os.kill(int(task), signal.SIGKILL)
+    wait_for(lambda: has_ended(task), "death of the task")
+    agent.signal(15)
+    agent.process.send_signal(signal.SIGCONT)
+    found = agent.next("exit")
+    assert (found["code"], found["signals"]) == (-9, [])
+
+
+def test_a_task_that_could_not_be_started_got_no_signal(agent: Agent) -> None:
+    agent.start("/nowhere", "")
+    found = agent.next("exit")
+    assert (found["code"], found["signals"]) == (None, [])
+
+
+def test_an_agent_answers_while_its_engine_hangs(tmp_path: Path) -> None:
+    engine = _script(tmp_path, _HANGING)
+    with Agent(tmp_path, engine) as agent:
+        agent.start(str(engine), "run")
+        agent.next("lines")
+        (tmp_path / "asked").unlink()
+        (tmp_path / "hangs").touch()
+        agent.signal(9)
+        wait_for((tmp_path / "asked").exists, "search for the container")
+        agent.order("sweep", run="none", engine=None)
+        assert agent.next("swept", "exit")["event"] == "swept"
+        agent.start(str(engine), "run")  # one that waits for the engine can be ended
+        agent.next("started")
+        agent.signal(15)
+        (tmp_path / "hangs").unlink()
+        assert [agent.next("exit")["code"] for _ in "12"] == [-9, -9]
+
+
+def test_a_task_shows_what_an_engine_says_that_does_not_work(tmp_path: Path) -> None:
+    engine = _script(tmp_path, "#!/bin/sh\necho 'is the daemon running?' >&2\nexit 125\n")
+    with Agent(tmp_path, engine) as agent:
+        agent.start(str(engine), "run")
+        assert agent.next("lines")["lines"][0] == "is the daemon running?"
+        found = agent.next("exit")
+    assert (found["code"], found["port_taken"]) == (125, False)
+    assert found["reason"] == (
+        f"exit code 125: {engine} could not run the container; its last lines say why"
+    )
+
+
+def test_a_container_that_outlives_its_client_is_removed_and_its_port_not_anothers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = free_ports(1)
+    monkeypatch.setenv("LISTEN", _LISTEN.format(port=port))
+    engine = _script(tmp_path, _LEAVING)
+    with Agent(tmp_path, engine) as agent:
+        agent.start(str(engine), "run", port=port)
+        found = agent.next("exit")
+    assert (found["code"], found["port_taken"]) == (1, False)

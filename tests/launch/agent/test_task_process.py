@@ -26,7 +26,6 @@ def _order(tmp_path: Path, code: str, **more: Any) -> dict[str, Any]:
     return {
         "task": "worker/0",
         "argv": [sys.executable, "-c", code],
-        "script": None,
         "cwd": "/",
         "env": {},
         "gpus": None,

@@ -89,16 +89,6 @@ def test_a_port_that_another_holds_or_uses_is_not_chosen(
         assert ports_of(found) == [one]
 
 
-def test_ports_of_outgoing_connections_come_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "range").write_text("9995 65000\n")
-    monkeypatch.setattr(tcp_ports, "_OUTGOING", str(tmp_path / "range"))
-    ports = tcp_ports._candidates()
-    assert set(ports[:535]) == set(range(65_001, 65_536))
-    assert sorted(ports[535:]) == list(range(10_000, 65_001))
-
-
 def test_a_check_finds_ports_that_listen_over_ipv4_and_ipv6(held: list[socket.socket]) -> None:
     one, two = ports_of(held)[:2]
     addresses = ["127.0.0.1", *(["::1"] if os.path.exists("/proc/net/if_inet6") else [])]

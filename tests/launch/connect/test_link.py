@@ -1,13 +1,12 @@
 """How agents get to hosts, and the connections to them."""
 
-import ast
 import errno
 import os
-import re
 import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,44 +16,18 @@ import pytest
 from launch.agent.protocol import MAGIC, Message
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host, Limits
-from launch.connect import link as links
+from launch.connect.agent_client import everywhere
 from launch.connect.connections import Connections
-from launch.connect.everywhere import everywhere
-from launch.connect.link import Link
+from launch.connect.link import Link, Transport
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
 
+HOSTS = [Host(name, name, (), "/data") for name in ("node0", "node1", "node2")]
 BEGIN: Message = {"do": "begin", "ports": 0, "mark": None}
 
 
 def make_link(*command: str) -> Link:
     return Link("node1", command, lambda code, _: f"it ended with {code}", lambda *_: None)
-
-
-def opening(link: Link) -> "tuple[threading.Thread, list[str]]":
-    """Opens a link in a thread; the list gets the error."""
-    errors: list[str] = []
-
-    def work() -> None:
-        try:
-            link.open(BEGIN)
-        except HostError as error:
-            errors.append(str(error))
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread, errors
-
-
-def test_a_link_that_is_closed_while_it_opens_ends_its_process_and_says_so(tmp_path: Path) -> None:
-    file = tmp_path / "pid"
-    link = make_link("sh", "-c", f"echo $$ >{file}.new; mv {file}.new {file}; exec sleep 300")
-    thread, errors = opening(link)
-    wait_for(file.exists, "the process")
-    link.close(0)
-    thread.join(30)
-    assert errors == ["node1: it ended with -9"]
-    assert not os.path.exists(f"/proc/{file.read_text().strip()}")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +41,8 @@ def test_a_link_that_is_closed_while_it_opens_ends_its_process_and_says_so(tmp_p
 )
 def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path: Path) -> None:
     file = tmp_path / "sent"
-    file.write_bytes(MAGIC + b'{"event":"hello","ports":[]}\n' + sent.encode() + b"\n")
+    beat = b'{"event":"beat"}\n'  # which fills no queue
+    file.write_bytes(MAGIC + b'{"event":"hello","ports":[]}\n' + beat + sent.encode() + b"\n")
     heard: list[Message] = []
     link = Link(
         "node1",
@@ -76,7 +50,7 @@ def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path
         lambda *_: "",
         lambda _, one: heard.append(one),
     )
-    link.open(BEGIN)
+    link.ask(BEGIN)
     wait_for(lambda: {"event": "lost"} in heard, "the end")
     assert heard == [{"event": "lost"}]
     assert link.why().startswith(
@@ -102,37 +76,18 @@ def test_endless_bytes_of_a_host_need_no_memory(before: str, words: str) -> None
     )
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(HostError, match=words):
-        link.open(BEGIN)
+        link.ask(BEGIN)
     link.close(0)
-    assert heard == []
+    assert heard == [{"event": "lost"}]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown < 20_000  # KiB
 
 
-def test_an_agent_that_does_not_begin_with_hello_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sent").write_bytes(MAGIC + b'{"event":"note","text":"hello"}\n')
+def test_another_answer_than_the_one_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sent").write_bytes(MAGIC + b'{"event":"dialled","failures":[]}\n')
     link = make_link("sh", "-c", f"cat {tmp_path / 'sent'}; exec sleep 300")
-    with pytest.raises(HostError, match="^node1: it sent what is no message of an agent: b"):
-        link.open(BEGIN)
+    with pytest.raises(HostError, match="^node1: its agent answered dialled to begin$"):
+        link.ask(BEGIN)
     link.close(0)
-
-
-def test_heartbeats_fill_no_queue_but_are_heard(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    send = (
-        f'echo "launch-agent 1"; echo \'{{"event":"hello","ports":[]}}\'; '
-        f'until [ -e {go} ]; do sleep 0.05; done; echo \'{{"event":"beat"}}\''
-    )
-    heard: list[Message] = []
-    link = Link(
-        "node1", ["sh", "-c", send], lambda *_: "", lambda _, message: heard.append(message)
-    )
-    link.open(BEGIN)
-    before = link.heard
-    go.touch()
-    wait_for(lambda: {"event": "lost"} in heard, "the end")
-    link.close(0)
-    assert heard == [{"event": "lost"}]
-    assert link.heard > before
 
 
 @pytest.mark.parametrize(
@@ -155,43 +110,30 @@ def test_a_command_that_cannot_be_started_is_named_with_the_way_out(
 
 
 def test_the_remote_command_needs_no_quoting_in_any_shell() -> None:
-    line = links.remote_command("python3", "20260101-000000-abcd")
-    assert line == (
+    lines: list[str] = []
+
+    def command(host: Host, words: Sequence[str], line: str) -> list[str]:
+        lines.append(line)
+        return ["true"]
+
+    Transport(command, lambda *_: "").link(HOSTS[0], "20260101-000000-abcd", print).close(60)
+    assert lines == [
         "exec python3 -I -S -c 'import sys; "
         "exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))' "
         "launch-agent 20260101-000000-abcd"
-    )
-
-
-def test_every_module_of_the_agent_is_sent_after_those_that_it_imports(root: Path) -> None:
-    folder = root / "launch" / "agent"
-    modules = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
-    assert sorted(links.MODULES) == modules
-    for position, name in enumerate(links.MODULES):
-        tree = ast.parse((folder / f"{name}.py").read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("launch"):
-                needed = re.findall(r"launch\.agent\.(\w+)", node.module or "")
-                needed = needed or [alias.name for alias in node.names]
-                assert set(needed) <= set(links.MODULES[:position])
+    ]
 
 
 class FakeLink:
-    """A connection that tells of a heartbeat, to an agent that has found a port."""
+    """A connection to an agent that has found a port."""
 
-    def __init__(self) -> None:
-        self.heard = 0.0
-        self.has_beaten = threading.Event()
+    heard = 0.0
 
-    def open(self, order: Message) -> Message:
+    def ask(self, order: Message) -> Message:
         return {"event": "hello", "ports": [20001]}
 
-    def send(self, message: "dict[str, Any]") -> None:
-        if message["do"] == "beat":
-            self.has_beaten.set()
-
-    def why(self) -> str:
-        return "it is gone"
+    def send(self, message: Message) -> None:
+        pass
 
     def close(self, patience_secs: float) -> None:
         pass
@@ -200,28 +142,8 @@ class FakeLink:
 class FakeTransport:
     """Opens connections without hosts."""
 
-    def __init__(self) -> None:
-        self.links: dict[str, FakeLink] = {}
-
     def link(self, host: Any, run_id: str, hear: Any) -> FakeLink:
-        self.links[host.name] = FakeLink()
-        return self.links[host.name]
-
-
-def test_agents_hear_from_a_launcher_that_waits_for_its_disk() -> None:
-    cluster = replace(from_hosts("ip0"), limits=Limits(lease_secs=0.3))
-    transport: Any = FakeTransport()
-    connections = Connections(cluster, "run", transport)
-    assert connections.open_all(lambda: False, lambda host: 1) == {"ip0": [20001]}
-    link = transport.links["ip0"]
-    try:
-        for _ in range(3):  # while this thread does nothing
-            link.has_beaten.clear()
-            assert link.has_beaten.wait(20)
-    finally:
-        connections.close_all()
-    link.has_beaten.clear()
-    assert not link.has_beaten.wait(0.3)
+        return FakeLink()
 
 
 def test_an_agent_is_late_only_for_a_launcher_that_has_looked_all_the_time() -> None:
@@ -245,9 +167,6 @@ def test_a_host_with_too_few_ports_is_named() -> None:
         connections.close_all()
 
 
-HOSTS = [Host(name, name, (), "/data") for name in ("node0", "node1", "node2")]
-
-
 def name_of(host: Host) -> str:
     if host.name == "node1":
         raise HostError("node1: it is down")
@@ -258,17 +177,9 @@ def test_every_answer_and_every_failure_has_its_host() -> None:
     answers = everywhere(HOSTS, name_of)
     assert list(answers.found.items()) == [("node0", "NODE0"), ("node2", "NODE2")]
     assert answers.failed == {"node1": "node1: it is down"}
-
-
-def test_all_answers_or_every_failure_in_one_error() -> None:
-    assert everywhere(HOSTS[:1], name_of).of_all() == {"node0": "NODE0"}
-
-    def refuse(host: Host) -> None:
-        raise HostError(f"{host.name}: no")
-
-    with pytest.raises(HostError) as raised:
-        everywhere(HOSTS[:2], refuse).of_all()
-    assert str(raised.value) == "node0: no\n       node1: no"
+    answers.failed["node2"] = "node2: no"
+    with pytest.raises(HostError, match="^node1: it is down\n       node2: no$"):
+        answers.of_all()
 
 
 def test_no_host_waits_for_another() -> None:
@@ -311,6 +222,6 @@ def test_an_agent_that_writes_many_errors_is_not_held_up(tmp_path: Path) -> None
     many = "import sys; sys.stderr.write('x' * 1_000_000 + 'the last')"
     command = ("sh", "-c", f'"$0" -c "{many}"; cat {file}; exec sleep 300', sys.executable)
     link = Link("node1", command, lambda _, errors: errors[-8:], lambda *_: None)
-    link.open(BEGIN)
+    link.ask(BEGIN)
     link.close(0)
     assert link.why() == "the last"
