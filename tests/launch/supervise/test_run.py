@@ -32,7 +32,6 @@ from launch.supervise.task_state import TaskState
 from testbeds.ports import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir, wait_for
 
-
 TOLD: Message = {"event": "told", "reason": "the agent got SIGTERM"}
 
 
