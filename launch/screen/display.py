@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TextIO
 
-from launch.screen.row import LEADS, Row, plain, read_step
+from launch.screen.row import LEADS, Row, plain, read_saved, read_step
 
 if TYPE_CHECKING:
     from launch.screen.table import LiveTable
@@ -35,8 +35,13 @@ class Display:
                 self._table = table.LiveTable(self._stream, began)
 
     def task_line(self, task: str, host: str, line: str) -> None:
-        """Shows a line of a task's output; above a live table, only the lead's, but no progress."""
-        if self._table is None or (task.startswith(LEADS) and not read_step(line)):
+        """Shows a line of a task's output.
+
+        Above a live table these are the lead's, but neither its progress, which is below them, nor
+        what it saved at a stop, which the job's last lines say.
+        """
+        told_below = read_step(line) or read_saved(line)
+        if self._table is None or (task.startswith(LEADS) and not told_below):
             self.note(f"[{task} {host}] {line}")
 
     def note(self, text: str) -> None:

@@ -1,5 +1,6 @@
 """What a screen says of a job, as text: the rows of its tasks, its progress, safe lines."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -51,10 +52,22 @@ def saved_rows(status: Mapping[str, Any]) -> list[Row]:
 def those_that_differ(rows: Sequence[Row]) -> list[Row]:
     """Returns the rows to show beside the job's line: all before the first step of the lead.
 
-    Later, those of tasks that do not just run, such as a lost one.
+    Later, those of tasks that do not just run, such as a lost one, or that are far behind the lead.
     """
-    has_begun = any(row.is_lead and row.step for row in rows)
-    return [row for row in rows if not has_begun or row.state not in ("running", "done")]
+    leads = [_reached_and_total(row.step) for row in rows if row.is_lead and row.step]
+    least = max((reached - max(reached, total) / 10 for reached, total in leads), default=math.inf)
+
+    def is_slow(row: Row) -> bool:
+        return bool(row.step) and _reached_and_total(row.step)[0] < least
+
+    return [
+        row for row in rows if not leads or row.state not in ("running", "done") or is_slow(row)
+    ]
+
+
+def _reached_and_total(step: str) -> tuple[int, int]:
+    reached, _, total = step.partition("/")
+    return _whole(reached), _whole(total)
 
 
 def job_line(rows: Sequence[Row], secs: float) -> str:

@@ -1,5 +1,6 @@
 """Tables, drawn by rich: those that are printed once, and the live one below a job's lines."""
 
+import textwrap
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
@@ -75,8 +76,10 @@ class LiveTable:
         self.draw(())
 
     def line(self, text: str) -> None:
-        """Shows a line above the table; the terminal breaks it, so that a long path stays whole."""
-        self._console.print(Text(text), soft_wrap=True)
+        """Shows a line above the table, broken between words: a long path stays whole."""
+        width = self._console.width
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        self._console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def draw(self, rows: Sequence[Row]) -> None:
         """Draws the line of the job and the rows that matter, as many as fit on the screen."""

@@ -88,30 +88,38 @@ def test_while_a_job_trains_only_tasks_that_differ_have_a_row() -> None:
     master = row("master/0", "1,123/2,820", PROGRESS)
     others = [
         row("worker/0", "1,101/2,820"),
+        row("worker/1", "840/2,820"),  # a tenth of the run behind
         row("worker/2", state="running (1 restarts)"),
         row("worker/3", state="failed"),
         row("worker/4", state="done"),
         row("ps/0"),
     ]
     shown = [one.task for one in those_that_differ([master, *others])]
-    assert shown == ["worker/2", "worker/3"]
+    assert shown == ["worker/1", "worker/2", "worker/3"]
     assert those_that_differ([row("master/0"), *others])[1:] == others
 
 
-def test_above_the_table_are_only_lines_of_the_lead_without_its_progress() -> None:
+def test_above_the_table_are_only_lines_of_the_lead_that_are_not_told_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    data = "data: cifar-10, 45,000 train, 5,000 validation, 10,000 eval"
     stream = io.StringIO()
     display = Display(stream, live=True)
     for task, line in (
         ("worker/0", "ready"),
         ("master/0", PROGRESS),
         ("worker/0", PROGRESS),
-        ("master/0", "validation accuracy 0.3456 at step 123"),
+        ("master/0", data),
+        ("master/0", "saved output/model.ckpt-123"),
         ("ps/0", "bye"),
     ):
         display.task_line(task, "node0", line)
     display.close()
-    shown = re.findall(r"\[[a-z]+/\d node0\] [^\n]+", stream.getvalue())
-    assert shown == ["[master/0 node0] validation accuracy 0.3456 at step 123"]
+    text = stream.getvalue()
+    assert re.findall(r"\[[a-z]+/\d node0\]", text) == ["[master/0 node0]"]
+    first, second = text[text.index("[master/0") :].splitlines()[:2]  # No number is broken.
+    assert (f"{first} {second}", len(first) <= 60) == (f"[master/0 node0] {data}", True)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
