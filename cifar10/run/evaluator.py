@@ -19,7 +19,7 @@ from cifar10.output import checkpoints, model_settings, run_file
 from cifar10.output.history import EVALUATOR_FILE_NAME, History, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import resume
-from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.hooks.validation import Validator
 from cifar10.run.job import Job, make_job, open_output
 
 _POLL_SECS = 0.5
@@ -86,9 +86,8 @@ def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> N
         rows = Metrics.load(tf.io.gfile.join(place, EVALUATOR_FILE_NAME), checkpoint, step, say)
         known = History.load(place, step)
         history = History(None, train=known.train, validation=known.validation, metrics=rows)
-        ValidationRecorder(job, history, say).validate_if_missing(
-            checkpoint, stop, lambda: run_file.read(place).training == note
-        )
+        validator = Validator(job, stop, history, say)
+        validator.validate(checkpoint, lambda: run_file.read(place).training == note)
     except (UserError, tf.errors.OpError, ValueError):
         if checkpoints.exists(checkpoint):
             raise

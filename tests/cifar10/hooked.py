@@ -80,7 +80,6 @@ def train(
 
     `loss` and `weight` are functions of the step.
     """
-    chiefs = [hook for hook in hooks if hasattr(hook, "saver")]
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
         begun = step.assign(first_step).op
@@ -97,8 +96,7 @@ def train(
         tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
-        savers = [hook.saver for hook in chiefs]
-        with tf.train.MonitoredSession(creator, [*hooks, *savers]) as session:
+        with tf.train.MonitoredSession(creator, hooks) as session:
             while not session.should_stop() and result < first_step + steps:
                 result = int(session.run(counted))
         return result

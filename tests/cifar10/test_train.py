@@ -20,7 +20,7 @@ from cifar10.output import checkpoints, run_file
 from cifar10.output.history import History
 from cifar10.run import results
 from cifar10.run.hooks.training import ChiefHook
-from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.hooks.validation import Validator
 from cifar10.run.job import Job, make_job, training_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.step.params import Replication
@@ -59,17 +59,19 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     Figures and pictures are other modules', and take longer than all else.
     """
     done: list[tuple[str, Any]] = []
-    record = ValidationRecorder.export
+    validate = Validator.validate
 
-    def validated(self: Any, *args: Any, **settings: Any) -> None:
-        record(self, *args, **settings)
-        done.append(("validated", self._history.validation[-1]["step"]))
+    def validated(self: Any, *args: Any) -> None:
+        before = len(self._history.validation)
+        validate(self, *args)
+        rows = self._history.validation
+        done.extend(("validated", row["step"]) for row in rows[before:])
 
     def ended(self: Job) -> None:
         note = run_file.read(config.output_place).training
         done.append(("end told", note and note["ended_at_step"]))
 
-    monkeypatch.setattr(ValidationRecorder, "export", validated)
+    monkeypatch.setattr(Validator, "validate", validated)
     monkeypatch.setattr(Job, "tell_end", ended)
     monkeypatch.setattr(
         results, "finish", lambda job, stop, history, status, secs: done.append(("figures", status))
@@ -227,13 +229,13 @@ def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_
     run(config)
     forget_validations(config, after=0)
     told.clear()
-    stop, record = StopRequest(), ValidationRecorder.export
+    stop, validate = StopRequest(), Validator.validate
 
-    def stopped(self: Any, *args: Any, **settings: Any) -> None:
-        record(self, *args, **settings)
+    def stopped(self: Any, *args: Any) -> None:
+        validate(self, *args)
         stop._note(signal.SIGTERM)
 
-    monkeypatch.setattr(ValidationRecorder, "export", stopped)
+    monkeypatch.setattr(Validator, "validate", stopped)
     with pytest.raises(Stopped):
         run(config, stop)
     assert told == [("validated", 1)]

@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-import types
 from typing import Any, Callable
 
 import pytest
@@ -11,8 +10,8 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output.history import History
-from cifar10.run.hooks.validation import ValidationRecorder, check_goals, ended_before
-from tests.cifar10 import hooked, saved
+from cifar10.run.hooks.validation import check_goals, ended_before
+from tests.cifar10 import saved
 
 PATIENT: dict[str, Any] = {"early_stopping_epochs": 2.0}
 
@@ -101,12 +100,3 @@ def test_a_run_that_once_had_an_evaluator_judges_the_validations_of_both(tmp_pat
     ending = ended_before(config, 30)
     assert ending is not None
     assert "above 0.5000 of step 10" in ending.line
-
-
-def test_where_an_evaluator_validates_the_chief_writes_no_event_file(tmp_path):
-    job = hooked.job_in(tmp_path)
-    job.records = types.SimpleNamespace(has_validation=True)
-    for validates in (False, True):
-        job.validates = validates
-        ValidationRecorder(job, History(None), print)
-        assert (tmp_path / "logs/validation").exists() == validates
