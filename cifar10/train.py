@@ -25,11 +25,10 @@ from cifar10.host import activity, folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
-from cifar10.output.history import validations
 from cifar10.output.progress import ProgressLine
 from cifar10.run import results, resume
 from cifar10.run.cluster_session import ClusterSession
-from cifar10.run.hooks.progress import Curves, Progress
+from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.training import ChiefHook, WorkerHook
 from cifar10.run.hooks.validation import Validator, check_goals
 from cifar10.run.job import (
@@ -112,15 +111,15 @@ def _train_to_results(
     """Trains from `start`, and sees to it that the figures exist at the end."""
     job = resume.with_first_values(job, start)
     describe_training(job, start.done.step)
-    history = resume.prepare_folder(job, start)  # Rule 3.
+    metrics = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
     with job.watch_progress():
         with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-            curves = Curves(line, job, history)
+            progress = Progress(line, job, metrics)
             deadline = started + 60.0 * (job.config.max_minutes or math.inf)
-            validator = Validator(job, stop, history, line.message)
+            validator = Validator(job, stop, metrics, line.message)
             validate = validator.validate_latest
-            hook = ChiefHook(job, stop, curves, deadline, check_owner, validate)
+            hook = ChiefHook(job, stop, progress, deadline, check_owner, validate)
             if job.validates:  # Its run may have been killed before that.
                 validate()
             if not hook.judge() and not start.is_over:
@@ -130,13 +129,12 @@ def _train_to_results(
             _note_the_end(job, hook.status)
             job.tell_end()
             if job.records.has_validation:  # Also if an evaluator has not: nothing waits for that.
-                step = checkpoints.latest_step(job.config.output_place)
-                history.validation = validations(job.config.output_place, step)
+                metrics.read_others(checkpoints.latest_step(job.config.output_place))
                 validate()
             stop.check()
             if hook.judge():  # The status says so, also if no step was left.
                 _note_the_end(job, hook.status)
-        results.finish(job, stop, history, hook.status, time.monotonic() - started)
+        results.finish(job, stop, metrics, hook.status, time.monotonic() - started)
 
 
 def _note_the_end(job: Job, status: str) -> None:

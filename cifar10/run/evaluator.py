@@ -16,7 +16,7 @@ from cifar10.host import folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings, run_file
-from cifar10.output.history import EVALUATOR_FILE_NAME, History, Metrics
+from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import resume
 from cifar10.run.hooks.validation import Validator
@@ -83,10 +83,8 @@ def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> N
     try:
         model_settings.check_classes(job.config, job.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
-        rows = Metrics.load(tf.io.gfile.join(place, EVALUATOR_FILE_NAME), checkpoint, step, say)
-        known = History.load(place, step)
-        history = History(None, train=known.train, validation=known.validation, metrics=rows)
-        validator = Validator(job, stop, history, say)
+        metrics = Metrics(place, EVALUATOR_FILE_NAME, step)
+        validator = Validator(job, stop, metrics, say)
         validator.validate(checkpoint, lambda: run_file.read(place).training == note)
     except (UserError, tf.errors.OpError, ValueError):
         if checkpoints.exists(checkpoint):

@@ -9,9 +9,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.process import StopRequest
-from cifar10.output.history import History, Metrics
+from cifar10.output.metrics import Metrics
 from cifar10.output.progress import TrainingStatus
-from cifar10.run.hooks.progress import Curves, Progress
+from cifar10.run.hooks.progress import Progress
 from cifar10.run.watchdog import Watchdog
 from cifar10.step.training_step import StepReport, StepTensors
 
@@ -60,10 +60,11 @@ class Shown:
         self.messages.append(text)
 
 
-def parts(job: Any, stop: Optional[StopRequest] = None) -> tuple[Any, ...]:
+def parts(
+    job: Any, stop: Optional[StopRequest] = None, metrics: Optional[Metrics] = None
+) -> tuple[Any, ...]:
     """The first arguments of a hook: job, signal and progress."""
-    history = History(None, metrics=Metrics(None))
-    return job, stop or StopRequest(), Curves(Shown(), job, history)  # type: ignore[arg-type]
+    return job, stop or StopRequest(), Progress(Shown(), job, metrics)  # type: ignore[arg-type]
 
 
 def train(

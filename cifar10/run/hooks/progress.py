@@ -1,4 +1,4 @@
-"""What training shows and keeps of its steps: progress lines, curves, rows, TensorBoard's files."""
+"""What training shows and keeps of its steps: progress lines, rows, TensorBoard's files."""
 
 import time
 from typing import Any, Optional
@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.output.event_files import take_back, writer
-from cifar10.output.history import History, rounded_figures
+from cifar10.output.metrics import Metrics
 from cifar10.output.progress import ProgressLine, TrainingStatus
 from cifar10.run.job import Job
 from cifar10.schema import TRAIN
@@ -24,10 +24,15 @@ class Progress:
     Sums over all steps grow; what is shown of some steps is the difference of two sums. The first
     step of a session also builds kernels and fills buffers, so its speed is not measured.
 
+    A chief keeps rows, too, in metrics.jsonl and for TensorBoard: of step 1, of each multiple of
+    --summary-steps, and of the last step, with means over the steps since the row before. So a run
+    that was killed and continued has rows of the same steps as one that was not. If another trainer
+    takes such a step, the next step of this process has the row.
+
     Args:
       line: the line that shows the means.
       job: the job that is trained.
-      seconds: seconds of training before this process began.
+      metrics: gets the rows; None: this process keeps none.
 
     Attributes:
       say: a function that prints a line, above the live one.
@@ -35,17 +40,26 @@ class Progress:
       steps: the number of steps that this process has taken.
     """
 
-    def __init__(self, line: ProgressLine, job: Job, seconds: float = 0.0) -> None:
-        self._line, self._job = line, job
-        self.say, self.seconds, self.steps = line.message, seconds, 0
+    def __init__(self, line: ProgressLine, job: Job, metrics: Optional[Metrics] = None) -> None:
+        self._line, self._job, self._metrics = line, job, metrics
+        self.say, self.seconds, self.steps = line.message, metrics.seconds if metrics else 0.0, 0
         # Steps, loss, accuracy; of measured steps their number, seconds, and images of the job.
-        self._sums = self._shown = np.zeros(6)
+        self._sums = self._shown = self._kept = np.zeros(6)
         self._since: Optional[float] = None  # when the clock was read; None: it stands
+        self._every = job.config.steps_between_rows(job.total_steps)
+        self._folder, self._row = job.config.log_folder(TRAIN), 0  # the step of the row before
         self.begin()
 
     def begin(self) -> None:
         """Measures anew, since a new session begins from a checkpoint."""
         self._last: Optional[StepReport] = None
+
+    def go_on_after(self, step: int) -> None:
+        """Takes back what a chief kept of the steps after a checkpoint; they are taken again."""
+        assert self._metrics
+        self._metrics.forget_after(step)
+        take_back(self._folder, step + 1)
+        self._row, self._kept = step, self._sums
 
     def step_begins(self) -> None:
         """Starts the clock, after a pause for a validation."""
@@ -60,7 +74,7 @@ class Progress:
         self._since = None
 
     def add(self, report: StepReport) -> None:
-        """Notes a step, and shows the last ones if that is due."""
+        """Notes a step; shows the last ones and keeps a row, if that is due."""
         passed, last, self._last = self._tick(), self._last, report
         self.steps += 1
         measured = (1, passed, report.examples_seen - last.examples_seen) if last else (0, 0, 0)
@@ -69,19 +83,51 @@ class Progress:
             self._shown = self._sums
         elif self._is_due():
             self._show(report)
+        if not self._row or report.step // self._every > self._row // self._every:
+            self._keep(report)
 
     def finish(self) -> None:
-        """Shows the last steps."""
+        """Shows the last steps, and keeps a row of the last one."""
         if self._last and (self._sums - self._shown)[3]:
             self._show(self._last)
+        if self._last and (self._sums - self._kept)[0]:
+            self._keep(self._last)
+        self.save()
 
-    def figures(self, report: StepReport, since: Any) -> dict[str, float]:
-        """Returns the means over the steps after earlier sums; no speed if none was measured.
+    def save(self) -> None:
+        """Writes all rows to their files."""
+        if self._metrics:
+            self._metrics.save()
+            writer(self._folder).flush()
 
-        Args:
-          report: the last step.
-          since: the earlier sums.
-        """
+    def _is_due(self) -> bool:
+        steps, seconds, _ = (self._sums - self._shown).tolist()[3:]
+        if self._line.live:
+            return seconds >= _LIVE_SECS
+        if self._job.config.log_steps is not None:
+            return steps >= self._job.config.log_steps
+        is_share = seconds >= 1 and steps >= self._job.total_steps / _LINES
+        return is_share or seconds >= _LINE_SECS
+
+    def _show(self, report: StepReport) -> None:
+        job, figures = self._job, self._figures(report, self._shown)
+        images_left = (job.total_steps - report.step) * job.params.examples_per_step
+        rate = figures["images_per_sec"]  # 0 after a step that was told of the end
+        left, epoch = images_left / rate if rate else None, self._epoch(report)
+        self._line.update(TrainingStatus(report.step, epoch, seconds_left=left, **figures))
+        self._shown = self._sums
+
+    def _keep(self, report: StepReport) -> None:
+        if self._metrics:
+            figures = self._figures(report, self._kept)
+            values = [tf.Summary.Value(tag=tag, simple_value=one) for tag, one in figures.items()]
+            writer(self._folder).add_summary(tf.Summary(value=values), report.step)
+            row = {"epoch": self._epoch(report), **figures, "seconds": self.seconds}
+            self._metrics.add(TRAIN, report.step, **row)
+        self._row, self._kept = report.step, self._sums
+
+    def _figures(self, report: StepReport, since: Any) -> dict[str, float]:
+        """Returns the means over the steps after earlier sums; no speed if none was measured."""
         steps, loss, accuracy, measured, seconds, images = (self._sums - since).tolist()
         found = {
             "loss": loss / steps,
@@ -94,28 +140,9 @@ class Progress:
                 found["own_images_per_sec"] = measured * self._job.own_examples / seconds
         return found
 
-    def epoch(self, report: StepReport) -> float:
+    def _epoch(self, report: StepReport) -> float:
         """Returns how often training has seen all images after a step."""
         return report.examples_seen / self._job.num_examples
-
-    def _is_due(self) -> bool:
-        steps, seconds, _ = (self._sums - self._shown).tolist()[3:]
-        if self._line.live:
-            return seconds >= _LIVE_SECS
-        if self._job.config.log_steps is not None:
-            return steps >= self._job.config.log_steps
-        is_share = seconds >= 1 and steps >= self._job.total_steps / _LINES
-        return is_share or seconds >= _LINE_SECS
-
-    def _show(self, report: StepReport) -> None:
-        job, figures = self._job, self.figures(report, self._shown)
-        images_left = (job.total_steps - report.step) * job.params.examples_per_step
-        rate = figures["images_per_sec"]  # 0 after a step that was told of the end
-        left = images_left / rate if rate else None
-        self._line.update(
-            TrainingStatus(report.step, self.epoch(report), seconds_left=left, **figures)
-        )
-        self._shown = self._sums
 
     def _tick(self) -> float:
         """Adds the time since the clock was read, if it runs, and returns it."""
@@ -123,59 +150,3 @@ class Progress:
         passed = 0.0 if self._since is None else now - self._since
         self.seconds, self._since = self.seconds + passed, now
         return passed
-
-
-class Curves(Progress):
-    """Also keeps rows: of step 1, of each multiple of --summary-steps, and of the last step.
-
-    Each goes to metrics.jsonl, to TensorBoard and, if its speed was measured, to the curves of the
-    report. Loss and accuracy are means over the steps since the row before. So a run that was
-    killed and continued has rows of the same steps as one that was not. If another trainer takes
-    such a step, the next step of this process has the row.
-
-    Args:
-      line: the line that shows the means.
-      job: the job that is trained.
-      history: gets the rows.
-    """
-
-    def __init__(self, line: ProgressLine, job: Job, history: History) -> None:
-        super().__init__(line, job, history.seconds)
-        self.history = history
-        self._every = job.config.steps_between_rows(job.total_steps)
-        self._folder = job.config.log_folder(TRAIN)
-        self._row, self._kept = 0, self._sums  # the step of the row before, and the sums there
-
-    def go_on_after(self, step: int) -> None:
-        """Takes back what was kept of the steps after a checkpoint; they are taken again."""
-        self.history.forget_after(step)
-        take_back(self._folder, step + 1)
-        self._row, self._kept = step, self._sums
-
-    def add(self, report: StepReport) -> None:
-        """Notes a step, shows the last ones, and keeps a row, if it is due."""
-        super().add(report)
-        if not self._row or report.step // self._every > self._row // self._every:
-            self._keep(report)
-
-    def finish(self) -> None:
-        """Shows the last steps, and keeps the row of the last one."""
-        super().finish()
-        if self._last and (self._sums - self._kept)[0]:
-            self._keep(self._last)
-        self.save()
-
-    def save(self) -> None:
-        """Writes all rows to their files."""
-        self.history.save()
-        writer(self._folder).flush()
-
-    def _keep(self, report: StepReport) -> None:
-        figures = self.figures(report, self._kept)
-        values = [tf.Summary.Value(tag=tag, simple_value=one) for tag, one in figures.items()]
-        writer(self._folder).add_summary(tf.Summary(value=values), report.step)
-        row = {"epoch": self.epoch(report), **figures, "seconds": self.seconds}
-        self.history.metrics.add(TRAIN, report.step, row)
-        if "images_per_sec" in row:
-            self.history.train.append(rounded_figures({"step": report.step, **row}))
-        self._row, self._kept = report.step, self._sums

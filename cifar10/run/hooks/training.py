@@ -17,7 +17,7 @@ from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
 from cifar10.output.event_files import add_picture, take_back, writer
-from cifar10.run.hooks.progress import Curves, Progress
+from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.validation import ended_before
 from cifar10.run.job import Job, checkpoint_steps
 from cifar10.schema import TRAIN, VALIDATION
@@ -126,7 +126,6 @@ class ChiefHook(TrainingHook):
     """Measures, records, saves, validates and ends the training of all.
 
     Attributes:
-      progress: shows the steps, and keeps rows.
       deadline: the time at which training ends (`time.monotonic`), in seconds.
       check_owner: a function that is called before a checkpoint is written; it raises an exception
         if this process must not.
@@ -135,7 +134,6 @@ class ChiefHook(TrainingHook):
       step: the global step after the last step of this process.
     """
 
-    progress: Curves
     deadline: float = math.inf
     check_owner: Callable[[], None] = lambda: None
     validate: Callable[[], None] = lambda: None

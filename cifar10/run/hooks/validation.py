@@ -15,7 +15,7 @@ from cifar10.host.activity import EVALUATION, Activity
 from cifar10.host.process import StopRequest
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
-from cifar10.output.history import History, rounded, validations
+from cifar10.output.metrics import Metrics, rounded
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import VALIDATION
@@ -47,14 +47,14 @@ class Validator:
     Args:
       job: the job that is trained.
       stop: knows whether a signal has arrived.
-      history: the history that gets a row per validation.
+      metrics: the rows of the run; they get one for each validation.
       say: a function that prints a line.
     """
 
     def __init__(
-        self, job: Job, stop: StopRequest, history: History, say: Callable[[str], None]
+        self, job: Job, stop: StopRequest, metrics: Metrics, say: Callable[[str], None]
     ) -> None:
-        self._job, self._stop, self._history, self._say = job, stop, history, say
+        self._job, self._stop, self._metrics, self._say = job, stop, metrics, say
 
     def validate_latest(self) -> None:
         """Validates the newest checkpoint, unless it has a row; see `validate`."""
@@ -73,9 +73,9 @@ class Validator:
           DataError: records are damaged.
           Stopped: a signal arrived.
         """
-        job, history = self._job, self._history
+        job, metrics = self._job, self._metrics
         step = checkpoints.read_counter(checkpoint, "global_step")
-        if checkpoint is None or step in {0, *(row["step"] for row in history.validation)}:
+        if checkpoint is None or step in {0, *(row["step"] for row in metrics.of(VALIDATION))}:
             return
         with clear_errors(job.config):
             found = job.evaluation.evaluate(
@@ -92,16 +92,8 @@ class Validator:
             job.config.output_place, checkpoint, step, accuracy
         )
         seen = checkpoints.read_counter(checkpoint, "examples_seen")
-        figures = {
-            "epoch": rounded(seen / job.num_examples),
-            "loss": loss,
-            "accuracy": accuracy,
-            "seconds": history.seconds,
-        }
-        before = [row for row in history.validation if row["step"] < step]
-        history.validation = [*before, {"step": step, **figures}]
-        history.metrics.add(VALIDATION, step, figures)
-        history.save()
+        figures = {"epoch": seen / job.num_examples, "loss": loss, "accuracy": accuracy}
+        metrics.add(VALIDATION, step, **figures, seconds=metrics.seconds)
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
 
@@ -118,14 +110,10 @@ class Ending(NamedTuple):
     line: str
 
 
-def _has_goals(config: TrainConfig) -> bool:
-    """Returns whether a flag sets a goal."""
-    return config.early_stopping_epochs is not None or config.stop_at_accuracy is not None
-
-
 def check_goals(config: TrainConfig, records: RecordSet) -> None:
     """Raises ConfigError if a goal is set, but nothing can be validated."""
-    if _has_goals(config) and not records.has_validation:
+    goals = (config.early_stopping_epochs, config.stop_at_accuracy)
+    if goals != (None, None) and not records.has_validation:
         raise ConfigError(
             "--early-stopping-epochs and --stop-at-accuracy need validations, but "
             f"{records.data_dir} has no validation records; make them without --validation-size 0, "
@@ -135,9 +123,11 @@ def check_goals(config: TrainConfig, records: RecordSet) -> None:
 
 def ended_before(config: TrainConfig, step: int) -> Optional[Ending]:
     """Returns why training ends by the recorded validations up to a step; None if it goes on."""
-    rows = validations(config.output_place, step) if _has_goals(config) else []
-    sound = [row for row in rows if math.isfinite(row["loss"])]
     target, patience = config.stop_at_accuracy, config.early_stopping_epochs
+    if target is None and patience is None:
+        return None
+    rows = Metrics(config.output_place, last_step=step).of(VALIDATION)
+    sound = [row for row in rows if math.isfinite(row["loss"])]
     if target is not None:
         enough = next((row for row in sound if row["accuracy"] >= target - _ROUNDING), None)
         if enough:

@@ -15,7 +15,8 @@ from PIL import Image
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.host import activity
 from cifar10.host.process import Stay, StopRequest
-from cifar10.output import checkpoints, run_file
+from cifar10.output import checkpoints
+from cifar10.output.metrics import Metrics
 from cifar10.run.hooks import training
 from cifar10.run.hooks.training import ChiefHook, WorkerHook, check_window
 from cifar10.run.hooks.validation import EvaluationHook
@@ -46,7 +47,8 @@ class Chief(ChiefHook):
     ) -> None:
         self.calls: list[Any] = []
         self.validated: list[int] = []
-        given: Any = parts(job_in(folder, total_steps, **settings), stop)
+        self.metrics = Metrics(str(folder))
+        given: Any = parts(job_in(folder, total_steps, **settings), stop, self.metrics)
         super().__init__(*given, deadline, self._before, self._validated)
 
     def _before(self) -> None:
@@ -55,12 +57,11 @@ class Chief(ChiefHook):
         self.calls.append(len(list(place.glob("model.ckpt-*.index"))))
 
     def _validated(self) -> None:
-        step, history = checkpoints.latest_step(self.job.config.output_dir), self.progress.history
+        step = checkpoints.latest_step(self.job.config.output_dir)
         self.calls.append(f"validated {step}")
         self.validated.append(step)
-        row = {"step": step, "epoch": 1.0, "loss": 1.0, "accuracy": 0.1 * len(self.validated)}
-        history.validation.append({**row, "seconds": 1.0})
-        run_file.update(self.job.config.output_dir, history=history.as_dict())
+        row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.1 * len(self.validated), "seconds": 1.0}
+        self.metrics.add("validation", step, **row)
 
     @property
     def said(self) -> list[str]:
@@ -171,14 +172,13 @@ def test_the_first_step_has_a_picture_of_its_images(tmp_path, monkeypatch):
 def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
     checkpoint(tmp_path, 20)
     chief = Chief(tmp_path)
-    history = chief.progress.history
-    history.train = [{"step": 20}, {"step": 21}]
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
-    history.validation = [{"step": 20, **row}, {"step": 40, **row}]
+    for split, step in (("train", 20), ("train", 21), ("validation", 20), ("validation", 40)):
+        chief.metrics.add(split, step, **row)
     # Another trainer has taken two steps by now.
     train(chief, first_step=22, over_at=23)
-    assert [row["step"] for row in history.validation] == [20]
-    assert [row["step"] for row in history.train] == [20]
+    assert [row["step"] for row in chief.metrics.of("validation")] == [20]
+    assert [row["step"] for row in chief.metrics.of("train")] == [20, 23]
 
 
 def test_a_signal_breaks_an_evaluation_off(tmp_path):
