@@ -26,9 +26,9 @@ from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.progress import ProgressLine
+from cifar10.output.training_progress import Progress
 from cifar10.run import results, resume
 from cifar10.run.cluster_session import ClusterSession
-from cifar10.run.hooks.progress import Progress
 from cifar10.run.hooks.training import ChiefHook, WorkerHook
 from cifar10.run.hooks.validation import Validator, check_goals
 from cifar10.run.job import (
@@ -115,7 +115,7 @@ def _train_to_results(
     epochs = job.params.total_epochs
     with job.watch_progress():
         with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-            progress = Progress(line, job, metrics)
+            progress = Progress(line, job.config, job.num_examples, job.own_examples, metrics)
             deadline = started + 60.0 * (job.config.max_minutes or math.inf)
             validator = Validator(job, stop, metrics, line.message)
             validate = validator.validate_latest
@@ -153,7 +153,8 @@ def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> t
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs) as line, job.watch_progress():
-        progress, ending = Progress(line, job), "training is over"
+        progress = Progress(line, config, job.num_examples, job.own_examples)
+        ending = "training is over"
         # An asynchronous chief needs nobody's gradients.
         needed = session.stay if config.sync else None
         hook = WorkerHook(job, stop, progress, needed, knows_last_step)

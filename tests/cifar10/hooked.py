@@ -10,8 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.process import StopRequest
 from cifar10.output.metrics import Metrics
-from cifar10.output.progress import TrainingStatus
-from cifar10.run.hooks.progress import Progress
+from cifar10.output.training_progress import Progress
 from cifar10.run.watchdog import Watchdog
 from cifar10.step.training_step import StepReport, StepTensors
 
@@ -48,13 +47,15 @@ def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> A
 class Shown:
     """Takes what a progress line would show."""
 
-    def __init__(self, live: bool = False) -> None:
-        self.live = live
-        self.statuses: list[TrainingStatus] = []
+    def __init__(
+        self, live: bool = False, total_steps: int = 1_000, total_epochs: float = 100.0
+    ) -> None:
+        self.live, self.total_steps, self.total_epochs = live, total_steps, total_epochs
+        self.statuses: list[Any] = []
         self.messages: list[str] = []
 
-    def update(self, status: TrainingStatus) -> None:
-        self.statuses.append(status)
+    def update(self, status: dict[str, Any]) -> None:
+        self.statuses.append(types.SimpleNamespace(**{"own_images_per_sec": None, **status}))
 
     def message(self, text: str) -> None:
         self.messages.append(text)
@@ -64,7 +65,9 @@ def parts(
     job: Any, stop: Optional[StopRequest] = None, metrics: Optional[Metrics] = None
 ) -> tuple[Any, ...]:
     """The first arguments of a hook: job, signal and progress."""
-    return job, stop or StopRequest(), Progress(Shown(), job, metrics)  # type: ignore[arg-type]
+    shown: Any = Shown(total_steps=job.total_steps)
+    progress = Progress(shown, job.config, job.num_examples, job.own_examples, metrics)
+    return job, stop or StopRequest(), progress
 
 
 def train(

@@ -6,12 +6,11 @@ from typing import Any, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.train_config import TrainConfig
 from cifar10.output.event_files import take_back, writer
 from cifar10.output.metrics import Metrics
-from cifar10.output.progress import ProgressLine, TrainingStatus
-from cifar10.run.job import Job
+from cifar10.output.progress import ProgressLine
 from cifar10.schema import TRAIN
-from cifar10.step.training_step import StepReport
 
 _LIVE_SECS = 0.25  # between two updates of the live line
 _LINE_SECS = 15.0  # a plain line comes at least this often ...
@@ -31,7 +30,9 @@ class Progress:
 
     Args:
       line: the line that shows the means.
-      job: the job that is trained.
+      config: the settings.
+      num_examples: the number of training images.
+      own_examples: the number of images that this process uses per step; None if it trains alone.
       metrics: gets the rows; None: this process keeps none.
 
     Attributes:
@@ -40,19 +41,27 @@ class Progress:
       steps: the number of steps that this process has taken.
     """
 
-    def __init__(self, line: ProgressLine, job: Job, metrics: Optional[Metrics] = None) -> None:
-        self._line, self._job, self._metrics = line, job, metrics
+    def __init__(
+        self,
+        line: ProgressLine,
+        config: TrainConfig,
+        num_examples: int,
+        own_examples: Optional[int] = None,
+        metrics: Optional[Metrics] = None,
+    ) -> None:
+        self._line, self._metrics, self._log_steps = line, metrics, config.log_steps
+        self._num_examples, self._own_examples = num_examples, own_examples
         self.say, self.seconds, self.steps = line.message, metrics.seconds if metrics else 0.0, 0
         # Steps, loss, accuracy; of measured steps their number, seconds, and images of the job.
         self._sums = self._shown = self._kept = np.zeros(6)
         self._since: Optional[float] = None  # when the clock was read; None: it stands
-        self._every = job.config.steps_between_rows(job.total_steps)
-        self._folder, self._row = job.config.log_folder(TRAIN), 0  # the step of the row before
+        self._every = config.steps_between_rows(line.total_steps)
+        self._folder, self._row = config.log_folder(TRAIN), 0  # the step of the row before
         self.begin()
 
     def begin(self) -> None:
         """Measures anew, since a new session begins from a checkpoint."""
-        self._last: Optional[StepReport] = None
+        self._last: Any = None  # the report of the step before
 
     def go_on_after(self, step: int) -> None:
         """Takes back what a chief kept of the steps after a checkpoint; they are taken again."""
@@ -65,7 +74,7 @@ class Progress:
         """Starts the clock, after a pause for a validation."""
         if self._since is None:
             self._since = time.perf_counter()
-            if self._job.own_examples:
+            if self._own_examples:
                 self.begin()  # Other replicas continued during the pause.
 
     def pause(self) -> None:
@@ -73,8 +82,8 @@ class Progress:
         self._tick()
         self._since = None
 
-    def add(self, report: StepReport) -> None:
-        """Notes a step; shows the last ones and keeps a row, if that is due."""
+    def add(self, report: Any) -> None:
+        """Notes a step by its `StepReport`; shows the last ones and keeps a row, if that is due."""
         passed, last, self._last = self._tick(), self._last, report
         self.steps += 1
         measured = (1, passed, report.examples_seen - last.examples_seen) if last else (0, 0, 0)
@@ -104,20 +113,20 @@ class Progress:
         steps, seconds, _ = (self._sums - self._shown).tolist()[3:]
         if self._line.live:
             return seconds >= _LIVE_SECS
-        if self._job.config.log_steps is not None:
-            return steps >= self._job.config.log_steps
-        is_share = seconds >= 1 and steps >= self._job.total_steps / _LINES
+        if self._log_steps is not None:
+            return steps >= self._log_steps
+        is_share = seconds >= 1 and steps >= self._line.total_steps / _LINES
         return is_share or seconds >= _LINE_SECS
 
-    def _show(self, report: StepReport) -> None:
-        job, figures = self._job, self._figures(report, self._shown)
-        images_left = (job.total_steps - report.step) * job.params.examples_per_step
+    def _show(self, report: Any) -> None:
+        figures = self._figures(report, self._shown)
+        left = max(0.0, self._line.total_epochs * self._num_examples - report.examples_seen)
         rate = figures["images_per_sec"]  # 0 after a step that was told of the end
-        left, epoch = images_left / rate if rate else None, self._epoch(report)
-        self._line.update(TrainingStatus(report.step, epoch, seconds_left=left, **figures))
+        status = {"step": report.step, "epoch": self._epoch(report), **figures}
+        self._line.update({**status, "seconds_left": left / rate if rate else None})
         self._shown = self._sums
 
-    def _keep(self, report: StepReport) -> None:
+    def _keep(self, report: Any) -> None:
         if self._metrics:
             figures = self._figures(report, self._kept)
             values = [tf.Summary.Value(tag=tag, simple_value=one) for tag, one in figures.items()]
@@ -126,7 +135,7 @@ class Progress:
             self._metrics.add(TRAIN, report.step, **row)
         self._row, self._kept = report.step, self._sums
 
-    def _figures(self, report: StepReport, since: Any) -> dict[str, float]:
+    def _figures(self, report: Any, since: Any) -> dict[str, float]:
         """Returns the means over the steps after earlier sums; no speed if none was measured."""
         steps, loss, accuracy, measured, seconds, images = (self._sums - since).tolist()
         found = {
@@ -136,13 +145,13 @@ class Progress:
         }
         if measured:
             found["images_per_sec"] = images / seconds
-            if self._job.own_examples:
-                found["own_images_per_sec"] = measured * self._job.own_examples / seconds
+            if self._own_examples:
+                found["own_images_per_sec"] = measured * self._own_examples / seconds
         return found
 
-    def _epoch(self, report: StepReport) -> float:
+    def _epoch(self, report: Any) -> float:
         """Returns how often training has seen all images after a step."""
-        return report.examples_seen / self._job.num_examples
+        return float(report.examples_seen / self._num_examples)
 
     def _tick(self) -> float:
         """Adds the time since the clock was read, if it runs, and returns it."""

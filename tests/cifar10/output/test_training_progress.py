@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import types
 from typing import Any, Optional
 
 import pytest
@@ -10,10 +9,10 @@ import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.output import training_progress as module
 from cifar10.output.event_files import take_back, writer
 from cifar10.output.metrics import Metrics
-from cifar10.run.hooks import progress as module
-from cifar10.run.hooks.progress import Progress
+from cifar10.output.training_progress import Progress
 from tests.cifar10.hooked import Clock, Shown, report
 
 
@@ -28,11 +27,15 @@ class Run:
     """Trains steps of 10 images whose losses are 1, 2, 3, ...; accuracy .5, rate .1."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, live: bool = False, **settings: Any
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        live: bool = False,
+        own_examples: Optional[int] = None,
+        **settings: Any,
     ) -> None:
-        self.shown = Shown(live)
-        job = job_of(**{"log_steps": 2, **settings})
-        self.progress = Progress(self.shown, job)  # type: ignore[arg-type]
+        self.shown: Any = Shown(live, total_steps=100, total_epochs=20.0)
+        config = TrainConfig(**{"log_steps": 2, **settings})
+        self.progress = Progress(self.shown, config, 50, own_examples)
         self._clock = Clock(self.progress)
         monkeypatch.setattr(module, "time", self._clock)
 
@@ -45,18 +48,6 @@ class Run:
             self._clock.step(taken, number in stood_before)
         self.progress.finish()
         return self.shown.statuses
-
-
-def job_of(
-    own_examples: Optional[int] = None, total_steps: int = 100, **settings: Any
-) -> types.SimpleNamespace:
-    return types.SimpleNamespace(
-        total_steps=total_steps,
-        num_examples=50,
-        own_examples=own_examples,
-        params=types.SimpleNamespace(examples_per_step=10),
-        config=TrainConfig(**settings),
-    )
 
 
 def test_a_line_has_the_means_since_the_last_one_without_the_first_step(monkeypatch):
@@ -143,12 +134,13 @@ def train(
     A step has 10 images and takes half a second, its loss is its number; other trainers take the
     rest of `each` meanwhile. Rows are of each tenth step.
     """
-    job = job_of(own_examples, 1_000, log_dir=str(folder), summary_steps=10)
+    config = TrainConfig(log_dir=str(folder), summary_steps=10)
     folder.mkdir(exist_ok=True)
     metrics = Metrics(str(folder))
     if seconds:
         metrics.add("train", first, epoch=0.0, loss=1.0, accuracy=0.5, seconds=seconds)
-    progress = Progress(Shown(), job, metrics)  # type: ignore[arg-type]
+    shown: Any = Shown()
+    progress = Progress(shown, config, 50, own_examples, metrics)
     clock = Clock(progress)
     monkeypatch.setattr(module, "time", clock)
     progress.go_on_after(first)
