@@ -38,13 +38,14 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
       TrainingError: no process trains in the output folder, for too long.
       Stopped: a signal arrived.
     """
-    records, place, earlier = open_records(config.data_place), config.output_place, None
+    records, place = open_records(config.data_place), config.output_place
     open_output(config)
     with folder_lock.hold(place, config.log_place, folder_lock.EVALUATOR, stop.check):
         job = make_job(config, records)
         say(f"evaluator of {place}, {job.params.plan.summary}")
-        if resume.step_of_end(config, cluster, records) is None:
-            earlier = run_file.read(place).training  # If it tells of an end, training goes on.
+        earlier = run_file.read(place).training  # If it tells of an end, training goes on ...
+        if resume.step_of_end(config, cluster, records) is not None:
+            earlier = None  # ... unless it has ended for good, perhaps just now.
         validated, seen, trained_at = None, None, time.monotonic()
         with job.watch_progress():
             while True:
