@@ -33,9 +33,9 @@ class Run:
         own_examples: Optional[int] = None,
         **settings: Any,
     ) -> None:
-        self.shown: Any = Shown(live, total_steps=100, total_epochs=20.0)
+        shown: Any = Shown(live, total_steps=100, total_epochs=20.0)
         config = TrainConfig(**{"log_steps": 2, **settings})
-        self.progress = Progress(self.shown, config, 50, own_examples)
+        self.shown, self.progress = shown, Progress(shown, config, 50, own_examples)
         self._clock = Clock(self.progress)
         monkeypatch.setattr(module, "time", self._clock)
 
