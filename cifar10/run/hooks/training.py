@@ -177,7 +177,7 @@ class ChiefHook(TrainingHook):
         super().after_run(run_context, run_values)
         self.step = self.report.step
         if is_first:
-            strip = report_page.png_of(np.hstack(self.report.samples))
+            strip = np.hstack(self.report.samples)
             add_picture(self._folder, self.step, "augmented_samples", strip)
         if self.step >= self._window[1]:
             self._end_profile()
