@@ -61,3 +61,14 @@ class TrainingOver(Exception):
     def __init__(self, step: int) -> None:
         super().__init__(f"training is over at step {step:,}")
         self.step = step
+
+
+def last_words(error: Exception) -> tuple[str, int]:
+    """Returns the last line of a process that such an exception ends, and its exit code."""
+    if isinstance(error, Stopped):
+        return str(error), 128 + error.signum
+    if isinstance(error, TrainingOver):
+        return "training is over; the others have gone", 0
+    if isinstance(error, UserError):
+        return f"error: {error}", 2
+    return f"training failed: {error}", 1

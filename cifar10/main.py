@@ -19,7 +19,7 @@ from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_port
 from cifar10.cluster.tf_config import TF_CONFIG
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import Stopped, TrainingError, UserError
+from cifar10.errors import Stopped, TrainingError, UserError, last_words
 from cifar10.host.process import STAY_SECS, StopRequest, one_line, say
 from cifar10_program.streams import complain, open_streams
 
@@ -39,27 +39,22 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
     except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
         return 0
     except UserError as error:
-        return _refuse(error)
+        return _fail(error)
     # Only training has something to save.
     stop = StopRequest(None if config.mode == "train_and_evaluate" else STAY_SECS)
     stop.install()
     try:
         _run(config, _find_cluster(config), stop, started)
         stop.check()
-    except UserError as error:
-        return _refuse(error)
-    except TrainingError as error:
-        complain(f"training failed: {one_line(str(error))}")
-        return 1
-    except Stopped as error:
-        complain(str(error))
-        return 128 + error.signum
+    except (UserError, TrainingError, Stopped) as error:
+        return _fail(error)
     return 0
 
 
-def _refuse(error: UserError) -> int:
-    complain(f"error: {one_line(str(error))}")
-    return 2
+def _fail(error: Exception) -> int:
+    line, code = last_words(error)
+    complain(one_line(line))
+    return code
 
 
 def _find_cluster(config: TrainConfig) -> Optional[Cluster]:

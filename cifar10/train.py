@@ -18,8 +18,6 @@ import math
 import time
 from typing import Callable, Optional
 
-import tensorflow.compat.v1 as tf
-
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingOver
@@ -27,13 +25,12 @@ from cifar10.host import activity, folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
-from cifar10.output.history import validations
 from cifar10.output.progress import ProgressLine
+from cifar10.output.training_progress import Progress
 from cifar10.run import results, resume
 from cifar10.run.cluster_session import ClusterSession
-from cifar10.run.hooks.progress import Curves, Progress
 from cifar10.run.hooks.training import ChiefHook, WorkerHook
-from cifar10.run.hooks.validation import ValidationRecorder, check_goals
+from cifar10.run.hooks.validation import Validator, check_goals
 from cifar10.run.job import (
     Job,
     describe_training,
@@ -114,82 +111,37 @@ def _train_to_results(
     """Trains from `start`, and sees to it that the figures exist at the end."""
     job = resume.with_first_values(job, start)
     describe_training(job, start.done.step)
-    history = resume.prepare_folder(job, start)  # Rule 3.
+    metrics = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs
-    with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-        chief = _Chief(job, stop, Curves(line, job, history), started, check_owner)
-        chief.train(start)
     with job.watch_progress():
-        results.finish(job, stop, history, chief.outcome, time.monotonic() - started)
+        with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
+            progress = Progress(line, job.config, job.num_examples, job.own_examples, metrics)
+            deadline = started + 60.0 * (job.config.max_minutes or math.inf)
+            validator = Validator(job, stop, metrics, line.message)
+            validate = validator.validate_latest
+            hook = ChiefHook(job, stop, progress, deadline, check_owner, validate)
+            if job.validates:  # Its run may have been killed before that.
+                validate()
+            if not hook.judge() and not start.is_over:
+                job.activity.begin(activity.START)
+                make_trainer(job).train(lambda: training_input(job), [hook])
+            stop.check()
+            _note_the_end(job, hook.status)
+            job.tell_end()
+            if job.records.has_validation:  # Also if an evaluator has not: nothing waits for that.
+                metrics.read_others(checkpoints.latest_step(job.config.output_place))
+                validate()
+            stop.check()
+            if hook.judge():  # The status says so, also if no step was left.
+                _note_the_end(job, hook.status)
+        results.finish(job, stop, metrics, hook.status, time.monotonic() - started)
 
 
-class _Chief:
-    """The training of a chief: its hook, its validations and its end."""
-
-    def __init__(
-        self,
-        job: Job,
-        stop: StopRequest,
-        curves: Curves,
-        started: float,
-        check_owner: Callable[[], None],
-    ) -> None:
-        self._job, self._stop, self._curves, self._is_told = job, stop, curves, False
-        self._recorder = ValidationRecorder(job, curves.history, curves.say)
-        deadline = started + 60.0 * (job.config.max_minutes or math.inf)
-        last = self._say_that_training_is_over
-        self._hook = ChiefHook(job, stop, curves, deadline, check_owner, last)
-
-    @property
-    def outcome(self) -> str:
-        """How training ended: the status of result.json."""
-        if self._hook.ending:
-            return self._hook.ending.status
-        return "stopped by --max-minutes" if self._hook.is_late else "completed"
-
-    def train(self, start: Start) -> None:
-        """Trains from `start` to the last step, with a validation after each checkpoint."""
-        with self._job.watch_progress():
-            if self._job.validates:  # Its run may have been killed before that.
-                self._recorder.validate_if_missing(start.checkpoint, self._stop)
-            if not self._hook.judge() and not start.is_over:
-                self._train_on()
-            self._say_that_training_is_over()
-            self._validate_last()
-        self._stop.check()
-
-    def _train_on(self) -> None:
-        job, hooks = self._job, [self._hook, self._hook.saver]  # In this order.
-        trainer = make_trainer(job)
-        job.activity.begin(activity.START)
-        if not job.validates:
-            trainer.train(lambda: training_input(job), hooks)
-            return
-        spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
-        tf.estimator.train_and_evaluate(trainer, spec, self._recorder.spec(self._stop))
-
-    def _validate_last(self) -> None:
-        """Validates the last checkpoint, also if an evaluator has not: nothing waits for that."""
-        place = self._job.config.output_place
-        if self._job.records.has_validation:
-            step = checkpoints.latest_step(place)
-            self._curves.history.validation = validations(place, step)
-            self._recorder.validate_if_missing(checkpoints.latest(place), self._stop)
-        # The status says so, also if no step was left.
-        if self._hook.judge() and not self._stop.requested:
-            self._note_the_end()
-
-    def _say_that_training_is_over(self) -> None:
-        """Tells other tasks so once, after the last checkpoint, unless a signal ends this run."""
-        if not self._stop.requested and not self._is_told:
-            self._is_told = True
-            self._note_the_end()
-            self._job.tell_end()
-
-    def _note_the_end(self) -> None:
-        place = self._job.config.output_place
-        last = checkpoints.latest_step(place)
-        run_file.write_training(place, not self._job.has_evaluator, last, self.outcome)
+def _note_the_end(job: Job, status: str) -> None:
+    """Notes for other tasks that training is over at the newest checkpoint, and how it ended."""
+    place = job.config.output_place
+    last = checkpoints.latest_step(place)
+    run_file.write_training(place, not job.has_evaluator, last, status)
 
 
 def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> tuple[int, str]:
@@ -201,7 +153,8 @@ def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> t
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs) as line, job.watch_progress():
-        progress, ending = Progress(line, job), "training is over"
+        progress = Progress(line, config, job.num_examples, job.own_examples)
+        ending = "training is over"
         # An asynchronous chief needs nobody's gradients.
         needed = session.stay if config.sync else None
         hook = WorkerHook(job, stop, progress, needed, knows_last_step)

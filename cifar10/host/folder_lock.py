@@ -36,7 +36,7 @@ def hold(
 ) -> Iterator[Callable[[], None]]:
     """Holds both folders for this process.
 
-    The log folder has metrics.jsonl and event files, which hold the rows of one run.
+    The log folder has event files, which hold the rows of one run.
 
     Args:
       output_dir: path of the output folder, which exists.

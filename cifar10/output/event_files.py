@@ -6,11 +6,11 @@ SessionLog.START with a step takes them back: TensorBoard's `EventAccumulator`, 
 drops earlier events of that step and of later ones.
 """
 
-import io
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from PIL import Image
+
+from cifar10.output.report import png_of
 
 
 def writer(folder: str) -> Any:
@@ -25,9 +25,8 @@ def take_back(folder: str, first_step: int) -> None:
     writer(folder).add_session_log(log, first_step)
 
 
-def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:
-    """Adds a PNG file to TensorBoard."""
-    with Image.open(io.BytesIO(png)) as image:
-        width, height = image.size
+def add_picture(folder: str, step: int, tag: str, pixels: Any) -> None:
+    """Adds a picture, uint8 [height, width, 3], to TensorBoard."""
+    png, (height, width, _) = png_of(pixels), pixels.shape
     picture = tf.Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=3)
     writer(folder).add_summary(tf.Summary(value=[tf.Summary.Value(tag=tag, image=picture)]), step)

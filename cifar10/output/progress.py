@@ -11,8 +11,8 @@ import os
 import queue
 import sys
 import threading
-from dataclasses import dataclass
-from typing import Optional, TextIO, Union
+from collections.abc import Mapping
+from typing import Any, Optional, TextIO, Union
 
 _BACKLOG = 1_000  # Limit of the queue's length; further lines are dropped.
 _CLOSE_SECS = 2.0  # How long `close` waits for a terminal that blocks.
@@ -22,29 +22,10 @@ _BAR_WIDTH = 10
 _LIVE = ("epoch", "loss", "accuracy", "left", "speed", "step", "rate")
 
 
-@dataclass(frozen=True)
-class TrainingStatus:
-    """The state of training at a step.
-
-    Attributes:
-      step: global step.
-      epoch: completed epochs.
-      loss: mean loss since the previous status.
-      accuracy: mean training accuracy since the previous status, from 0 to 1.
-      learning_rate: learning rate of the step.
-      images_per_sec: training images per second of the whole job.
-      seconds_left: estimated seconds until training ends; None if there is no estimate.
-      own_images_per_sec: training images per second of this process; None if it trains alone.
-    """
-
-    step: int
-    epoch: float
-    loss: float
-    accuracy: float
-    learning_rate: float
-    images_per_sec: float
-    seconds_left: Optional[float]
-    own_images_per_sec: Optional[float] = None
+# The state of training after some steps: global `step`, `epoch`, and of the steps since the status
+# before: means `loss` and `accuracy` (from 0 to 1), `images_per_sec` of the whole job, and in a
+# cluster `own_images_per_sec`; `learning_rate` of the last one; `seconds_left`, None: unknown.
+Status = Mapping[str, Any]
 
 
 class ProgressLine:
@@ -60,6 +41,8 @@ class ProgressLine:
       start_step: global step from which this run continues.
 
     Attributes:
+      total_steps: the argument `total_steps`.
+      total_epochs: the argument `total_epochs`.
       live: whether a line is redrawn in place, so that `update` may be called often.
     """
 
@@ -78,15 +61,15 @@ class ProgressLine:
             self._bar.encode(self._stream.encoding or "utf-8")
         except UnicodeEncodeError:
             self._bar = "#-"
-        self._total_steps, self._total_epochs = total_steps, total_epochs
+        self.total_steps, self.total_epochs = total_steps, total_epochs
         self._step = start_step
         self._figures = {"step": f"step {start_step:,}/{total_steps:,}  starting"}
-        self._queue: queue.Queue[Union[TrainingStatus, str, None]] = queue.Queue(_BACKLOG)
+        self._queue: queue.Queue[Union[Status, str, None]] = queue.Queue(_BACKLOG)
         # A daemon, since it may wait for the reader when the process ends.
         self._thread = threading.Thread(target=self._write_all, name="progress", daemon=True)
         self._thread.start()
 
-    def update(self, status: TrainingStatus) -> None:
+    def update(self, status: Status) -> None:
         """Shows `status`; returns immediately, even if the output blocks."""
         self._put(status)
 
@@ -94,7 +77,7 @@ class ProgressLine:
         """Prints `text` as a line of its own, above the live line if there is one."""
         self._put(text)
 
-    def _put(self, item: Union[TrainingStatus, str, None]) -> None:
+    def _put(self, item: Union[Status, str, None]) -> None:
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(item)
 
@@ -112,8 +95,8 @@ class ProgressLine:
             if isinstance(item, str):
                 self._write(f"{_ERASE if self.live else ''}{item}\n")
             else:
-                self._step = item.step
-                self._figures = _figures(item, self._total_steps, self._total_epochs)
+                self._step = item["step"]
+                self._figures = _figures(item, self.total_steps, self.total_epochs)
                 if not self.live:
                     self._write("  ".join(self._figures.values()) + "\n")
             self._draw()
@@ -127,7 +110,7 @@ class ProgressLine:
                 width = os.get_terminal_size(self._stream.fileno()).columns - 2
             except OSError:
                 width = 78
-            done = min(_BAR_WIDTH * self._step // max(self._total_steps, 1), _BAR_WIDTH)
+            done = min(_BAR_WIDTH * self._step // max(self.total_steps, 1), _BAR_WIDTH)
             line = self._bar[0] * done + self._bar[1] * (_BAR_WIDTH - done)
             for name in filter(self._figures.__contains__, _LIVE):
                 longer = f"{line}  {self._figures[name]}"
@@ -159,21 +142,22 @@ def format_duration(seconds: float) -> str:
     return f"{minutes}m{secs:02d}s" if minutes else f"{secs}s"
 
 
-def _figures(status: TrainingStatus, total_steps: int, total_epochs: float) -> dict[str, str]:
+def _figures(status: Status, total_steps: int, total_epochs: float) -> dict[str, str]:
     """Returns the figures of a plain line by name, in their order."""
+    step, epoch, loss = status["step"], status["epoch"], status["loss"]
     # Of several asynchronous trainers, some may take a step after the last one.
-    epochs = f"{max(total_epochs, status.epoch):.1f}".removesuffix(".0")
-    own = f" ({_rate(status.own_images_per_sec)} here)" if status.own_images_per_sec else ""
+    epochs = f"{max(total_epochs, epoch):.1f}".removesuffix(".0")
+    speed, own = status["images_per_sec"], status.get("own_images_per_sec")
     figures = {
-        "epoch": f"epoch {status.epoch:.1f}/{epochs}",
-        "step": f"step {status.step:,}/{max(total_steps, status.step):,}",
-        "loss": f"loss {status.loss:{'.3f' if abs(status.loss) < 1_000 else '.3g'}}",
-        "accuracy": f"accuracy {status.accuracy:.3f}",
-        "rate": f"lr {status.learning_rate:#.3g}",
-        "speed": f"{_rate(status.images_per_sec)} images/s{own}",
+        "epoch": f"epoch {epoch:.1f}/{epochs}",
+        "step": f"step {step:,}/{max(total_steps, step):,}",
+        "loss": f"loss {loss:{'.3f' if abs(loss) < 1_000 else '.3g'}}",
+        "accuracy": f"accuracy {status['accuracy']:.3f}",
+        "rate": f"lr {status['learning_rate']:#.3g}",
+        "speed": f"{_rate(speed)} images/s" + (f" ({_rate(own)} here)" if own else ""),
     }
-    if status.seconds_left:  # There is no estimate at first, and none is needed at the end.
-        figures["left"] = f"{format_duration(status.seconds_left)} left"
+    if status["seconds_left"]:  # There is no estimate at first, and none is needed at the end.
+        figures["left"] = f"{format_duration(status['seconds_left'])} left"
     return figures
 
 

@@ -1,4 +1,4 @@
-"""run.json: what an output folder knows of its run: its model, owner, state and curves.
+"""run.json: what an output folder knows of its run: its model, owner and state.
 
 The run's master alone writes it, whole and by renaming, so that every other task and every later
 start reads all of it or none. Earlier versions wrote a file for each of these; `read` still takes
@@ -39,30 +39,6 @@ class Training(TypedDict):
     status: str  # how it ended, in words
 
 
-class Row(TypedDict):
-    """A row of the curve of validations; None is a number that is not finite."""
-
-    step: int
-    epoch: float
-    loss: Optional[float]
-    accuracy: Optional[float]
-    seconds: float  # of training up to here, without those of validation
-
-
-class TrainRow(Row):
-    """A row of the curve of training; it may have own_images_per_sec, too."""
-
-    learning_rate: float
-    images_per_sec: Optional[float]
-
-
-class Curves(TypedDict):
-    """The rows of both curves, in the order of steps."""
-
-    train: list[TrainRow]
-    validation: list[Row]
-
-
 @dataclasses.dataclass(frozen=True)
 class Run:
     """The content of run.json, which is checked by these types.
@@ -74,7 +50,7 @@ class Run:
       owner: a random number in hexadecimal, by which the tasks of a cluster without a job token
         know the run; None: it has needed none.
       training: the state of training; None: it has not begun.
-      history: the rows of the curves.
+      history: the rows by split of a run that an earlier version began; see `metrics`.
     """
 
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -82,7 +58,7 @@ class Run:
     resize: Optional[str] = None
     owner: Optional[str] = None
     training: Optional[Training] = None
-    history: Curves = dataclasses.field(default_factory=lambda: Curves(train=[], validation=[]))
+    history: Optional[dict[str, list[dict[str, Optional[float]]]]] = None
 
 
 _KINDS = typing.get_type_hints(Run)
@@ -121,7 +97,7 @@ def write(output_dir: str, run: Run) -> None:
 def write_training(
     output_dir: str, validates: bool, ended_at: Optional[int] = None, status: str = ""
 ) -> None:
-    """Notes the state of training.
+    """Notes the state of training, whose rows are in metrics.jsonl by now.
 
     Args:
       output_dir: path of the output folder.
@@ -130,7 +106,7 @@ def write_training(
       status: text that says how training ended.
     """
     note = Training(master_validates=validates, ended_at_step=ended_at, status=status)
-    update(output_dir, training=note)
+    update(output_dir, training=note, history=None)
 
 
 def read_or_make_owner(output_dir: str) -> str:

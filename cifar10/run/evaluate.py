@@ -11,7 +11,6 @@ from cifar10.host.files import require_writable
 from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
-from cifar10.output.event_files import take_back
 from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.job import Job, evaluation_input, make_evaluation, make_job
 from cifar10.schema import EVAL
@@ -57,9 +56,7 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
       DataError: records are damaged.
       Stopped: a signal arrived.
     """
-    # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
     step = checkpoints.read_counter(checkpoint, "global_step")
-    take_back(job.config.log_folder(EVAL), step)
     with contextlib.ExitStack() as stack:
         evaluation = job.evaluation
         if job.config.test_time_augmentation:

@@ -16,10 +16,10 @@ from cifar10.host import folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings, run_file
-from cifar10.output.history import EVALUATOR_FILE_NAME, History, Metrics
+from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import resume
-from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.hooks.validation import Validator
 from cifar10.run.job import Job, make_job, open_output
 
 _POLL_SECS = 0.5
@@ -38,13 +38,14 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
       TrainingError: no process trains in the output folder, for too long.
       Stopped: a signal arrived.
     """
-    records, place, earlier = open_records(config.data_place), config.output_place, None
+    records, place = open_records(config.data_place), config.output_place
     open_output(config)
     with folder_lock.hold(place, config.log_place, folder_lock.EVALUATOR, stop.check):
         job = make_job(config, records)
         say(f"evaluator of {place}, {job.params.plan.summary}")
-        if resume.step_of_end(config, cluster, records) is None:
-            earlier = run_file.read(place).training  # If it tells of an end, training goes on.
+        earlier = run_file.read(place).training  # If it tells of an end, training goes on ...
+        if resume.step_of_end(config, cluster, records) is not None:
+            earlier = None  # ... unless it has ended for good, perhaps just now.
         validated, seen, trained_at = None, None, time.monotonic()
         with job.watch_progress():
             while True:
@@ -83,12 +84,9 @@ def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> N
     try:
         model_settings.check_classes(job.config, job.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
-        rows = Metrics.load(tf.io.gfile.join(place, EVALUATOR_FILE_NAME), checkpoint, step, say)
-        known = History.load(place, step)
-        history = History(None, train=known.train, validation=known.validation, metrics=rows)
-        ValidationRecorder(job, history, say).validate_if_missing(
-            checkpoint, stop, lambda: run_file.read(place).training == note
-        )
+        metrics = Metrics(place, EVALUATOR_FILE_NAME, step)
+        validator = Validator(job, stop, metrics, say)
+        validator.validate(checkpoint, lambda: run_file.read(place).training == note)
     except (UserError, tf.errors.OpError, ValueError):
         if checkpoints.exists(checkpoint):
             raise

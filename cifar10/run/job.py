@@ -173,9 +173,7 @@ def make_trainer(job: Job) -> Any:
         run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=params.plan.session_config, **settings)
-    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    estimator.evaluate = job.evaluation.evaluate
-    return estimator
+    return tf.estimator.Estimator(model_fn, config=run_config, params=params)
 
 
 def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:

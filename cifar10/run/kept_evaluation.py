@@ -90,7 +90,6 @@ class KeptEvaluation:
         hooks: Sequence[tf.train.SessionRunHook],
         checkpoint_path: str,
         name: str,
-        steps: None = None,
         rows: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Evaluates a checkpoint on a whole data set, as `tf.estimator.Estimator.evaluate` does.
@@ -102,7 +101,6 @@ class KeptEvaluation:
             without a context or values.
           checkpoint_path: the checkpoint.
           name: name of the evaluation, for the folder of its events.
-          steps: None, as an evaluation always covers the whole data set.
           rows: names of tensors with a row for each image, which are among the figures then.
         """
         try:
@@ -121,6 +119,8 @@ class KeptEvaluation:
         for name, value in sorted(figures.items()):
             if name != tf.GraphKeys.GLOBAL_STEP and not value.shape:
                 summary.value.add(tag=name, simple_value=float(value))
+        # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
+        event_files.take_back(folder, step)
         events = event_files.writer(folder)
         events.add_summary(summary, step)
         events.flush()

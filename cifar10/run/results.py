@@ -17,12 +17,12 @@ from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.process import StopRequest, say
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output import checkpoints
-from cifar10.output.history import History, rounded_figures
+from cifar10.output.metrics import Metrics, rounded_figures
 from cifar10.output.report import Mistake, render_report
 from cifar10.run.evaluate import Evaluation, evaluate_split
 from cifar10.run.inference import export
 from cifar10.run.job import Job
-from cifar10.schema import EVAL
+from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step.params import ModelParams
 from cifar10_program import command_line
 
@@ -30,13 +30,13 @@ RESULT_NAME, REPORT_NAME = "result.json", "report.html"
 _MISTAKES = 36
 
 
-def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: float) -> None:
+def finish(job: Job, stop: StopRequest, metrics: Metrics, status: str, seconds: float) -> None:
     """Evaluates the best checkpoint on the eval split, exports it, writes result and report.
 
     Args:
       job: the job that was trained.
       stop: knows whether a signal has arrived.
-      history: the rows of training and validation.
+      metrics: the rows of training and validation; they get one of the evaluation.
       status: how training ended, for people.
       seconds: the time since the process started, in seconds.
 
@@ -51,8 +51,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     figures = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}
     if evaluation.augmented_accuracy is not None:
         figures["augmented_accuracy"] = evaluation.augmented_accuracy
-    history.metrics.add(EVAL, evaluation.step, figures)
-    history.metrics.flush()
+    metrics.add(EVAL, evaluation.step, **figures)
     exported = export(job.params, job.class_names, checkpoint)
     result = {
         "status": status,
@@ -60,7 +59,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "recipe": config.recipe,
         "command": command_line(),
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "figures": _figures(job, history, evaluation, seconds),
+        "figures": _figures(job, metrics, evaluation, seconds),
         "configuration": describe_config(job.params),
         "chosen": list(_chosen(job.params)),
         "cluster": cluster and cluster.describe(job.params.examples_per_step),
@@ -69,7 +68,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "data": job.records.manifest,
         "class_names": list(job.class_names),
         "confusion_matrix": evaluation.confusion_matrix.tolist(),
-        "history": history.as_dict(),
+        "history": {split: metrics.of(split) for split in (TRAIN, VALIDATION)},
     }
     report, path = (
         tf.io.gfile.join(config.output_place, one) for one in (REPORT_NAME, RESULT_NAME)
@@ -104,12 +103,12 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
     )
 
 
-def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
+def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
     place = job.config.output_place
     best, last = checkpoints.best(place), checkpoints.read_done(checkpoints.latest(place))
 
     def median(name: str) -> Optional[float]:
-        rates = [row[name] for row in history.train if name in row]
+        rates = [row[name] for row in metrics.of(TRAIN) if name in row]
         return float(np.median(rates)) if rates else None
 
     figures = {
@@ -122,7 +121,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
         "global_step": last.step,
         "epochs": last.examples_seen / job.num_examples,
         "examples_seen": last.examples_seen,
-        "training_seconds": history.seconds,
+        "training_seconds": metrics.seconds,
         "wall_seconds": seconds,
         "images_per_sec": median("images_per_sec"),
         "own_images_per_sec": median("own_images_per_sec"),

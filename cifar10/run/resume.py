@@ -11,12 +11,13 @@ from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import ConfigError, Stopped, UserError
+from cifar10.host.files import exists
 from cifar10.host.folder_lock import EVALUATOR, is_held
 from cifar10.host.process import StopRequest, say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
-from cifar10.output import checkpoints, model_settings, recovery, run_file
-from cifar10.output.history import EVALUATOR_FILE_NAME, METRICS_FILE_NAME, History, Metrics
+from cifar10.output import checkpoints, metrics, model_settings, recovery, run_file
+from cifar10.output.metrics import Metrics
 from cifar10.output.run_file import Run
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.hooks.training import check_window
@@ -107,13 +108,13 @@ def note_model(job: Job, start: Start) -> None:
 
 
 def _set_older_aside(output_dir: str) -> None:
-    """Renames the files by which tasks know how an older run went, but metrics.jsonl.
+    """Renames the files by which tasks know how an older run went.
 
     The owner stays: a master that is started again before its first checkpoint is the same one.
     """
     run = run_file.read(output_dir)
-    names = [RESULT_NAME, EVALUATOR_FILE_NAME, *run_file.EARLIER]
-    if any(run.history.values()):
+    names = [RESULT_NAME, metrics.FILE_NAME, metrics.EVALUATOR_FILE_NAME, *run_file.EARLIER]
+    if run.history or exists(tf.io.gfile.join(output_dir, metrics.FILE_NAME)):
         names.append(run_file.NAME)
     recovery.set_older_aside([tf.io.gfile.join(output_dir, name) for name in names], say)
     run_file.write(output_dir, Run(owner=run.owner))
@@ -180,19 +181,18 @@ def _read_weights(place: str, here: Mapping[str, tuple[int, ...]]) -> dict[str, 
     return values
 
 
-def prepare_folder(job: Job, start: Start) -> History:
-    """Makes the folder ready for training, and returns the rows of the curves up to `start`.
+def prepare_folder(job: Job, start: Start) -> Metrics:
+    """Makes the folder ready for training, and returns the rows up to `start`.
 
     What is unfit to continue from is renamed. Other tasks and people find the settings there.
     """
-    config, step = job.config, start.done.step
-    run_file.write_training(config.output_place, not job.has_evaluator)
+    place, step = job.config.output_place, start.done.step
+    rows = Metrics(place, last_step=step)
+    rows.save()
+    run_file.write_training(place, not job.has_evaluator)
     validates = job.records.has_validation or job.has_evaluator
-    recovery.settle_best(config.output_place, step, validates, say)
-    history = History.load(config.output_place, step)
-    path = tf.io.gfile.join(config.log_place, METRICS_FILE_NAME)
-    history.metrics = Metrics.load(path, start.checkpoint, step, say)
-    return history
+    recovery.settle_best(place, step, validates, say)
+    return rows
 
 
 def seen_by_worker(output_place: str) -> Done:

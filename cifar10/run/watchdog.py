@@ -11,7 +11,6 @@ A run that ends this way can continue from its last checkpoint.
 import contextlib
 import dataclasses
 import faulthandler
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,9 +18,10 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
+from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError, last_words
 from cifar10.host.activity import FIRST, Activity
 from cifar10.host.process import end_process
+from cifar10_program.streams import complain
 
 _PERIOD_SECS = 0.25
 _ASK_SECS = 5.0  # for an answer of a few numbers
@@ -107,14 +107,7 @@ def _end(error: Exception) -> None:
     if isinstance(error, Hang):
         with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: stderr is closed.
             faulthandler.dump_traceback(all_threads=True)
-    if isinstance(error, Stopped):
-        end_process(str(error), 128 + error.signum)
-    elif isinstance(error, TrainingOver):
-        end_process("training is over; the others have gone", 0)
-    elif isinstance(error, UserError):
-        end_process(f"error: {error}", 2)
-    else:
-        end_process(f"training failed: {error}", 1)
+    end_process(*last_words(error))
 
 
 @dataclasses.dataclass(eq=False)
@@ -151,10 +144,19 @@ class Progress:
             return
         self._silence += passed
         limit = self.timeout_secs * (_FIRST_FACTOR if phase in FIRST else 1.0)
-        if self.timeout_secs and self._silence > limit:
-            others = self.waits_for() if activity.is_in_step else ""
-            if count == activity.count:
-                self._judge(phase, limit, others)
+        if not self.timeout_secs or self._silence <= limit:
+            return
+        others = self.waits_for() if activity.is_in_step else ""
+        if count != activity.count:
+            return
+        if not others:
+            raise Hang(
+                f"no progress in {phase} for {limit:g} s (--stall-timeout); above is the stack of "
+                "each thread; start this task again"
+            )
+        if not self._is_said:  # That one's watchdog ends it.
+            complain(f"{phase} has waited for {others} for {limit:g} s (--stall-timeout)")
+            self._is_said = True
 
     def waits_for(self) -> str:
         """Returns for whom the main thread waits in a step; an empty string: for nobody."""
@@ -163,16 +165,3 @@ class Progress:
             return ""
         late = [label for label, has in zip(self.trainers, arrived) if not has]
         return ", ".join(late or self.trainers[: min(self.replica, 1)])
-
-    def _judge(self, phase: str, limit: float, others: str) -> None:
-        """Raises Hang, or says once for whom the process waits: that one's watchdog ends it."""
-        if not others:
-            raise Hang(
-                f"no progress in {phase} for {limit:g} s (--stall-timeout); above is the stack of "
-                "each thread; start this task again"
-            )
-        if not self._is_said:
-            with contextlib.suppress(OSError):  # For example, the disk of the log is full.
-                line = f"{phase} has waited for {others} for {limit:g} s (--stall-timeout)"
-                print(line, file=sys.stderr, flush=True)
-        self._is_said = True

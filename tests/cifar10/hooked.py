@@ -9,9 +9,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.process import StopRequest
-from cifar10.output.history import History, Metrics
-from cifar10.output.progress import TrainingStatus
-from cifar10.run.hooks.progress import Curves, Progress
+from cifar10.output.metrics import Metrics
+from cifar10.output.training_progress import Progress
 from cifar10.run.watchdog import Watchdog
 from cifar10.step.training_step import StepReport, StepTensors
 
@@ -48,22 +47,27 @@ def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> A
 class Shown:
     """Takes what a progress line would show."""
 
-    def __init__(self, live: bool = False) -> None:
-        self.live = live
-        self.statuses: list[TrainingStatus] = []
+    def __init__(
+        self, live: bool = False, total_steps: int = 1_000, total_epochs: float = 100.0
+    ) -> None:
+        self.live, self.total_steps, self.total_epochs = live, total_steps, total_epochs
+        self.statuses: list[Any] = []
         self.messages: list[str] = []
 
-    def update(self, status: TrainingStatus) -> None:
-        self.statuses.append(status)
+    def update(self, status: dict[str, Any]) -> None:
+        self.statuses.append(types.SimpleNamespace(**{"own_images_per_sec": None, **status}))
 
     def message(self, text: str) -> None:
         self.messages.append(text)
 
 
-def parts(job: Any, stop: Optional[StopRequest] = None) -> tuple[Any, ...]:
+def parts(
+    job: Any, stop: Optional[StopRequest] = None, metrics: Optional[Metrics] = None
+) -> tuple[Any, ...]:
     """The first arguments of a hook: job, signal and progress."""
-    history = History(None, metrics=Metrics(None))
-    return job, stop or StopRequest(), Curves(Shown(), job, history)  # type: ignore[arg-type]
+    shown: Any = Shown(total_steps=job.total_steps)
+    progress = Progress(shown, job.config, job.num_examples, job.own_examples, metrics)
+    return job, stop or StopRequest(), progress
 
 
 def train(
@@ -80,7 +84,6 @@ def train(
 
     `loss` and `weight` are functions of the step.
     """
-    chiefs = [hook for hook in hooks if hasattr(hook, "saver")]
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
         begun = step.assign(first_step).op
@@ -97,8 +100,7 @@ def train(
         tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
-        savers = [hook.saver for hook in chiefs]
-        with tf.train.MonitoredSession(creator, [*hooks, *savers]) as session:
+        with tf.train.MonitoredSession(creator, hooks) as session:
             while not session.should_stop() and result < first_step + steps:
                 result = int(session.run(counted))
         return result

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.output.history import EVALUATOR_FILE_NAME, Metrics
+from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.schema import VALIDATION
 from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import model_fn
@@ -39,9 +39,9 @@ def value(checkpoint: str) -> float:
 
 def validated(folder: object, rows: "list[dict[str, Any]]") -> None:
     """Leaves the validations of a separate evaluator in an output folder."""
-    metrics = Metrics(f"{folder}/{EVALUATOR_FILE_NAME}")
+    metrics = Metrics(str(folder), EVALUATOR_FILE_NAME)
     for row in rows:
-        metrics.add(VALIDATION, row["step"], {key: row[key] for key in row if key != "step"})
+        metrics.add(VALIDATION, **row)
 
 
 def save_untrained(config: TrainConfig) -> str:

@@ -186,7 +186,7 @@ ELSEWHERE = {
     "test_training_starts_from_all_weights_statistics_and_averages",
     "json": "run/test_inference.py::test_json_has_an_object_a_line",
     "log_dir": "test_main.py::test_a_run_killed_and_started_again_ends_with_the_same_weights",
-    "log_steps": "run/hooks/test_progress.py::"
+    "log_steps": "output/test_training_progress.py::"
     "test_a_line_has_the_means_since_the_last_one_without_the_first_step",
     "max_minutes": "test_every_flag.py::test_a_run_can_be_verbose_and_ends_after_its_minutes",
     "mode": "cluster/test_resolve.py::"
@@ -200,7 +200,7 @@ ELSEWHERE = {
     "test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1",
     "stop_at_accuracy": "run/hooks/test_validation.py::"
     "test_training_ends_at_an_accuracy_as_float32_has_it",
-    "summary_steps": "run/hooks/test_progress.py::"
+    "summary_steps": "output/test_training_progress.py::"
     "test_rows_are_of_step_1_of_multiples_and_of_the_last_step",
     "test_time_augmentation": "run/test_evaluate.py::"
     "test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept",

@@ -1,6 +1,7 @@
 """A process that trains: what it does in which order, and what it leaves to others."""
 
 import dataclasses
+import json
 import pathlib
 import signal
 import time
@@ -17,10 +18,10 @@ from cifar10.host.process import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
-from cifar10.output.history import History
+from cifar10.output.metrics import Metrics
 from cifar10.run import results
 from cifar10.run.hooks.training import ChiefHook
-from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.hooks.validation import Validator
 from cifar10.run.job import Job, make_job, training_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.step.params import Replication
@@ -59,20 +60,22 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     Figures and pictures are other modules', and take longer than all else.
     """
     done: list[tuple[str, Any]] = []
-    record = ValidationRecorder.export
+    validate = Validator.validate
 
-    def validated(self: Any, *args: Any, **settings: Any) -> None:
-        record(self, *args, **settings)
-        done.append(("validated", self._history.validation[-1]["step"]))
+    def validated(self: Any, *args: Any) -> None:
+        before = len(self._metrics.of("validation"))
+        validate(self, *args)
+        rows = self._metrics.of("validation")
+        done.extend(("validated", row["step"]) for row in rows[before:])
 
     def ended(self: Job) -> None:
         note = run_file.read(config.output_place).training
         done.append(("end told", note and note["ended_at_step"]))
 
-    monkeypatch.setattr(ValidationRecorder, "export", validated)
+    monkeypatch.setattr(Validator, "validate", validated)
     monkeypatch.setattr(Job, "tell_end", ended)
     monkeypatch.setattr(
-        results, "finish", lambda job, stop, history, status, secs: done.append(("figures", status))
+        results, "finish", lambda job, stop, metrics, status, secs: done.append(("figures", status))
     )
     return done
 
@@ -88,9 +91,10 @@ def note(config: TrainConfig) -> Any:
 
 def forget_validations(config: TrainConfig, after: int) -> None:
     """Leaves the output folder as a kill between a checkpoint and its validation does."""
-    curves = run_file.read(config.output_place).history
-    curves["validation"] = [row for row in curves["validation"] if row["step"] <= after]
-    run_file.update(config.output_place, history=curves)
+    path = pathlib.Path(config.output_place, "metrics.jsonl")
+    rows = map(json.loads, path.read_text().splitlines())
+    kept = [row for row in rows if row["split"] != "validation" or row["step"] <= after]
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
 
 
 def test_the_cluster_is_told_of_the_end_between_the_last_checkpoint_and_its_validation(
@@ -129,9 +133,9 @@ def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_
 
 def test_a_run_that_a_goal_keeps_from_going_on_only_makes_the_figures(config, told, capsys):
     run(dataclasses.replace(config, train_steps=5))
-    curves = run_file.read(config.output_place).history
-    curves["validation"][0]["accuracy"] = 0.5
-    run_file.update(config.output_place, history=curves)
+    metrics = Metrics(config.output_place)
+    row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
+    metrics.add("validation", 5, **row)
     told.clear()
     capsys.readouterr()
     run(dataclasses.replace(config, train_steps=1_000_000, stop_at_accuracy=0.5))
@@ -160,14 +164,12 @@ def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(config, tol
 
 def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, monkeypatch):
     config = dataclasses.replace(config, train_steps=5, stop_at_accuracy=0.5)
-    add = History.save
+    add = Metrics.add
 
-    def save(self: History) -> None:
-        for row in self.validation:
-            row["accuracy"] = 0.5
-        add(self)
+    def add_half(self: Metrics, split: str, step: int, **figures: Any) -> None:
+        add(self, split, step, **{**figures, "accuracy": 0.5})
 
-    monkeypatch.setattr(History, "save", save)
+    monkeypatch.setattr(Metrics, "add", add_half)
     run(config)
     assert told[-2:] == [("validated", 5), ("figures", "stopped by --stop-at-accuracy")]
     assert note(config)["status"] == "stopped by --stop-at-accuracy"
@@ -227,13 +229,13 @@ def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_
     run(config)
     forget_validations(config, after=0)
     told.clear()
-    stop, record = StopRequest(), ValidationRecorder.export
+    stop, validate = StopRequest(), Validator.validate
 
-    def stopped(self: Any, *args: Any, **settings: Any) -> None:
-        record(self, *args, **settings)
+    def stopped(self: Any, *args: Any) -> None:
+        validate(self, *args)
         stop._note(signal.SIGTERM)
 
-    monkeypatch.setattr(ValidationRecorder, "export", stopped)
+    monkeypatch.setattr(Validator, "validate", stopped)
     with pytest.raises(Stopped):
         run(config, stop)
     assert told == [("validated", 1)]

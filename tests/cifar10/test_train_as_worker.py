@@ -16,6 +16,7 @@ from cifar10.errors import Stopped, TrainingError
 from cifar10.host.process import Stay, StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_file
+from cifar10.output.metrics import Metrics
 from cifar10.run import resume
 from cifar10.run.job import make_job
 from cifar10.train import train_as_worker
@@ -106,9 +107,10 @@ def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
 ):
     saved(20, 600)
     row = {"step": 20, "epoch": 2.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
-    curves = {"train": [], "validation": [row] if by == "the chief" else []}
-    run_file.update(config.output_place, history=curves)
-    validated(config.output_place, [row] if by == "an evaluator" else [])
+    if by == "the chief":
+        Metrics(config.output_place).add("validation", **row)
+    else:
+        validated(config.output_place, [row])
     run_file.write_training(config.output_place, True, 20, "stopped by --stop-at-accuracy")
     # The master goes on, too, if the job is started again with a higher goal.
     with pytest.raises(Joined):

@@ -36,7 +36,7 @@ from cifar10.errors import UserError
 from cifar10.host.process import one_line
 from cifar10.input import image_files, records
 from cifar10.output import checkpoints, model_settings, recovery, run_file
-from cifar10.output.history import History, Metrics
+from cifar10.output.metrics import Metrics
 from cifar10.run.inference import read_image
 from data_prep import cli as data_prep
 from data_prep.errors import DamageError, SourceError
@@ -275,7 +275,7 @@ def _read_run(data: bytes, folder: Path) -> None:
     applied, names = model_settings.apply(TrainConfig(output_dir=str(folder), mode="evaluate"))
     assert len(names) == 10
     applied.model_title.strip()
-    History.load(str(folder), 100).save()
+    Metrics(str(folder), last_step=100).save()
     _write_checkpoint(folder)
     config = TrainConfig(output_dir=str(folder), num_layers=8)
     model_settings.check_same(config, schema.CLASS_NAMES)
@@ -284,7 +284,9 @@ def _read_run(data: bytes, folder: Path) -> None:
 def _continue_metrics(data: bytes, folder: Path) -> None:
     path = folder / "metrics.jsonl"
     path.write_bytes(data)
-    Metrics.load(str(path), "model.ckpt-5", 5, lambda line: None).add("train", 6, {})
+    metrics = Metrics(str(folder), last_step=5)
+    metrics.save()
+    metrics.add("train", 6)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows[-1]["step"] == 6
     assert all(row["step"] <= 5 for row in rows[:-1])

@@ -128,9 +128,11 @@ def test_speeds_have_the_steps_of_the_losses_without_the_first(killed):
     assert steps(events(killed / "train"), "images_per_sec") == list(range(5, 61, 5))
 
 
-def test_the_history_has_the_rows_with_a_speed(killed):
-    rows = json.loads((killed / "run.json").read_text())["history"]["train"]
-    assert [row["step"] for row in rows] == [*range(5, 61, 5)]  # The first step is no measure.
+def test_the_history_of_the_result_has_the_rows_of_metrics_jsonl(killed):
+    rows = [json.loads(line) for line in (killed / "metrics.jsonl").read_text().splitlines()]
+    history = json.loads((killed / "result.json").read_text())["history"]
+    for split in ("train", "validation"):
+        assert history[split] == [row for row in rows if row["split"] == split]
 
 
 def test_metrics_jsonl_has_tensorboards_rows_and_each_evaluation_once(killed):
@@ -195,7 +197,7 @@ def test_a_checkpoint_is_enough_to_compute_what_validation_computed(killed):
     (read,) = snippets.snippets("Records", "python")
     snippets.run_python(code + read + PERCEPTRON, killed.parent)
     found = json.loads((killed.parent / "found.json").read_text())
-    row = json.loads((killed / "run.json").read_text())["history"]["validation"][-1]
+    row = json.loads((killed / "result.json").read_text())["history"]["validation"][-1]
     manifest = json.loads((killed.parent / "data" / "manifest.json").read_text())
     assert (row["step"], found["global_step"], found["examples_seen"]) == (60, 60, 1200)
     assert found["channel_mean"] == pytest.approx(manifest["channel_mean"])
@@ -212,7 +214,7 @@ def test_a_cluster_that_lost_its_ps_has_one_row_a_step_too(folder, tmp_path):
         tasks.start("ps/0")
         tasks.wait()
     output = tmp_path / "output"
-    history = json.loads((output / "run.json").read_text())["history"]
+    history = json.loads((output / "result.json").read_text())["history"]
     found = events(output / "train")
     assert steps(found, "loss") == [1, *range(5, 601, 5)]
     assert steps(events(output / "validation"), "accuracy") == [150, 300, 450, 600]

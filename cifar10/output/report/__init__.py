@@ -94,10 +94,6 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
         command=shlex.join(result["command"]),
         curves=curves_png(result["history"]),
         interval=_interval(result["figures"]),
-        loss_broke_at=next(
-            (row["step"] for row in result["history"]["train"] if not math.isfinite(row["loss"])),
-            None,
-        ),
         mistakes=mistakes,
     )
 

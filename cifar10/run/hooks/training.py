@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import posixpath
 import threading
 import time
 from typing import Any, Callable, Optional
@@ -17,11 +16,11 @@ from cifar10.host.activity import BETWEEN, FIRST_STEP, SAVING, START, STEP
 from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
-from cifar10.output.event_files import add_picture
-from cifar10.run.hooks.progress import Curves, Progress
-from cifar10.run.hooks.validation import Ending, ended_before
+from cifar10.output.event_files import add_picture, take_back, writer
+from cifar10.output.training_progress import Progress
+from cifar10.run.hooks.validation import ended_before
 from cifar10.run.job import Job, checkpoint_steps
-from cifar10.schema import TRAIN
+from cifar10.schema import TRAIN, VALIDATION
 from cifar10.step.training_step import StepReport, StepTensors
 
 
@@ -124,37 +123,28 @@ class WorkerHook(TrainingHook):
 
 @dataclasses.dataclass(eq=False)
 class ChiefHook(TrainingHook):
-    """Measures, records, saves and ends the training of all.
+    """Measures, records, saves, validates and ends the training of all.
 
     Attributes:
-      progress: shows the steps, and keeps rows.
       deadline: the time at which training ends (`time.monotonic`), in seconds.
       check_owner: a function that is called before a checkpoint is written; it raises an exception
         if this process must not.
-      last: a function that is called after the last checkpoint, before its validation; it is not
-        called if a validation ended training and nothing is saved after it.
-      ending: the goal that has ended training; None: there is none.
-      is_late: whether the deadline has ended training.
-      is_saved: whether a checkpoint was written; `_SaverHook` resets it.
-      at_end: whether the next checkpoint is the last one.
-      saver: the hook that writes the checkpoints; it comes after this hook.
+      validate: a function that validates the newest checkpoint.
+      status: how training ends: the status of result.json.
       step: the global step after the last step of this process.
     """
 
-    progress: Curves
     deadline: float = math.inf
     check_owner: Callable[[], None] = lambda: None
-    last: Callable[[], None] = lambda: None
-    ending: Optional[Ending] = None
-    is_late: bool = False
-    is_saved: bool = False
-    at_end: bool = False
+    validate: Callable[[], None] = lambda: None
+    status: str = "completed"
 
     def __post_init__(self) -> None:
-        """Makes the saver."""
-        self._folder = self.job.config.log_folder(TRAIN)
-        self._window, self._profiled_from = self.job.config.profile_window or (0, 0), 0
-        self.saver = _SaverHook(self)
+        """Derives what the settings say of saving and profiling."""
+        config = self.job.config
+        self._place, self._folder = config.output_place, config.log_folder(TRAIN)
+        self._save_steps = checkpoint_steps(config, self.job.params)
+        self._window, self._profiled_from = config.profile_window or (0, 0), 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Takes back what was measured after the checkpoint; those steps are taken again.
@@ -163,8 +153,12 @@ class ChiefHook(TrainingHook):
         In a cluster that has lost a parameter server, a process begins another session.
         """
         super().after_create_session(session, coord)
-        self.step = checkpoints.latest_step(self.job.config.output_place)
+        self.step, self._saved_step = checkpoints.latest_step(self._place), -1
         self.progress.go_on_after(self.step)
+        if self.job.validates:
+            take_back(self.job.config.log_folder(VALIDATION), self.step + 1)
+        writer(self._folder).add_graph(session.graph)
+        self._save(session)
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report, and begins --profile-steps."""
@@ -178,25 +172,34 @@ class ChiefHook(TrainingHook):
         return super().before_run(run_context)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Measures and records the step."""
+        """Measures and records the step; saves and validates if that is due."""
         is_first = self._phase == FIRST_STEP
         super().after_run(run_context, run_values)
         self.step = self.report.step
         if is_first:
-            strip = report_page.png_of(np.hstack(self.report.samples))
+            strip = np.hstack(self.report.samples)
             add_picture(self._folder, self.step, "augmented_samples", strip)
         if self.step >= self._window[1]:
             self._end_profile()
+        if not run_context.stop_requested and self.step >= self._saved_step + self._save_steps:
+            self._save(run_context.session)
+            if self.job.validates:
+                self.validate()
+            if self.judge():
+                run_context.request_stop()
 
     def is_ending(self) -> bool:
         """Returns whether a signal or the deadline ends training."""
-        self.is_late = self.is_late or time.monotonic() >= self.deadline
-        return self.is_late or super().is_ending()
+        if time.monotonic() >= self.deadline:
+            self.status = "stopped by --max-minutes"
+            return True
+        return super().is_ending()
 
     def end(self, session: Any) -> None:
-        """Tells all replicas that training is over, before the last checkpoint is saved.
+        """Tells all replicas that training is over, then saves the last checkpoint.
 
-        After a signal, they are told nothing.
+        After a signal, they are told nothing. The checkpoint is validated later, since that needs
+        no parameter server.
         """
         if not self.stop.requested:
             # A parameter server that has ended knew that training is over, as all tasks then do.
@@ -204,22 +207,49 @@ class ChiefHook(TrainingHook):
                 session.run(self.tensors.end_all)
         super().end(session)
         self._end_profile()
-        self.at_end = True
+        self._save(session)
 
     def judge(self) -> bool:
         """Returns whether the validations up to the newest checkpoint end training; says so once.
 
         Its weights are the last ones then.
         """
-        if self.ending is None:
-            # An evaluator replaces its file meanwhile; the next validation is judged by all rows.
-            with contextlib.suppress(UserError, tf.errors.OpError):
-                self.ending = ended_before(
-                    self.job.config, checkpoints.latest_step(self.job.config.output_place)
-                )
-            if self.ending:
-                self.progress.say(self.ending.line)
-        return self.ending is not None
+        ending = None
+        # An evaluator replaces its file meanwhile; the next validation is judged by all rows.
+        with contextlib.suppress(UserError, tf.errors.OpError):
+            ending = ended_before(self.job.config, checkpoints.latest_step(self._place))
+        if ending and ending.status != self.status:
+            self.status = ending.status
+            self.progress.say(ending.line)
+        return ending is not None
+
+    def _save(self, session: Any) -> None:
+        """Saves a checkpoint, unless this session has saved one of this step.
+
+        What was measured is written before. So a run that is killed after it does not repeat these
+        steps.
+
+        Raises:
+          TrainingError: a weight or a statistic is NaN or infinite, so nothing is saved. A finite
+            loss does not show that the update after it was finite.
+          Stopped: a signal has arrived, and the checkpoint is complete.
+        """
+        graph = session.graph
+        step = int(session.run(tf.train.get_global_step(graph)))
+        if step == self._saved_step:
+            return
+        self.job.activity.begin(SAVING)
+        if not session.run(self.tensors.are_finite):
+            raise _diverged(self.job, f"a weight is NaN or infinite at step {step:,}")
+        self.check_owner()
+        self.progress.save()
+        (saver,) = graph.get_collection(tf.GraphKeys.SAVERS)
+        path = tf.io.gfile.join(self._place, "model.ckpt")
+        saver.save(session, path, step, write_meta_graph=False)
+        self._saved_step = step
+        self.job.activity.begin(BETWEEN)
+        self.progress.pause()
+        self.stop.check()
 
     def _end_profile(self) -> None:
         """Writes what was recorded of --profile-steps."""
@@ -230,88 +260,6 @@ class ChiefHook(TrainingHook):
                 f"{self._folder}/plugins/profile, for TensorBoard's profile plugin"
             )
             self._profiled_from = 0
-
-
-class _SaverHook(tf.train.CheckpointSaverHook):
-    """Saves as Estimator's own hook does, but the last checkpoint at the end of the session.
-
-    So its validation comes after the last use of the parameter servers, and no task waits for it.
-    The graph and the marks of checkpoints go to the folder of event files.
-    """
-
-    def __init__(self, chief: ChiefHook) -> None:
-        config, self._chief = chief.job.config, chief
-        saver: Any = _SaverInFolder(config.output_place)
-        super().__init__(
-            config.log_folder(TRAIN),
-            saver=saver,
-            save_steps=checkpoint_steps(config, chief.job.params),
-            listeners=[_Saving(chief)],
-            save_graph_def=False,
-        )
-
-    def before_run(self, run_context: Any) -> None:
-        """Requests nothing: the chief's hook has the global step."""
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Saves and validates a checkpoint that is due, unless training is to end."""
-        if not run_context.stop_requested:
-            self._chief.is_saved = False
-            before = self._chief.step - 1  # This step follows it.
-            super().after_run(run_context, run_values._replace(results=before))
-            if self._chief.is_saved and self._chief.judge():
-                run_context.request_stop()
-
-
-class _SaverInFolder:
-    """The graph's tf.train.Saver, for a hook that has another folder for TensorBoard's files."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    @property
-    def saver_def(self) -> Any:
-        """What TensorFlow writes of the saver beside the graph."""
-        return tf.get_collection(tf.GraphKeys.SAVERS)[0].saver_def
-
-    def save(self, session: Any, path: str, **settings: Any) -> None:
-        """Writes a checkpoint of the name that `path` has, into the folder."""
-        place = tf.io.gfile.join(self._folder, posixpath.basename(path))
-        tf.get_collection(tf.GraphKeys.SAVERS)[0].save(session, place, **settings)
-
-
-class _Saving(tf.train.CheckpointSaverListener):
-    """What comes before and after each checkpoint, before Estimator's listener validates it."""
-
-    def __init__(self, chief: ChiefHook) -> None:
-        self._chief = chief
-
-    def before_save(self, session: Any, global_step_value: int) -> None:
-        """Writes what was measured up to a checkpoint, before it is written.
-
-        So a run that is killed after that does not repeat these steps.
-
-        Raises:
-          TrainingError: a weight or a statistic is NaN or infinite, so nothing is saved. A finite
-            loss does not show that the update after it was finite.
-        """
-        chief = self._chief
-        chief.job.activity.begin(SAVING)
-        if not session.run(chief.tensors.are_finite):
-            what = f"a weight is NaN or infinite at step {global_step_value:,}"
-            raise _diverged(chief.job, what)
-        chief.check_owner()
-        chief.progress.save()
-
-    def after_save(self, session: Any, global_step_value: int) -> None:
-        """Stops the clock; raises Stopped after a signal, since the checkpoint is complete."""
-        chief = self._chief
-        chief.job.activity.begin(BETWEEN)
-        chief.progress.pause()
-        chief.stop.check()
-        chief.is_saved = True
-        if chief.at_end:
-            chief.last()
 
 
 def _diverged(job: Job, what: str) -> TrainingError:

@@ -15,8 +15,7 @@ from cifar10.host.activity import EVALUATION, Activity
 from cifar10.host.process import StopRequest
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
-from cifar10.output.event_files import take_back
-from cifar10.output.history import History, rounded, validations
+from cifar10.output.metrics import Metrics, rounded
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import VALIDATION
@@ -42,97 +41,59 @@ class EvaluationHook(tf.train.SessionRunHook):
         self._stop.check()
 
 
-class ValidationRecorder(tf.estimator.Exporter):
-    """Records each validation, as an exporter that Estimator calls after an evaluation.
+class Validator:
+    """Validates checkpoints, keeps the best one, and adds a row for each.
 
     Args:
       job: the job that is trained.
-      history: the history that gets a row per validation.
+      stop: knows whether a signal has arrived.
+      metrics: the rows of the run; they get one for each validation.
       say: a function that prints a line.
     """
 
-    def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
-        self._job, self._history, self._say = job, history, say
-        if job.validates:
-            # A validation is complete when the history has its row. Without one, the latest
-            # checkpoint is validated again, whatever else a killed process has left of that.
-            step = checkpoints.latest_step(job.config.output_place)
-            is_done = any(row["step"] == step for row in history.validation)
-            first = step + 1 if is_done else step
-            take_back(job.config.log_folder(VALIDATION), first)
-
-    @property
-    def name(self) -> str:
-        """The exporter's name for Estimator."""
-        return "validation"
-
-    def spec(self, stop: StopRequest) -> Any:
-        """Returns the tf.estimator.EvalSpec by which Estimator validates after each checkpoint."""
-        return tf.estimator.EvalSpec(
-            lambda: evaluation_input(self._job, VALIDATION),
-            steps=None,
-            name=VALIDATION,
-            hooks=[EvaluationHook(self._job.activity, stop)],
-            exporters=[self],
-            start_delay_secs=0,
-            throttle_secs=0,
-        )
-
-    def validate_if_missing(
-        self,
-        checkpoint: Optional[str],
-        stop: StopRequest,
-        may_record: Callable[[], bool] = lambda: True,
+    def __init__(
+        self, job: Job, stop: StopRequest, metrics: Metrics, say: Callable[[str], None]
     ) -> None:
-        """Validates a checkpoint that has no row yet, outside of Estimator's training loop.
+        self._job, self._stop, self._metrics, self._say = job, stop, metrics, say
+
+    def validate_latest(self) -> None:
+        """Validates the newest checkpoint, unless it has a row; see `validate`."""
+        self.validate(checkpoints.latest(self._job.config.output_place))
+
+    def validate(
+        self, checkpoint: Optional[str], may_record: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Validates a checkpoint that has no row, whatever else a killed process has left of that.
 
         Args:
           checkpoint: the checkpoint's path; None and the checkpoint of step 0 are not validated.
-          stop: knows whether a signal has arrived.
           may_record: function that returns, after the validation, whether it is recorded.
+
+        Raises:
+          DataError: records are damaged.
+          Stopped: a signal arrived.
         """
-        job = self._job
+        job, metrics = self._job, self._metrics
         step = checkpoints.read_counter(checkpoint, "global_step")
-        if checkpoint is None or step in {0, *(row["step"] for row in self._history.validation)}:
+        if checkpoint is None or step in {0, *(row["step"] for row in metrics.of(VALIDATION))}:
             return
-        if not job.validates:  # This process takes over from the evaluator.
-            take_back(job.config.log_folder(VALIDATION), step)
         with clear_errors(job.config):
-            result = job.evaluation.evaluate(
+            found = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
-                [EvaluationHook(job.activity, stop)],
+                [EvaluationHook(job.activity, self._stop)],
                 checkpoint,
                 VALIDATION,
             )
-        if may_record():
-            self.export(None, "", checkpoint, result, False)
-
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: dict[str, Any],
-        is_the_final_export: bool,
-    ) -> None:
-        """Records one validation and keeps the checkpoint if it is the best."""
-        config, history, step = self._job.config, self._history, int(eval_result["global_step"])
-        loss, accuracy = rounded(eval_result["cross_entropy"]), rounded(eval_result["accuracy"])
+        if not may_record():
+            return
+        loss, accuracy = rounded(found["cross_entropy"]), rounded(found["accuracy"])
         # Finite weights may overflow: such a checkpoint is not one to keep, whatever its accuracy.
         is_best = math.isfinite(loss) and checkpoints.keep_if_best(
-            config.output_place, checkpoint_path, step, accuracy
+            job.config.output_place, checkpoint, step, accuracy
         )
-        seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
-        figures = {
-            "epoch": rounded(seen / self._job.num_examples),
-            "loss": loss,
-            "accuracy": accuracy,
-            "seconds": history.seconds,
-        }
-        before = [row for row in history.validation if row["step"] < step]
-        history.validation = [*before, {"step": step, **figures}]
-        history.metrics.add(VALIDATION, step, figures)
-        history.save()
+        seen = checkpoints.read_counter(checkpoint, "examples_seen")
+        figures = {"epoch": seen / job.num_examples, "loss": loss, "accuracy": accuracy}
+        metrics.add(VALIDATION, step, **figures, seconds=metrics.seconds)
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
 
@@ -149,14 +110,10 @@ class Ending(NamedTuple):
     line: str
 
 
-def _has_goals(config: TrainConfig) -> bool:
-    """Returns whether a flag sets a goal."""
-    return config.early_stopping_epochs is not None or config.stop_at_accuracy is not None
-
-
 def check_goals(config: TrainConfig, records: RecordSet) -> None:
     """Raises ConfigError if a goal is set, but nothing can be validated."""
-    if _has_goals(config) and not records.has_validation:
+    goals = (config.early_stopping_epochs, config.stop_at_accuracy)
+    if goals != (None, None) and not records.has_validation:
         raise ConfigError(
             "--early-stopping-epochs and --stop-at-accuracy need validations, but "
             f"{records.data_dir} has no validation records; make them without --validation-size 0, "
@@ -166,9 +123,11 @@ def check_goals(config: TrainConfig, records: RecordSet) -> None:
 
 def ended_before(config: TrainConfig, step: int) -> Optional[Ending]:
     """Returns why training ends by the recorded validations up to a step; None if it goes on."""
-    rows = validations(config.output_place, step) if _has_goals(config) else []
-    sound = [row for row in rows if math.isfinite(row["loss"])]
     target, patience = config.stop_at_accuracy, config.early_stopping_epochs
+    if target is None and patience is None:
+        return None
+    rows = Metrics(config.output_place, last_step=step).of(VALIDATION)
+    sound = [row for row in rows if math.isfinite(row["loss"])]
     if target is not None:
         enough = next((row for row in sound if row["accuracy"] >= target - _ROUNDING), None)
         if enough:

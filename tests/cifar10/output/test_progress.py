@@ -4,23 +4,22 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
-from cifar10.output.progress import ProgressLine, TrainingStatus, format_duration
+from cifar10.output.progress import ProgressLine, format_duration
 from testbeds.processes import ROOT
 from testbeds.terminal import Terminal
 
-STATUS = TrainingStatus(
-    step=1120,
-    epoch=3.19,
-    loss=1.2341,
-    accuracy=0.5611,
-    learning_rate=0.1,
-    images_per_sec=512.3,
-    seconds_left=252.0,
-)
+STATUS = {
+    "step": 1120,
+    "epoch": 3.19,
+    "loss": 1.2341,
+    "accuracy": 0.5611,
+    "learning_rate": 0.1,
+    "images_per_sec": 512.3,
+    "seconds_left": 252.0,
+}
 PLAIN = (
     "epoch 3.2/10  step 1,120/3,510  loss 1.234  accuracy 0.561  lr 0.100  512 images/s  4m12s left"
 )
@@ -57,8 +56,9 @@ def test_stream_that_is_no_terminal_gets_one_plain_line_an_update(pipe):
     with ProgressLine(3510, 10.0, stream) as progress:
         progress.update(STATUS)
         progress.message("validation accuracy 0.7312 at step 3510 (best so far)")
-        progress.update(replace(STATUS, step=3510, epoch=10.0, seconds_left=None))
-        progress.update(replace(STATUS, loss=12345.6, images_per_sec=20, own_images_per_sec=9.96))
+        progress.update({**STATUS, "step": 3510, "epoch": 10.0, "seconds_left": None})
+        here = {"images_per_sec": 20, "own_images_per_sec": 9.96}
+        progress.update({**STATUS, "loss": 12345.6, **here})
     assert os.read(reading, 65536).decode() == (
         f"{PLAIN}\n"
         "validation accuracy 0.7312 at step 3510 (best so far)\n"
@@ -70,7 +70,7 @@ def test_stream_that_is_no_terminal_gets_one_plain_line_an_update(pipe):
 
 CODE = f"""
 import signal, sys
-from cifar10.output.progress import ProgressLine, TrainingStatus
+from cifar10.output.progress import ProgressLine
 signal.signal(signal.SIGINT, lambda *_: None)
 with ProgressLine(3510, 10.0) as progress:
     progress.message("validated")
@@ -108,11 +108,11 @@ def test_a_terminal_that_is_not_utf_8_has_a_bar_of_ascii():
         assert terminal.finish() == 0
 
 
-UNREAD = """
+UNREAD = f"""
 import sys, time
 from cifar10.host.process import leave
-from cifar10.output.progress import ProgressLine, TrainingStatus
-status = TrainingStatus(1, 0.1, 1.0, 0.5, 0.1, 100.0, None)
+from cifar10.output.progress import ProgressLine
+status = { {**STATUS, "step": 1, "epoch": 0.1} }
 with ProgressLine(100, 10.0) as progress:
     for step in range(5000):
         progress.update(status)

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError, UserError
 from cifar10.output import checkpoints, recovery
-from cifar10.output.history import Metrics
+from cifar10.output.metrics import Metrics
 from tests.cifar10.saved import save, value
 from tests.unprivileged import open_folder, unprivileged
 
@@ -199,7 +199,7 @@ def test_what_may_not_be_read_keeps_its_name(name):
         def go_on() -> None:
             recovery.checkpoint_to_continue(str(folder), said.append)
             recovery.settle_best(str(folder), 10, True, said.append)
-            Metrics.load(f"{folder}/metrics.jsonl", checkpoint, 10, said.append)
+            Metrics(str(folder))
 
         with unprivileged(), pytest.raises(tf.errors.PermissionDeniedError):
             go_on()

@@ -65,13 +65,6 @@ def test_names_from_outside_are_escaped():
     assert page.count("&lt;script&gt;") > 10
 
 
-def test_loss_that_stops_being_finite_is_named_with_its_step():
-    history = report_sample.history()
-    history["train"][99]["loss"] = math.nan
-    page = render_report({**report_sample.result(), "history": history}, [])
-    assert "stopped being a finite number by step 2,930" in page
-
-
 def pixels(png: bytes) -> Any:
     with Image.open(io.BytesIO(png)) as image:
         return np.asarray(image.convert("RGB"))

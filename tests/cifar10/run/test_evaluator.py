@@ -21,7 +21,7 @@ from cifar10.host import folder_lock
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
-from cifar10.output.history import History, rounded
+from cifar10.output.metrics import Metrics, rounded
 from cifar10.run import evaluator
 from cifar10.run.hooks import validation
 from cifar10.run.job import evaluation_input, make_job
@@ -238,8 +238,8 @@ def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(trainin
 
 def test_validations_have_the_seconds_of_training_that_the_master_has_measured(training):
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 10.0}
-    rows = [{**row, "step": step, "seconds": 2.5 * step} for step in (1, 2)]
-    History(str(training.output), rows).save()
+    for step in (1, 2):
+        Metrics(str(training.output)).add("train", step, **row, seconds=2.5 * step)
     training.follow(training.begin, lambda: training.save(1), lambda: training.save(2))
     training.follow(lambda: None, lambda: training.end(2))
     training.evaluate()

@@ -11,7 +11,8 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints
+from cifar10.output import checkpoints, run_file
+from cifar10.output.metrics import Metrics
 from cifar10.run import resume
 from cifar10.run.resume import step_of_end
 from cifar10.step.devices import plan_devices
@@ -28,6 +29,23 @@ def test_a_worker_that_may_not_read_the_folder_of_the_chief_does_not_know_the_en
         (folder / "output").mkdir(0)
         with unprivileged():
             assert step_of_end(TrainConfig(output_dir=f"{folder}/output"), cluster, records) is None
+
+
+def test_the_files_of_an_older_run_are_renamed_and_its_owner_stays(tmp_path, capsys):
+    place = str(tmp_path)
+    owner = run_file.read_or_make_owner(place)
+    resume._set_older_aside(place)
+    assert capsys.readouterr().out == ""  # It has begun nothing.
+    Metrics(place).add("eval", 3, loss=1.0)
+    resume._set_older_aside(place)
+    assert run_file.read(place).owner == owner
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "metrics.jsonl.older",
+        "run.json",
+        "run.json.older",
+    ]
+    line = f"{place}/metrics.jsonl is of an older run; it is now {place}/metrics.jsonl.older"
+    assert capsys.readouterr().out.splitlines()[0] == line
 
 
 # --init-checkpoint.

@@ -1,6 +1,5 @@
 """What the hook of training does between two steps: what it refuses, saves, and what ends it."""
 
-import io
 import math
 import pathlib
 import signal
@@ -10,19 +9,17 @@ from typing import Any, Optional
 import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
-from PIL import Image
 
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.host import activity
 from cifar10.host.process import Stay, StopRequest
-from cifar10.output import checkpoints, run_file
-from cifar10.output.history import History
+from cifar10.output import checkpoints
+from cifar10.output.metrics import Metrics
 from cifar10.run.hooks import training
 from cifar10.run.hooks.training import ChiefHook, WorkerHook, check_window
 from cifar10.run.hooks.validation import EvaluationHook
 from tests.cifar10 import saved
 from tests.cifar10.hooked import job_in, parts, stopped, train
-from tests.cifar10.tf_internals.private import add_listener
 
 
 @pytest.fixture(autouse=True)
@@ -32,28 +29,11 @@ def _own_writers():
     tf.summary.FileWriterCache.clear()
 
 
-class Recorder(tf.train.CheckpointSaverListener):
-    """Validates as Estimator's listener does, but not at first; the n-th has accuracy n / 10."""
-
-    def __init__(self, folder: pathlib.Path, history: History) -> None:
-        self.steps: list[int] = []
-        self.calls: list[Any] = []
-        self._folder, self._history, self._is_first = folder, history, True
-
-    def after_save(self, session: Any, global_step_value: Any) -> None:
-        step, is_first = int(global_step_value), self._is_first
-        self._is_first = False
-        if is_first:
-            return
-        self.calls.append(f"validated {step}")
-        self.steps.append(step)
-        row = {"step": step, "epoch": 1.0, "loss": 1.0, "accuracy": 0.1 * len(self.steps)}
-        self._history.validation.append({**row, "seconds": 1.0})
-        run_file.update(str(self._folder), history=self._history.as_dict())
-
-
 class Chief(ChiefHook):
-    """A chief's hook, and what it calls: `calls` has the number of files before each checkpoint."""
+    """A chief's hook, and what it calls; the n-th validation has accuracy n / 10.
+
+    `calls` has the number of files before each checkpoint, and the step of each validation.
+    """
 
     def __init__(
         self,
@@ -64,16 +44,22 @@ class Chief(ChiefHook):
         **settings: Any,
     ) -> None:
         self.calls: list[Any] = []
-        given: Any = parts(job_in(folder, total_steps, **settings), stop)
-        last = lambda: self.calls.append("last")  # noqa: E731
-        super().__init__(*given, deadline, self._before, last)
-        self.recorder = Recorder(folder, self.progress.history)
-        add_listener(self.saver, self.recorder)
+        self.validated: list[int] = []
+        self.metrics = Metrics(str(folder))
+        given: Any = parts(job_in(folder, total_steps, **settings), stop, self.metrics)
+        super().__init__(*given, deadline, self._before, self._validated)
 
     def _before(self) -> None:
         assert self.job.activity.phase == activity.SAVING
         place = pathlib.Path(self.job.config.output_dir)
         self.calls.append(len(list(place.glob("model.ckpt-*.index"))))
+
+    def _validated(self) -> None:
+        step = checkpoints.latest_step(self.job.config.output_dir)
+        self.calls.append(f"validated {step}")
+        self.validated.append(step)
+        row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.1 * len(self.validated), "seconds": 1.0}
+        self.metrics.add("validation", step, **row)
 
     @property
     def said(self) -> list[str]:
@@ -135,21 +121,20 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, weight):
 # Checkpoints.
 
 
-@pytest.mark.parametrize(("total", "validated"), [(8, [4, 8]), (9, [4, 8, 9])])
-def test_the_last_checkpoint_comes_at_the_end_and_says_so_before_its_validation(
-    tmp_path, total, validated
+@pytest.mark.parametrize(
+    ("total", "calls"),
+    [
+        (8, [0, 1, "validated 4", "end told", 2]),
+        (9, [0, 1, "validated 4", 2, "validated 8", "end told", 3]),
+    ],
+)
+def test_the_last_checkpoint_comes_after_the_end_of_all_and_is_validated_later(
+    tmp_path, total, calls
 ):
     chief = Chief(tmp_path, total_steps=total, checkpoint_steps=4)
-    chief.recorder.calls = chief.calls
-    assert train(chief) == total
-    assert chief.recorder.steps == validated
+    assert train(chief, end_all=lambda: chief.calls.append("end told") or 0) == total
+    assert chief.calls == calls
     assert checkpoints.latest_step(str(tmp_path)) == total
-    assert chief.calls[-2:] == ["last", f"validated {total}"]
-    assert len(chief.calls) == 2 * len(validated) + 2
-
-
-def test_saving_fetches_nothing_in_a_step(tmp_path):
-    assert Chief(tmp_path).saver.before_run(None) is None
 
 
 def test_a_checkpoint_stops_the_clock(tmp_path):
@@ -164,35 +149,32 @@ def test_a_checkpoint_stops_the_clock(tmp_path):
 def test_the_last_checkpoint_is_the_one_whose_validation_reaches_a_goal(tmp_path):
     chief = Chief(tmp_path, checkpoint_steps=2, stop_at_accuracy=0.4)
     assert train(chief) == 8
-    assert chief.recorder.steps == [2, 4, 6, 8]
+    assert chief.validated == [2, 4, 6, 8]
     assert checkpoints.latest_step(str(tmp_path)) == 8
     assert chief.said == [
         "training ends: validation accuracy 0.4000 at step 8 has reached --stop-at-accuracy 0.4"
     ]
-    assert "last" not in chief.calls  # Nothing is saved at the end; `train` says that it is over.
+    assert chief.calls[-1] == "validated 8"  # Nothing is saved at the end.
 
 
 def test_the_first_step_has_a_picture_of_its_images(tmp_path, monkeypatch):
-    shown: list[tuple[int, str, bytes]] = []
+    shown: list[tuple[int, str, Any]] = []
     monkeypatch.setattr(training, "add_picture", lambda folder, *given: shown.append(given))
     train(Chief(tmp_path, total_steps=7, checkpoint_steps=3))
-    ((step, tag, png),) = shown
-    assert (step, tag) == (1, "augmented_samples")
-    with Image.open(io.BytesIO(png)) as picture:
-        assert picture.size == (8 * 32, 32)
+    ((step, tag, picture),) = shown
+    assert (step, tag, picture.shape) == (1, "augmented_samples", (32, 8 * 32, 3))
 
 
 def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
     checkpoint(tmp_path, 20)
     chief = Chief(tmp_path)
-    history = chief.progress.history
-    history.train = [{"step": 20}, {"step": 21}]
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
-    history.validation = [{"step": 20, **row}, {"step": 40, **row}]
+    for split, step in (("train", 20), ("train", 21), ("validation", 20), ("validation", 40)):
+        chief.metrics.add(split, step, **row)
     # Another trainer has taken two steps by now.
     train(chief, first_step=22, over_at=23)
-    assert [row["step"] for row in history.validation] == [20, 23]
-    assert [row["step"] for row in history.train] == [20]
+    assert [row["step"] for row in chief.metrics.of("validation")] == [20]
+    assert [row["step"] for row in chief.metrics.of("train")] == [20, 23]
 
 
 def test_a_signal_breaks_an_evaluation_off(tmp_path):
@@ -201,6 +183,15 @@ def test_a_signal_breaks_an_evaluation_off(tmp_path):
         train(EvaluationHook(noted, stopped()))
     assert train(EvaluationHook(noted, StopRequest())) == 20
     assert noted.phase == activity.EVALUATION
+
+
+@pytest.mark.parametrize("validates", [True, False])
+def test_where_an_evaluator_validates_the_chief_writes_no_event_file_of_it(tmp_path, validates):
+    chief = Chief(tmp_path, total_steps=2, checkpoint_steps=1)
+    chief.job.validates = validates
+    train(chief)
+    assert chief.validated == ([1] if validates else [])
+    assert (tmp_path / "logs/validation").exists() == validates
 
 
 # The end of training.
@@ -222,7 +213,6 @@ def test_a_signal_ends_training_after_the_step_at_hand(tmp_path):
     with pytest.raises(Stopped):
         train(Signal(stop), chief)
     assert checkpoints.latest_step(str(tmp_path)) == 1
-    assert "last" not in chief.calls
 
 
 def test_a_signal_before_training_starts_no_session(tmp_path):
@@ -267,7 +257,7 @@ def test_a_time_limit_ends_the_training_of_all_after_the_step_at_hand(
     except Stopped:
         assert has_signal
     assert checkpoints.latest_step(str(tmp_path)) == saved_at
-    assert chief.is_late == (seconds == 0.0)
+    assert chief.status == ("completed" if seconds else "stopped by --max-minutes")
     assert len(times) == told
 
 
@@ -279,8 +269,8 @@ def test_validations_of_an_evaluator_end_training_at_the_next_checkpoint(tmp_pat
 
     chief = Chief(tmp_path, checkpoint_steps=3, stop_at_accuracy=0.5)
     assert train(chief, Evaluator()) == 3
-    assert chief.ending is not None
-    assert chief.said == [chief.ending.line]
+    assert chief.status == "stopped by --stop-at-accuracy"
+    assert len(chief.said) == 1
 
 
 # --profile-steps.

@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-import types
 from typing import Any, Callable
 
 import pytest
@@ -10,9 +9,9 @@ import pytest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
-from cifar10.output.history import History
-from cifar10.run.hooks.validation import ValidationRecorder, check_goals, ended_before
-from tests.cifar10 import hooked, saved
+from cifar10.output.metrics import Metrics
+from cifar10.run.hooks.validation import check_goals, ended_before
+from tests.cifar10 import saved
 
 PATIENT: dict[str, Any] = {"early_stopping_epochs": 2.0}
 
@@ -27,12 +26,19 @@ def rows(*accuracies: float, **first: Any) -> list[dict[str, Any]]:
     return found
 
 
+def keep(folder: pathlib.Path, validations: list[dict[str, Any]]) -> None:
+    """Leaves the validations of a chief in an output folder."""
+    metrics = Metrics(str(folder))
+    for row in validations:
+        metrics.add("validation", **row)
+
+
 @pytest.fixture
 def status(tmp_path: pathlib.Path) -> Callable[..., Any]:
     """A function that returns how training ends after validations of these accuracies."""
 
     def found(goal: dict[str, Any], *accuracies: float, **first: Any) -> Any:
-        History(str(tmp_path), validation=rows(*accuracies, **first)).save()
+        keep(tmp_path, rows(*accuracies, **first))
         ending = ended_before(TrainConfig(output_dir=str(tmp_path), **goal), 1_000)
         return ending and ending.status
 
@@ -85,7 +91,7 @@ def settings(folder: pathlib.Path) -> TrainConfig:
 
 def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path):
     config = settings(tmp_path)
-    History(str(tmp_path), validation=rows(0.5, 0.4, 0.4)).save()
+    keep(tmp_path, rows(0.5, 0.4, 0.4))
     assert ended_before(config, 20) is None
     ending = ended_before(config, 30)
     assert ending is not None
@@ -95,18 +101,9 @@ def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path):
 def test_a_run_that_once_had_an_evaluator_judges_the_validations_of_both(tmp_path):
     first, *later = rows(0.5, 0.4, 0.4)
     saved.validated(tmp_path, [first])
-    History(str(tmp_path), validation=later).save()
+    keep(tmp_path, later)
     config = settings(tmp_path)
     assert ended_before(config, 20) is None
     ending = ended_before(config, 30)
     assert ending is not None
     assert "above 0.5000 of step 10" in ending.line
-
-
-def test_where_an_evaluator_validates_the_chief_writes_no_event_file(tmp_path):
-    job = hooked.job_in(tmp_path)
-    job.records = types.SimpleNamespace(has_validation=True)
-    for validates in (False, True):
-        job.validates = validates
-        ValidationRecorder(job, History(None), print)
-        assert (tmp_path / "logs/validation").exists() == validates

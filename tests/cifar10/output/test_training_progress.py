@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import types
 from typing import Any, Optional
 
 import pytest
@@ -10,10 +9,10 @@ import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.output import training_progress as module
 from cifar10.output.event_files import take_back, writer
-from cifar10.output.history import History, Metrics
-from cifar10.run.hooks import progress as module
-from cifar10.run.hooks.progress import Curves, Progress
+from cifar10.output.metrics import Metrics
+from cifar10.output.training_progress import Progress
 from tests.cifar10.hooked import Clock, Shown, report
 
 
@@ -28,11 +27,15 @@ class Run:
     """Trains steps of 10 images whose losses are 1, 2, 3, ...; accuracy .5, rate .1."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, live: bool = False, **settings: Any
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        live: bool = False,
+        own_examples: Optional[int] = None,
+        **settings: Any,
     ) -> None:
-        self.shown = Shown(live)
-        job = job_of(**{"log_steps": 2, **settings})
-        self.progress = Progress(self.shown, job, seconds=7.0)  # type: ignore[arg-type]
+        shown: Any = Shown(live, total_steps=100, total_epochs=20.0)
+        config = TrainConfig(**{"log_steps": 2, **settings})
+        self.shown, self.progress = shown, Progress(shown, config, 50, own_examples)
         self._clock = Clock(self.progress)
         monkeypatch.setattr(module, "time", self._clock)
 
@@ -47,25 +50,13 @@ class Run:
         return self.shown.statuses
 
 
-def job_of(
-    own_examples: Optional[int] = None, total_steps: int = 100, **settings: Any
-) -> types.SimpleNamespace:
-    return types.SimpleNamespace(
-        total_steps=total_steps,
-        num_examples=50,
-        own_examples=own_examples,
-        params=types.SimpleNamespace(examples_per_step=10),
-        config=TrainConfig(**settings),
-    )
-
-
 def test_a_line_has_the_means_since_the_last_one_without_the_first_step(monkeypatch):
     run = Run(monkeypatch)
     first, second = run.train(5, stood_before=(3,))
     assert (first.step, first.epoch, first.loss, first.accuracy) == (3, 0.6, 2.5, 0.5)
     assert (first.learning_rate, first.images_per_sec, first.own_images_per_sec) == (0.1, 20, None)
     assert (second.step, second.loss, second.images_per_sec) == (5, 4.5, 20.0)
-    assert run.progress.seconds == 7.0 + 2.5  # The clock stands in a pause.
+    assert run.progress.seconds == 2.5  # The clock stands in a pause.
     assert run.progress.steps == 5
 
 
@@ -136,26 +127,28 @@ def train(
     each: int = 1,
     own_examples: Optional[int] = None,
     stood_before: tuple[int, ...] = (),
+    seconds: float = 0.0,
 ) -> list[dict[str, Any]]:
     """Trains from global step `first`, and returns the rows of metrics.jsonl without times.
 
     A step has 10 images and takes half a second, its loss is its number; other trainers take the
     rest of `each` meanwhile. Rows are of each tenth step.
     """
-    job = job_of(own_examples, 1_000, log_dir=str(folder), summary_steps=10)
+    config = TrainConfig(log_dir=str(folder), summary_steps=10)
     folder.mkdir(exist_ok=True)
-    history = History(None, metrics=Metrics(str(folder / "metrics.jsonl")))
-    curves = Curves(Shown(), job, history)  # type: ignore[arg-type]
-    clock = Clock(curves)
+    metrics = Metrics(str(folder))
+    if seconds:
+        metrics.add("train", first, epoch=0.0, loss=1.0, accuracy=0.5, seconds=seconds)
+    shown: Any = Shown()
+    progress = Progress(shown, config, 50, own_examples, metrics)
+    clock = Clock(progress)
     monkeypatch.setattr(module, "time", clock)
-    curves.go_on_after(first)
+    progress.go_on_after(first)
     for number in range(1, steps + 1):
         clock.step(report(first + each * number), number in stood_before)
-    curves.finish()
+    progress.finish()
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    found = [{k: v for k, v in row.items() if k not in ("wall_time", "split")} for row in rows]
-    assert history.train == [row for row in found if "images_per_sec" in row]
-    return found
+    return [{k: v for k, v in row.items() if k not in ("wall_time", "split")} for row in rows]
 
 
 def events(folder: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
@@ -185,6 +178,11 @@ def test_a_row_has_means_since_the_row_before_in_metrics_jsonl_and_in_tensorboar
     for tag, curve in found.items():
         assert [step for step, _ in curve] == [row["step"] for row in rows if tag in row], tag
         assert [value for _, value in curve] == pytest.approx([r[tag] for r in rows if tag in r])
+
+
+def test_the_seconds_of_a_run_that_goes_on_are_those_of_its_rows_and_more(monkeypatch, tmp_path):
+    rows = train(monkeypatch, tmp_path, first=10, steps=10, seconds=7.0)
+    assert [(row["step"], row["seconds"]) for row in rows] == [(10, 7.0), (20, 12.0)]
 
 
 @pytest.mark.parametrize(
