@@ -80,7 +80,7 @@ class Job:
         return self.watchdog.watching(progress)
 
     def tell_end(self) -> None:
-        """Tells the cluster, if there is one, that this process has stopped training."""
+        """Tells the cluster, if there is one, that training is over."""
         if self.cluster_session:
             self.cluster_session.tell_end()
 

@@ -81,7 +81,7 @@ def joined(
         session = ClusterSession(config, cluster, records, stop, not start.is_over)
     with contextlib.closing(make_job(config, records, start.done, session)) as job:
         try:
-            if session:
+            if session and not start.is_over:
                 session.join(stop.check)
             listed = cluster is not None and cluster.has_evaluator
             has_evaluator = listed or is_held(config.output_place, EVALUATOR)
