@@ -1,6 +1,5 @@
 """Exact evaluation of one checkpoint on the eval split, with the probabilities of each image."""
 
-import contextlib
 import dataclasses
 from typing import Any, NamedTuple, Optional
 
@@ -60,29 +59,20 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
     # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
     step = checkpoints.read_counter(checkpoint, "global_step")
     take_back(job.config.log_folder(EVAL), step)
-    with contextlib.ExitStack() as stack:
-        evaluation = job.evaluation
-        if job.config.test_time_augmentation:
-            augmented = dataclasses.replace(job.params, augments_test=True)
-            evaluation = stack.enter_context(contextlib.closing(make_evaluation(augmented)))
-        found = evaluation.evaluate(
-            lambda: evaluation_input(job, EVAL),
-            [EvaluationHook(job.activity, stop)],
-            checkpoint,
-            EVAL,
-            rows=(model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES),
-        )
-    augmented_accuracy = found.get("augmented_accuracy")
+    evaluation, augments = job.evaluation, job.config.test_time_augmentation
+    if augments:
+        evaluation = make_evaluation(dataclasses.replace(job.params, augments_test=True))
+    rows = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
+    hooks, data = [EvaluationHook(job.activity, stop)], evaluation_input
+    found = evaluation.evaluate(lambda: data(job, EVAL), hooks, checkpoint, EVAL, rows=rows)
     return Evaluation(
         checkpoint,
         step,
-        accuracy=float(found["accuracy"]),
-        loss=float(found["cross_entropy"]),
-        confusion_matrix=found[model_fn.CONFUSION],
-        images=found[model_fn.IMAGES],
-        labels=found[model_fn.LABELS],
-        probabilities=found[model_fn.PROBABILITIES],
-        augmented_accuracy=None if augmented_accuracy is None else float(augmented_accuracy),
+        float(found["accuracy"]),
+        float(found["cross_entropy"]),
+        found[model_fn.CONFUSION],
+        *(found[one] for one in rows),
+        augmented_accuracy=float(found["augmented_accuracy"]) if augments else None,
     )
 
 
@@ -101,12 +91,12 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     place, given = config.output_place, config.checkpoint_place
     model_settings.check_classes(config, records.class_names)
     config, _ = model_settings.apply(config)
-    with contextlib.closing(make_job(config, records)) as job:
-        checkpoints.find(place, given)  # Without one, this mode writes nothing.
-        require_writable(
-            config.log_folder(EVAL), "the folder for event files", "name another one by --log-dir"
-        )
-        result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
+    job = make_job(config, records)
+    checkpoints.find(place, given)  # Without one, this mode writes nothing.
+    require_writable(
+        config.log_folder(EVAL), "the folder for event files", "name another one by --log-dir"
+    )
+    result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
     say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     matrix = result.confusion_matrix
     for name, right, total in zip(job.class_names, np.diag(matrix), matrix.sum(axis=1)):

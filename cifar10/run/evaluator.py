@@ -70,7 +70,6 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
                         "start the training again, and then this task"
                     )
                 time.sleep(_POLL_SECS)
-        job.close()
         say("evaluator ends: training is over, and the chief makes the figures")
 
 

@@ -85,8 +85,7 @@ class Job:
             self.cluster_session.tell_end()
 
     def close(self) -> None:
-        """Ends evaluation, and what this process still does for the cluster."""
-        self.evaluation.close()
+        """Ends what this process still does for the cluster."""
         if self.cluster_session:
             self.cluster_session.close()
 
@@ -128,7 +127,7 @@ def make_job(
 
 
 def make_evaluation(params: ModelParams) -> KeptEvaluation:
-    """Returns the evaluations of a model in this process; `close` frees their memory."""
+    """Returns the evaluations of a model in this process."""
     place, devices = params.config.output_place, params.plan.session_config
     run_config = tf.estimator.RunConfig(model_dir=place, session_config=devices)
     estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)

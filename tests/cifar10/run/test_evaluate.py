@@ -1,6 +1,7 @@
 """An evaluation of one checkpoint frees what it alone needed, and begins only if it can write."""
 
 import pathlib
+import weakref
 from typing import Any
 
 import pytest
@@ -28,24 +29,25 @@ def places(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch) -> 
 
 
 @pytest.mark.parametrize("augments", [False, True])
-def test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
+def test_the_session_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
     augments: bool, places: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    closed: list[KeptEvaluation] = []
-    close = KeptEvaluation.close
+    sessions: list[Any] = []
+    build = KeptEvaluation._build
 
-    def noted_close(kept: KeptEvaluation) -> None:
-        closed.append(kept)
-        close(kept)
+    def noted_build(kept: KeptEvaluation, data: Any) -> None:
+        build(kept, data)
+        sessions.append(weakref.ref(kept._session))
 
-    monkeypatch.setattr(KeptEvaluation, "close", noted_close)
+    monkeypatch.setattr(KeptEvaluation, "_build", noted_build)
     config = TrainConfig(**places, test_time_augmentation=augments)
     job = make_job(config, open_records(config.data_place))
     evaluation = evaluate_split(job, f"{config.output_dir}/model.ckpt-0", StopRequest())
     assert len(evaluation.labels) == 23
     assert (evaluation.augmented_accuracy is not None) == augments
-    assert len(closed) == int(augments)
-    assert job.evaluation not in closed
+    (session,) = sessions
+    assert (session() is None) == augments
+    assert job.evaluation._session is (None if augments else session())
 
 
 def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(places, tmp_path):
