@@ -1,7 +1,7 @@
 """Exact evaluation of one checkpoint on the eval split, with the probabilities of each image."""
 
 import dataclasses
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings
 from cifar10.output.event_files import take_back
 from cifar10.run.hooks.validation import EvaluationHook
-from cifar10.run.job import Job, evaluation_input, make_evaluation, make_job
+from cifar10.run.job import Job, evaluation_input, make_job
+from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.schema import EVAL
 from cifar10.step import model_fn
 
@@ -23,30 +24,27 @@ class Evaluation(NamedTuple):
     Attributes:
       checkpoint: the checkpoint's path.
       step: the checkpoint's global step.
-      accuracy: the share of images whose likeliest class is the true one.
-      loss: the mean cross-entropy in nats.
+      figures: `loss`, the mean cross-entropy in nats; `accuracy`, the share of images whose
+        likeliest class is the true one; and `augmented_accuracy`, if there is augmentation.
       confusion_matrix: int64 [10, 10]; the rows are true classes, the columns predicted ones.
       images: uint8 [N, 32, 32, 3], in the order of the records.
       labels: the true classes, int64 [N].
       probabilities: float32 [N, 10].
-      augmented_accuracy: the accuracy with test-time augmentation; None without it.
     """
 
     checkpoint: str
     step: int
-    accuracy: float
-    loss: float
+    figures: dict[str, float]
     confusion_matrix: Any
     images: Any
     labels: Any
     probabilities: Any
-    augmented_accuracy: Optional[float] = None
 
     def __str__(self) -> str:
-        augmented = ""
-        if self.augmented_accuracy is not None:
-            augmented = f", {self.augmented_accuracy:.4f} with test-time augmentation"
-        return f"eval accuracy {self.accuracy:.4f} on {len(self.labels):,} images{augmented}"
+        text = f"eval accuracy {self.figures['accuracy']:.4f} on {len(self.labels):,} images"
+        if "augmented_accuracy" not in self.figures:
+            return text
+        return f"{text}, {self.figures['augmented_accuracy']:.4f} with test-time augmentation"
 
 
 def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
@@ -59,20 +57,17 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
     # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
     step = checkpoints.read_counter(checkpoint, "global_step")
     take_back(job.config.log_folder(EVAL), step)
-    evaluation, augments = job.evaluation, job.config.test_time_augmentation
-    if augments:
-        evaluation = make_evaluation(dataclasses.replace(job.params, augments_test=True))
+    evaluation = job.evaluation
+    if job.config.test_time_augmentation:
+        evaluation = KeptEvaluation(dataclasses.replace(job.params, augments_test=True))
     rows = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
     hooks, data = [EvaluationHook(job.activity, stop)], evaluation_input
     found = evaluation.evaluate(lambda: data(job, EVAL), hooks, checkpoint, EVAL, rows=rows)
+    found["loss"] = found["cross_entropy"]
+    names = ("loss", "accuracy", "augmented_accuracy")
+    figures = {name: float(found[name]) for name in names if name in found}
     return Evaluation(
-        checkpoint,
-        step,
-        float(found["accuracy"]),
-        float(found["cross_entropy"]),
-        found[model_fn.CONFUSION],
-        *(found[one] for one in rows),
-        augmented_accuracy=float(found["augmented_accuracy"]) if augments else None,
+        checkpoint, step, figures, *(found[one] for one in (model_fn.CONFUSION, *rows))
     )
 
 
@@ -99,7 +94,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
     say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     matrix = result.confusion_matrix
-    for name, right, total in zip(job.class_names, np.diag(matrix), matrix.sum(axis=1)):
+    for name, right, total in zip(records.class_names, np.diag(matrix), matrix.sum(axis=1)):
         share = f"{right / total:.4f}" if total else "no images"
         say(f"  {one_line(name):<10}  {share}")
-    say(f"{result}, loss {result.loss:.4f} at step {result.step:,}")
+    say(f"{result}, loss {result.figures['loss']:.4f} at step {result.step:,}")

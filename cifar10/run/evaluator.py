@@ -80,7 +80,7 @@ def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> N
     """
     place = job.config.output_place
     try:
-        model_settings.check_classes(job.config, job.class_names)
+        model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
         rows = Metrics.load(tf.io.gfile.join(place, EVALUATOR_FILE_NAME), checkpoint, step, say)
         known = History.load(place, step)

@@ -140,24 +140,19 @@ def read_image(path: str, resize: str) -> Decoded:
       UserError: the file cannot be read, is no regular one, is larger than 64 MiB, is no image that
         can be used, or there is too little memory to decode it.
     """
-    if not is_utf8(path):
-        raise UserError(f"{path} cannot be read: its name is no UTF-8; rename it")
-    if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
-        raise UserError(f"{path} is no regular file; only those are read, no pipes and no devices")
     try:
+        if not is_utf8(path):
+            raise ValueError("its name is no UTF-8; rename it")
+        if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError("only regular files are read, no pipes and no devices")
         with tf.io.gfile.GFile(path, "rb") as file:
             data = bytes(file.read(_MOST_BYTES + 1))
         if len(data) > _MOST_BYTES:
-            raise UserError(
-                f"{path} is larger than the limit for image files, {_MOST_BYTES:,} bytes"
-            )
+            raise ValueError(f"it is larger than the limit for image files, {_MOST_BYTES:,} bytes")
         return image_file.decode(data, resize)
-    except tf.errors.OpError as error:
-        raise UserError(f"{path} cannot be read: {error.message}") from error
-    except image_file.ImageFileError as error:
-        raise UserError(f"{path}: {error}") from error
-    except MemoryError as error:
-        raise UserError(f"{path}: out of memory; free some, or make the image smaller") from error
+    except (tf.errors.OpError, ValueError, MemoryError) as error:
+        reason = getattr(error, "message", str(error)) or "out of memory"
+        raise UserError(f"{path} cannot be read: {reason}") from error
 
 
 def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> str:

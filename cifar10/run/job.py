@@ -39,11 +39,6 @@ class Job:
     has_evaluator: bool = False  # whether a separate process validates
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """The classes in the order of the labels."""
-        return self.records.class_names
-
-    @property
     def validates(self) -> bool:
         """Whether this process validates its checkpoints, instead of an evaluator."""
         return self.records.has_validation and not self.has_evaluator
@@ -123,15 +118,7 @@ def make_job(
         done=done,
     )
     watchdog = session.watchdog if session else Watchdog()
-    return Job(config, records, params, make_evaluation(params), watchdog, session)
-
-
-def make_evaluation(params: ModelParams) -> KeptEvaluation:
-    """Returns the evaluations of a model in this process."""
-    place, devices = params.config.output_place, params.plan.session_config
-    run_config = tf.estimator.RunConfig(model_dir=place, session_config=devices)
-    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    return KeptEvaluation(estimator, params.config.log_folder)
+    return Job(config, records, params, KeptEvaluation(params), watchdog, session)
 
 
 def last_step(

@@ -1,4 +1,4 @@
-"""Evaluations of one Estimator that keep their graph and session from one to the next.
+"""Evaluations of one model that keep their graph and session from one to the next.
 
 Each call of Estimator's own `evaluate` builds the graph, makes a session and lets TensorFlow
 optimise the graph, all of them the same as before. Estimator has no argument to keep them, nor one
@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.output import event_files
+from cifar10.step.model_fn import model_fn
+from cifar10.step.params import ModelParams
 
 InputFn = Callable[[], tf.data.Dataset]  # makes a data set of (features, labels)
 
@@ -24,12 +26,11 @@ class KeptEvaluation:
     depend on the split. The graph is built in the first evaluation.
 
     Args:
-      estimator: the Estimator.
-      folder_of: function from the name of an evaluation to the folder for its events.
+      params: the parameters of the model_fn.
     """
 
-    def __init__(self, estimator: tf.estimator.Estimator, folder_of: Callable[[str], str]) -> None:
-        self._estimator, self._folder_of = estimator, folder_of
+    def __init__(self, params: ModelParams) -> None:
+        self._params = params
         self._session: Any = None
         self._begins: dict[str, tf.Operation] = {}
 
@@ -76,7 +77,7 @@ class KeptEvaluation:
         for tag, value in sorted(figures.items()):
             if tag != tf.GraphKeys.GLOBAL_STEP and not value.shape:
                 summary.value.add(tag=tag, simple_value=float(value))
-        events = event_files.writer(self._folder_of(name))
+        events = event_files.writer(self._params.config.log_folder(name))
         events.add_summary(summary, step)
         events.flush()
         return {**figures, **dict(zip(rows, map(np.concatenate, zip(*batches))))}
@@ -88,12 +89,12 @@ class KeptEvaluation:
             self._iterator = tf.data.Iterator.from_structure(
                 tf.data.get_output_types(kind), tf.data.get_output_shapes(kind)
             )
-            batch, config = self._iterator.get_next(), self._estimator.config
-            spec = self._estimator.model_fn(*batch, tf.estimator.ModeKeys.EVAL, config)
+            mode = tf.estimator.ModeKeys.EVAL
+            spec = model_fn(*self._iterator.get_next(), mode, self._params)
             metrics = {**spec.eval_metric_ops, "loss": tf.metrics.mean(spec.loss)}
             self._update = tf.group(*(update for _, update in metrics.values()))
             self._figures = {name: value for name, (value, _) in metrics.items()}
             self._figures[tf.GraphKeys.GLOBAL_STEP] = step
             self._saver = tf.train.Saver(sharded=True)
             self._reset = tf.local_variables_initializer()
-            self._session = tf.Session(graph=graph, config=config.session_config)
+            self._session = tf.Session(graph=graph, config=self._params.plan.session_config)

@@ -48,12 +48,9 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     checkpoint = checkpoints.find(config.output_place)
     say(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, checkpoint, stop)
-    figures = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}
-    if evaluation.augmented_accuracy is not None:
-        figures["augmented_accuracy"] = evaluation.augmented_accuracy
-    history.metrics.add(EVAL, evaluation.step, figures)
+    history.metrics.add(EVAL, evaluation.step, evaluation.figures)
     history.metrics.flush()
-    exported = export(job.params, job.class_names, checkpoint)
+    exported = export(job.params, job.records.class_names, checkpoint)
     result = {
         "status": status,
         "model": config.model_title,
@@ -67,7 +64,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "versions": versions(),
         "hardware": hardware(),
         "data": job.records.manifest,
-        "class_names": list(job.class_names),
+        "class_names": list(job.records.class_names),
         "confusion_matrix": evaluation.confusion_matrix.tolist(),
         "history": history.as_dict(),
     }
@@ -113,9 +110,9 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
         return float(np.median(rates)) if rates else None
 
     figures = {
-        "eval_accuracy": evaluation.accuracy,
-        "eval_accuracy_augmented": evaluation.augmented_accuracy,
-        "eval_loss": evaluation.loss,
+        "eval_accuracy": evaluation.figures["accuracy"],
+        "eval_accuracy_augmented": evaluation.figures.get("augmented_accuracy"),
+        "eval_loss": evaluation.figures["loss"],
         "eval_examples": len(evaluation.labels),
         "best_validation_accuracy": best.accuracy if best else None,
         "best_validation_step": best.step if best else None,
