@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import threading
@@ -50,16 +49,12 @@ def terms(config: TrainConfig, records: RecordSet) -> dict[str, str]:
     }
     root = Path(__file__).parents[1]
     paths = sorted(root.rglob("*.py"))
-    code = b"".join(str(one.relative_to(root)).encode() + one.read_bytes() for one in paths)
+    code = "".join(f"{one.relative_to(root)}{one.read_text('utf-8')}" for one in paths)
     return {
-        "the program": f"version {VERSION}, {_digest(code)}",
+        "the program": f"version {VERSION}, {digest(code)[:_DIGEST_CHARS]}",
         **settings,
-        "the training records": _digest("\n".join(records.fingerprint()).encode()),
+        "the training records": digest("\n".join(records.fingerprint()))[:_DIGEST_CHARS],
     }
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
 
 
 def replicas_to_aggregate(config: TrainConfig, cluster: Cluster) -> Optional[int]:
@@ -269,15 +264,12 @@ class ClusterSession:
         Args:
           images: the number of images in a global step.
         """
-        count, servers = self.cluster.num_trainers, len(self.cluster.of(PS))
-        gradients = self.place.replicas_to_aggregate
+        count, gradients = self.cluster.num_trainers, self.place.replicas_to_aggregate
         how = "in-graph" if self._in_graph else "asynchronous"
         if gradients:
             how = f"synchronous, {gradients} of {count} gradients an update"
-        return (
-            f"{self.cluster.label} of {count} trainer{'s' * (count != 1)} and {servers} parameter "
-            f"server{'s' * (servers != 1)}, {how}, {images} images a global step"
-        )
+        tasks = f"{count} trainer{'s' * (count != 1)} and {len(self.cluster.of(PS))} ps"
+        return f"{self.cluster.label} of {tasks}, {how}, {images} images a global step"
 
     def tell_end(self) -> None:
         """Tells the tasks that only serve that this master no longer needs them.

@@ -68,12 +68,15 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "confusion_matrix": evaluation.confusion_matrix.tolist(),
         "history": history.as_dict(),
     }
-    report, path = (
-        tf.io.gfile.join(config.output_place, one) for one in (REPORT_NAME, RESULT_NAME)
-    )
+    report, path = _paths(config.output_place)
     write_text(report, render_report(result, _worst_mistakes(evaluation)))
     write_json(path, result)  # It is written last: if it exists, so does everything else.
     say(f"{evaluation}, {status}\nreport: {report}\nresult: {path}\nexport: {exported}")
+
+
+def _paths(output_dir: str) -> list[str]:
+    """Returns the paths of the report and of the result."""
+    return [str(tf.io.gfile.join(output_dir, name)) for name in (REPORT_NAME, RESULT_NAME)]
 
 
 def describe_finished(output_dir: str, step: int) -> Optional[str]:
@@ -86,7 +89,7 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
     Returns:
       The message; None if the results of a run that ended at `step` have not been written.
     """
-    report, path = (str(tf.io.gfile.join(output_dir, one)) for one in (REPORT_NAME, RESULT_NAME))
+    report, path = _paths(output_dir)
     try:
         figures = read_json(path)["figures"]
         found, accuracy = figures["global_step"], float(figures["eval_accuracy"])
@@ -133,17 +136,10 @@ def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
     labels, shares = evaluation.labels, evaluation.probabilities
     predicted, confidence = shares.argmax(axis=1), shares.max(axis=1)
     wrong = np.flatnonzero(predicted != labels)
-    return [
-        Mistake(
-            index=int(row),
-            image=evaluation.images[row],
-            label=int(labels[row]),
-            predicted=int(predicted[row]),
-            probability=float(confidence[row]),
-            label_probability=float(shares[row, labels[row]]),
-        )
-        for row in wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
-    ]
+    worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
+    facts = (labels[worst], predicted[worst], confidence[worst], shares[worst, labels[worst]])
+    rows = zip(worst.tolist(), evaluation.images[worst], *(one.tolist() for one in facts))
+    return [Mistake(*row) for row in rows]
 
 
 def describe_config(params: ModelParams) -> dict[str, Any]:
