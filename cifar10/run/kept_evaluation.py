@@ -48,8 +48,7 @@ class KeptEvaluation:
         Args:
           input_fn: function that makes the data set. The first one of each name is used for all
             evaluations of that name, and all have elements of the same kind.
-          hooks: of which `before_run` and `after_run` are called for each batch, without a context
-            or values.
+          hooks: of which `before_run` is called for each batch, without a context.
           checkpoint_path: the checkpoint.
           name: name of the evaluation, for the folder of its events.
           steps: None, as an evaluation always covers the whole data set.
@@ -70,8 +69,6 @@ class KeptEvaluation:
                     for hook in hooks:
                         hook.before_run(None)
                     batches.append(session.run(fetches)[1])
-                    for hook in hooks:
-                        hook.after_run(None, None)
             figures: dict[str, Any] = session.run(self._figures)
         step, summary = figures[tf.GraphKeys.GLOBAL_STEP], tf.Summary()
         for tag, value in sorted(figures.items()):

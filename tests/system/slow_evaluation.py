@@ -16,30 +16,30 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cifar10.host.process import leave
 from cifar10.main import main
-from cifar10.run import evaluate
+from cifar10.run import results
 from cifar10.run.hooks.validation import EvaluationHook
 
 PROGRAM = pathlib.Path(__file__)
-_after_batch = EvaluationHook.after_run
+_before_batch = EvaluationHook.before_run
 
 
-def _sleep(hook: EvaluationHook, run_context: Any, run_values: Any) -> None:
-    _after_batch(hook, run_context, run_values)
+def _sleep(hook: EvaluationHook, run_context: Any) -> None:
+    _before_batch(hook, run_context)
     time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
 
 
 class _HookOfEvalSplit(EvaluationHook):
     """The hook of the eval split, with a slowness of its own."""
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Comes after each batch."""
-        _after_batch(self, run_context, run_values)
+    def before_run(self, run_context: Any) -> None:
+        """Comes before each batch."""
+        _before_batch(self, run_context)
         time.sleep(float(os.environ.get("EVAL_BATCH_SECS", "0")))
         while os.path.exists(os.environ.get("HOLD_EVAL", "")):
             time.sleep(0.05)
 
 
 if __name__ == "__main__":
-    EvaluationHook.after_run = _sleep
-    evaluate.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
+    EvaluationHook.before_run = _sleep  # type: ignore[method-assign]
+    results.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
     leave(main())
