@@ -193,10 +193,8 @@ class ClusterSession:
 
     def hears_all(self) -> bool:
         """Returns whether the tasks answer that this trainer needs at the moment."""
-        return all(
-            len(tasks) - len(self._peers.silent(tasks)) >= at_least
-            for tasks, at_least in self._needs()
-        )
+        silent = self._peers.silent
+        return all(len(one) - len(silent(one)) >= least for one, least in self._needs())
 
     def meet_serving(self) -> None:
         """Checks that the tasks that serve belong to this run; waits while one does not answer.

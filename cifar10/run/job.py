@@ -66,12 +66,10 @@ class Job:
 
     def watch_progress(self) -> contextlib.AbstractContextManager[None]:
         """Ends this process if it makes no progress, for a `with` statement."""
-        others: tuple[Any, ...] = ()
-        if self.cluster_session:
-            session = self.cluster_session
-            labels = [one.label for one in session.cluster.trainers]
-            others = (labels, self.params.place.replica, session.hears_all)
-        progress = Progress(self.watchdog, self.config.stall_timeout, *others)
+        session, progress = self.cluster_session, Progress(self.watchdog, self.config.stall_timeout)
+        if session:
+            progress.trainers = [one.label for one in session.cluster.trainers]
+            progress.replica, progress.hears_all = self.params.place.replica, session.hears_all
         return self.watchdog.watching(progress)
 
     def tell_end(self) -> None:

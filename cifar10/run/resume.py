@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -25,8 +25,7 @@ from cifar10.run.job import Job, last_step, make_job
 from cifar10.run.results import RESULT_NAME
 
 
-@dataclasses.dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """What a chief continues from, or that it begins.
 
     Attributes:
@@ -65,9 +64,7 @@ def joined(
     start: Start,
 ) -> Iterator[Job]:
     """Yields the chief's job, in a cluster once the tasks that it needs have answered."""
-    session = None
-    if cluster:
-        session = ClusterSession(config, cluster, records, stop, not start.is_over)
+    session = ClusterSession(config, cluster, records, stop, not start.is_over) if cluster else None
     with contextlib.closing(make_job(config, records, start.done, session)) as job:
         try:
             if session and not start.is_over:

@@ -58,19 +58,15 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
         return UserError(f"no access: {reason}{whose(forbidden)}; {way_out}")
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(f"out of memory: {reason}; free some, or use a smaller --train-batch-size")
-    if (
-        (isinstance(error, tf.errors.NotFoundError) and tf_internals.names_file_in(data, message))
-        or REPLACED in message
-        or tf_internals.is_other_number(message)
-    ):
-        return DataError(
-            f"the records in {data} were replaced while they were read; when data_prep has ended, "
-            "run the same command again"
-        )
+    is_gone = isinstance(error, tf.errors.NotFoundError) and tf_internals.names_file_in(
+        data, message
+    )
     fault = tf_internals.failed_assertion(message, BAD_RECORD)
     if isinstance(error, tf.errors.DataLossError):
         fault = "a file is damaged"
     elif tf_internals.is_not_an_example(message):
         fault = "a record is not an image with a label"
-    verify = f"`python -m data_prep verify {data}` names it"
-    return DataError(f"{fault} in {data}; {verify}") if fault else None
+    elif is_gone or REPLACED in message or tf_internals.is_other_number(message):
+        fault = "records were replaced while they were read"
+    way_out = f"check all by `python -m data_prep verify {data}`, {_CONTINUE}"
+    return DataError(f"{fault} in {data}; {way_out}") if fault else None

@@ -79,7 +79,7 @@ def test_an_image_is_resized_as_those_of_training_and_the_line_says_so(ask, tmp_
     padded.paste("white", (0, 8, 32, 24))
     padded.save(tmp_path / "by-hand.bmp")
     wide, by_hand = ask("wide.webp", "by-hand.bmp").splitlines()
-    assert wide.endswith(" %  (64x32, padded to 32x32)")
+    assert wide.endswith(" %  (64x32, pad to 32x32)")
     assert by_hand.endswith(" %")
     assert wide.removeprefix("wide.webp  ").startswith(by_hand.removeprefix("by-hand.bmp"))
 
