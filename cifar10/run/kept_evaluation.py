@@ -86,8 +86,8 @@ class KeptEvaluation:
             self._iterator = tf.data.Iterator.from_structure(
                 tf.data.get_output_types(kind), tf.data.get_output_shapes(kind)
             )
-            mode = tf.estimator.ModeKeys.EVAL
-            spec = model_fn(*self._iterator.get_next(), mode, self._params)
+            images, labels = self._iterator.get_next()
+            spec = model_fn(images, labels, tf.estimator.ModeKeys.EVAL, self._params)
             metrics = {**spec.eval_metric_ops, "loss": tf.metrics.mean(spec.loss)}
             self._update = tf.group(*(update for _, update in metrics.values()))
             self._figures = {name: value for name, (value, _) in metrics.items()}

@@ -85,11 +85,10 @@ def note_model(job: Job, start: Start) -> None:
       ConfigError: the output folder has checkpoints of another model or of other classes.
       DamagedError: run.json is damaged.
     """
-    records = job.records
-    model_settings.check_same(job.config, records.class_names)
+    model_settings.check_same(job.config, job.records.class_names)
     if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
         _set_older_aside(job.config.output_place)
-    model_settings.write(job.config, records.class_names, resize=records.resize)
+    model_settings.write(job.config, job.records.class_names, resize=job.records.resize)
 
 
 def _set_older_aside(output_dir: str) -> None:

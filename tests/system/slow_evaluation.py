@@ -40,6 +40,6 @@ class _HookOfEvalSplit(EvaluationHook):
 
 
 if __name__ == "__main__":
-    EvaluationHook.before_run = _sleep  # type: ignore[method-assign]
+    EvaluationHook.before_run = _sleep  # type: ignore[assignment]
     results.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
     leave(main())
