@@ -16,8 +16,6 @@ from cifar10.output import event_files
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 
-InputFn = Callable[[], tf.data.Dataset]  # makes a data set of (features, labels)
-
 
 class KeptEvaluation:
     """Evaluates as an Estimator does, with the same figures, in one graph and session.
@@ -36,7 +34,7 @@ class KeptEvaluation:
 
     def evaluate(
         self,
-        input_fn: InputFn,
+        input_fn: Callable[[], tf.data.Dataset],
         hooks: Sequence[tf.train.SessionRunHook],
         checkpoint_path: str,
         name: str,
@@ -46,8 +44,8 @@ class KeptEvaluation:
         """Evaluates a checkpoint on a whole data set, as `tf.estimator.Estimator.evaluate` does.
 
         Args:
-          input_fn: function that makes the data set. The first one of each name is used for all
-            evaluations of that name, and all have elements of the same kind.
+          input_fn: function that makes the data set of (features, labels). The first one of each
+            name is used for all evaluations of that name, and all have elements of the same kind.
           hooks: of which `before_run` is called for each batch, without a context.
           checkpoint_path: the checkpoint.
           name: name of the evaluation, for the folder of its events.
@@ -79,7 +77,7 @@ class KeptEvaluation:
         events.flush()
         return {**figures, **dict(zip(rows, map(np.concatenate, zip(*batches))))}
 
-    def _build(self, data: InputFn) -> None:
+    def _build(self, data: Callable[[], tf.data.Dataset]) -> None:
         """Builds the graph of all evaluations, and makes its session."""
         with tf.Graph().as_default() as graph:
             step, kind = tf.train.create_global_step(), data()

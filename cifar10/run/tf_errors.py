@@ -58,9 +58,8 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
         return UserError(f"no access: {reason}{whose(forbidden)}; {way_out}")
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(f"out of memory: {reason}; free some, or use a smaller --train-batch-size")
-    is_gone = isinstance(error, tf.errors.NotFoundError) and tf_internals.names_file_in(
-        data, message
-    )
+    is_missing = isinstance(error, tf.errors.NotFoundError)
+    is_gone = is_missing and tf_internals.names_file_in(data, message)
     fault = tf_internals.failed_assertion(message, BAD_RECORD)
     if isinstance(error, tf.errors.DataLossError):
         fault = "a file is damaged"
