@@ -19,7 +19,7 @@ from testbeds.processes import PROGRAM, ROOT, ClusterOfProcesses, cluster, envir
 
 # Settings that a measurement chooses itself: output folders, start and end of training, logging.
 _OURS = (
-    *("output_dir", "log_dir", "checkpoint_steps", "log_steps", "verbose"),
+    *("output_dir", "log_dir", "init_checkpoint", "checkpoint_steps", "log_steps", "verbose"),
     *("train_steps", "train_epochs", "max_minutes", "early_stopping_epochs", "stop_at_accuracy"),
 )
 _FOREVER = 10**9  # steps

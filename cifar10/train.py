@@ -112,7 +112,7 @@ def _train_to_results(
     job: Job, start: Start, stop: StopRequest, started: float, check_owner: Callable[[], None]
 ) -> None:
     """Trains from `start`, and sees to it that the figures exist at the end."""
-    job = resume.with_first_values(job)
+    job = resume.with_first_values(job, start)
     describe_training(job, start.done.step)
     history = resume.prepare_folder(job, start)  # Rule 3.
     epochs = job.params.total_epochs

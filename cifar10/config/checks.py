@@ -13,7 +13,7 @@ from cifar10.errors import ConfigError
 from cifar10.settings import Setting, flag_name, settings_of
 from cifar10_program.paths import is_opened_as_utf8
 
-_WITH_CHECKPOINTS, _PATTERN = ("output_dir", "checkpoint"), frozenset("*?[\\")
+_WITH_CHECKPOINTS, _PATTERN = ("output_dir", "checkpoint", "init_checkpoint"), frozenset("*?[\\")
 
 
 def check_config(config: ConfigFields, is_set: Callable[[str], bool]) -> None:

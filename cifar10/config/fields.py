@@ -83,8 +83,15 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
         metavar="PATH",
         needs={"mode": MODES[1:]},
-        instead="training continues by itself",
+        instead="training continues by itself, or starts from --init-checkpoint",
         common=True,
+    )
+    init_checkpoint: Optional[str] = _job(
+        "start a new run from the weights of this checkpoint, or of the best or else newest one in "
+        "this folder; steps, optimizer and schedule begin anew",
+        metavar="PATH",
+        needs=_TRAINS,
+        instead="name the checkpoint by --checkpoint",
     )
     max_minutes: Optional[float] = _job(
         "end training after this many minutes, then evaluate as usual", above=0, common=True

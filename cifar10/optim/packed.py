@@ -73,8 +73,8 @@ class Layout:
 
     Args:
       specs: the specs of the variables that the model requests.
-      values_from_data: initial values computed from the data, arrays of the variables' shapes by
-        variable name; they replace initializers.
+      values_from_data: initial values computed from the data or read from a checkpoint, arrays of
+        the variables' shapes by variable name; they replace initializers.
 
     Attributes:
       weights: all weights.

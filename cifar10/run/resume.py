@@ -2,15 +2,15 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
-from cifar10.errors import Stopped, UserError
+from cifar10.errors import ConfigError, Stopped, UserError
 from cifar10.host.folder_lock import EVALUATOR, is_held
 from cifar10.host.process import StopRequest, say
 from cifar10.input import pipeline
@@ -23,6 +23,9 @@ from cifar10.run.hooks.training import check_window
 from cifar10.run.hooks.validation import ended_before
 from cifar10.run.job import Job, last_step, make_job
 from cifar10.run.results import RESULT_NAME
+from cifar10.step.model_fn import variable_shapes
+
+_MODEL = "model/"  # how the names of a model's variables begin
 
 
 class Start(NamedTuple):
@@ -32,18 +35,21 @@ class Start(NamedTuple):
       checkpoint: the checkpoint's path; None: a new run begins.
       done: how far training had come.
       is_over: whether no step is left to train.
+      values: the weights of --init-checkpoint by name; empty unless it is a new run's.
     """
 
     checkpoint: Optional[str]
     done: Done
     is_over: bool
+    values: Mapping[str, Any]
 
 
 def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluster]) -> Start:
     """Finds what this chief continues from, in folders that it has locked.
 
     Raises:
-      UserError: no checkpoint is sound, or training ends before --profile-steps.
+      UserError: no checkpoint is sound, that of --init-checkpoint does not fit, or training ends
+        before --profile-steps.
     """
     place = config.output_place
     recovery.remove_unfinished(place)
@@ -52,7 +58,11 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
     last = last_step(config, cluster, records, done)
     check_window(config.profile_window, last)
     is_over = done.step >= last or ended_before(config, done.step) is not None
-    return Start(checkpoint, done, is_over)
+    values = {}
+    if config.init_checkpoint is not None and checkpoint is None:
+        shapes = variable_shapes(config, len(records.class_names))
+        values = _read_weights(config.place(config.init_checkpoint), shapes)
+    return Start(checkpoint, done, is_over, values)
 
 
 @contextlib.contextmanager
@@ -104,17 +114,61 @@ def _set_older_aside(output_dir: str) -> None:
     run_file.write(output_dir, Run(owner=run.owner))
 
 
-def with_first_values(job: Job) -> Job:
-    """Adds the values that a new model starts from and that its images decide.
+def with_first_values(job: Job, start: Start) -> Job:
+    """Adds the values that a new model starts from: of --init-checkpoint, or from the data.
 
     The splits for evaluation are read once, too, so that a damaged record is an error before the
     first step.
     """
     pipeline.check_evaluation(job.records)
-    values = models.find(job.config.model).first_values(
+    values = start.values or models.find(job.config.model).first_values(
         lambda count: pipeline.sample_images(job.records, job.config.seed, count)
     )
     return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
+
+
+def _read_weights(place: str, here: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Reads the model's weights and statistics that --init-checkpoint names, no optimizer's slots.
+
+    A last layer of another shape starts anew, for other classes; a line says what is taken.
+
+    Args:
+      place: the path of a checkpoint, or of a folder, whose best or else latest one is taken.
+      here: the shapes of this model's weights and statistics by name, in the order of its layers.
+
+    Returns:
+      Arrays by the variable's name.
+
+    Raises:
+      ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
+      DamagedError: the best.json of its folder is damaged.
+    """
+    path: Optional[str] = place
+    if not checkpoints.exists(place):
+        kept = checkpoints.best(place)
+        path = kept.path if kept else checkpoints.latest(place)
+    fault = checkpoints.fault_of(path) if path else "no checkpoint, and no folder with any"
+    if fault or not path:
+        raise ConfigError(
+            f"--init-checkpoint {path or place} cannot be used ({fault}); name a run's "
+            "--output-dir, or a checkpoint without its ending, such as output/best/model.ckpt-80000"
+        )
+    reader = tf.train.NewCheckpointReader(path)
+    there = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    # Not what an optimizer adds for a variable, whose name begins with the variable's.
+    known = [one for one in there if one.startswith(_MODEL) and one.rpartition("/")[0] not in there]
+    last = list(here)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin
+    for name in (*here, *known):
+        if here.get(name) != there.get(name) and not name.startswith(last):
+            raise ConfigError(
+                f"--init-checkpoint {path} is of another model: {name} has the shape "
+                f"{there.get(name)} there, {here.get(name)} here (None: there is none); give the "
+                "flags that it was trained with, which its run.json or result.json names"
+            )
+    values = {name: reader.get_tensor(name) for name in here if here[name] == there.get(name)}
+    anew = ", ".join(name for name in here if name not in values)
+    say(f"{len(values)} weights and statistics are from {path}{anew and f', but not {anew}'}")
+    return values
 
 
 def prepare_folder(job: Job, start: Start) -> History:

@@ -6,7 +6,9 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
+from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
+from cifar10.ops.layers import Layers
 from cifar10.ops.operations import TENSORFLOW
 from cifar10.ops.variables import SeparateVariables
 from cifar10.step import towers, training_step
@@ -45,6 +47,13 @@ def model_fn(
     return tf.estimator.EstimatorSpec(
         mode, predictions={"classes": tf.argmax(logits, axis=1), "probabilities": probabilities}
     )
+
+
+def variable_shapes(config: TrainConfig, num_classes: int) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each weight and statistic of a model, in the order of its layers."""
+    layers = Layers(training=True, num_classes=num_classes, norm=config.batch_norm)
+    specs = training_step.record(models.network(config), layers)
+    return {spec.name: spec.shape for spec in specs}
 
 
 def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:

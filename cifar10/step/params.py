@@ -90,8 +90,8 @@ class ModelParams:
         evaluation and export standardise them by what the checkpoint holds.
       channel_deviation: the standard deviation of each channel, 3 numbers; likewise.
       replication: this process's place among those that train; None: it trains alone.
-      values_from_data: initial values that are computed from the training images, arrays of the
-        variables' shapes by variable name.
+      values_from_data: initial values that are computed from the training images or read from
+        --init-checkpoint, arrays of the variables' shapes by variable name.
       num_classes: the number of classes.
       augments_test: whether EVAL also measures the accuracy with test-time augmentation.
       done: the training before this process began, as far as it knows.

@@ -175,6 +175,7 @@ def test_a_result_goes_with_no_other_recipe(write):
 
 
 OF_TRAINING = """\
+init_checkpoint: runs/a
 profile_steps: 5:6
 replication: in-graph
 ps_transfer: bf16
@@ -187,5 +188,5 @@ def test_a_file_of_a_training_serves_the_other_modes(write, words):
     config = parse(["--config", write(OF_TRAINING), "--mode", *words])
     assert config == TrainConfig(mode=words[0], images=tuple(words[1:]), data_dir="mine")
     assert config.given == {"mode", "data_dir"}
-    with pytest.raises(ConfigError, match="--profile-steps is for --mode train_and_evaluate"):
-        parse(["--config", write(OF_TRAINING), "--profile-steps=1:2", "--mode", *words])
+    with pytest.raises(ConfigError, match="--init-checkpoint is for --mode train_and_evaluate"):
+        parse(["--config", write(OF_TRAINING), "--init-checkpoint=b", "--mode", *words])

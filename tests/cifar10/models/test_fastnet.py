@@ -11,8 +11,6 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.models.fastnet import PROJECTION, fastnet, whitening_projection
 from cifar10.ops.layers import Layers
 from cifar10.ops.variables import KERNEL, PartialIdentity, Recorder
-from cifar10.step.devices import plan_devices
-from tests.cifar10 import steps
 
 
 def build(layers: Layers) -> Any:
@@ -116,10 +114,3 @@ def test_fastnets_projection_is_made_from_5000_images(images):
     assert asked == [5000]
     assert list(values) == [PROJECTION]
     np.testing.assert_array_equal(values[PROJECTION], whitening_projection(images, 2))
-
-
-def test_training_starts_from_the_projection_that_the_data_decide():
-    config = TrainConfig(model="fastnet", train_batch_size=2, num_towers=1, kernels="tensorflow")
-    value = np.random.default_rng(0).normal(size=(2, 2, 3, 24)).astype(np.float32)
-    with steps.training(config, plan_devices(config), values={PROJECTION: value}) as run:
-        np.testing.assert_array_equal(run.saved()[PROJECTION], value)
