@@ -95,7 +95,7 @@ def _run(
 
             train_and_evaluate(config, stop, started, task)
         elif config.mode == "evaluate":
-            from cifar10.run.evaluate import evaluate
+            from cifar10.run.results import evaluate
 
             evaluate(config, stop)
         elif config.mode == "predict":

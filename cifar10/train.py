@@ -163,6 +163,5 @@ def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> t
             make_trainer(job).train(lambda: training_input(job), [hook])
         except TrainingOver as over:  # A session that was made anew found it so.
             ending = str(over)
-    stop.check()  # A stopped worker may start again, so other tasks must not be told of an end.
-    job.tell_end()
+    stop.check()
     return progress.steps, ending

@@ -23,7 +23,8 @@ from cifar10.errors import ConfigError
 _ANSWER_SECS = 5.0  # for each request to another task's server
 _NO_TASK = "/job:nobody"
 _NOT_OURS = (tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
-_TASK, _MASTER = 0, 1  # the keys of the map: who the task is, and the master that uses it
+# The keys of the map: who the task is, the master that uses it, and that master once it has ended.
+_TASK, _MASTER, _ENDED = range(3)
 Terms = Mapping[str, str]  # what trainers must agree on, by name
 
 
@@ -129,7 +130,7 @@ class NoAnswer(Exception):
 
 
 class Board:
-    """What a task's server holds for all: who the task is, whose it is, and who has ended.
+    """What a task's server holds for all: who the task is, whose it is, and whether that has ended.
 
     Args:
       target: session target of the task's server.
@@ -147,8 +148,6 @@ class Board:
             )
             # Reading waits for an entry, and the wait cannot be cancelled: see `_read`.
             self._value = tf.raw_ops.MapPeek(key=self._key, indices=[0], **place)
-            ended = tf.FIFOQueue(1024, tf.string, [[]], shared_name="job_ended")
-            self._tell, self._ended = ended.enqueue(self._text), ended.dequeue_many(ended.size())
         config = tf.ConfigProto(operation_timeout_in_ms=int(1000 * answer_secs))
         config.device_filters.append(_NO_TASK)
         self._session = tf.Session(target, graph, config=config)
@@ -170,24 +169,22 @@ class Board:
         self.put(_MASTER, master)
         return self.master() or master
 
-    def tell_end(self, trainer: Identity) -> None:
-        """Tells the task that a trainer has ended."""
-        self._session.run(self._tell, {self._text: trainer.as_text()})
+    def tell_end(self, master: Identity) -> None:
+        """Tells the task that its master has ended, unless another job or run has it."""
+        own = self.identity()
+        if own and own.job == master.job and self.claim(master).run == master.run:
+            self.put(_ENDED, master)
 
-    def ended(self) -> list[Identity]:
-        """Returns the trainers that have ended since the last call."""
-        found = []
-        for text in self._session.run(self._ended):
-            with contextlib.suppress(ValueError):  # Another program may reach this server, too.
-                found.append(Identity.from_text(text.decode("utf-8", "replace")))
-        return found
+    def has_ended(self) -> bool:
+        """Returns whether the master that uses the task has ended."""
+        return bool(self._session.run(self._size) > _ENDED)
 
     def close(self) -> None:
         """Ends the session."""
         self._session.close()
 
     def _read(self, key: int) -> Optional[Identity]:
-        """Returns an entry; a task has said who it is before any master claims it."""
+        """Returns an entry; those with lower keys are written first."""
         if self._session.run(self._size) <= key:
             return None
         (text,) = self._session.run(self._value, {self._key: key})
@@ -217,9 +214,9 @@ def board_of(task: Task) -> Iterator[Board]:
         raise NoAnswer from error
 
 
-def tell_end(serving: Iterable[Task], trainer: Identity) -> None:
-    """Tells tasks that serve that a trainer has ended; passes over those that do not answer."""
+def tell_end(serving: Iterable[Task], master: Identity) -> None:
+    """Tells tasks that serve that their master has ended; passes over who does not answer."""
     for task in serving:
         # It may have ended, or another program may have its port.
         with contextlib.suppress(NoAnswer, ConfigError), board_of(task) as board:
-            board.tell_end(trainer)
+            board.tell_end(master)

@@ -18,13 +18,12 @@ from cifar10.errors import ConfigError, DamagedError
 from cifar10_program.paths import real as real
 
 
-def require_writable(folder: str, name: str, way_out: str = "") -> None:
+def require_writable(folder: str, name: str) -> None:
     """Makes a folder, and creates and removes a file in it.
 
     Args:
       folder: path of the folder.
       name: what the message calls the folder.
-      way_out: the end of the message, which says what the user can do.
 
     Raises:
       ConfigError: the folder cannot be made or written to.
@@ -36,9 +35,8 @@ def require_writable(folder: str, name: str, way_out: str = "") -> None:
             tf.io.gfile.remove(probe)  # Unless another process has done so.
     except (OSError, tf.errors.OpError) as error:
         reason = error.strerror if isinstance(error, OSError) else error.message
-        end = f"; {way_out}" if way_out else ""
         raise ConfigError(
-            f"{name} {folder} cannot be written to: {reason}{whose(folder)}{end}"
+            f"{name} {folder} cannot be written to: {reason}{whose(folder)}"
         ) from error
 
 

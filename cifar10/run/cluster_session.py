@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import threading
@@ -50,16 +49,12 @@ def terms(config: TrainConfig, records: RecordSet) -> dict[str, str]:
     }
     root = Path(__file__).parents[1]
     paths = sorted(root.rglob("*.py"))
-    code = b"".join(str(one.relative_to(root)).encode() + one.read_bytes() for one in paths)
+    code = "".join(f"{one.relative_to(root)}{one.read_text('utf-8')}" for one in paths)
     return {
-        "the program": f"version {VERSION}, {_digest(code)}",
+        "the program": f"version {VERSION}, {digest(code)[:_DIGEST_CHARS]}",
         **settings,
-        "the training records": _digest("\n".join(records.fingerprint()).encode()),
+        "the training records": digest("\n".join(records.fingerprint()))[:_DIGEST_CHARS],
     }
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
 
 
 def replicas_to_aggregate(config: TrainConfig, cluster: Cluster) -> Optional[int]:
@@ -122,7 +117,7 @@ class ClusterSession:
         stop: StopRequest,
         trains: bool = True,
     ) -> None:
-        self._config, self.cluster, self._stop, self._trains = config, cluster, stop, trains
+        self._config, self.cluster, self._stop = config, cluster, stop
         self.plan = plan_devices(config, cluster.host_share)
         use_devices(self.plan.session_config, self.plan.gpus)
         self.place = replication(config, cluster, self.plan)
@@ -142,13 +137,13 @@ class ClusterSession:
         self._acquaintance = Acquaintance(cluster, asked, self._serving, own)
         self._peers = Peers(others, config.cluster_timeout, self._acquaintance.meet)
         self.stay = Stay(stop, lambda: self._peers.is_here(cluster.master))
-        self._closed, self._is_told = threading.Event(), False
+        if not trains:
+            self._peers.stop()
+        self._closed = threading.Event()
         tf_internals.look_often(self._target, self.meet_serving)
 
     def join(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start, and watches them afterwards.
-
-        If there is nothing left to train, it waits for nobody.
 
         Args:
           check: a function that is called repeatedly; it raises an exception to end the waiting.
@@ -157,15 +152,12 @@ class ClusterSession:
           ConfigError: one of these tasks belongs to another job.
           TrainingError: one of these tasks does not answer in time.
         """
-        if self._trains:
-            self._peers.start()
-            self._peers.wait_for([one for tasks, _ in self._needs() for one in tasks], check, say)
-            self._watched.enter_context(self.watchdog.watching(lambda: self._check(check)))
+        self._peers.start()
+        self._peers.wait_for([one for tasks, _ in self._needs() for one in tasks], check, say)
+        self._watched.enter_context(self.watchdog.watching(lambda: self._check(check)))
 
     def _needs(self) -> list[tuple[list[Task], int]]:
         """Returns whom this trainer needs at the moment: of each list at least so many."""
-        if not self._trains or self._is_told:
-            return []
         needs, activity = [(self._always, len(self._always))], self.watchdog.activity
         # A master that saves or validates does not need the workers, and its checkpoint must become
         # whole. In-graph, all machines take part in its steps, and as its sessions begin.
@@ -201,10 +193,8 @@ class ClusterSession:
 
     def hears_all(self) -> bool:
         """Returns whether the tasks answer that this trainer needs at the moment."""
-        return all(
-            len(tasks) - len(self._peers.silent(tasks)) >= at_least
-            for tasks, at_least in self._needs()
-        )
+        silent = self._peers.silent
+        return all(len(one) - len(silent(one)) >= least for one, least in self._needs())
 
     def meet_serving(self) -> None:
         """Checks that the tasks that serve belong to this run; waits while one does not answer.
@@ -272,28 +262,21 @@ class ClusterSession:
         Args:
           images: the number of images in a global step.
         """
-        count, servers = self.cluster.num_trainers, len(self.cluster.of(PS))
-        gradients = self.place.replicas_to_aggregate
+        count, gradients = self.cluster.num_trainers, self.place.replicas_to_aggregate
         how = "in-graph" if self._in_graph else "asynchronous"
         if gradients:
             how = f"synchronous, {gradients} of {count} gradients an update"
-        return (
-            f"{self.cluster.label} of {count} trainer{'s' * (count != 1)} and {servers} parameter "
-            f"server{'s' * (servers != 1)}, {how}, {images} images a global step"
-        )
+        tasks = f"{count} trainer{'s' * (count != 1)} and {len(self.cluster.of(PS))} ps"
+        return f"{self.cluster.label} of {tasks}, {how}, {images} images a global step"
 
     def tell_end(self) -> None:
-        """Tells the tasks that only serve that this trainer no longer needs them.
+        """Tells the tasks that only serve that this master no longer needs them.
 
-        A master keeps telling them until `close`, since a task may be started again meanwhile.
+        It keeps telling them until `close`, since a task may be started again meanwhile.
         """
-        if self._is_told:
-            return
-        self._is_told = True
         self._peers.stop()
         server.tell_end(self._serving, self._acquaintance.identity)
-        if self.cluster.is_master:
-            threading.Thread(target=self._keep_telling, daemon=True, name="tell").start()
+        threading.Thread(target=self._keep_telling, daemon=True, name="tell").start()
 
     def _keep_telling(self) -> None:
         while not self._closed.wait(_TELL_AGAIN_SECS):

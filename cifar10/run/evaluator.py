@@ -71,7 +71,6 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
                         "start the training again, and then this task"
                     )
                 time.sleep(_POLL_SECS)
-        job.close()
         say("evaluator ends: training is over, and the chief makes the figures")
 
 
@@ -82,7 +81,7 @@ def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> N
     """
     place = job.config.output_place
     try:
-        model_settings.check_classes(job.config, job.class_names)
+        model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
         metrics = Metrics(place, EVALUATOR_FILE_NAME, step)
         validator = Validator(job, stop, metrics, say)

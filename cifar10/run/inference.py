@@ -19,7 +19,7 @@ from cifar10.host.process import StopRequest, one_line, say
 from cifar10.image_file import Decoded
 from cifar10.input.image_files import decode_batch, expand
 from cifar10.output import checkpoints, model_settings
-from cifar10.schema import CHANNELS, CROP, HEIGHT, PAD, STRETCH, WIDTH
+from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
@@ -27,11 +27,9 @@ from cifar10_program.paths import is_utf8
 from cifar10_program.streams import complain
 
 EXPORT_DIR = "export"
-IMAGES_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded"
 _IMAGES = (None, HEIGHT, WIDTH, CHANNELS)
 _MOST_BYTES = 64 << 20  # of a file
 _SHOWN = 3  # classes per line
-_WORDS = {CROP: "cropped", PAD: "padded", STRETCH: "stretched"}
 
 
 def predict(config: TrainConfig, stop: StopRequest) -> None:
@@ -120,12 +118,12 @@ def _answer(path: str, image: Decoded, resize: str, shares: dict[str, float]) ->
 
 
 def describe(answer: dict[str, Any]) -> str:
-    """Formats an answer as `cat 93.1 %, dog 4.0 %, deer 1.1 %  (64x32, padded to 32x32)`."""
+    """Formats an answer as `cat 93.1 %, dog 4.0 %, deer 1.1 %  (64x32, pad to 32x32)`."""
     likely = sorted(answer["probabilities"].items(), key=lambda one: -one[1])[:_SHOWN]
     text = ", ".join(f"{one_line(name)} {100 * share:.1f} %" for name, share in likely)
     if answer["resize"]:
-        columns, rows = answer["size"]
-        text += f"  ({columns}x{rows}, {_WORDS[answer['resize']]} to {WIDTH}x{HEIGHT})"
+        size = "x".join(map(str, answer["size"]))
+        text += f"  ({size}, {answer['resize']} to {WIDTH}x{HEIGHT})"
     return text
 
 
@@ -140,24 +138,19 @@ def read_image(path: str, resize: str) -> Decoded:
       UserError: the file cannot be read, is no regular one, is larger than 64 MiB, is no image that
         can be used, or there is too little memory to decode it.
     """
-    if not is_utf8(path):
-        raise UserError(f"{path} cannot be read: its name is no UTF-8; rename it")
-    if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
-        raise UserError(f"{path} is no regular file; only those are read, no pipes and no devices")
     try:
+        if not is_utf8(path):
+            raise ValueError("its name is no UTF-8; rename it")
+        if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError("only regular files are read, no pipes and no devices")
         with tf.io.gfile.GFile(path, "rb") as file:
             data = bytes(file.read(_MOST_BYTES + 1))
         if len(data) > _MOST_BYTES:
-            raise UserError(
-                f"{path} is larger than the limit for image files, {_MOST_BYTES:,} bytes"
-            )
+            raise ValueError(f"it is larger than the limit for image files, {_MOST_BYTES:,} bytes")
         return image_file.decode(data, resize)
-    except tf.errors.OpError as error:
-        raise UserError(f"{path} cannot be read: {error.message}") from error
-    except image_file.ImageFileError as error:
-        raise UserError(f"{path}: {error}") from error
-    except MemoryError as error:
-        raise UserError(f"{path}: out of memory; free some, or make the image smaller") from error
+    except (tf.errors.OpError, ValueError, MemoryError) as error:
+        reason = getattr(error, "message", str(error)) or "out of memory"
+        raise UserError(f"{path} cannot be read: {reason}") from error
 
 
 def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> str:
@@ -234,6 +227,6 @@ def _build(params: ModelParams, class_names: Sequence[str]) -> dict[str, Any]:
     # One set of weights for both: the second call reuses the variables of the first.
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
         return {
-            IMAGES_SIGNATURE: signature("images", images, images),
-            ENCODED_SIGNATURE: signature("bytes", encoded, decoded),
+            "serving_default": signature("images", images, images),
+            "encoded": signature("bytes", encoded, decoded),
         }

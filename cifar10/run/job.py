@@ -39,11 +39,6 @@ class Job:
     has_evaluator: bool = False  # whether a separate process validates
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """The classes in the order of the labels."""
-        return self.records.class_names
-
-    @property
     def validates(self) -> bool:
         """Whether this process validates its checkpoints, instead of an evaluator."""
         return self.records.has_validation and not self.has_evaluator
@@ -71,22 +66,19 @@ class Job:
 
     def watch_progress(self) -> contextlib.AbstractContextManager[None]:
         """Ends this process if it makes no progress, for a `with` statement."""
-        others: tuple[Any, ...] = ()
-        if self.cluster_session:
-            session = self.cluster_session
-            labels = [one.label for one in session.cluster.trainers]
-            others = (labels, self.params.place.replica, session.hears_all)
-        progress = Progress(self.watchdog, self.config.stall_timeout, *others)
+        session, progress = self.cluster_session, Progress(self.watchdog, self.config.stall_timeout)
+        if session:
+            progress.trainers = [one.label for one in session.cluster.trainers]
+            progress.replica, progress.hears_all = self.params.place.replica, session.hears_all
         return self.watchdog.watching(progress)
 
     def tell_end(self) -> None:
-        """Tells the cluster, if there is one, that this process has stopped training."""
+        """Tells the cluster, if there is one, that training is over."""
         if self.cluster_session:
             self.cluster_session.tell_end()
 
     def close(self) -> None:
-        """Ends evaluation, and what this process still does for the cluster."""
-        self.evaluation.close()
+        """Ends what this process still does for the cluster."""
         if self.cluster_session:
             self.cluster_session.close()
 
@@ -124,15 +116,7 @@ def make_job(
         done=done,
     )
     watchdog = session.watchdog if session else Watchdog()
-    return Job(config, records, params, make_evaluation(params), watchdog, session)
-
-
-def make_evaluation(params: ModelParams) -> KeptEvaluation:
-    """Returns the evaluations of a model in this process; `close` frees their memory."""
-    place, devices = params.config.output_place, params.plan.session_config
-    run_config = tf.estimator.RunConfig(model_dir=place, session_config=devices)
-    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    return KeptEvaluation(estimator, params.config.log_folder)
+    return Job(config, records, params, KeptEvaluation(params), watchdog, session)
 
 
 def last_step(

@@ -1,33 +1,115 @@
-"""Evaluates the best checkpoint after training, and writes export, result.json and report.html."""
+"""Evaluates a checkpoint on the eval split; after training, export, result.json and report.html."""
 
 import dataclasses
 import datetime
 import os
 import platform
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError
 from cifar10.host.cpu import count_cores, cpu_name
-from cifar10.host.files import read_json, write_json, write_text
-from cifar10.host.process import StopRequest, say
+from cifar10.host.files import read_json, require_writable, write_json, write_text
+from cifar10.host.process import StopRequest, one_line, say
+from cifar10.input.records import open_records
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
-from cifar10.output import checkpoints
+from cifar10.output import checkpoints, model_settings
 from cifar10.output.metrics import Metrics, rounded_figures
 from cifar10.output.report import Mistake, render_report
-from cifar10.run.evaluate import Evaluation, evaluate_split
+from cifar10.run.hooks.validation import EvaluationHook
 from cifar10.run.inference import export
-from cifar10.run.job import Job
+from cifar10.run.job import Job, evaluation_input, make_job
+from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.schema import EVAL, TRAIN, VALIDATION
+from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
 from cifar10_program import command_line
 
 RESULT_NAME, REPORT_NAME = "result.json", "report.html"
 _MISTAKES = 36
+
+
+class Evaluation(NamedTuple):
+    """A checkpoint's figures on the eval split.
+
+    Attributes:
+      checkpoint: the checkpoint's path.
+      step: the checkpoint's global step.
+      figures: `loss`, the mean cross-entropy in nats; `accuracy`, the share of images whose
+        likeliest class is the true one; and `augmented_accuracy`, if there is augmentation.
+      confusion_matrix: int64 [10, 10]; the rows are true classes, the columns predicted ones.
+      images: uint8 [N, 32, 32, 3], in the order of the records.
+      labels: the true classes, int64 [N].
+      probabilities: float32 [N, 10].
+    """
+
+    checkpoint: str
+    step: int
+    figures: dict[str, float]
+    confusion_matrix: Any
+    images: Any
+    labels: Any
+    probabilities: Any
+
+    def __str__(self) -> str:
+        text = f"eval accuracy {self.figures['accuracy']:.4f} on {len(self.labels):,} images"
+        if "augmented_accuracy" not in self.figures:
+            return text
+        return f"{text}, {self.figures['augmented_accuracy']:.4f} with test-time augmentation"
+
+
+def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
+    """Runs `checkpoint` over the eval split, with --test-time-augmentation over some views, too.
+
+    Raises:
+      DataError: records are damaged.
+      Stopped: a signal arrived.
+    """
+    step = checkpoints.read_counter(checkpoint, "global_step")
+    evaluation = job.evaluation
+    if job.config.test_time_augmentation:
+        evaluation = KeptEvaluation(dataclasses.replace(job.params, augments_test=True))
+    rows = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
+    hooks, data = [EvaluationHook(job.activity, stop)], evaluation_input
+    found = evaluation.evaluate(lambda: data(job, EVAL), hooks, checkpoint, EVAL, rows=rows)
+    found["loss"] = found["cross_entropy"]
+    names = ("loss", "accuracy", "augmented_accuracy")
+    figures = {name: float(found[name]) for name in names if name in found}
+    return Evaluation(
+        checkpoint, step, figures, *(found[one] for one in (model_fn.CONFUSION, *rows))
+    )
+
+
+def evaluate(config: TrainConfig, stop: StopRequest) -> None:
+    """Runs the mode: prints accuracy and loss of a checkpoint on the eval split.
+
+    Raises:
+      ConfigError: the records have other classes than the model, or TensorBoard's event files
+        cannot be written.
+      DataError: records are missing or damaged.
+      UserError: there is no complete checkpoint.
+      Stopped: a signal arrived.
+    """
+    records = open_records(config.data_place)
+    records.require(EVAL)
+    place, given = config.output_place, config.checkpoint_place
+    model_settings.check_classes(config, records.class_names)
+    config, _ = model_settings.apply(config)
+    job = make_job(config, records)
+    checkpoints.find(place, given)  # Without one, this mode writes nothing.
+    require_writable(config.log_folder(EVAL), "the folder for event files (see --log-dir)")
+    result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
+    say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
+    matrix = result.confusion_matrix
+    for name, right, total in zip(records.class_names, np.diag(matrix), matrix.sum(axis=1)):
+        share = f"{right / total:.4f}" if total else "no images"
+        say(f"  {one_line(name):<10}  {share}")
+    say(f"{result}, loss {result.figures['loss']:.4f} at step {result.step:,}")
 
 
 def finish(job: Job, stop: StopRequest, metrics: Metrics, status: str, seconds: float) -> None:
@@ -48,11 +130,8 @@ def finish(job: Job, stop: StopRequest, metrics: Metrics, status: str, seconds: 
     checkpoint = checkpoints.find(config.output_place)
     say(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, checkpoint, stop)
-    figures = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}
-    if evaluation.augmented_accuracy is not None:
-        figures["augmented_accuracy"] = evaluation.augmented_accuracy
-    metrics.add(EVAL, evaluation.step, **figures)
-    exported = export(job.params, job.class_names, checkpoint)
+    metrics.add(EVAL, evaluation.step, **evaluation.figures)
+    exported = export(job.params, job.records.class_names, checkpoint)
     result = {
         "status": status,
         "model": config.model_title,
@@ -66,16 +145,19 @@ def finish(job: Job, stop: StopRequest, metrics: Metrics, status: str, seconds: 
         "versions": versions(),
         "hardware": hardware(),
         "data": job.records.manifest,
-        "class_names": list(job.class_names),
+        "class_names": list(job.records.class_names),
         "confusion_matrix": evaluation.confusion_matrix.tolist(),
         "history": {split: metrics.of(split) for split in (TRAIN, VALIDATION)},
     }
-    report, path = (
-        tf.io.gfile.join(config.output_place, one) for one in (REPORT_NAME, RESULT_NAME)
-    )
+    report, path = _paths(config.output_place)
     write_text(report, render_report(result, _worst_mistakes(evaluation)))
     write_json(path, result)  # It is written last: if it exists, so does everything else.
     say(f"{evaluation}, {status}\nreport: {report}\nresult: {path}\nexport: {exported}")
+
+
+def _paths(output_dir: str) -> list[str]:
+    """Returns the paths of the report and of the result."""
+    return [str(tf.io.gfile.join(output_dir, name)) for name in (REPORT_NAME, RESULT_NAME)]
 
 
 def describe_finished(output_dir: str, step: int) -> Optional[str]:
@@ -88,7 +170,7 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
     Returns:
       The message; None if the results of a run that ended at `step` have not been written.
     """
-    report, path = (str(tf.io.gfile.join(output_dir, one)) for one in (REPORT_NAME, RESULT_NAME))
+    report, path = _paths(output_dir)
     try:
         figures = read_json(path)["figures"]
         found, accuracy = figures["global_step"], float(figures["eval_accuracy"])
@@ -112,9 +194,9 @@ def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float)
         return float(np.median(rates)) if rates else None
 
     figures = {
-        "eval_accuracy": evaluation.accuracy,
-        "eval_accuracy_augmented": evaluation.augmented_accuracy,
-        "eval_loss": evaluation.loss,
+        "eval_accuracy": evaluation.figures["accuracy"],
+        "eval_accuracy_augmented": evaluation.figures.get("augmented_accuracy"),
+        "eval_loss": evaluation.figures["loss"],
         "eval_examples": len(evaluation.labels),
         "best_validation_accuracy": best.accuracy if best else None,
         "best_validation_step": best.step if best else None,
@@ -135,17 +217,10 @@ def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
     labels, shares = evaluation.labels, evaluation.probabilities
     predicted, confidence = shares.argmax(axis=1), shares.max(axis=1)
     wrong = np.flatnonzero(predicted != labels)
-    return [
-        Mistake(
-            index=int(row),
-            image=evaluation.images[row],
-            label=int(labels[row]),
-            predicted=int(predicted[row]),
-            probability=float(confidence[row]),
-            label_probability=float(shares[row, labels[row]]),
-        )
-        for row in wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
-    ]
+    worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
+    facts = (labels[worst], predicted[worst], confidence[worst], shares[worst, labels[worst]])
+    rows = zip(worst.tolist(), evaluation.images[worst], *(one.tolist() for one in facts))
+    return [Mistake(*row) for row in rows]
 
 
 def describe_config(params: ModelParams) -> dict[str, Any]:
@@ -185,8 +260,7 @@ def versions() -> dict[str, str]:
 
 def hardware() -> dict[str, Any]:
     """Describes the machine: CPU, cores this process may use, memory in GiB, visible GPUs."""
-    gpus = tf2.config.get_visible_devices("GPU")
-    details = [tf2.config.experimental.get_device_details(gpu) for gpu in gpus]
+    details = map(tf2.config.experimental.get_device_details, tf2.config.get_visible_devices("GPU"))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": cpu_name(),

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -29,8 +29,7 @@ from cifar10.step.model_fn import variable_shapes
 _MODEL = "model/"  # how the names of a model's variables begin
 
 
-@dataclasses.dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """What a chief continues from, or that it begins.
 
     Attributes:
@@ -43,7 +42,7 @@ class Start:
     checkpoint: Optional[str]
     done: Done
     is_over: bool
-    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    values: Mapping[str, Any]
 
 
 def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluster]) -> Start:
@@ -60,12 +59,11 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
     last = last_step(config, cluster, records, done)
     check_window(config.profile_window, last)
     is_over = done.step >= last or ended_before(config, done.step) is not None
-    start = Start(checkpoint, done, is_over)
-    if config.init_checkpoint is None or checkpoint is not None:
-        return start
-    shapes = variable_shapes(config, len(records.class_names))
-    values = _read_weights(config.place(config.init_checkpoint), shapes)
-    return dataclasses.replace(start, values=values)
+    values = {}
+    if config.init_checkpoint is not None and checkpoint is None:
+        shapes = variable_shapes(config, len(records.class_names))
+        values = _read_weights(config.place(config.init_checkpoint), shapes)
+    return Start(checkpoint, done, is_over, values)
 
 
 @contextlib.contextmanager
@@ -77,19 +75,16 @@ def joined(
     start: Start,
 ) -> Iterator[Job]:
     """Yields the chief's job, in a cluster once the tasks that it needs have answered."""
-    session = None
-    if cluster:
-        session = ClusterSession(config, cluster, records, stop, not start.is_over)
+    session = ClusterSession(config, cluster, records, stop, not start.is_over) if cluster else None
     with contextlib.closing(make_job(config, records, start.done, session)) as job:
         try:
-            if session:
+            if session and not start.is_over:
                 session.join(stop.check)
-            listed = cluster is not None and cluster.has_evaluator
-            has_evaluator = listed or is_held(config.output_place, EVALUATOR)
-            yield dataclasses.replace(job, has_evaluator=has_evaluator)
+            is_listed = bool(cluster and cluster.has_evaluator)
+            here = is_listed or is_held(config.output_place, EVALUATOR)
+            yield dataclasses.replace(job, has_evaluator=here)
         except Stopped:
-            saved = checkpoints.latest(config.output_place)
-            if saved:
+            if saved := checkpoints.latest(config.output_place):
                 say(f"saved {saved}")  # The launcher reads this line.
             raise
 
@@ -101,10 +96,10 @@ def note_model(job: Job, start: Start) -> None:
       ConfigError: the output folder has checkpoints of another model or of other classes.
       DamagedError: run.json is damaged.
     """
-    model_settings.check_same(job.config, job.class_names)
+    model_settings.check_same(job.config, job.records.class_names)
     if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
         _set_older_aside(job.config.output_place)
-    model_settings.write(job.config, job.class_names, resize=job.records.resize)
+    model_settings.write(job.config, job.records.class_names, resize=job.records.resize)
 
 
 def _set_older_aside(output_dir: str) -> None:
@@ -164,19 +159,15 @@ def _read_weights(place: str, here: Mapping[str, tuple[int, ...]]) -> dict[str, 
     # Not what an optimizer adds for a variable, whose name begins with the variable's.
     known = [one for one in there if one.startswith(_MODEL) and one.rpartition("/")[0] not in there]
     last = list(here)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin
-    unlike = [
-        name for name in {**here, **dict.fromkeys(known)} if here.get(name) != there.get(name)
-    ]
-    others = [name for name in unlike if not name.startswith(last)]
-    if others:
-        name = others[0]
-        raise ConfigError(
-            f"--init-checkpoint {path} is of another model: {name} has the shape "
-            f"{there.get(name)} there, {here.get(name)} here (None: there is none); give the flags "
-            "that it was trained with, which its run.json or result.json names"
-        )
-    values = {name: reader.get_tensor(name) for name in here if name not in unlike}
-    anew = ", ".join(name for name in unlike if name in here)
+    for name in (*here, *known):
+        if here.get(name) != there.get(name) and not name.startswith(last):
+            raise ConfigError(
+                f"--init-checkpoint {path} is of another model: {name} has the shape "
+                f"{there.get(name)} there, {here.get(name)} here (None: there is none); give the "
+                "flags that it was trained with, which its run.json or result.json names"
+            )
+    values = {name: reader.get_tensor(name) for name in here if here[name] == there.get(name)}
+    anew = ", ".join(name for name in here if name not in values)
     say(f"{len(values)} weights and statistics are from {path}{anew and f', but not {anew}'}")
     return values
 
@@ -213,14 +204,11 @@ def step_of_end(config: TrainConfig, cluster: Cluster, records: RecordSet) -> Op
     A task that does not share the chief's output folder cannot see the end there. The chief judges
     by the same rows whether it goes on from that step.
     """
-    try:
+    step, done = None, seen_by_worker(config.output_place)
+    with contextlib.suppress(tf.errors.PermissionDeniedError):
         note = run_file.read(config.output_place).training
-    except tf.errors.PermissionDeniedError:
-        return None
-    if note is None or note["ended_at_step"] is None:
-        return None
-    step, done = note["ended_at_step"], seen_by_worker(config.output_place)
-    if step > done.step:
-        return None  # It is of an older run, whose checkpoints were removed.
+        step = note["ended_at_step"] if note else None
+    if step is None or step > done.step:
+        return None  # A higher one is of an older run, whose checkpoints were removed.
     last = last_step(config, cluster, records, done)
     return step if step >= last or ended_before(config, step) else None

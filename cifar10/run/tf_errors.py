@@ -38,8 +38,7 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
     """Returns the error to show for this one; None if the user cannot fix it."""
     message, data = getattr(error, "message", str(error)), config.data_place
     reason, forbidden = tf_internals.reason(message), tf_internals.forbidden_file(message)
-    if isinstance(error, PermissionError):
-        forbidden = error.filename
+    forbidden = error.filename if isinstance(error, PermissionError) else forbidden
     if tf_internals.is_session_timeout(message):
         return TrainingError(
             "the master answers, but it has begun no session for a minute and for "
@@ -52,27 +51,21 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
             "flags that it was trained with, name another one by --checkpoint, or train anew with "
             "another --output-dir"
         )
+    if tf_internals.is_disk_failure(message):
+        return UserError(f"cannot write: {reason}; free or repair the disk, {_CONTINUE}")
+    if forbidden:
+        way_out = f"let this user read and write there, {_CONTINUE}"
+        return UserError(f"no access: {reason}{whose(forbidden)}; {way_out}")
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        return UserError(f"out of memory: {reason}; free some, or use a smaller --train-batch-size")
+    is_missing = isinstance(error, tf.errors.NotFoundError)
+    is_gone = is_missing and tf_internals.names_file_in(data, message)
     fault = tf_internals.failed_assertion(message, BAD_RECORD)
     if isinstance(error, tf.errors.DataLossError):
         fault = "a file is damaged"
-    elif tf_internals.is_disk_failure(message):
-        return UserError(f"cannot write: {reason}; free or repair the disk, {_CONTINUE}")
-    elif forbidden:
-        way_out = f"let this user read and write there, {_CONTINUE}"
-        return UserError(f"no access: {reason}{whose(forbidden)}; {way_out}")
-    elif isinstance(error, tf.errors.ResourceExhaustedError):
-        return UserError(f"out of memory: {reason}; free some, or use a smaller --train-batch-size")
-    elif (
-        (isinstance(error, tf.errors.NotFoundError) and tf_internals.names_file_in(data, message))
-        or REPLACED in message
-        or tf_internals.is_other_number(message)
-    ):
-        return DataError(
-            f"the records in {data} were replaced while they were read; when data_prep has ended, "
-            "run the same command again"
-        )
-    elif not fault and tf_internals.is_not_an_example(message):
+    elif tf_internals.is_not_an_example(message):
         fault = "a record is not an image with a label"
-    if fault:
-        return DataError(f"{fault} in {data}; `python -m data_prep verify {data}` names it")
-    return None
+    elif is_gone or REPLACED in message or tf_internals.is_other_number(message):
+        fault = "records were replaced while they were read"
+    way_out = f"check all by `python -m data_prep verify {data}`, {_CONTINUE}"
+    return DataError(f"{fault} in {data}; {way_out}") if fault else None

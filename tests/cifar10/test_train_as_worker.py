@@ -1,4 +1,4 @@
-"""A worker: when it begins to train, what ends it, and whether it tells the other tasks."""
+"""A worker: when it begins to train, and what ends it."""
 
 import dataclasses
 import pathlib
@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import train
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
-from cifar10.errors import Stopped, TrainingError
+from cifar10.errors import Stopped
 from cifar10.host.process import Stay, StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_file
@@ -143,7 +143,6 @@ class Place:
     def __init__(self, stop: StopRequest) -> None:
         self.master_is_here = True
         self.stay = Stay(stop, lambda: self.master_is_here)
-        self.ends_told = 0
         self.cluster = CLUSTER
 
     def join(self, check: Callable[[], None]) -> None:
@@ -154,9 +153,6 @@ class Place:
 
     def hears_all(self) -> bool:
         return True
-
-    def tell_end(self) -> None:
-        self.ends_told += 1
 
     def close(self) -> None:
         """No thread asks other tasks."""
@@ -203,11 +199,9 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(("over_at", "steps"), [(1000, 30), (7, 7)], ids=["last step", "master's"])
-def test_a_worker_trains_to_the_end_and_tells_the_others(trained, capsys, over_at, steps):
+def test_a_worker_trains_to_the_end(trained, capsys, over_at, steps):
     stop = StopRequest()
-    place = Place(stop)
-    trained(stop, place, over_at=over_at)
-    assert place.ends_told == 1
+    trained(stop, Place(stop), over_at=over_at)
     ended = capsys.readouterr().out.splitlines()[-1]
     assert ended.startswith(f"worker/1 ends: training is over; it trained {steps} steps")
 
@@ -226,7 +220,7 @@ def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_maste
 @pytest.mark.parametrize(
     ("sync", "last"), [(False, 4), (True, 10)], ids=["at once", "when the master has gone"]
 )
-def test_a_signal_ends_a_worker_and_nobody_takes_it_for_the_end(trained, sync, last):
+def test_a_signal_ends_a_worker(trained, sync, last):
     stop, taken = StopRequest(), []
     place = Place(stop)
 
@@ -239,15 +233,3 @@ def test_a_signal_ends_a_worker_and_nobody_takes_it_for_the_end(trained, sync, l
     with pytest.raises(Stopped):
         trained(stop, place, after_step=after_step, sync=sync)
     assert taken[-1] == last
-    assert place.ends_told == 0
-
-
-def test_a_worker_that_fails_tells_nobody_of_an_end(trained):
-    def fail(number: int) -> None:
-        raise TrainingError("the loss is nan")
-
-    stop = StopRequest()
-    place = Place(stop)
-    with pytest.raises(TrainingError, match="the loss is nan"):
-        trained(stop, place, after_step=fail)
-    assert place.ends_told == 0

@@ -19,13 +19,13 @@ import tensorflow.compat.v1 as tf
 from cifar10.host.process import leave
 from cifar10.input import pipeline
 from cifar10.main import main
-from cifar10.run import evaluate
+from cifar10.run import results
 from cifar10.run.hooks.validation import EvaluationHook
 
 PROGRAM = pathlib.Path(__file__)
 HANG_AT = 60
 _batches = pipeline.training_batches
-_after_batch = EvaluationHook.after_run
+_before_batch = EvaluationHook.before_run
 
 
 def _batches_that_end_coming(*arguments: Any) -> Any:
@@ -42,17 +42,17 @@ def _batches_that_end_coming(*arguments: Any) -> Any:
     return tf.data.Dataset.zip((numbers, _batches(*arguments))).map(pass_on)
 
 
-def _sleep(hook: EvaluationHook, run_context: Any, run_values: Any) -> None:
-    _after_batch(hook, run_context, run_values)
+def _sleep(hook: EvaluationHook, run_context: Any) -> None:
+    _before_batch(hook, run_context)
     time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
 
 
 class _HookOfEvalSplit(EvaluationHook):
     """The hook of the eval split."""
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Comes after each batch."""
-        _after_batch(self, run_context, run_values)
+    def before_run(self, run_context: Any) -> None:
+        """Comes before each batch."""
+        _before_batch(self, run_context)
         while os.path.exists(os.environ.get("HOLD_EVAL", "")):
             time.sleep(0.05)
 
@@ -60,6 +60,6 @@ class _HookOfEvalSplit(EvaluationHook):
 if __name__ == "__main__":
     if "HANG" in os.environ:
         pipeline.training_batches = _batches_that_end_coming  # type: ignore[assignment]
-    EvaluationHook.after_run = _sleep
-    evaluate.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
+    EvaluationHook.before_run = _sleep  # type: ignore[assignment]
+    results.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
     leave(main())

@@ -246,9 +246,12 @@ def test_a_folder_without_permission_is_not_taken_for_an_empty_one(prepared_data
 def test_a_bad_record_is_one_clear_line(tmp_path, record, what):
     good = record_files.example(IMAGE, 1)
     record_files.write_file(tmp_path / "eval.tfrecords", [good, record, good])
-    assert error_while_reading(tmp_path) == (
-        f"{what} in {tmp_path}; `python -m data_prep verify {tmp_path}` names it"
-    )
+    assert error_while_reading(tmp_path) == faulty(what, tmp_path)
+
+
+def faulty(what: str, folder: pathlib.Path) -> str:
+    verify = f"`python -m data_prep verify {folder}`"
+    return f"{what} in {folder}; check all by {verify}, then run the same command to continue"
 
 
 def test_a_flipped_bit_is_one_clear_line(copy):
@@ -256,7 +259,7 @@ def test_a_flipped_bit_is_one_clear_line(copy):
     content = bytearray(path.read_bytes())
     content[1000] ^= 1
     path.write_bytes(content)
-    damaged = f"a file is damaged in {copy}; `python -m data_prep verify {copy}` names it"
+    damaged = faulty("a file is damaged", copy)
     assert error_while_reading(copy) == damaged
     config = TrainConfig(data_dir=str(copy))
     with pytest.raises(DataError) as refused, tf_errors.clear_errors(config):
@@ -299,10 +302,7 @@ READINGS = {
 
 
 def replaced(folder: pathlib.Path) -> str:
-    return (
-        f"the records in {folder} were replaced while they were read; when data_prep has ended, "
-        "run the same command again"
-    )
+    return faulty("records were replaced while they were read", folder)
 
 
 @pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())

@@ -1,16 +1,16 @@
 """Evaluations in one graph and session give what Estimator's own give, on the real object."""
 
-import gc
 import pathlib
 import shutil
-import weakref
+import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.run import kept_evaluation
 from cifar10.run.kept_evaluation import KeptEvaluation
 
 TAGS = ["accuracy", "loss", "losses"]
@@ -58,13 +58,13 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 class Evaluated:
-    """An Estimator with the checkpoints in a folder, and its kept evaluation."""
+    """The checkpoints in a folder, and their kept evaluation."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self.built: list[str] = []
-        estimator = tf.estimator.Estimator(model(self.built), str(folder))
-        self.kept = KeptEvaluation(estimator, lambda name: str(folder / "log" / name))
+        config = types.SimpleNamespace(log_folder=lambda name: str(folder / "log" / name))
+        plan = types.SimpleNamespace(session_config=tf.ConfigProto())
+        self.kept = KeptEvaluation(cast(Any, types.SimpleNamespace(config=config, plan=plan)))
 
     def checkpoint(self, step: int) -> str:
         return str(self.folder / f"model.ckpt-{step}")
@@ -83,18 +83,19 @@ class Evaluated:
             FRESH[step, seed] = self.stock(step, seed)
         return FRESH[step, seed]
 
-    def evaluate(
-        self, step: int, seed: int = 1, name: str = "validation", hooks: Any = ()
-    ) -> dict[str, Any]:
-        checkpoint = self.checkpoint(step)
-        return self.kept.evaluate(batches(seed), hooks, checkpoint, name)
+    def evaluate(self, step: int, seed: int = 1, name: str = "validation") -> dict[str, Any]:
+        return self.kept.evaluate(batches(seed), [], self.checkpoint(step), name)
 
 
 @pytest.fixture
-def evaluated(tmp_path: pathlib.Path, checkpoints: pathlib.Path) -> Iterator[Evaluated]:
-    found = Evaluated(shutil.copytree(checkpoints, tmp_path / "model"))
-    yield found
-    found.kept.close()
+def evaluated(
+    tmp_path: pathlib.Path, checkpoints: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Evaluated]:
+    built: list[str] = []
+    model_fn = model(built)
+    monkeypatch.setattr(kept_evaluation, "model_fn", lambda *given: model_fn(*given[:3]))
+    yield Evaluated(shutil.copytree(checkpoints, tmp_path / "model"))
+    assert built == ["eval"]  # once, whatever is evaluated
     tf.summary.FileWriterCache.clear()
 
 
@@ -147,22 +148,3 @@ def test_a_damaged_checkpoint_between_two_good_ones_is_an_error_of_its_own(evalu
     reason = expected.value.message.split("\n")[0]
     assert caught.value.message.split("\n")[0] == reason
     assert evaluated.evaluate(3) == third
-    assert evaluated.built == ["eval", "eval"]  # After an error, the graph is built anew.
-
-
-class Graph(tf.train.SessionRunHook):
-    """Finds the graph."""
-
-    def begin(self) -> None:
-        self.graph = weakref.ref(tf.get_default_graph())
-
-
-def test_a_closed_one_keeps_no_graph_and_can_be_used_again(evaluated):
-    hook = Graph()
-    evaluated.evaluate(1, hooks=[hook])
-    gc.collect()
-    assert hook.graph() is not None
-    evaluated.kept.close()
-    gc.collect()
-    assert hook.graph() is None
-    assert evaluated.evaluate(2) == evaluated.fresh(2)

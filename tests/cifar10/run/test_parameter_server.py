@@ -42,12 +42,11 @@ class Job:
         """A server at the task's address, which is all that others look for."""
         return answering(port=self.ports[job])
 
-    def tell(self, *jobs: str, serving: str = "ps") -> None:
-        """Tells the task that serves that trainers have ended; their servers stay."""
+    def tell(self, serving: str = "ps") -> None:
+        """Tells the task that serves that the master has ended."""
         (task,) = self.task("ps").of(serving)
         wait_until(lambda: peers.answers(task.address))  # Who does not answer yet is told nothing.
-        for job in jobs:
-            server.tell_end([task], Identity.of(self.task(job)))
+        server.tell_end([task], Identity.of(self.task("master")))
 
 
 class Served:
@@ -103,11 +102,10 @@ def job(monkeypatch):
     return made
 
 
-def test_a_parameter_server_ends_once_all_trainers_have_told_of_their_end(job, capsys):
+def test_a_parameter_server_ends_once_the_master_has_told_of_its_end(job, capsys):
     served = Served(job)
-    job.tell("worker")
     assert served.goes_on
-    job.tell("master")
+    job.tell()
     served.ended()
     assert capsys.readouterr().out.splitlines() == [
         f"ps/0 serves at 127.0.0.1:{job.ports['ps']}",
@@ -120,7 +118,7 @@ def test_after_the_masters_end_a_trainer_that_is_here_has_its_grace(job, monkeyp
     with job.answering("worker"):
         served = Served(job)
         served.sees("worker/0")
-        job.tell("master")
+        job.tell()
         assert served.goes_on
         monkeypatch.setattr(parameter_server, "_GRACE_SECS", 0.0)
         served.ended()
@@ -150,7 +148,7 @@ def test_a_worker_of_an_in_graph_cluster_waits_for_the_master_alone(job, monkeyp
     # It is a worker itself: there is no other trainer than the master.
     monkeypatch.setattr(parameter_server, "_GRACE_SECS", NEVER_SECS)
     served = Served(job, "worker", replication="in-graph", model="mlp", num_gpus=0)
-    job.tell("master", serving="worker")
+    job.tell(serving="worker")
     served.ended()
 
 
