@@ -124,6 +124,7 @@ def _train_to_results(
                 validate()
             if not hook.judge() and not start.is_over:
                 job.activity.begin(activity.START)
+                # tf.estimator.train_and_evaluate would build the graph of each validation anew.
                 make_trainer(job).train(lambda: training_input(job), [hook])
             stop.check()
             _note_the_end(job, hook.status)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import posixpath
 import threading
 import time
 from typing import Any, Callable, Optional
@@ -16,7 +17,7 @@ from cifar10.host.activity import BETWEEN, FIRST_STEP, SAVING, START, STEP
 from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
-from cifar10.output.event_files import add_picture, take_back, writer
+from cifar10.output.event_files import add_picture, take_back
 from cifar10.output.training_progress import Progress
 from cifar10.run.hooks.validation import ended_before
 from cifar10.run.job import Job, checkpoint_steps
@@ -132,6 +133,7 @@ class ChiefHook(TrainingHook):
       validate: a function that validates the newest checkpoint.
       status: how training ends: the status of result.json.
       step: the global step after the last step of this process.
+      saved_step: the global step of the newest checkpoint.
     """
 
     deadline: float = math.inf
@@ -145,6 +147,18 @@ class ChiefHook(TrainingHook):
         self._place, self._folder = config.output_place, config.log_folder(TRAIN)
         self._save_steps = checkpoint_steps(config, self.job.params)
         self._window, self._profiled_from = config.profile_window or (0, 0), 0
+        self._saver = tf.train.CheckpointSaverHook(
+            self._folder,
+            save_steps=1,  # `after_run` asks it only if a checkpoint is due.
+            saver=_SaverInFolder(self._place),
+            listeners=[_Saving(self)],
+            save_graph_def=False,
+        )
+
+    def begin(self) -> None:
+        """Finds the tensors of the graph, also for the saver."""
+        super().begin()
+        self._saver.begin()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Takes back what was measured after the checkpoint; those steps are taken again.
@@ -153,12 +167,11 @@ class ChiefHook(TrainingHook):
         In a cluster that has lost a parameter server, a process begins another session.
         """
         super().after_create_session(session, coord)
-        self.step, self._saved_step = checkpoints.latest_step(self._place), -1
+        self.step = self.saved_step = checkpoints.latest_step(self._place)
         self.progress.go_on_after(self.step)
         if self.job.validates:
             take_back(self.job.config.log_folder(VALIDATION), self.step + 1)
-        writer(self._folder).add_graph(session.graph)
-        self._save(session)
+        self._saver.after_create_session(session, coord)
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report, and begins --profile-steps."""
@@ -181,8 +194,8 @@ class ChiefHook(TrainingHook):
             add_picture(self._folder, self.step, "augmented_samples", strip)
         if self.step >= self._window[1]:
             self._end_profile()
-        if not run_context.stop_requested and self.step >= self._saved_step + self._save_steps:
-            self._save(run_context.session)
+        if not run_context.stop_requested and self.step >= self.saved_step + self._save_steps:
+            self._saver.after_run(run_context, run_values._replace(results=self.step))
             if self.job.validates:
                 self.validate()
             if self.judge():
@@ -207,7 +220,7 @@ class ChiefHook(TrainingHook):
                 session.run(self.tensors.end_all)
         super().end(session)
         self._end_profile()
-        self._save(session)
+        self._saver.end(session)
 
     def judge(self) -> bool:
         """Returns whether the validations up to the newest checkpoint end training; says so once.
@@ -223,34 +236,6 @@ class ChiefHook(TrainingHook):
             self.progress.say(ending.line)
         return ending is not None
 
-    def _save(self, session: Any) -> None:
-        """Saves a checkpoint, unless this session has saved one of this step.
-
-        What was measured is written before. So a run that is killed after it does not repeat these
-        steps.
-
-        Raises:
-          TrainingError: a weight or a statistic is NaN or infinite, so nothing is saved. A finite
-            loss does not show that the update after it was finite.
-          Stopped: a signal has arrived, and the checkpoint is complete.
-        """
-        graph = session.graph
-        step = int(session.run(tf.train.get_global_step(graph)))
-        if step == self._saved_step:
-            return
-        self.job.activity.begin(SAVING)
-        if not session.run(self.tensors.are_finite):
-            raise _diverged(self.job, f"a weight is NaN or infinite at step {step:,}")
-        self.check_owner()
-        self.progress.save()
-        (saver,) = graph.get_collection(tf.GraphKeys.SAVERS)
-        path = tf.io.gfile.join(self._place, "model.ckpt")
-        saver.save(session, path, step, write_meta_graph=False)
-        self._saved_step = step
-        self.job.activity.begin(BETWEEN)
-        self.progress.pause()
-        self.stop.check()
-
     def _end_profile(self) -> None:
         """Writes what was recorded of --profile-steps."""
         if self._profiled_from:
@@ -260,6 +245,55 @@ class ChiefHook(TrainingHook):
                 f"{self._folder}/plugins/profile, for TensorBoard's profile plugin"
             )
             self._profiled_from = 0
+
+
+class _Saving(tf.train.CheckpointSaverListener):
+    """What comes before and after each checkpoint."""
+
+    def __init__(self, chief: ChiefHook) -> None:
+        self._chief = chief
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        """Writes what was measured up to a checkpoint, before it is written.
+
+        So a run that is killed after that does not repeat these steps.
+
+        Raises:
+          TrainingError: a weight or a statistic is NaN or infinite, so nothing is saved. A finite
+            loss does not show that the update after it was finite.
+        """
+        chief = self._chief
+        chief.job.activity.begin(SAVING)
+        if not session.run(chief.tensors.are_finite):
+            what = f"a weight is NaN or infinite at step {global_step_value:,}"
+            raise _diverged(chief.job, what)
+        chief.check_owner()
+        chief.progress.save()
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        """Stops the clock; raises Stopped after a signal, since the checkpoint is complete."""
+        chief = self._chief
+        chief.saved_step = global_step_value
+        chief.job.activity.begin(BETWEEN)
+        chief.progress.pause()
+        chief.stop.check()
+
+
+class _SaverInFolder:
+    """The graph's tf.train.Saver, for a hook that has another folder for TensorBoard's files."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    @property
+    def saver_def(self) -> Any:
+        """What TensorFlow writes of the saver beside the graph."""
+        return tf.get_collection(tf.GraphKeys.SAVERS)[0].saver_def
+
+    def save(self, session: Any, path: str, **settings: Any) -> None:
+        """Writes a checkpoint of the name that `path` has, into the folder."""
+        place = tf.io.gfile.join(self._folder, posixpath.basename(path))
+        tf.get_collection(tf.GraphKeys.SAVERS)[0].save(session, place, **settings)
 
 
 def _diverged(job: Job, what: str) -> TrainingError:
