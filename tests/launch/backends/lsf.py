@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.backends.batch import Batch, JobState, description
 from launch.backends.local import TRANSPORT
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS, KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import ROOT
 from launch.cluster.show import Document
@@ -80,7 +80,7 @@ def in_job(folder: RunFolder, arguments: list[str]) -> int:
 
 
 MODULE = "tests.launch.backends.lsf"
-KINDS["lsf"] = Lsf()
+BACKENDS["lsf"] = f"{MODULE}:Lsf"
 
 if __name__ == "__main__":
     if sys.argv[1] == "job":
