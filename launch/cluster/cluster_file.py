@@ -50,11 +50,12 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
         raise top.error(hosts_node, rule)
     said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
     # The section of every backend is checked, not only that of the backend that runs the job.
-    known = {"limits": Limits, **{name: one.settings for name, one in kinds.items()}}
     sections: dict[str, Any] = {
         name: read_settings(section, settings)
-        for name, settings in known.items()
-        if settings and (section := top.section(name)) is not None
+        for name in ("limits", *kinds)
+        if name in top.left
+        and (settings := Limits if name == "limits" else kinds[name].settings)
+        and (section := top.section(name)) is not None
     }
     said["limits"], said["settings"] = sections.pop("limits", Limits()), sections
     top.finish()

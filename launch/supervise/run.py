@@ -15,9 +15,8 @@ from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.ending import Action, Note, Start
 from launch.supervise.run_loop import RunLoop, stop_signals
-from launch.supervise.supervisor import Supervisor
+from launch.supervise.supervisor import Action, Note, Start, Supervisor
 
 _MORE_PORTS = 3  # how often a job starts again because another program took a port
 

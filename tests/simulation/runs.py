@@ -8,9 +8,8 @@ from launch.agent.protocol import Message
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause
-from launch.supervise.ending import Action
 from launch.supervise.run import Agents
-from launch.supervise.supervisor import Supervisor
+from launch.supervise.supervisor import Action, Supervisor
 from tests.simulation import invariants
 from tests.simulation.faults import draw_faults
 from tests.simulation.hosts import SimHost

@@ -28,9 +28,9 @@ from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-from launch.supervise.ending import Action, Note, Signal, Start
 from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, stop_signals
+from launch.supervise.supervisor import Action, Note, Signal, Start
 
 _BACKLOG = 2000  # lines
 _POLL_SECS = 2.0

@@ -17,8 +17,7 @@ from launch.backends.kubernetes.state import Pod, Poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome
-from launch.supervise.ending import Action, Note
-from launch.supervise.supervisor import Supervisor
+from launch.supervise.supervisor import Action, Note, Supervisor
 
 _LATE = "active longer than specified deadline"  # of a TFJob that has failed
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod

@@ -16,8 +16,8 @@ from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
 from launch.record.outcome import Cause
-from launch.supervise.ending import Action, Note, Signal, Start
 from launch.supervise.run_loop import RunLoop
+from launch.supervise.supervisor import Action, Note, Signal, Start
 from tests.launch.backends.samples import (
     RUNNING,
     container_state,

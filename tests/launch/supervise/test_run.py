@@ -24,10 +24,9 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise import run, run_loop
-from launch.supervise.ending import Start
 from launch.supervise.run import Agents, run_with_agents
 from launch.supervise.run_loop import RunLoop, stop_signals
-from launch.supervise.supervisor import Supervisor
+from launch.supervise.supervisor import Start, Supervisor
 from launch.supervise.task_state import TaskState
 from testbeds.ports import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir, wait_for

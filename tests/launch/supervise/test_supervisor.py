@@ -10,8 +10,7 @@ import pytest
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause, Outcome
-from launch.supervise.ending import Action, Note, Signal, Start
-from launch.supervise.supervisor import Supervisor
+from launch.supervise.supervisor import Action, Note, Signal, Start, Supervisor
 from launch.supervise.task_state import TaskState
 
 HOST = Host("node0", "node0", (), workdir="/data")
