@@ -4,13 +4,17 @@ A process alone is a chief. In a cluster, the chief (or master) saves, validates
 workers train with it, parameter servers hold the weights, and an evaluator may validate meanwhile.
 
 A run continues from its output folder by four rules:
-1. From the newest checkpoint that is complete and finite, which Estimator restores.
+1. From the newest checkpoint that is complete and finite, which Estimator restores; damaged ones
+   are renamed. Without one, a new run begins, from --init-checkpoint if that is given.
 2. With the model that run.json names; other records are allowed.
 3. At the first image that the job has not seen, which the checkpoint counts; so do the curves.
 4. If its last step is saved, or a goal was reached, only what is missing is made.
 
-It ends at its last step, at a goal, at --max-minutes, or by a signal, which saves. What happens
-between two steps is in `run/hooks/training.py`, a step in `step/training_step.py`.
+The chief saves when a session begins, every --checkpoint-steps and at the end, and validates each
+checkpoint. A run ends at its last step, at a goal, at --max-minutes, by a signal, before which it
+saves, or by an error: a value that is not finite, a task that is missing, a stall. Workers end with
+the chief. What happens between two steps is in `run/hooks/training.py`, a step in
+`step/training_step.py`.
 """
 
 import contextlib
@@ -69,7 +73,7 @@ def train_and_evaluate(
     open_output(config)
     places = (config.output_place, config.log_place)
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
-        start = resume.find_start(config, records, cluster)  # Rule 1.
+        start = resume.find_start(config, records, cluster)  # Rules 1 and 3.
         with resume.joined(config, records, cluster, stop, start) as job:
             resume.note_model(job, start)  # Rule 2.
             finished = results.describe_finished(config.output_place, start.done.step)
@@ -111,29 +115,29 @@ def _train_to_results(
     """Trains from `start`, and sees to it that the figures exist at the end."""
     job = resume.with_first_values(job, start)
     describe_training(job, start.done.step)
-    metrics = resume.prepare_folder(job, start)  # Rule 3.
+    metrics = resume.prepare_folder(job, start)  # Rule 3, of the curves.
     epochs = job.params.total_epochs
     with job.watch_progress():
         with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
             progress = Progress(line, job.config, job.num_examples, job.own_examples, metrics)
             deadline = started + 60.0 * (job.config.max_minutes or math.inf)
             validator = Validator(job, stop, metrics, line.message)
-            validate = validator.validate_latest
+            validate = validator.validate_latest  # Skips a checkpoint that has a validation.
             hook = ChiefHook(job, stop, progress, deadline, check_owner, validate)
-            if job.validates:  # Its run may have been killed before that.
+            if job.validates:  # A run may have been killed after it saved this checkpoint.
                 validate()
-            if not hook.judge() and not start.is_over:
+            if not hook.judge() and not start.is_over:  # Rule 4.
                 job.activity.begin(activity.START)
                 # tf.estimator.train_and_evaluate would build the graph of each validation anew.
                 make_trainer(job).train(lambda: training_input(job), [hook])
             stop.check()
             _note_the_end(job, hook.status)
             job.tell_end()
-            if job.records.has_validation:  # Also if an evaluator has not: nothing waits for that.
+            if job.records.has_validation:  # The chief does not wait for an evaluator's.
                 metrics.read_others(checkpoints.latest_step(job.config.output_place))
                 validate()
             stop.check()
-            if hook.judge():  # The status says so, also if no step was left.
+            if hook.judge():  # The last validation may have reached a goal, too.
                 _note_the_end(job, hook.status)
         results.finish(job, stop, metrics, hook.status, time.monotonic() - started)
 
@@ -149,8 +153,8 @@ def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> t
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
     describe_training(job, 0)
     config = job.config
-    # Steps before may have had other numbers of images, or, in fp16, images without a step. In
-    # synchronous training, a worker that leaves before the chief would let it wait.
+    # A worker that counts epochs may err: earlier steps may have had other numbers of images or, in
+    # fp16, images without a step. If it leaves too early, a synchronous chief waits in vain for it.
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs) as line, job.watch_progress():

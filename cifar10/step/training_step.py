@@ -29,7 +29,7 @@ class StepReport(NamedTuple):
       over: whether the chief has ended training.
       loss: the mean loss of this process's batch.
       accuracy: the share of this process's batch that was classified rightly.
-      samples: of the chief, the first images of its batch, uint8 [8, 32, 32, 3].
+      samples: of the chief, the first images of its batch, uint8 [8 or N, 32, 32, 3].
     """
 
     step: int
@@ -111,7 +111,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 
     Args:
       model: a function (Layers, standardised images float32 [n, 32, 32, 3]) -> logits float32
-        [n, 10].
+        [n, classes].
       images: the batch, uint8 [N, 32, 32, 3].
       labels: the true classes, int64 [N].
       params: settings, devices, facts about the data.
@@ -125,8 +125,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
         pieces = state.weights.read(place.transfer_dtype)
     copies = towers.copies_of_weights(pieces, place.tower_devices)
 
-    # 2. Each tower computes logits, float32 [N / towers, 10], from its part of the batch, and from
-    #    them a mean loss.
+    # 2. Each tower computes logits, float32 [N / towers, classes], from its part of the batch, and
+    #    from them a mean loss. In-graph, towers are on all machines of the cluster.
     parts = towers.build_towers(
         model,
         layers,
@@ -143,8 +143,9 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
     loss, accuracy = (tf.add_n(of_towers) / len(parts) for of_towers in (losses, accuracies))
 
-    # 3. Compute each tower's gradient, float32 [size]. Average those of this process, in one part
-    #    per piece of the weights and on the piece's device, and the batch-norm moments, too.
+    # 3. Compute each tower's gradient, float32 [size]. Average those of this process and add the
+    #    gradient of weight decay, unless the optimizer decouples that, in one part per piece of the
+    #    weights and on the piece's device. Average the batch-norm moments, too.
     gradients = tower_gradients(losses, copies, state.scale)
     mean = average_gradients(gradients, copies, state)
     moments = average_moments(parts, state)
