@@ -27,7 +27,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, tf.errors.OpError) as error:
+    except (OSError, tf.errors.OpError, RuntimeError) as error:  # the last: of event files
         explained = _explained(config, error)
         if explained is None:
             raise

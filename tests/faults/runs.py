@@ -267,8 +267,12 @@ class Job:
             self.wait_for(lambda: self.reached() >= CHECKPOINT_STEPS, "mid-run")
 
     def _has_begun(self, task: str) -> bool:
-        if task in (LAUNCHER, AGENT):
+        if task == LAUNCHER:
             return bool(self.run_ids()) and bool(agent_pids(self.run_ids()[-1]))
+        if task == AGENT:  # It has answered: a job whose agent ends before that has not begun.
+            return (
+                bool(self.run_ids()) and (self.state / self.run_ids()[-1] / "status.json").exists()
+            )
         return bool(self.log(self.label(task)))
 
     def _stop_while_saving(self) -> None:
