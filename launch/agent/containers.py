@@ -6,6 +6,7 @@ task's marks as labels, so that it can be found and removed even if the client i
 """
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ DATA, OUTPUT = "/data/data", "/data/output"  # paths inside the container
 _ANSWER_SECS = 20.0
 _GIVE_UP_SECS = 20.0
 _LOOK_SECS = 0.1
+_MISSING = "{} is not installed; install it, or name another with `docker: {{engine: PATH}}`"
 # The task's process first removes containers of an earlier agent: `$1` selects them. `podman rm`
 # alone would ask them to end, and wait.
 _CLEARING = """\
@@ -68,8 +70,10 @@ class Containers:
           A copy of the order with the complete command.
 
         Raises:
-          OSError: a folder to mount cannot be made.
+          OSError: the engine or a folder to mount is missing: another start would fail, too.
         """
+        if shutil.which(self.engine) is None:
+            raise OSError(_MISSING.format(self.engine))
         words = [f"--label={name}={value}" for name, value in marks.items()]
         # These ids own the files that a container writes; rootless podman would map them.
         words += ["--userns=keep-id"] if is_podman(self.engine) and os.getuid() else []
@@ -155,10 +159,7 @@ class Containers:
         try:
             return processes.run([self.engine, *words], _ANSWER_SECS)
         except FileNotFoundError:
-            raise OSError(
-                f"{self.engine} is not installed; install it, or name another with `docker: "
-                "{engine: PATH}`"
-            ) from None
+            raise OSError(_MISSING.format(self.engine)) from None
         except OSError as error:
             raise OSError(f"{self.engine}: {error}") from None
 
@@ -172,4 +173,6 @@ def _folder(cwd: str, path: str, readonly: bool) -> str:
     folder = os.path.join(os.path.expanduser(cwd), os.path.expanduser(path))
     if not readonly:
         os.makedirs(folder, exist_ok=True)
+    elif not os.path.isdir(folder):
+        raise OSError(f"{folder} does not exist; set docker.data to the folder with the records")
     return folder

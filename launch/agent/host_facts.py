@@ -86,12 +86,13 @@ def _versions(python: str, cwd: str) -> dict[str, Any]:
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:
     """Returns a fingerprint of the Python files; None if the first path in `code` is missing."""
-    places = [Path(cwd, name) for name in code]
-    if not places[0].exists():
+    # Unlike pathlib's, `os.path.exists` is False where access is denied.
+    places = [Path(cwd, name) for name in code if os.path.exists(os.path.join(cwd, name))]
+    if not places or places[0] != Path(cwd, code[0]):
         return None
     digest = hashlib.sha256()
     for path in sorted(path for place in places for path in (place, *place.rglob("*.py"))):
-        if path.is_file():  # an editor's lock is none
+        if os.path.isfile(path):  # an editor's lock is none
             digest.update(os.fsencode(path.relative_to(cwd)) + b"\0")
             with contextlib.suppress(OSError):
                 digest.update(path.read_bytes() + b"\0")

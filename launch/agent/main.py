@@ -78,7 +78,14 @@ class Machine:
 
     def aside(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Runs `work` in a thread of its own, and then `done` with what it returned in this one."""
-        threading.Thread(target=lambda: self._to_do.put(partial(done, work())), daemon=True).start()
+
+        def run() -> None:
+            self._to_do.put(partial(done, work()))
+
+        try:
+            threading.Thread(target=run, daemon=True).start()
+        except RuntimeError:  # this host starts no more threads
+            run()
 
     def send(self, message: Message, *, droppable: bool = False) -> bool:
         """Sends a message to the launcher, from any thread; False if it was dropped."""
@@ -98,7 +105,11 @@ class Machine:
     def _read(self, agent: "Agent") -> None:
         # The launcher may end while it writes a line.
         while (line := sys.stdin.buffer.readline(_LONGEST)).endswith(b"\n"):
-            self._to_do.put(partial(agent.hear, json.loads(line)))
+            try:
+                order = json.loads(line)
+            except (ValueError, RecursionError):
+                order = None
+            self._to_do.put(partial(agent.hear, order))
         self._to_do.put(partial(agent.orphan, "the launcher has ended"))
 
     def _write(self) -> None:
@@ -166,11 +177,14 @@ class Agent:
         """Sends a message, whose texts may come from programs and be longer than any message."""
         self._machine.send({"event": event, **{name: shown(one) for name, one in content.items()}})
 
-    def hear(self, order: Message) -> None:
-        """Carries out an order."""
+    def hear(self, order: Any) -> None:
+        """Carries out an order; ends the tasks in order at what is none."""
         self._heard = self._machine.now()
-        if not self._is_orphan or order["do"] == "end":
-            self._orders[order["do"]](order)
+        do = order.get("do") if isinstance(order, dict) else None
+        if do not in list(self._orders):  # it may be of any type
+            self.orphan("what the launcher sent is no order")
+        elif not self._is_orphan or do == "end":
+            self._orders[do](order)
 
     def asked_to_end(self) -> None:
         """Handles SIGTERM: under Slurm, tells the launcher; otherwise ends this host's tasks."""

@@ -41,7 +41,9 @@ def run(
     ) as process:
         try:
             while not has_ended:
-                if time.monotonic() > deadline or sum(map(len, found)) > _MOST:
+                if sum(map(len, found)) > _MOST:
+                    raise OSError(f"its output is longer than {_MOST >> 20} MiB")
+                if time.monotonic() > deadline:
                     raise OSError(f"no answer within {timeout_secs:g} s")
                 has_ended = process.poll() is not None  # then there is no more to come
                 try:

@@ -132,14 +132,14 @@ class Connections:
         for link in list(self._links.values()):  # other threads may add some
             link.send({"do": "beat"})
 
-    def silent(self, now: float) -> list[tuple[str, Link]]:
+    def silent(self, now: float) -> list[str]:
         """Looks for agents that were silent for `lease_secs`, unless it has looked just now.
 
         Args:
           now: the time, by time.monotonic.
 
         Returns:
-          (host's name, connection) of each such agent.
+          The names of their hosts.
         """
         if now < self._next_look:
             return []
@@ -147,7 +147,7 @@ class Connections:
         was_away = now > self._next_look + 1 and self._next_look > 0
         self._next_look = now + self.lease_secs / _BEATS
         late = 0.0 if was_away else now - self.lease_secs
-        return [(name, link) for name, link in self._links.items() if link.heard < late]
+        return [name for name, link in self._links.items() if link.heard < late]
 
     def drop(self, host_name: str) -> None:
         """Ends a host's connection, and sends nothing more to the host."""

@@ -73,7 +73,8 @@ def payload() -> bytes:
     """Returns the source of the agent, after a line with its length in bytes."""
     sources = {"launch": "", "launch.agent": ""}
     for path in importlib.resources.files("launch.agent").iterdir():
-        if path.name.endswith(".py") and path.name != "__init__.py":
+        # An editor's lock, `.#main.py`, is none.
+        if path.name.endswith(".py") and path.name[0] != "." and path.name != "__init__.py":
             sources[f"launch.agent.{path.name[:-3]}"] = path.read_text("utf-8")
     code = f"SOURCES = {sources!r}\n{_LOADER}".encode()
     return b"%d\n%s" % (len(code), code)
@@ -129,6 +130,7 @@ class Link:
         self.heard = time.monotonic()
         self._name, self._explain, self._hear = name, explain, hear
         self._answers: queue.Queue[Optional[Message]] = queue.Queue(_UNREAD)  # None: it has ended
+        self._greeted = threading.Event()  # or has ended
         self._wrong = ""  # what the host has sent that is no message
         self._code = 0  # the exit code
         self._errors = b""  # the end of standard error
@@ -145,12 +147,18 @@ class Link:
     def ask(self, order: Message, timeout_secs: float = _OPEN_SECS) -> Message:
         """Sends an order that asks; returns the answer.
 
+        Args:
+          order: the order.
+          timeout_secs: the seconds that an agent has to answer once it has begun.
+
         Raises:
           HostError: no answer came in time; the message begins with the host's name, and says why.
         """
         self.send(order)
+        if not self._greeted.wait(_OPEN_SECS):
+            timeout_secs = _OPEN_SECS
         try:
-            answer = self._answers.get(timeout=timeout_secs)
+            answer = self._answers.get(self._greeted.is_set(), timeout_secs)
         except queue.Empty:
             self.kill()
             raise HostError(f"{self._name}: no answer within {timeout_secs:g} s") from None
@@ -170,8 +178,9 @@ class Link:
         return self._wrong or self._explain(self._code, errors)
 
     def kill(self) -> None:
-        """Ends the connection at once; it still has to be closed."""
+        """Ends the connection at once, and so its threads."""
         self._process.kill()
+        self._to_write.put(None)
 
     def close(self, patience_secs: float) -> None:
         """Writes what is queued, closes standard input, and kills the process if it stays.
@@ -215,8 +224,8 @@ class Link:
                 break
         else:
             self._wrong = f"it printed much instead of starting an agent, at last {line[:60]!r}"
-            return
-        while line := stream.readline(_LONGEST):
+        self._greeted.set()
+        while not self._wrong and (line := stream.readline(_LONGEST)):
             self.heard = time.monotonic()
             message = read_event(line) if line.endswith(b"\n") else None
             if message is None:

@@ -8,6 +8,7 @@ import base64
 import collections
 import contextlib
 import hashlib
+import os
 import shlex
 import signal
 import subprocess
@@ -52,7 +53,8 @@ end_with_the_launcher() {{
 }}
 unpack() {{
     rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} &&
-        [ "$(find {_PART} -type f | wc -l)" -eq "$count" ]
+        [ "$(find {_PART} -type f | wc -l)" -eq "$count" ] && (cd {_PART} && is_sent) ||
+        fail "$1 could not be unpacked, or differ from what is here; nothing has changed"
 }}
 """
 _BEGIN = """\
@@ -61,10 +63,14 @@ mkdir -p "$workdir" && cd "$workdir" ||
     fail "$workdir cannot be used; choose another folder with --workdir"
 """
 
+# `is_sent` finds what `tar` could not read here: it fills that up with zeros.
 # Files that are not in the archive go, since Python would import them.
 _CODE = f"""\
+is_sent() {{
+    [ "$(find . -type f | LC_ALL=C sort | tr '\\n' '\\0' | xargs -0 cat | sha256sum)" = "$sum  -" ]
+}}
 hold
-unpack || fail "the code could not be unpacked, or its archive ended early; nothing has changed"
+unpack "files of the code"
 find {" ".join(PACKAGES)} -name '*.py' 2>/dev/null | while read -r path; do
     [ -e "{_PART}/$path" ] || rm -f "$path"
 done
@@ -77,14 +83,14 @@ finish "$count files copied"
 # A folder with the records may be read-only.
 _RECORDS = f"""\
 mkdir -p "$folder" && cd "$folder" || fail "$folder cannot be used"
+is_sent() {{ echo "$sums" | sha256sum -c >/dev/null 2>&1; }}
 is_whole() {{
-    [ ! -e {_INCOMPLETE} ] && [ "$(LC_ALL=C ls | grep '[.]tfrecords$')" = "$names" ] &&
-        echo "$sums" | sha256sum -c >/dev/null 2>&1
+    [ ! -e {_INCOMPLETE} ] && [ "$(LC_ALL=C ls | grep '[.]tfrecords$')" = "$names" ] && is_sent
 }}
 is_whole && finish "are there"
 hold
 is_whole && finish "are there"
-unpack || fail "the records could not be unpacked; nothing has changed"
+unpack "the records"
 touch {_INCOMPLETE} && rm -f ./*.tfrecords manifest.json && mv {_PART}/* . &&
     rm -r {_PART} {_INCOMPLETE} || fail "the records could not be replaced"
 finish "$count files copied"
@@ -152,7 +158,10 @@ class Step:
 
 def code_step(files: Mapping[str, Path]) -> Step:
     """Returns the step that makes the code the same as here; see `code_files`."""
-    return Step("code", _CODE, {}, files)
+    digest = hashlib.sha256()
+    for name in sorted(files, key=os.fsencode):
+        digest.update(files[name].read_bytes())
+    return Step("code", _CODE, {"sum": digest.hexdigest()}, files)
 
 
 def records_step(files: Mapping[str, Path], folder: str) -> Step:

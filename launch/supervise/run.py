@@ -180,7 +180,7 @@ class Agents:
     def tick(self, now: float) -> None:
         """Carries out what is due, and gives up hosts with silent agents."""
         self._carry_out(self._supervisor.tick(now))
-        for name, _ in self._connections.silent(now):
+        for name in self._connections.silent(now):
             self._lose(name, f"no message from its agent for {self._connections.lease_secs:g} s")
 
     def has_lines_to_come(self) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, Optional
 
 from launch.agent.protocol import Message
 from launch.connect.connections import Connections
-from launch.connect.link import Link
 from launch.errors import HostError
 from tests.simulation.hosts import SimHost, SimMachine
 from tests.simulation.world import World
@@ -135,7 +134,7 @@ class SimConnections(Connections):
         for name, host in self._hosts.items():
             self._links[name], _ = self._open(host)
 
-    def silent(self, now: float) -> list[tuple[str, Link]]:
+    def silent(self, now: float) -> list[str]:
         """Looks for silent agents, and sends the heartbeats as often."""
         if now >= self._next_look:
             self.beat()

@@ -117,6 +117,14 @@ def test_an_engine_that_is_not_there_is_an_error() -> None:
     made = Containers("/nowhere/docker")
     words = "/nowhere/docker is not installed; install it, or name another"
     assert (made.remove(MARKS)[1] or "").startswith(words)
+    with pytest.raises(OSError, match=f"^{words}"):
+        made.prepare(ORDER, MARKS)
+
+
+def test_a_folder_with_records_that_is_not_there_is_an_error(engine: Path) -> None:
+    made = Containers(str(engine), [("no", "/data/data", True)])
+    with pytest.raises(OSError, match=r"^/no does not exist; set docker\.data to the folder with"):
+        made.prepare(ORDER, MARKS)
 
 
 OF_TASK = "--filter=label=LAUNCH_RUN_ID=r1 --filter=label=LAUNCH_TASK=worker/0"

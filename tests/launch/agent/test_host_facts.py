@@ -1,5 +1,6 @@
 """What a check finds out about a host: Python, code, records, and addresses of the internet."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -76,6 +77,24 @@ def test_odd_files_among_the_code_and_the_records_hinder_no_check(tmp_path: Path
     (data / os.fsdecode(b"caf\xe9.tfrecords")).touch()
     assert None not in found()
     assert found()[1] != records
+
+
+@pytest.mark.parametrize("denied", ["main.py", "other.py"])
+def test_code_that_may_not_be_looked_at_hinders_no_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denied: str
+) -> None:
+    for name in ("main.py", "other.py"):
+        (tmp_path / name).touch()
+    stat = os.stat
+
+    def deny(path: Any, **more: Any) -> os.stat_result:
+        if str(path).endswith(denied):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return stat(path, **more)
+
+    monkeypatch.setattr(os, "stat", deny)
+    found = look("/nowhere/python", tmp_path, code=["main.py", "other.py"])
+    assert (found["code"] is None) == (denied == "main.py")
 
 
 # As the kernel writes it: a tree for each table, in which an address may show twice.

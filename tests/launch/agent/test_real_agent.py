@@ -10,12 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 
+from launch.agent.main import Machine
 from launch.agent.protocol import MAGIC, encode
 from launch.agent.tcp_ports import hold
 from launch.connect.link import agent_command, payload
@@ -154,21 +156,40 @@ def _script(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "sent", [b'{"do":"start","ta', b"\xff" * (1 << 25)], ids=["cut off", "without end"]
+    ("sent", "reason"),
+    [
+        pytest.param(b'{"do":"start","ta', "the launcher has ended", id="cut off"),
+        pytest.param(b"\xff" * (1 << 25), "the launcher has ended", id="without end"),
+        (b"dance\n", "what the launcher sent is no order"),
+        (b"[1]\n", "what the launcher sent is no order"),
+        (b'{"do":"dance"}\n', "what the launcher sent is no order"),
+    ],
 )
 def test_what_is_no_order_ends_the_tasks_in_order_and_the_agent(
-    agent: Agent, sent: bytes, tmp_path: Path
+    agent: Agent, sent: bytes, reason: str, tmp_path: Path
 ) -> None:
     agent.start(_SAVES)
     assert agent.next("lines")["lines"] == ["ready"]
     with contextlib.suppress(BrokenPipeError):
         agent.send(sent)
-        agent.stdin.close()
-    assert agent.next("orphaned")["reason"] == "the launcher has ended"
+        if reason == "the launcher has ended":
+            agent.stdin.close()
+    assert agent.next("orphaned")["reason"] == reason
     assert agent.next("lines")["lines"] == ["saved"]
     assert agent.next("exit")["code"] == 143
     assert agent.process.wait(60) == 0
     assert (tmp_path / "errors").read_text() == ""
+
+
+def test_on_a_host_without_threads_an_engine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    machine, done = Machine(), list[str]()
+    machine.aside(lambda: "removed", done.append)
+    machine.wait()
+    assert done == ["removed"]
 
 
 def is_held(port: int) -> bool:

@@ -48,9 +48,10 @@ def _order(tmp_path: Path, code: str, **more: Any) -> dict[str, Any]:
 def test_a_task_with_a_share_of_the_cores_is_told_that_they_are_its_own(
     tmp_path: Path, share: Any, env: dict[str, str], told: str
 ) -> None:
-    code = "import os; print(os.environ.get('CIFAR10_OWN_CORES'))"
+    code = "import os; print(os.environ.get('CIFAR10_OWN_CORES'), sorted(os.sched_getaffinity(0)))"
+    cores = sorted(os.sched_getaffinity(0))
     lines = run_to_its_end(tmp_path, code, share=share, env=env)
-    assert lines == [told]
+    assert lines == [f"{told} {part(cores, share or (0, 1))}"]
 
 
 def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path) -> None:

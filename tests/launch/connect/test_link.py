@@ -18,12 +18,13 @@ from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Host, Limits
 from launch.connect.agent_client import everywhere
 from launch.connect.connections import Connections
-from launch.connect.link import Link, Transport
+from launch.connect.link import Link, Transport, payload
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
 
 HOSTS = [Host(name, name, (), "/data") for name in ("node0", "node1", "node2")]
-BEGIN: Message = {"do": "begin", "ports": 0, "mark": None}
+BEGIN: Message = {"do": "begin"}
+GREETING = MAGIC + b'{"event":"hello","ports":[]}\n'
 
 
 def make_link(*command: str) -> Link:
@@ -42,7 +43,7 @@ def make_link(*command: str) -> Link:
 def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path: Path) -> None:
     file = tmp_path / "sent"
     beat = b'{"event":"beat"}\n'  # which fills no queue
-    file.write_bytes(MAGIC + b'{"event":"hello","ports":[]}\n' + beat + sent.encode() + b"\n")
+    file.write_bytes(GREETING + beat + sent.encode() + b"\n")
     heard: list[Message] = []
     link = Link(
         "node1",
@@ -80,6 +81,46 @@ def test_endless_bytes_of_a_host_need_no_memory(before: str, words: str) -> None
     link.close(0)
     assert heard == [{"event": "lost"}]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - grown < 20_000  # KiB
+
+
+def test_a_host_that_starts_no_agent_is_waited_for_no_longer_than_for_an_agent_to_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("launch.connect.link._OPEN_SECS", 0.2)
+    link = make_link("sleep", "300")
+    with pytest.raises(HostError, match=r"^node1: no answer within 0\.2 s$"):
+        link.ask(BEGIN, 120)
+    link.close(0)
+
+
+def test_a_connection_that_is_ended_leaves_no_thread(tmp_path: Path) -> None:
+    (tmp_path / "sent").write_bytes(GREETING)
+    before = set(threading.enumerate())
+    takes = f"head -c {len(payload())} >{tmp_path}/taken; cat {tmp_path}/sent; exec cat >/dev/null"
+    link = make_link("sh", "-c", takes)
+    link.ask(BEGIN)
+    link.kill()
+    wait_for(lambda: set(threading.enumerate()) <= before, "the end of the threads")
+
+
+def test_a_heartbeat_is_heard(tmp_path: Path) -> None:
+    (tmp_path / "sent").write_bytes(GREETING)
+    beats = """while :; do echo '{"event":"beat"}'; sleep 0.05; done"""
+    link = make_link("sh", "-c", f"cat {tmp_path}/sent; {beats}")
+    link.ask(BEGIN)
+    heard = link.heard
+    wait_for(lambda: link.heard > heard, "the heartbeat")
+    link.kill()
+    link.close(60)
+
+
+def test_the_lock_of_an_editor_is_no_part_of_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "main.py").touch()
+    (tmp_path / ".#main.py").symlink_to("ann@desk.1234:5678")
+    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
+    assert b"'launch.agent.main': ''}" in payload.__wrapped__()
 
 
 def test_another_answer_than_the_one_that_was_asked_for_is_refused(tmp_path: Path) -> None:
@@ -155,7 +196,7 @@ def test_an_agent_is_late_only_for_a_launcher_that_has_looked_all_the_time() -> 
     assert connections.silent(106.0) == []
     assert connections.silent(106.5) == []  # looks once a second
     assert connections.silent(109.0) == []  # it was away, so that messages may be unread
-    assert connections.silent(110.0) == [("ip0", link)]
+    assert connections.silent(110.0) == ["ip0"]
 
 
 def test_a_host_with_too_few_ports_is_named() -> None:
@@ -218,7 +259,7 @@ def test_a_host_waits_for_the_reader_of_its_messages_and_not_for_one_that_has_go
 
 def test_an_agent_that_writes_many_errors_is_not_held_up(tmp_path: Path) -> None:
     file = tmp_path / "sent"
-    file.write_bytes(MAGIC + b'{"event":"hello","ports":[]}\n')
+    file.write_bytes(GREETING)
     many = "import sys; sys.stderr.write('x' * 1_000_000 + 'the last')"
     command = ("sh", "-c", f'"$0" -c "{many}"; cat {file}; exec sleep 300', sys.executable)
     link = Link("node1", command, lambda _, errors: errors[-8:], lambda *_: None)

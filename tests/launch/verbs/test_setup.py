@@ -205,10 +205,34 @@ def test_a_file_here_that_cannot_be_read_is_named_and_nothing_changes(
     (here / "cifar10" / "model.py").unlink()
     there = host(tmp_path / "there")
     failed = prepare([there], lambda host: [step], transport(), lambda *words: None, [])
-    words = "node1: code: the code could not be unpacked, or its archive ended early; nothing has"
+    words = "node1: code: files of the code could not be unpacked, or differ from what is here; "
     assert failed["node1"].startswith(words)
     assert "cifar10/model.py: " in capfd.readouterr().err
     assert not (tmp_path / "there" / "cifar10_main.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "file"), [("", "cifar10/model.py"), ("data/", "train.tfrecords")]
+)
+def test_of_a_file_that_tar_fills_up_with_zeros_nothing_is_replaced(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, file: str
+) -> None:
+    there, zeros, tar = tmp_path / "there", tmp_path / "zeros", shutil.which("tar")
+    old = there / folder / file
+    old.parent.mkdir(parents=True)
+    old.write_text("old")
+    lines = [
+        f'case "$*" in "-chf - "*{file}*) ;; *) exec {tar} "$@";; esac',
+        f"cp -r $4 {zeros} && head -c 3000 /dev/zero >{zeros}/{file} && shift 4",
+        f'{tar} -chf - -C {zeros} "$@"; exit 2',
+    ]
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin" / "tar", "\n".join(lines))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    words = "could not be unpacked, or differ from what is here; nothing has changed"
+    assert Run(there, here).failure().endswith(words)
+    assert old.read_text() == "old"
+    assert not (there / folder / "INCOMPLETE").exists()
 
 
 @pytest.mark.parametrize("end", [0, 300, 1024, 1300, 2148])
@@ -226,7 +250,7 @@ def test_of_an_archive_that_is_cut_off_nothing_is_removed(
     with (tmp_path / "tar").open("rb") as archive:
         done = subprocess.run(command, stdin=archive, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "the code could not be unpacked, or its archive ended early" in done.stdout
+    assert "code could not be unpacked, or differ from what is here; nothing has" in done.stdout
     assert (there / "cifar10" / "old.py").exists()
 
 
