@@ -134,7 +134,7 @@ _VARIABLE = matching(
 
 
 def _ports(text: str) -> int:
-    return FREE_PORTS if text in ("free", str(FREE_PORTS)) else whole(1, 65_535)(text)
+    return FREE_PORTS if text in ("free", str(FREE_PORTS)) else whole(1, 65_535, "`free` or ")(text)
 
 
 @dataclass(frozen=True)

@@ -246,9 +246,13 @@ def _read_settings(path: str) -> dict[str, Any]:
         rows, is_result = settings_file.read(path, _CONFIG)
     except ConfigError as error:
         raise LaunchError(str(error)) from None
-    settings = {key: text for _, key, text in rows}
-    if len(settings) < len(rows) or any(isinstance(one, (list, dict)) for one in settings.values()):
-        raise LaunchError(f"{path}: each setting must be there once, with one value")
+    settings: dict[str, Any] = {}
+    for place, key, text in rows:
+        if key in settings:
+            raise LaunchError(f"{place}: {key} is given twice; keep one")
+        if isinstance(text, (list, dict)):
+            raise LaunchError(f"{place}: {key} must be one value, not a list or a mapping")
+        settings[key] = text
     return {"configuration": settings} if is_result else settings
 
 

@@ -175,12 +175,12 @@ def setting(
     return field(default=default, metadata={"rule": rule, "key_rule": key_rule, "name": name})
 
 
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """Makes a rule for whole numbers within [low, high]."""
+def whole(low: int, high: int, others: str = "") -> Callable[[str], int]:
+    """Makes a rule for whole numbers within [low, high]; its error also names `others`."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
-            raise LaunchError(f"must be a whole number from {low} to {high}, got {text!r}")
+            raise LaunchError(f"must be {others}a whole number from {low} to {high}, got {text!r}")
         return int(text)
 
     return read

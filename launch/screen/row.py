@@ -71,15 +71,15 @@ def _reached_and_total(step: str) -> tuple[int, int]:
 
 
 def job_line(rows: Sequence[Row], secs: float) -> str:
-    """Returns the lead's last report of its progress, and the elapsed time.
+    """Returns the lead's last report of its progress, or another trainer's, and the elapsed time.
 
     Args:
       rows: the rows of all tasks.
       secs: the seconds since the job's start.
     """
     words = "starting"
-    for row in rows:
-        if row.is_lead and row.step:
+    for row in sorted(reversed(rows), key=lambda row: row.is_lead):
+        if row.step:
             words = row.last if read_step(row.last) else f"step {row.step}"
     return f"{words}   {duration(secs)} elapsed"
 

@@ -27,7 +27,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
       rows: the texts of each row, which may have fewer cells.
     """
     console = Console(highlight=False)
-    if not console.is_terminal:
+    if not (console.is_terminal and console.width):
         console.width = _FILE_WIDTH
     console.print(_table(titles, rows))
 
@@ -62,6 +62,8 @@ class LiveTable:
 
     def __init__(self, stream: TextIO, began: float) -> None:
         self._console = Console(file=stream, highlight=False)
+        if not self._console.width:  # COLUMNS=0
+            self._console.width = 80
         self._live = Live(
             console=self._console,
             auto_refresh=False,

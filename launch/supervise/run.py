@@ -215,10 +215,12 @@ class Agents:
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
         if link is not None:
             self._connections.use(host, link)
-        for order in self._waiting.pop(host):
+        while self._waiting[host]:  # the end of the job withdraws the rest
+            order = self._waiting[host].pop(0)
             if not self._connections.send(host, order):
                 name, now, reason = order["task"], self._clock(), message["reason"]
                 self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
+        del self._waiting[host]
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:

@@ -153,7 +153,7 @@ def problems(
 def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
     way_out = _way_out(job)
     if containers is None:
-        wrong, place, key = _of_python(host, found, way_out), job.folder("data"), "--data-dir"
+        wrong, place, key = _of_python(job, host, found), job.folder("data"), "--data-dir"
     else:
         wrong, way_out, key = [], "", "`docker: {data: }`"
         place = containers.data or f"{host.workdir}/data"
@@ -177,7 +177,8 @@ def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNe
     return wrong
 
 
-def _of_python(host: Host, found: Facts, way_out: str) -> list[str]:
+def _of_python(job: Job, host: Host, found: Facts) -> list[str]:
+    way_out = _way_out(job)
     if not found["has_workdir"]:  # then a Python may be missing for the same reason
         return [f"{host.workdir} does not exist; make it{way_out}, or name another with --workdir"]
     wrong = []
@@ -186,7 +187,10 @@ def _of_python(host: Host, found: Facts, way_out: str) -> list[str]:
         wrong.append(f"{host.workdir} has no {SCRIPT}; {mend}")
     elif found["code"] is None:
         wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
-    way_out += f", which makes {SETUP_PYTHON}" if way_out else ""
+    if way_out and job.cluster.source.startswith("--"):
+        way_out += f", which makes {SETUP_PYTHON}"
+    elif way_out:  # setup makes the Python that the file names
+        way_out += f", with `python: {SETUP_PYTHON}` in the cluster file"
     if found["python"] is None:
         wrong.append(f"{found['python_error']}; choose another with --python, or make it{way_out}")
     elif found["tensorflow"] is None:

@@ -343,6 +343,18 @@ def _plan(data: bytes, _: Path) -> None:
     assert exit_code(lambda: launch.main(["plan", *words_of(data)])) in (0, 1, 2)
 
 
+def _agent_lines() -> list[bytes]:
+    lines = files_of("agent-lines")
+    assert None not in map(read_event, lines)
+    return [b"".join(lines)]
+
+
+def _other_lines(rng: random.Random, example: bytes) -> bytes:
+    """Repeats lines, leaves some out, and changes their order and their values."""
+    lines = rng.choices(example.splitlines(), k=1 + rng.randrange(12))
+    return b"\n".join(mutate.of_json(rng, line) if rng.randrange(2) else line for line in lines)
+
+
 def _hear(data: bytes, folder: Path) -> None:
     job = make_job(on_this_machine(1, 1), [], {"localhost": [2222, 2223, 2224]})
     run = RunFolder.create(folder, job)
@@ -443,7 +455,7 @@ PARSERS = [
             b"--on=kubernetes\0--workers=1",
         ],
     ),
-    Parser("agent-lines", _hear, JSON),
+    Parser("agent-lines", _hear, _other_lines, _agent_lines),
     Parser("progress", _progress, TEXT),
     Parser("run-json", functools.partial(_run_file, "run.json"), JSON),
     Parser("status-json", functools.partial(_run_file, "status.json"), JSON),

@@ -26,6 +26,7 @@ from tests.simulation.world import World
 _TICK_SECS = 0.5
 _CALL_SECS = 15.5  # of the longest call of kubectl
 _SOON_SECS = 7.0  # the launcher tries to delete the TFJob every 5 s
+_NOTICE_SECS = 26.0  # for a poll that waits, and the word of a pod after that of its job
 _APART_SECS = 8.0  # for a poll, and the moment in which reports replace each other
 _LONGEST_SECS = 900.0
 _LIMITS = Limits(start_secs=60, idle_secs=30, grace_secs=8, stop_secs=6)
@@ -312,8 +313,6 @@ class KubernetesRun:
         """Checks the end of the launcher."""
         outcome = self.follower.outcome
         if self.is_left:
-            if self.kubectl.deleted is not None:
-                self.breach("a lost terminal leaves the job alone", "the TFJob was deleted")
             return
         if outcome is None or self.end_began is None:
             self.breach("the job ends within its limits", "it never ended")
@@ -321,6 +320,9 @@ class KubernetesRun:
         secs = self.world.now - self.end_began - self.paused_secs
         if secs > self._limit_secs(outcome):
             self.breach("the job ends within its limits", f"after {secs:.1f} s")
+        began = max(self.cluster.sealed, min(self.kubectl.down_until, self.end_began))
+        if self.end_began > began + _NOTICE_SECS + self.paused_secs:
+            self.breach("what ends the job is known soon", f"{began}, {self.end_began}")
         self._check_stop()
         self._check_restarts()
         self._check_cause(outcome)
@@ -392,7 +394,9 @@ class KubernetesRun:
             self.breach("a success is no failure", str(outcome))
 
     def check_that_nothing_is_left(self) -> None:
-        """Checks that the TFJob is deleted, or that the user was told how to do it."""
+        """Checks that the TFJob is deleted, or that the user was told how to do it, or left it."""
+        if self.is_left and self.kubectl.deleted is not None:
+            self.breach("a lost terminal leaves the job alone", "the TFJob was deleted")
         is_told = any("clean" in note for note in self.notes)
         if self.cluster.exists and not self.is_left and not is_told:
             self.breach("the TFJob is deleted at the end", "it exists, and nobody was told")

@@ -1,5 +1,6 @@
 """A simulated TFJob, the training operator, and nodes, which run pods, lose them and end them."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -92,6 +93,7 @@ class Cluster:
       on_line: called with a pod that has written a line.
       is_silent: whether all tasks hang.
       ends: when each container has ended.
+      sealed: when it was first certain that the job ends, to all who look; infinity before.
       harmed: when something first happened that may end the job before the lead is done.
       done: when the lead was done; None before.
     """
@@ -106,6 +108,7 @@ class Cluster:
         self.pods: dict[str, SimPod] = {}
         self.on_line: Callable[[SimPod], None] = lambda pod: None
         self.harmed: Optional[float] = None
+        self.sealed = math.inf
         self.done: Optional[float] = None
         self.ends: list[tuple[float, SimPod]] = []
         self.train_secs = world.rng.uniform(3, 25)
@@ -249,6 +252,7 @@ class Cluster:
         for pod in self.existing():
             self._world.later(self._world.rng.uniform(0.1, 1.0), self.delete, pod, ender)
         self.exists = False
+        self.sealed = min(self.sealed, self._world.now)
         return 'tfjob.kubeflow.org "sim" deleted\n'
 
     # What follows is the operator.
@@ -270,6 +274,7 @@ class Cluster:
             self._look_at(task)
         if self.conditions:
             self._world.say("the TFJob has", *self.conditions)
+            self.sealed = min(self.sealed, self._world.now)
             if not any(task.startswith("evaluator") for task in self.tasks):
                 for pod in self.existing():
                     if not pod.has_ended:

@@ -258,4 +258,4 @@ class AgentRun:
 def _order(task: Task) -> Message:
     order = {"do": "start", "task": task.name, "env": {}, "last": task.task_type == "ps"}
     order |= {"argv": ["train"], "cwd": "/", "masked": [], "gpus": None}
-    return {**order, "share": None, "port": None, "log": "log"}
+    return {**order, "share": None, "port": None}

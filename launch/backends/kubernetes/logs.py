@@ -130,7 +130,12 @@ class PodLogs:
             )
         except OSError:  # such as too many open files, which may pass: the next poll tries again
             return
-        threading.Thread(target=self._read, args=(log, log.process), daemon=True).start()
+        try:
+            threading.Thread(target=self._read, args=(log, log.process), daemon=True).start()
+        except RuntimeError:  # no more threads, which may pass as well
+            with log.process as process:
+                process.kill()
+            log.process = None
 
     def _read(self, log: PodLog, process: "subprocess.Popen[bytes]") -> None:
         """Passes on the new lines of a connection, in a thread."""

@@ -112,6 +112,11 @@ def test_mistakes_are_refused_with_their_line(tmp_path: Path, line: str, error: 
     assert f"lab.yaml:4: {error}" in str(raised.value)
 
 
+def test_a_job_without_a_deadline_has_none() -> None:
+    job = tfjob(small(deadline_secs=None))
+    assert "activeDeadlineSeconds" not in {**job["spec"]["runPolicy"], **pod(job, "PS")}
+
+
 @pytest.mark.parametrize("text", [FULL, "backend: kubernetes\ntasks: {master: 1, ps: 1}\n"])
 def test_kubernetes_and_the_training_operator_would_take_all(tmp_path: Path, text: str) -> None:
     job = make_job(read(tmp_path, text), ["--train-batch-size=16"])

@@ -555,7 +555,7 @@ ENDED, LIVE = (read_pod(pod_status(status)) for status in (terminated(0), RUNNIN
     [
         ("Service", [ENDED, LIVE], "job x"),
         ("Service", [ENDED], ""),
-        ("Service", [], ""),  # `ttl_secs` has removed the Jobs
+        ("Service", [], ""),  # their `ttlSecondsAfterFinished` has passed
         ("TFJob", [ENDED], "TFJob x"),  # the operator makes the pod anew
         ("TFJob", [], "TFJob x"),
     ],

@@ -1,8 +1,10 @@
 """What kubectl writes in logs, over connections that end at any place."""
 
 import queue
+import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -80,6 +82,16 @@ class Logs:
 def pod(uid: str, state: str = "running") -> Pod:
     code = 0 if state == "ended" else None
     return Pod("worker/0", "cifar10-worker-0", uid, "node-a", state, code)
+
+
+def test_a_log_without_a_thread_is_opened_again_at_the_next_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Logs(monkeypatch, "exec sleep 60", AHEAD)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start")))
+        assert found.poll(pod("1")) == []
+    assert found.poll(pod("1")) == ["a"]
 
 
 AHEAD = "printf '2026-01-31T10:00:00Z a\\n'"

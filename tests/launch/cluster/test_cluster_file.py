@@ -109,7 +109,7 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
         ("hosts:\n  - a\nagent_python: a b\n", "lab.yaml:3: agent_python must be a command or pa"),
         (
             "hosts:\n  - a\nports: 70000\n",
-            "lab.yaml:3: ports must be a whole number from 1 to 65535, got '70000'",
+            "lab.yaml:3: ports must be `free` or a whole number from 1 to 65535, got '70000'",
         ),
         ("hosts:\n  - a\nlimits: {idle_secs: no}\n", "idle_secs must be a number of seconds above"),
         ('hosts: [a]\nenvironment:\n  A: "a\\0b"\n', "lab.yaml:3: A must be text without NUL char"),

@@ -251,8 +251,8 @@ def test_the_folders_are_those_of_flags_then_config(
     ("name", "content", "message"),
     [
         ("b.yaml", None, "b.yaml: No such file or directory; --config names a YAML or JSON file"),
-        ("a.yaml", "seed: 1\nseed: 2\n", "a.yaml: each setting must be there once, with one value"),
-        ("a.yaml", "seed: [1]\n", "a.yaml: each setting must be there once, with one value"),
+        ("a.yaml", "seed: 1\nseed: 2\n", "a.yaml:2: seed is given twice; keep one"),
+        ("a.yaml", "seed: [1]\n", "a.yaml:1: seed must be one value, not a list or a map"),
         ("a.json", "[1]", "a.json: the file must be a mapping (`train_batch_size: 64`)"),
         pytest.param(
             "a.json",

@@ -69,7 +69,7 @@ def row(task: str, step: str = "", last: str = "", state: str = "running") -> Ro
         ([row("ps/0", last="ps/0 serves at 127.0.0.1:2223")], "starting"),
         ([row("worker/0", "1/2", "step 1/2"), row("master/0", "123/282", PROGRESS)], PROGRESS),
         ([row("master/0", "123/282", "evaluating")], "step 123/282"),
-        ([row("chief/0"), row("worker/0", "124/282", "x")], "starting"),
+        ([row("chief/0"), row("worker/0", "124/282", "x"), row("worker/1", "1")], "step 124/282"),
     ],
 )
 def test_the_job_has_one_line_that_of_its_lead(rows: list[Row], line: str) -> None:
@@ -134,6 +134,16 @@ def test_the_last_line_of_a_task_gives_way_on_a_narrow_terminal(width: int) -> N
     assert len(lines) == 3
 
 
+def test_a_terminal_of_no_width_gets_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    stream = io.StringIO()
+    live = table.LiveTable(stream, 0.0)
+    for line in ("first", "", "last"):
+        live.line(line)
+    live.close()
+    assert re.findall(r"\w+|\n", stream.getvalue()) == ["first", "\n", "\n", "last", "\n"]
+
+
 @pytest.mark.parametrize(
     ("line", "step"),
     [
@@ -142,6 +152,7 @@ def test_the_last_line_of_a_task_gives_way_on_a_narrow_terminal(width: int) -> N
             "207/282",
         ),
         ("step 12  loss 2.3  1,024.5 images/s", "12"),
+        ("epoch 1.7/4  step 1,205/2,820  loss 0.7", "1,205/2,820"),
         # One of several asynchronous trainers has taken a step after the last one.
         ("epoch 1.0/1  step 61/60  loss 1.018", "61/61"),
         ("training to step 3,516; output: output", ""),

@@ -102,6 +102,20 @@ def test_a_start_that_waits_for_a_lost_host_is_withdrawn_once_the_job_is_to_end(
     assert agents._waiting == {}
 
 
+def test_starts_that_wait_for_a_host_that_cannot_be_reached_are_withdrawn_after_the_first(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents._connections, "reopen", lambda host: None)
+    job = make_job(on_this_machine(1, 1), [], {"localhost": free_ports(3)})
+    supervisor = Supervisor(job.tasks, job.cluster.limits, 0, 0.0)
+    del agents._connections._links["localhost"]
+    orders: dict[str, Message] = {name: {"task": name} for name in supervisor.states}
+    agents = Agents(supervisor, agents._loop, agents._connections, orders)
+    agents.start()
+    agents.handle(("localhost", None, {"event": "unreachable", "reason": "no route"}))
+    assert sorted(one.status for one in supervisor.states.values()) == ["ended", "ended", "failed"]
+
+
 class FailsForItsPort:
     """A run loop whose attempts fail for their ports, as the first two do."""
 

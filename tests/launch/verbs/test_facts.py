@@ -37,6 +37,13 @@ def test_on_this_machine_setup_is_not_the_way_out() -> None:
     assert not any("setup" in one for one in problems(make_job(cluster), {"localhost": found}))
 
 
+def test_setup_makes_the_python_that_a_cluster_file_names() -> None:
+    of_file = job()
+    of_file = replace(of_file, cluster=replace(of_file.cluster, source="lab.yaml"))
+    (found,) = problems(of_file, facts(tensorflow=None))
+    assert found.endswith("launch setup, with `python: .venv/bin/python` in the cluster file")
+
+
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
