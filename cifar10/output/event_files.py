@@ -14,7 +14,7 @@ from cifar10.output.report import png_of
 
 
 def writer(folder: str) -> Any:
-    """Returns the writer of this process's event file in a folder; Estimator uses it, too."""
+    """Returns the writer of this process's event file in a folder, as CheckpointSaverHook does."""
     with tf.Graph().as_default():  # FileWriter is not available in eager execution.
         return tf.summary.FileWriterCache.get(folder)
 

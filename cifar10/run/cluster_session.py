@@ -227,8 +227,8 @@ class ClusterSession:
     def run_config(self, **settings: Any) -> Any:
         """Returns a tf.estimator.RunConfig for training as this task.
 
-        The master's RunConfig contains no cluster, only the target of its sessions. So Estimator
-        evaluates in this process after each checkpoint, whatever the platform calls the master.
+        The master's RunConfig contains no cluster, only the target of its sessions: so it is
+        Estimator's chief, whatever the platform calls it.
 
         Args:
           **settings: further arguments of RunConfig.
@@ -266,7 +266,8 @@ class ClusterSession:
         how = "in-graph" if self._in_graph else "asynchronous"
         if gradients:
             how = f"synchronous, {gradients} of {count} gradients an update"
-        tasks = f"{count} trainer{'s' * (count != 1)} and {len(self.cluster.of(PS))} ps"
+        ps = len(self.cluster.of(PS))
+        tasks = f"{count} trainer{'s' * (count != 1)} and {ps} parameter server{'s' * (ps != 1)}"
         return f"{self.cluster.label} of {tasks}, {how}, {images} images a global step"
 
     def tell_end(self) -> None:

@@ -21,7 +21,7 @@ from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output import checkpoints, model_settings
 from cifar10.output.metrics import Metrics, rounded_figures
 from cifar10.output.report import Mistake, render_report
-from cifar10.run.hooks.validation import EvaluationHook
+from cifar10.run.hooks.validation import begin_batch
 from cifar10.run.inference import export
 from cifar10.run.job import Job, evaluation_input, make_job
 from cifar10.run.kept_evaluation import KeptEvaluation
@@ -75,8 +75,13 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
     if job.config.test_time_augmentation:
         evaluation = KeptEvaluation(dataclasses.replace(job.params, augments_test=True))
     rows = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
-    hooks, data = [EvaluationHook(job.activity, stop)], evaluation_input
-    found = evaluation.evaluate(lambda: data(job, EVAL), hooks, checkpoint, EVAL, rows=rows)
+    found = evaluation.evaluate(
+        lambda: evaluation_input(job, EVAL),
+        lambda: begin_batch(job.activity, stop),
+        checkpoint,
+        EVAL,
+        rows,
+    )
     found["loss"] = found["cross_entropy"]
     names = ("loss", "accuracy", "augmented_accuracy")
     figures = {name: float(found[name]) for name in names if name in found}

@@ -108,10 +108,13 @@ def _set_older_aside(output_dir: str) -> None:
     The owner stays: a master that is started again before its first checkpoint is the same one.
     """
     run = run_file.read(output_dir)
-    names = [RESULT_NAME, metrics.FILE_NAME, metrics.EVALUATOR_FILE_NAME, *run_file.EARLIER]
-    if run.history or exists(tf.io.gfile.join(output_dir, metrics.FILE_NAME)):
-        names.append(run_file.NAME)
-    recovery.set_older_aside([tf.io.gfile.join(output_dir, name) for name in names], say)
+    rows = (metrics.FILE_NAME, metrics.EVALUATOR_FILE_NAME)
+    names = (run_file.NAME, *rows, RESULT_NAME, *run_file.EARLIER)  # run.json is written next.
+    paths = [tf.io.gfile.join(output_dir, name) for name in names]
+    has_rows = any(exists(one) and tf.io.gfile.stat(one).length for one in paths[1:3])
+    if not has_rows and not any((run.history or {}).values()):
+        del paths[:3]  # They are of a start that failed before its first row.
+    recovery.set_older_aside(paths, say)
     run_file.write(output_dir, Run(owner=run.owner))
 
 

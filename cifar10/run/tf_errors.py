@@ -60,12 +60,12 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
         return UserError(f"out of memory: {reason}; free some, or use a smaller --train-batch-size")
     is_missing = isinstance(error, tf.errors.NotFoundError)
     is_gone = is_missing and tf_internals.names_file_in(data, message)
-    fault = tf_internals.failed_assertion(message, BAD_RECORD)
+    fault, first = tf_internals.failed_assertion(message, BAD_RECORD), ""
     if isinstance(error, tf.errors.DataLossError):
         fault = "a file is damaged"
     elif tf_internals.is_not_an_example(message):
         fault = "a record is not an image with a label"
     elif is_gone or REPLACED in message or tf_internals.is_other_number(message):
-        fault = "records were replaced while they were read"
-    way_out = f"check all by `python -m data_prep verify {data}`, {_CONTINUE}"
+        fault, first = "records were replaced while they were read", "when data_prep has ended, "
+    way_out = f"{first}check all by `python -m data_prep verify {data}`, {_CONTINUE}"
     return DataError(f"{fault} in {data}; {way_out}") if fault else None

@@ -70,7 +70,7 @@ def test_the_cluster_trains_to_its_last_step(ended, output):
 def test_the_result_tells_of_the_cluster(ended, output):
     result = json.loads((output / "result.json").read_text())
     assert result["cluster"] == (
-        "master/0 of 2 trainers and 2 ps, synchronous, 2 of 2 gradients an update, "
+        "master/0 of 2 trainers and 2 parameter servers, synchronous, 2 of 2 gradients an update, "
         "40 images a global step"
     )
     assert result["figures"]["own_images_per_sec"] > 0
@@ -117,7 +117,7 @@ def test_each_task_says_what_it_is_and_why_it_ends(ended):
         "ps/0 ends: training is over",
     ]
     for task in ("master/0", "worker/0"):
-        assert f"\n{task} of 2 trainers and 2 ps, " in ended.output(task)
+        assert f"\n{task} of 2 trainers and 2 parameter servers, " in ended.output(task)
     assert "\nworker/0 ends: training is over; " in ended.output("worker/0")
 
 

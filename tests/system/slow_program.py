@@ -16,16 +16,17 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.host.process import leave
+from cifar10.host.activity import Activity
+from cifar10.host.process import StopRequest, leave
 from cifar10.input import pipeline
 from cifar10.main import main
 from cifar10.run import results
-from cifar10.run.hooks.validation import EvaluationHook
+from cifar10.run.hooks import validation
 
 PROGRAM = pathlib.Path(__file__)
 HANG_AT = 60
 _batches = pipeline.training_batches
-_before_batch = EvaluationHook.before_run
+_begin_batch = validation.begin_batch
 
 
 def _batches_that_end_coming(*arguments: Any) -> Any:
@@ -42,24 +43,20 @@ def _batches_that_end_coming(*arguments: Any) -> Any:
     return tf.data.Dataset.zip((numbers, _batches(*arguments))).map(pass_on)
 
 
-def _sleep(hook: EvaluationHook, run_context: Any) -> None:
-    _before_batch(hook, run_context)
+def _sleep(noted: Activity, stop: StopRequest) -> None:
+    _begin_batch(noted, stop)
     time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
 
 
-class _HookOfEvalSplit(EvaluationHook):
-    """The hook of the eval split."""
-
-    def before_run(self, run_context: Any) -> None:
-        """Comes before each batch."""
-        _before_batch(self, run_context)
-        while os.path.exists(os.environ.get("HOLD_EVAL", "")):
-            time.sleep(0.05)
+def _hold(noted: Activity, stop: StopRequest) -> None:
+    _begin_batch(noted, stop)
+    while os.path.exists(os.environ.get("HOLD_EVAL", "")):
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
     if "HANG" in os.environ:
         pipeline.training_batches = _batches_that_end_coming  # type: ignore[assignment]
-    EvaluationHook.before_run = _sleep  # type: ignore[assignment]
-    results.EvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
+    validation.begin_batch = _sleep
+    results.begin_batch = _hold
     leave(main())

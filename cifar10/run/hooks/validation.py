@@ -5,9 +5,7 @@ whichever process made them, so that a run that is started again goes on judging
 """
 
 import math
-from typing import Any, Callable, NamedTuple, Optional
-
-import tensorflow.compat.v1 as tf
+from typing import Callable, NamedTuple, Optional
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
@@ -24,21 +22,15 @@ _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
 _EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
 
 
-class EvaluationHook(tf.train.SessionRunHook):
-    """Notes each batch of an evaluation, and ends the evaluation when a signal arrives.
+def begin_batch(noted: Activity, stop: StopRequest) -> None:
+    """Notes a batch of an evaluation; raises Stopped after a signal, as there is nothing to save.
 
     Args:
       noted: what the main thread does.
       stop: knows whether a signal has arrived.
     """
-
-    def __init__(self, noted: Activity, stop: StopRequest) -> None:
-        self._activity, self._stop = noted, stop
-
-    def before_run(self, run_context: Any) -> None:
-        """Notes that a batch begins; raises Stopped after a signal, as there is nothing to save."""
-        self._activity.begin(EVALUATION)
-        self._stop.check()
+    noted.begin(EVALUATION)
+    stop.check()
 
 
 class Validator:
@@ -80,7 +72,7 @@ class Validator:
         with clear_errors(job.config):
             found = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
-                [EvaluationHook(job.activity, self._stop)],
+                lambda: begin_batch(job.activity, self._stop),
                 checkpoint,
                 VALIDATION,
             )

@@ -199,6 +199,18 @@ def test_once_the_master_was_met_another_jobs_master_there_is_no_answer(monkeypa
     refused(job.seen_by("worker"), "master/0")
 
 
+def test_once_a_ps_was_met_another_jobs_ps_there_is_refused(monkeypatch):
+    job, other = Job("mine"), Job("other")
+    job.serve("ps")
+    other.serve("ps")
+    seen = job.seen_by("master", MINE)
+    assert meets(seen, "ps/0")
+    (ps,), board_of = other.task("ps").of("ps"), acquaintance.board_of
+    monkeypatch.setattr(acquaintance, "board_of", lambda _: board_of(ps))
+    assert "belongs to another job: " in refused(seen, "ps/0")
+    assert other.run_of() == NOBODYS
+
+
 def test_a_master_that_comes_back_with_other_settings_is_refused_by_its_old_worker(monkeypatch):
     monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
     job, again = Job("token"), Job("token")

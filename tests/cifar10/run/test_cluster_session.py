@@ -236,7 +236,7 @@ def test_a_master_tells_each_task_that_only_serves_of_its_end(job, replication, 
     assert heard == told
 
 
-def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
+def test_with_nothing_left_to_train_no_task_counts_as_silent(job):
     session = job.session("master", trains=False, replication="in-graph", cluster_timeout=300.0)
     lose(session, "ps/0", "worker/0")
     assert session.hears_all()

@@ -5,11 +5,13 @@ import shutil
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.errors import Stopped
 from cifar10.run import kept_evaluation
 from cifar10.run.kept_evaluation import KeptEvaluation
 
@@ -84,7 +86,7 @@ class Evaluated:
         return FRESH[step, seed]
 
     def evaluate(self, step: int, seed: int = 1, name: str = "validation") -> dict[str, Any]:
-        return self.kept.evaluate(batches(seed), [], self.checkpoint(step), name)
+        return self.kept.evaluate(batches(seed), lambda: None, self.checkpoint(step), name)
 
 
 @pytest.fixture
@@ -148,3 +150,10 @@ def test_a_damaged_checkpoint_between_two_good_ones_is_an_error_of_its_own(evalu
     reason = expected.value.message.split("\n")[0]
     assert caught.value.message.split("\n")[0] == reason
     assert evaluated.evaluate(3) == third
+
+
+def test_an_evaluation_after_one_that_a_signal_broke_off_is_as_a_fresh_one(evaluated):
+    begin = mock.Mock(side_effect=[None, Stopped(15)])
+    with pytest.raises(Stopped):
+        evaluated.kept.evaluate(batches(1), begin, evaluated.checkpoint(2), "validation")
+    assert evaluated.evaluate(1) == evaluated.fresh(1)

@@ -1,6 +1,7 @@
 """What a run goes on with, and the first weights by --init-checkpoint."""
 
 import pathlib
+import types
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import NOTHING_DONE, TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.metrics import Metrics
 from cifar10.run import resume
 from cifar10.run.resume import step_of_end
+from cifar10.schema import CLASS_NAMES
 from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import variable_shapes
 from tests.cifar10 import steps
@@ -34,6 +36,8 @@ def test_a_worker_that_may_not_read_the_folder_of_the_chief_does_not_know_the_en
 def test_the_files_of_an_older_run_are_renamed_and_its_owner_stays(tmp_path, capsys):
     place = str(tmp_path)
     owner = run_file.read_or_make_owner(place)
+    run_file.update(place, history={"train": [], "validation": []})
+    Metrics(place).save()
     resume._set_older_aside(place)
     assert capsys.readouterr().out == ""  # It has begun nothing.
     Metrics(place).add("eval", 3, loss=1.0)
@@ -44,8 +48,20 @@ def test_the_files_of_an_older_run_are_renamed_and_its_owner_stays(tmp_path, cap
         "run.json",
         "run.json.older",
     ]
-    line = f"{place}/metrics.jsonl is of an older run; it is now {place}/metrics.jsonl.older"
-    assert capsys.readouterr().out.splitlines()[0] == line
+    # The next start writes run.json: if this one were killed between, it would be lost.
+    assert capsys.readouterr().out.splitlines() == [
+        f"{place}/{name} is of an older run; it is now {place}/{name}.older"
+        for name in ("run.json", "metrics.jsonl")
+    ]
+
+
+@pytest.mark.parametrize("checkpoint", [None, "model.ckpt-3"])
+def test_what_is_left_is_renamed_only_where_a_new_run_begins(tmp_path, checkpoint):
+    Metrics(str(tmp_path)).add("eval", 3, loss=1.0)
+    records = types.SimpleNamespace(class_names=CLASS_NAMES, resize=None)
+    job: Any = types.SimpleNamespace(config=TrainConfig(output_dir=str(tmp_path)), records=records)
+    resume.note_model(job, resume.Start(checkpoint, NOTHING_DONE, False, {}))
+    assert (tmp_path / "metrics.jsonl").exists() == (checkpoint is not None)
 
 
 # --init-checkpoint.

@@ -17,7 +17,7 @@ from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics
 from cifar10.run.hooks import training
 from cifar10.run.hooks.training import ChiefHook, WorkerHook, check_window
-from cifar10.run.hooks.validation import EvaluationHook
+from cifar10.run.hooks.validation import begin_batch
 from tests.cifar10 import saved
 from tests.cifar10.hooked import job_in, parts, stopped, train
 
@@ -180,8 +180,8 @@ def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
 def test_a_signal_breaks_an_evaluation_off(tmp_path):
     noted = activity.Activity()
     with pytest.raises(Stopped):
-        train(EvaluationHook(noted, stopped()))
-    assert train(EvaluationHook(noted, StopRequest())) == 20
+        begin_batch(noted, stopped())
+    begin_batch(noted, StopRequest())
     assert noted.phase == activity.EVALUATION
 
 

@@ -96,6 +96,8 @@ def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path):
     ending = ended_before(config, 30)
     assert ending is not None
     assert ending.status == "stopped by --early-stopping-epochs"
+    (tmp_path / "metrics.jsonl").unlink()  # as docs/troubleshooting.md says of a damaged one
+    assert ended_before(config, 30) is None
 
 
 def test_a_run_that_once_had_an_evaluator_judges_the_validations_of_both(tmp_path):
