@@ -1,6 +1,7 @@
 """Turns TensorFlow's errors about the user's data and settings into one clear line each."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -13,6 +14,7 @@ from cifar10.host.files import whose
 from cifar10.input.pipeline import BAD_RECORD, REPLACED
 
 _CONTINUE = "then run the same command to continue"
+_SHOW = threading.excepthook
 
 
 @contextlib.contextmanager
@@ -25,6 +27,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
         written, or a checkpoint is damaged or of another model.
       TrainingError: the master does not begin a session.
     """
+    threading.excepthook = _leave_to_main_thread
     try:
         yield
     except (OSError, tf.errors.OpError, RuntimeError) as error:  # the last: of event files
@@ -32,6 +35,12 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
         if explained is None:
             raise
         raise explained from error
+
+
+def _leave_to_main_thread(failed: threading.ExceptHookArgs) -> None:
+    # A full disk ends the thread that writes an event file, and the next flush raises its error.
+    if not tf_internals.is_disk_failure(str(failed.exc_value)):
+        _SHOW(failed)
 
 
 def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
