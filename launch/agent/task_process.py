@@ -56,7 +56,8 @@ class Running:
 
     Args:
       order: the launcher's message: task, argv, cwd, env, gpus, share, port, masked, last;
-        and contained, true if the process is the client of a container.
+        script, a file that cwd must have; and contained, true if the process is the client of a
+        container.
       send: sends a message with lines to the launcher; called in the thread that reads.
 
     Attributes:
@@ -80,7 +81,9 @@ class Running:
         self._has_written = self._is_over = False
         # Of the lines not sent because the launcher was too slow: the number, and the last ones.
         self._dropped: tuple[int, list[str]] = (0, [])
-        cwd = os.path.expanduser(order["cwd"])
+        cwd, script = os.path.expanduser(order["cwd"]), order.get("script")
+        if script and os.path.isdir(cwd) and not os.path.exists(os.path.join(cwd, script)):
+            raise OSError(f"{cwd} has no {script}; give the code's folder with --workdir")
         if self.port is not None:
             listen(self.port).close()  # says what is wrong with it
         pinned = {OWN_CORES: "1"} if order["share"] else {}

@@ -8,7 +8,7 @@ from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import FREE_PORTS
-from launch.cluster.tasks import Job, Task, make_job, num_ports, with_token
+from launch.cluster.tasks import SCRIPT, Job, Task, make_job, num_ports, with_token
 from launch.connect.connections import Connections, Event
 from launch.connect.link import Link, Transport
 from launch.errors import LaunchError
@@ -106,6 +106,7 @@ def _order_to_start(task: Task, variables: Mapping[str, str], *, masked: Sequenc
         "do": "start",
         "task": task.name,
         "argv": list(task.argv),
+        "script": SCRIPT if SCRIPT in task.argv else None,
         "cwd": task.host.workdir,
         "env": {"PYTHONUNBUFFERED": "1", **variables, "TF_CONFIG": task.tf_config},
         "masked": masked,

@@ -132,7 +132,7 @@ def attach(options: argparse.Namespace) -> int:
     """
     folder = find(state_dir(options.state_dir), options.run)
     view = View(folder, tail=_TAIL)
-    say(f"run {folder.run_id}", f"run folder: {folder.path}")
+    say(f"run {folder.run_id}, its folder:", f"  {folder.path}")
     try:
         with contextlib.closing(view):
             for is_last in _looks(folder):

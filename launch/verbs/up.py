@@ -58,7 +58,7 @@ def up(options: argparse.Namespace) -> int:
 
         refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))
-    say(f"run {folder.run_id}", f"run folder: {folder.path}")
+    say(f"run {folder.run_id}, its folder:", f"  {folder.path}")
     # A lasting job writes output.log itself; two machines cannot append to one file.
     log = folder.launcher_log if backend.is_lasting else folder.output_log
     view = View(folder, is_start=options.detach)

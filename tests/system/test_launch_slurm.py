@@ -91,7 +91,7 @@ def job_of(slurm: Slurm) -> str:
 def test_a_job_runs_to_its_end(launcher: Launcher, slurm: Slurm) -> None:
     output = launcher.up(cluster(launcher), "--", "steps=5", "together")
     lines = output.splitlines()
-    assert lines[1] == f"run folder: {launcher.state / launcher.run_id()}"
+    assert lines[1] == f"  {launcher.state / launcher.run_id()}"
     assert "Slurm job 1: submitted; " in lines[2]
     assert "[master/0 m1] epoch 0.1/1  step 5/5  loss 1.9  512 images/s" in lines
     assert "[worker/0 m2] epoch 0.1/1  step 1/5  loss 1.9  512 images/s" in lines

@@ -78,8 +78,8 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     run = launcher.run_id()
     folder = launcher.state / run
     assert output.splitlines() == [
-        f"run {run}",
-        f"run folder: {folder}",
+        f"run {run}, its folder:",
+        f"  {folder}",
         "the run goes on without this terminal; to see it again:",
         f"  python -m launch attach --run {run} --state-dir {launcher.state}",
         "to end it (the master saves first):",
