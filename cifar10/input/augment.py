@@ -177,10 +177,10 @@ def mean_over_views(logits: Any) -> Any:
     """Averages the logits of `test_views`; the unshifted views have half of the weight.
 
     Args:
-      logits: float [6 * N, 10].
+      logits: float [6 * N, classes].
 
     Returns:
-      float [N, 10].
+      float [N, classes].
     """
     views = tf.reshape(logits, [2, len(_TEST_SHIFTS), -1, logits.shape[-1]])
     weights = tf.constant(_TEST_WEIGHTS, logits.dtype)[:, None, None]

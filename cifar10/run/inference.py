@@ -157,7 +157,7 @@ def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> 
     """Writes a checkpoint as a SavedModel that needs none of this code.
 
     Signatures, both with outputs `classes` (string [N]), `class_ids` (int64 [N]) and
-    `probabilities` (float32 [N, 10]):
+    `probabilities` (float32 [N, classes]):
       serving_default: `images` uint8 [N, 32, 32, 3];
       encoded: `bytes` string [N], contents of PNG or JPEG files; images of other sizes
         than 32x32 are resized as those of training were.

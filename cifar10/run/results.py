@@ -42,10 +42,10 @@ class Evaluation(NamedTuple):
       step: the checkpoint's global step.
       figures: `loss`, the mean cross-entropy in nats; `accuracy`, the share of images whose
         likeliest class is the true one; and `augmented_accuracy`, if there is augmentation.
-      confusion_matrix: int64 [10, 10]; the rows are true classes, the columns predicted ones.
+      confusion_matrix: int64 [classes, classes]; rows are true classes, columns predicted ones.
       images: uint8 [N, 32, 32, 3], in the order of the records.
       labels: the true classes, int64 [N].
-      probabilities: float32 [N, 10].
+      probabilities: float32 [N, classes].
     """
 
     checkpoint: str

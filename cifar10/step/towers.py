@@ -24,7 +24,7 @@ class Tower(NamedTuple):
     """One tower's part of the step."""
 
     layers: Layers
-    logits: tf.Tensor  # float32 [n, 10]
+    logits: tf.Tensor  # float32 [n, classes]
     labels: tf.Tensor  # int64 [n]
 
 
@@ -41,7 +41,7 @@ def build_towers(
     """Runs the model once per tower, on the tower's device and part of the batch.
 
     Args:
-      model: a function (Layers, images float32 [n, 32, 32, 3]) -> logits float32 [n, 10].
+      model: a function (Layers, images float32 [n, 32, 32, 3]) -> logits float32 [n, classes].
       layers: the layers' settings; each tower gets a copy.
       standardise: a function uint8 [n, 32, 32, 3] -> float32 [n, 32, 32, 3].
       images: uint8 [N, 32, 32, 3]; N need not be a multiple of the number of towers.
