@@ -41,13 +41,13 @@ COPY cifar10_program/__init__.py cifar10_program/paths.py cifar10_program/
 COPY cifar10/__init__.py cifar10/errors.py cifar10/
 COPY cifar10/host/__init__.py cifar10/host/cpu.py cifar10/host/files.py cifar10/host/
 COPY cifar10/ops/__init__.py cifar10/ops/
-COPY cifar10/ops/kernels/ cifar10/ops/kernels/
-RUN mkdir -p cifar10/ops/kernels/built \
-    && { python -m cifar10.ops.kernels.build || [ $? -eq 2 ]; }
+COPY cifar10/kernels/ cifar10/kernels/
+RUN mkdir -p cifar10/kernels/built \
+    && { python -m cifar10.kernels.build || [ $? -eq 2 ]; }
 
 FROM base
 COPY . /data/
-COPY --from=kernels /data/cifar10/ops/kernels/built/ /data/cifar10/ops/kernels/built/
+COPY --from=kernels /data/cifar10/kernels/built/ /data/cifar10/kernels/built/
 # Nobody may write to the code, not even its owner.
 RUN python -m compileall -q /data \
     && find /data -mindepth 1 -maxdepth 1 ! -name data ! -name output -exec chmod -R a=rX {} + \

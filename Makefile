@@ -7,7 +7,7 @@ SHELL := /bin/bash
   lock audit clean
 
 PY := .venv/bin/python
-NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
+NATIVE := $(wildcard cifar10/kernels/*.h cifar10/kernels/*.cc)
 # --no-compile: Python compiles what is imported, which is a third of it.
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 # A lock has the version and the hashes of every package; pip refuses a file with another hash.
@@ -61,7 +61,7 @@ venv: kernels
 
 # Where they cannot be had, it says why; all works without them.
 kernels: .venv/.installed
-	@$(PY) -m cifar10.ops.kernels.build || true
+	@$(PY) -m cifar10.kernels.build || true
 
 # The first Python that fits and can make a venv; `make venv PYTHON=/path/to/python3.11` names one.
 # In a venv that is active, it is the one that the venv was made with: .venv itself may go away.
@@ -124,7 +124,7 @@ test: .venv/.installed-dev kernels
 CPU_TESTS := tests/cifar10/ops/test_kernels.py tests/cifar10/ops/test_normalisation.py \
   tests/cifar10/ops/test_layers.py tests/cifar10/step/test_devices.py \
   tests/reference/test_training_step.py
-LIMITS := from cifar10.ops.kernels import library as l; l.load(); \
+LIMITS := from cifar10.kernels import library as l; l.load(); \
   print(*l.LIMITS[:l.LIMITS.index(l.instructions()) + 1])
 
 test-cpus: .venv/.installed-dev kernels
@@ -173,4 +173,4 @@ audit: .venv/.installed-dev
 	  $(addprefix --ignore-vuln ,$(shell sed -n 's/^\([A-Z][^ ]*\) ..*/\1/p' .ci/accepted-advisories.txt))
 
 clean:
-	rm -rf .venv demo cifar10/ops/kernels/built .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv demo cifar10/kernels/built .mypy_cache .pytest_cache .ruff_cache

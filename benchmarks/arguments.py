@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Optional
 
 from cifar10.config import flags
+from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
-from cifar10.settings import flag_name
 
 # Settings that a benchmark chooses itself for each run, so the user must not set them.
 _VARIED = (

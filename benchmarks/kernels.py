@@ -76,7 +76,7 @@ def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[A
     import numpy as np
     import tensorflow.compat.v1 as tf
 
-    from cifar10.ops.kernels import library
+    from cifar10.kernels import library
 
     random, shape = np.random.default_rng(0), [_IMAGES, side, side]
     dtype = tf.float32 if precision == "fp32" else tf.bfloat16

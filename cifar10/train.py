@@ -13,7 +13,7 @@ A run continues from its output folder by four rules:
 The chief saves when a session begins, every --checkpoint-steps and at the end, and validates each
 checkpoint. A run ends at its last step, at a goal, at --max-minutes, by a signal, before which it
 saves, or by an error: a value that is not finite, a task that is missing, a stall. Workers end with
-the chief. What happens between two steps is in `run/hooks/training.py`, a step in
+the chief. What happens between two steps is in `run/training_hook.py`, a step in
 `step/training_step.py`.
 """
 
@@ -33,8 +33,6 @@ from cifar10.output.progress import ProgressLine
 from cifar10.output.training_progress import Progress
 from cifar10.run import results, resume
 from cifar10.run.cluster_session import ClusterSession
-from cifar10.run.hooks.training import ChiefHook, WorkerHook
-from cifar10.run.hooks.validation import Validator, check_goals
 from cifar10.run.job import (
     Job,
     describe_training,
@@ -44,6 +42,8 @@ from cifar10.run.job import (
     training_input,
 )
 from cifar10.run.resume import Start
+from cifar10.run.training_hook import ChiefHook, WorkerHook
+from cifar10.run.validation import Validator, check_goals
 from cifar10.schema import EVAL, TRAIN
 
 

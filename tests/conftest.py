@@ -12,7 +12,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from cifar10.host.cpu import cpu_flags
-from cifar10.ops.kernels import build, library
+from cifar10.kernels import build, library
 from tests.cifar10.forks import Forks
 
 # Programs heed no signal that they ignore from their start. The background of a script, or nohup,

@@ -45,55 +45,58 @@ _CIFAR10 = _rooms(
     "cifar10",
     ("__init__", "the package's name", "", STDLIB),
     ("schema", "facts about the data, once: counts, names, shapes", "", STDLIB),
-    ("image_file", "an image file → pixels of a record", "schema", NO_TENSORFLOW),
+    ("image_decoding", "an image file → pixels of a record", "schema", NO_TENSORFLOW),
     ("errors", "errors of users, failures, signals", "", STDLIB),
-    ("settings", "what a setting is: a field with a flag and a range", "errors", STDLIB),
-    ("registry", "what a flag can name, with settings of its own", "", STDLIB),
-    ("schedules", "progress of training → a factor of the rate", "", LATE),
     ("tf_internals", "private TensorFlow and Estimator API", "", ANYTHING),
     (
         "models",
         "images → logits, and what fits each model",
-        "settings registry schema",
+        "config schema",
         NO_TENSORFLOW,
     ),
     ("host", "this machine: CPU, this process, files, locks", "errors", ANYTHING),
-    ("ops", "layers, and the operations below them", "schema errors host", ANYTHING),
+    (
+        "kernels",
+        "custom ops: C++, and the Python that builds and loads it",
+        "errors host",
+        ANYTHING,
+    ),
+    ("ops", "layers, and the operations below them", "schema kernels", ANYTHING),
     (
         "optim",
         "the rate, update rules, averages of weights",
-        "settings registry schedules models ops",
+        "config models ops",
         ANYTHING,
     ),
     (
         "config",
         "settings, their checks, flags, recipes",
-        "schema errors settings registry schedules models optim",
+        "schema errors models optim",
         NO_TENSORFLOW,
     ),
     ("input", "records → batches of images", "schema errors", ANYTHING),
     (
         "cluster",
         "who the tasks are, and whether they answer",
-        "errors settings config host optim",
+        "errors config host optim",
         ANYTHING,
     ),
     (
         "output",
         "what an output folder holds; progress; report",
-        "schema errors settings models config host",
+        "schema errors models config host",
         ANYTHING,
     ),
     (
         "step",
         "a batch → new weights, over towers and processes",
-        "schema errors settings tf_internals models config host input ops optim",
+        "schema errors tf_internals models config host input kernels ops optim",
         ANYTHING,
     ),
     (
         "run",
         "what each task does, from its start to its end",
-        "schema image_file errors settings tf_internals models config host input cluster output "
+        "schema image_decoding errors tf_internals models config host input cluster output "
         "optim step",
         ANYTHING,
     ),
@@ -170,7 +173,7 @@ COMMON = "cifar10_program"
 # Besides its own rooms, data_prep may import the facts about the data, and how images are decoded;
 # the other packages import only their own.
 SHARED = {
-    "data_prep": ("cifar10.schema", "cifar10.image_file"),
+    "data_prep": ("cifar10.schema", "cifar10.image_decoding"),
     "launch": ("cifar10.config.settings_file", "cifar10.errors"),
 }
 

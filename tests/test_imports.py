@@ -137,7 +137,7 @@ def test_the_stage_of_the_image_that_compiles_has_all_that_its_modules_import(ro
         for module, path in modules.items()
         if any(source in (path, *path.parents) for source in copied)
     }
-    assert "cifar10.ops.kernels.build" in there
+    assert "cifar10.kernels.build" in there
     missing = {
         target
         for module in there
@@ -156,7 +156,7 @@ def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
     ]
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
     code += "print([name for name in sys.modules if name.split('.')[0] == 'tensorflow'])"
-    words = [sys.executable, "-c", code, *light, "cifar10.ops.kernels.build"]
+    words = [sys.executable, "-c", code, *light, "cifar10.kernels.build"]
     loaded = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
 

@@ -70,7 +70,7 @@ def test_the_wheel_holds_every_file_of_the_packages(root: Path, wheel: Path) -> 
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
     assert sorted(names) == sorted(tracked.splitlines())
-    assert {"cifar10/ops/kernels/conv_op.cc", "cifar10/output/report/report.css"} <= set(names)
+    assert {"cifar10/kernels/conv_op.cc", "cifar10/output/report/report.css"} <= set(names)
 
 
 def test_the_wheel_names_its_version_and_the_requirements(root: Path, wheel: Path) -> None:
@@ -143,7 +143,7 @@ def test_an_installed_launcher_runs_a_cluster_here(installed: Path, folder: Path
 
 
 def test_the_kernels_are_found_by_an_installed_program(installed: Path, tmp_path: Path) -> None:
-    code = "from cifar10.ops.kernels import library; print(library.path().parent.parent)"
+    code = "from cifar10.kernels import library; print(library.path().parent.parent)"
     place = Path(_run(f"python -c '{code}'", installed, tmp_path).stdout.strip())
     assert place.is_relative_to(installed.parent)
     assert (place / "conv_op.cc").exists()

@@ -11,9 +11,9 @@ from cifar10 import optim
 from cifar10.cluster import spec, tf_config
 from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, Jobs, show
 from cifar10.cluster.tf_config import FLAGS, TF_CONFIG, normalise, source_named
+from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.settings import flag_name
 from cifar10_program.paths import real
 
 

@@ -9,8 +9,8 @@ from typing import Any, Callable, NoReturn, Optional
 
 from cifar10 import models, optim
 from cifar10.config.fields import MODES, ConfigFields
+from cifar10.config.settings import Setting, flag_name, settings_of
 from cifar10.errors import ConfigError
-from cifar10.settings import Setting, flag_name, settings_of
 from cifar10_program.paths import is_opened_as_utf8
 
 _WITH_CHECKPOINTS, _PATTERN = ("output_dir", "checkpoint", "init_checkpoint"), frozenset("*?[\\")

@@ -12,13 +12,14 @@ import re
 from functools import partial
 from typing import Any, Optional
 
-from cifar10 import models, optim, schedules, schema
+from cifar10 import models, optim, schema
+from cifar10.config.registry import own_settings
+from cifar10.config.settings import setting
 from cifar10.config.settings_file import recipe_names
-from cifar10.registry import own_settings
-from cifar10.settings import setting
+from cifar10.optim import schedules
 
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
-MODES_WITH_KERNELS = MODES[:2]  # that may use `cifar10.ops.kernels`, and that evaluate
+MODES_WITH_KERNELS = MODES[:2]  # that may use `cifar10.kernels`, and that evaluate
 DEFAULT_TRAIN_STEPS = 80_000
 MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
 

@@ -7,9 +7,9 @@ from typing import Any, Callable, NoReturn
 from cifar10.config import settings_file
 from cifar10.config.checks import why_pointless
 from cifar10.config.parser import make_parser
+from cifar10.config.settings import BOOLEANS, Setting, nearest, settings_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.settings import BOOLEANS, Setting, nearest, settings_of
 from cifar10_program.common_flags import arguments_of
 
 _Values = Mapping[str, Any]

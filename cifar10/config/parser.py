@@ -8,8 +8,8 @@ from typing import Any, Callable, NoReturn
 from cifar10 import models, optim
 from cifar10.config import settings_file
 from cifar10.config.fields import GROUPS
+from cifar10.config.settings import Setting
 from cifar10.errors import ConfigError
-from cifar10.settings import Setting
 from cifar10_program import TRAIN, started_as
 from cifar10_program.common_flags import BOOLEAN, add_common
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 from cifar10 import models
 from cifar10.config.checks import check_config
 from cifar10.config.fields import DEFAULT_TRAIN_STEPS, MOST_SUMMARY_STEPS, ConfigFields
-from cifar10.settings import settings_of
+from cifar10.config.settings import settings_of
 
 
 class Done(NamedTuple):

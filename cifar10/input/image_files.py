@@ -1,7 +1,7 @@
 """Image files: those of a folder, and their decoding in the graph of an export.
 
-Exports make the pixels that `cifar10.image_file` makes. TensorFlow has no op for WEBP and for EXIF
-data; its ops for BMP take a palette's numbers for grey, and those for GIF leave out the canvas.
+Exports make the pixels that `cifar10.image_decoding` makes. TensorFlow has no op for WEBP and for
+EXIF data; its ops for BMP take a palette's numbers for grey, those for GIF leave out the canvas.
 """
 
 import os
@@ -87,7 +87,7 @@ def decode(encoded: Any, resize: str = STRETCH) -> Any:
 
 
 def _fit(image: Any, resize: str) -> Any:
-    """Brings an image, uint8 [height, width, 3], to 32x32 as `image_file` does."""
+    """Brings an image, uint8 [height, width, 3], to 32x32 as `image_decoding` does."""
     sides = tf.shape(image)[:2]
     inner = tf.constant([HEIGHT, WIDTH])
     if resize == CROP:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from cifar10.config.registry import Registry
 from cifar10.models import fastnet, mlp, resnet
 from cifar10.models.base import Model, Network
-from cifar10.registry import Registry
 
 REGISTRY: Registry[Model] = Registry("model")
 NAMES, register, unregister = REGISTRY.names, REGISTRY.register, REGISTRY.unregister

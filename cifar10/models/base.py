@@ -9,7 +9,7 @@ import abc
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
-from cifar10.registry import Entry
+from cifar10.config.registry import Entry
 
 # The layers of a network, a `cifar10.ops.layers.Layers`, whose module loads TensorFlow. Images in
 # them may be channels first; `Layers.num_classes` is the number of logits.

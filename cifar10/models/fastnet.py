@@ -10,9 +10,9 @@ import dataclasses
 import functools
 from typing import Any, Callable
 
+from cifar10.config.settings import setting
 from cifar10.models.base import Layers, Model, Network, Rate
 from cifar10.schema import CHANNELS
-from cifar10.settings import setting
 
 WHITENING_SIZE = 2
 PROJECTION = "model/whitening/projection"

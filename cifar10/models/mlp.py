@@ -4,9 +4,9 @@ import dataclasses
 import functools
 from typing import Any, Optional
 
+from cifar10.config.settings import setting
 from cifar10.models.base import Layers, Model, Network, Rate
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
-from cifar10.settings import setting
 
 _HIDDEN_UNITS = 100
 # TensorFlow's shapes are int32 in the initialiser of the first layer's kernel.

@@ -8,8 +8,8 @@ import dataclasses
 import functools
 from typing import Any, Callable, Optional
 
+from cifar10.config.settings import setting
 from cifar10.models.base import Layers, Model, Network, Rate
-from cifar10.settings import setting
 
 STAGE_FILTERS = (16, 32, 64)
 Block = Callable[[Layers, Any, int, int, float], Any]

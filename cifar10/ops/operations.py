@@ -11,9 +11,9 @@ from typing import Any, Callable, Optional
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 
-# Limits for `cifar10.ops.kernels` where an image has several tiles: with more filters, data leaves
+# Limits for `cifar10.kernels` where an image has several tiles: with more filters, data leaves
 # the caches near the core, and positions that tiles cover outside an image are computed in vain.
 _MOST_FILTERS, _MOST_COVERED = 128 * 384, 1.2
 # The algorithms. OWN_PAIRS is less exact than OWN_KERNELS: what is multiplied is rounded to
@@ -103,7 +103,7 @@ def _own_ops(pairs: bool) -> tuple[Callable[..., tf.Tensor], ...]:
 
 
 def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
-    """Returns whether `cifar10.ops.kernels` supports a convolution and is the fastest for it."""
+    """Returns whether `cifar10.kernels` supports a convolution and is the fastest for it."""
     _, height, width, inputs = x.shape.as_list()
     filters = weights.shape.as_list()[3]
     if not _is_plain(x, weights, settings):
@@ -216,7 +216,7 @@ def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
     Args:
       x: float32 or bfloat16, or without `own` also float16, of any shape. The function computes in
         float32.
-      own: whether to use `cifar10.ops.kernels`, which is for CPUs, or TensorFlow's ops.
+      own: whether to use `cifar10.kernels`, which is for CPUs, or TensorFlow's ops.
 
     Returns:
       A tensor of the shape and type of `x`.

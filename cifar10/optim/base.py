@@ -3,8 +3,8 @@
 import abc
 from typing import Any
 
+from cifar10.config.registry import Entry
 from cifar10.models.base import Rate
-from cifar10.registry import Entry
 
 
 class Optimizer(Entry):

@@ -19,8 +19,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models, optim, schedules
+from cifar10 import models, optim
 from cifar10.models.base import Rate
+from cifar10.optim import schedules
 
 # The warm-up unless --warmup-epochs is set: these steps, but at most this share of the run. Some
 # models need only a part of it.

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
+from cifar10.config.settings import setting
 from cifar10.optim.base import Optimizer
-from cifar10.settings import setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,10 @@ import dataclasses
 import math
 from typing import Any
 
+from cifar10.config.settings import setting
 from cifar10.models.base import Rate
 from cifar10.optim.base import Optimizer
 from cifar10.optim.momentum import MomentumSettings
-from cifar10.settings import setting
 
 # x -> a x + b x^3 + c x^5, applied three times, maps singular values in [.02, 1] to [.68, 1.21].
 _ITERATIONS, _COEFFICIENTS = 3, (3.4445, -4.7750, 2.0315)

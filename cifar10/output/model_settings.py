@@ -11,13 +11,13 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
+from cifar10.config.settings import flag_name, settings_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError
 from cifar10.host.process import one_line
 from cifar10.output import run_file
 from cifar10.output.run_file import Run
 from cifar10.schema import CLASS_NAMES, STRETCH
-from cifar10.settings import flag_name, settings_of
 
 # The settings that decide which variables the checkpoints hold, beside those of the model's shape.
 _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")

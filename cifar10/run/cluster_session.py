@@ -17,6 +17,7 @@ from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.peers import Peers
 from cifar10.cluster.server import Identity
 from cifar10.cluster.spec import PS, WORKER, Cluster, Task, digest
+from cifar10.config.settings import flag_name, flag_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.host.activity import EVALUATION, SAVING, START
@@ -24,7 +25,6 @@ from cifar10.host.process import Stay, StopRequest, say
 from cifar10.input.records import RecordSet
 from cifar10.output import run_file
 from cifar10.run.watchdog import Watchdog
-from cifar10.settings import flag_name, flag_of
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.params import Replication
 from cifar10_program import VERSION

@@ -19,8 +19,8 @@ from cifar10.output import checkpoints, model_settings, run_file
 from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import resume
-from cifar10.run.hooks.validation import Validator
 from cifar10.run.job import Job, make_job, open_output
+from cifar10.run.validation import Validator
 
 _POLL_SECS = 0.5
 

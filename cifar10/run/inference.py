@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import image_file
+from cifar10 import image_decoding
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.files import as_json, require_writable, sync, sync_tree
 from cifar10.host.process import StopRequest, one_line, say
-from cifar10.image_file import Decoded
+from cifar10.image_decoding import Decoded
 from cifar10.input.image_files import decode_batch, expand
 from cifar10.output import checkpoints, model_settings
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
@@ -147,7 +147,7 @@ def read_image(path: str, resize: str) -> Decoded:
             data = bytes(file.read(_MOST_BYTES + 1))
         if len(data) > _MOST_BYTES:
             raise ValueError(f"it is larger than the limit for image files, {_MOST_BYTES:,} bytes")
-        return image_file.decode(data, resize)
+        return image_decoding.decode(data, resize)
     except (tf.errors.OpError, ValueError, MemoryError) as error:
         reason = getattr(error, "message", str(error)) or "out of memory"
         raise UserError(f"{path} cannot be read: {reason}") from error

@@ -21,10 +21,10 @@ from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output import checkpoints, model_settings
 from cifar10.output.metrics import Metrics, rounded_figures
 from cifar10.output.report import Mistake, render_report
-from cifar10.run.hooks.validation import begin_batch
 from cifar10.run.inference import export
 from cifar10.run.job import Job, evaluation_input, make_job
 from cifar10.run.kept_evaluation import KeptEvaluation
+from cifar10.run.validation import begin_batch
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams

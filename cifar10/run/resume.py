@@ -20,10 +20,10 @@ from cifar10.output import checkpoints, metrics, model_settings, recovery, run_f
 from cifar10.output.metrics import Metrics
 from cifar10.output.run_file import Run
 from cifar10.run.cluster_session import ClusterSession
-from cifar10.run.hooks.training import check_window
-from cifar10.run.hooks.validation import ended_before
 from cifar10.run.job import Job, last_step, make_job
 from cifar10.run.results import RESULT_NAME
+from cifar10.run.training_hook import check_window
+from cifar10.run.validation import ended_before
 from cifar10.step.model_fn import variable_shapes
 
 _MODEL = "model/"  # how the names of a model's variables begin

@@ -12,12 +12,12 @@ import tensorflow.compat.v1 as tf
 from cifar10 import models
 from cifar10.config.checks import check_towers
 from cifar10.config.fields import MODES_WITH_KERNELS
+from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
-from cifar10.settings import flag_name
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
 OWN_CORES = "CIFAR10_OWN_CORES"
@@ -59,7 +59,7 @@ class DevicePlan:
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       kernels: what computes convolutions and activations in training, a name of
         `cifar10.ops.operations`; evaluation does not multiply pairs.
-      kernels_missing: why this CPU cannot use `cifar10.ops.kernels`, although they would suit the
+      kernels_missing: why this CPU cannot use `cifar10.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.
       summary: one line for people.

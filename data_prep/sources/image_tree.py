@@ -11,7 +11,7 @@ from typing import Optional
 
 import numpy as np
 
-from cifar10 import image_file, schema
+from cifar10 import image_decoding, schema
 from data_prep.errors import SourceError
 from data_prep.sources import members
 from data_prep.sources.dataset import Dataset, Images, Kind
@@ -110,7 +110,7 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
 
     threads = len(os.sched_getaffinity(0))
     with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
-        # `image_file.decode` sets filters of its own; threads restore each other's.
+        # `image_decoding.decode` sets filters of its own; threads restore each other's.
         warnings.simplefilter("ignore")
         for member, split, label in placed:
             work = partial(decode_file, member.read(), member.name, resize)
@@ -130,16 +130,16 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
 
 
 def decode_file(data: bytes, name: str, resize: Optional[str] = None) -> bytes:
-    """Decodes an image file to 3,072 bytes in CHW order: see `cifar10.image_file`.
+    """Decodes an image file to 3,072 bytes in CHW order: see `cifar10.image_decoding`.
 
     Raises:
       SourceError: the file is not an image, is damaged, or has another size or depth.
     """
     try:
-        pixels = image_file.decode(data, resize).pixels
-    except image_file.ImageSizeError as error:
+        pixels = image_decoding.decode(data, resize).pixels
+    except image_decoding.ImageSizeError as error:
         advice = f"--resize {'|'.join(schema.RESIZES)} takes images of any size"
         raise SourceError(f"{name}: {error}; {advice}") from error
-    except image_file.ImageFileError as error:
+    except image_decoding.ImageFileError as error:
         raise SourceError(f"{name}: {error}") from error
     return pixels.transpose(2, 0, 1).tobytes()

@@ -125,7 +125,7 @@ finish "$name made"
 _KERNELS = """\
 end_with_the_launcher
 hold
-lines=$("$python" -m cifar10.ops.kernels.build 2>&1) && finish "are compiled"
+lines=$("$python" -m cifar10.kernels.build 2>&1) && finish "are compiled"
 why=$(echo "$lines" | grep -m1 'cannot be had' || echo "$lines" | tail -n 1)
 finish "left out: $why; training takes longer without"
 """

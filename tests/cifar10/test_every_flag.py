@@ -20,13 +20,13 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.resolve import notes, resolve
 from cifar10.config.flags import parse
+from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.host import cpu
 from cifar10.input.records import open_records
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 from cifar10.run import cluster_session, job
 from cifar10.schema import EVAL
-from cifar10.settings import flag_name
 from cifar10.step import devices, model_fn
 
 
@@ -179,7 +179,7 @@ ELSEWHERE = {
     "test_find_prefers_the_flag_then_the_best_then_the_latest",
     "cluster_timeout": "run/test_parameter_server.py::test_a_master_that_stays_away_is_named",
     "data_dir": "test_train.py::test_a_damaged_record_is_named_before_the_first_step",
-    "early_stopping_epochs": "run/hooks/test_validation.py::"
+    "early_stopping_epochs": "run/test_validation.py::"
     "test_training_ends_when_the_best_validation_is_so_many_epochs_ago",
     "images": "run/test_inference.py::test_folders_stand_for_the_images_in_them",
     "init_checkpoint": "run/test_resume.py::"
@@ -192,13 +192,13 @@ ELSEWHERE = {
     "mode": "cluster/test_resolve.py::"
     "test_other_modes_run_alone_on_the_master_and_muon_synchronously",
     "output_dir": "test_main.py::test_a_run_killed_and_started_again_ends_with_the_same_weights",
-    "profile_steps": "run/hooks/test_training.py::"
+    "profile_steps": "run/test_training_hook.py::"
     "test_what_is_left_of_the_steps_to_profile_is_recorded",
     "recipe": "config/test_recipes.py::"
     "test_a_recipe_is_a_configuration_that_names_it_and_is_printed_as_a_file",
     "stall_timeout": "run/test_watchdog.py::"
     "test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1",
-    "stop_at_accuracy": "run/hooks/test_validation.py::"
+    "stop_at_accuracy": "run/test_validation.py::"
     "test_training_ends_at_an_accuracy_as_float32_has_it",
     "summary_steps": "output/test_training_progress.py::"
     "test_rows_are_of_step_1_of_multiples_and_of_the_last_step",

@@ -20,10 +20,10 @@ from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.metrics import Metrics
 from cifar10.run import results
-from cifar10.run.hooks.training import ChiefHook
-from cifar10.run.hooks.validation import Validator
 from cifar10.run.job import Job, make_job, training_input
 from cifar10.run.tf_errors import clear_errors
+from cifar10.run.training_hook import ChiefHook
+from cifar10.run.validation import Validator
 from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
 from cifar10.train import train_and_evaluate
@@ -157,7 +157,7 @@ def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(config, tol
     def stale(*_: Any) -> None:
         raise tf.errors.AbortedError(None, None, "Stale file handle")
 
-    monkeypatch.setattr("cifar10.run.hooks.training.ended_before", stale)
+    monkeypatch.setattr("cifar10.run.training_hook.ended_before", stale)
     run(config)
     assert told[-1] == ("figures", "completed")
 

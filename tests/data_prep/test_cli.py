@@ -109,7 +109,7 @@ def test_a_lack_of_memory_is_said_and_no_file_is_blamed(tree, tmp_path, monkeypa
     def lack(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("cifar10.image_file.decode", lack)
+    monkeypatch.setattr("cifar10.image_decoding.decode", lack)
     assert _code("--source", str(tree), "--out", str(tmp_path / "out")) == 1
     assert capsys.readouterr().err == (
         "error: out of memory: building CIFAR-10's records takes about 500 MB\n"

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import cpu_flags
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 from cifar10.step.devices import DevicePlan
 from tests.cifar10 import steps
 from tests.reference.rules import Settings, Values
@@ -56,7 +56,7 @@ class Case:
 
     Attributes:
       settings: the settings of the run.
-      kernels: `own` for the convolutions of `cifar10.ops.kernels` where they fit, `own pairs` if
+      kernels: `own` for the convolutions of `cifar10.kernels` where they fit, `own pairs` if
         these may multiply pairs of bfloat16s, or `tensorflow`.
       towers: number of towers of each trainer.
       trainers: number of synchronous trainers.

@@ -116,7 +116,7 @@ class _Watched:
     def __init__(self, graph: Any, loss: Any, plan: DevicePlan) -> None:
         ops, num_towers = graph.get_operations(), plan.num_towers
         if plan.kernels != "tensorflow" and not any(op.type == "Cifar10Conv3x3" for op in ops):
-            raise ValueError("found no convolution of cifar10.ops.kernels")
+            raise ValueError("found no convolution of cifar10.kernels")
         self._losses = [op for op in ops if op.type == "SparseSoftmaxCrossEntropyWithLogits"]
         deciding = [
             [

@@ -20,8 +20,7 @@ from cifar10.host.activity import Activity
 from cifar10.host.process import StopRequest, leave
 from cifar10.input import pipeline
 from cifar10.main import main
-from cifar10.run import results
-from cifar10.run.hooks import validation
+from cifar10.run import results, validation
 
 PROGRAM = pathlib.Path(__file__)
 HANG_AT = 60

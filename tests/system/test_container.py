@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cifar10.host.cpu import cpu_flags
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 from tests import shell
 from tests.system.containers import Docker
 
@@ -57,7 +57,7 @@ def _walk(folder: Path) -> list[Path]:
 _LOOK = """\
 import importlib.metadata, json, os, shutil
 from cifar10.host.cpu import cpu_flags
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 print(json.dumps({
     "code": " ".join(sorted(os.listdir("/data"))),
     "records": os.listdir("/data/data"),

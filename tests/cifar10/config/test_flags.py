@@ -6,9 +6,9 @@ import re
 import pytest
 
 from cifar10.config.flags import parse
+from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.settings import flag_name
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from cifar10.config.settings import settings_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.settings import settings_of
 
 
 def test_defaults_are_the_tutorials_but_for_how_the_rate_starts_and_ends():

@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from PIL import ExifTags, Image
 
-from cifar10 import image_file
+from cifar10 import image_decoding
 from cifar10.errors import UserError
 from cifar10.input.image_files import decode, decode_batch, expand
 from cifar10.schema import RESIZES
@@ -61,7 +61,7 @@ def test_an_image_is_resized_as_prediction_and_data_prep_do(size, resize):
     image = Image.fromarray(picture(size[1], size[0]))
     for kind in ("PNG", "JPEG"):
         data = encode(image, kind)
-        expected = image_file.decode(data, resize).pixels.astype(int)
+        expected = image_decoding.decode(data, resize).pixels.astype(int)
         found = decode(tf.constant(data), resize).numpy()
         assert (found.dtype, found.shape) == (np.uint8, (32, 32, 3))
         difference = np.abs(found.astype(int) - expected).max()
@@ -87,7 +87,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("name", sorted(ALIKE))
 def test_an_unusual_file_gives_the_pixels_of_prediction_and_data_prep(name):
-    expected = image_file.decode(ALIKE[name]).pixels
+    expected = image_decoding.decode(ALIKE[name]).pixels
     np.testing.assert_array_equal(decoded(ALIKE[name]), expected)
 
 
@@ -107,9 +107,9 @@ def test_an_export_takes_an_image_as_it_is_stored_and_prediction_turns_it(kind):
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 3  # turned by 180 degrees
     data = encode(Image.fromarray(PIXELS), kind, exif=exif)
-    stored = image_file.decode(encode(Image.fromarray(PIXELS), kind)).pixels
+    stored = image_decoding.decode(encode(Image.fromarray(PIXELS), kind)).pixels
     np.testing.assert_array_equal(decoded(data), stored)
-    np.testing.assert_array_equal(image_file.decode(data).pixels, stored[::-1, ::-1])
+    np.testing.assert_array_equal(image_decoding.decode(data).pixels, stored[::-1, ::-1])
 
 
 def test_a_batch_may_mix_formats_and_sizes():

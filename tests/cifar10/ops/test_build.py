@@ -11,12 +11,12 @@ import pytest
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.ops.kernels import build, library
+from cifar10.kernels import build, library
 from cifar10.step.devices import plan_devices
 from tests import failing_disk
 
 ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
-BUILD = "python -m cifar10.ops.kernels.build"
+BUILD = "python -m cifar10.kernels.build"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def compiler(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 _LIMITS = """
 import os, sys
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 library.load()
 for variable, value in eval(sys.argv[1]):
     if os.fork():
@@ -139,7 +139,7 @@ def test_other_sources_make_another_library(tmp_path, monkeypatch):
 
 
 def test_tensorflow_may_be_the_package_without_gpus(root, python_with_tensorflow_cpu):
-    code = "from cifar10.ops.kernels import library; print(library.path())"
+    code = "from cifar10.kernels import library; print(library.path())"
     words = [python_with_tensorflow_cpu, "-c", code]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == f"{library.path()}\n"

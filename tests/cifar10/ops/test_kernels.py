@@ -11,8 +11,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.kernels import library
 from cifar10.ops import operations
-from cifar10.ops.kernels import library
 from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
@@ -137,7 +137,7 @@ import os, sys
 os.environ["CIFAR10_KERNELS_ISA"] = sys.argv[3]
 import numpy as np
 import tensorflow.compat.v1 as tf
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 ops, random = library.load(), np.random.default_rng(0)
 w = random.normal(size=(3, 3, 32, 32)).astype(np.float32)
 config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
@@ -241,7 +241,7 @@ def test_python_and_the_library_agree_on_sizes(compiled):
 _WITHOUT_MEMORY = """
 import resource, sys
 import tensorflow.compat.v1 as tf
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 from cifar10 import tf_internals
 
 tf.disable_eager_execution()

@@ -22,8 +22,7 @@ from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
 from cifar10.output.metrics import Metrics, rounded
-from cifar10.run import evaluator
-from cifar10.run.hooks import validation
+from cifar10.run import evaluator, validation
 from cifar10.run.job import evaluation_input, make_job
 from cifar10.schema import CLASS_NAMES, VALIDATION
 from cifar10.step.model_fn import model_fn

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.image_file import ImageFileError, ImageSizeError, decode
+from cifar10.image_decoding import ImageFileError, ImageSizeError, decode
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}

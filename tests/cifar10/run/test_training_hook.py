@@ -15,9 +15,9 @@ from cifar10.host import activity
 from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics
-from cifar10.run.hooks import training
-from cifar10.run.hooks.training import ChiefHook, WorkerHook, check_window
-from cifar10.run.hooks.validation import begin_batch
+from cifar10.run import training_hook as training
+from cifar10.run.training_hook import ChiefHook, WorkerHook, check_window
+from cifar10.run.validation import begin_batch
 from tests.cifar10 import saved
 from tests.cifar10.hooked import job_in, parts, stopped, train
 

@@ -1,6 +1,6 @@
 """Compiles the convolutions and activations for CPUs.
 
-    python -m cifar10.ops.kernels.build
+    python -m cifar10.kernels.build
 
 The library contains code for AVX2, AVX-512, AVX512-BF16 and AMX and chooses when it runs, so that
 all x86-64 machines that share this folder can use it. The file is replaced atomically, so several
@@ -22,7 +22,7 @@ from typing import Optional
 
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import cpu_flags
-from cifar10.ops.kernels import library
+from cifar10.kernels import library
 
 _COMPILERS = ("c++", "g++", "clang++")
 _OPS = ("conv_op.cc", "gelu_op.cc", "norm_op.cc")

@@ -23,7 +23,7 @@ class Entry(abc.ABC):
     Attributes:
       name: the value of the flag.
       settings: a dataclass of the settings that only this entry has, or only its kind, made by
-        `cifar10.settings.setting`; `TrainConfig` has them, too.
+        `cifar10.config.settings.setting`; `TrainConfig` has them, too.
     """
 
     name: str

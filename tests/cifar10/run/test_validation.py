@@ -10,7 +10,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output.metrics import Metrics
-from cifar10.run.hooks.validation import check_goals, ended_before
+from cifar10.run.validation import check_goals, ended_before
 from tests.cifar10 import saved
 
 PATIENT: dict[str, Any] = {"early_stopping_epochs": 2.0}

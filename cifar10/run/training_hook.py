@@ -19,8 +19,8 @@ from cifar10.output import checkpoints
 from cifar10.output import report as report_page
 from cifar10.output.event_files import add_picture, take_back
 from cifar10.output.training_progress import Progress
-from cifar10.run.hooks.validation import ended_before
 from cifar10.run.job import Job, checkpoint_steps
+from cifar10.run.validation import ended_before
 from cifar10.schema import TRAIN, VALIDATION
 from cifar10.step.training_step import StepReport, StepTensors
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import schedules
 from cifar10.config import flags
-from cifar10.schedules import Progress, schedule
+from cifar10.optim import schedules
+from cifar10.optim.schedules import Progress, schedule
 
 
 @pytest.fixture

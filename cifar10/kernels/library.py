@@ -17,7 +17,7 @@ SOURCE_DIR = pathlib.Path(__file__).parent
 # The values of norm.h and winograd.h: the number of channels must be a multiple of
 # CHANNELS; an image's may be one of INPUTS unless the image is a single tile.
 CHANNELS, INPUTS = 16, 8
-BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
+BUILD_COMMAND = "python -m cifar10.kernels.build"
 # The variable with the most instructions that the library may use, and its values: from `avx2` on,
 # each has those before it.
 LIMIT = "CIFAR10_KERNELS_ISA"
