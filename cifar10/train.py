@@ -22,6 +22,8 @@ import math
 import time
 from typing import Callable, Optional
 
+import tensorflow.compat.v1 as tf
+
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingOver
@@ -35,16 +37,18 @@ from cifar10.run import results, resume
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.job import (
     Job,
+    checkpoint_steps,
     describe_training,
+    evaluation_input,
     make_job,
     make_trainer,
     open_output,
     training_input,
 )
 from cifar10.run.resume import Start
-from cifar10.run.training_hook import ChiefHook, WorkerHook
-from cifar10.run.validation import Validator, check_goals
-from cifar10.schema import EVAL, TRAIN
+from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook
+from cifar10.run.validation import EvaluationHook, KeepBest, StoppingCriteria, check_criteria
+from cifar10.schema import EVAL, TRAIN, VALIDATION
 
 
 def train_and_evaluate(
@@ -69,7 +73,7 @@ def train_and_evaluate(
     records = open_records(config.data_place)
     for split in (TRAIN, EVAL):
         records.require(split)
-    check_goals(config, records)
+    check_criteria(config, records)
     open_output(config)
     places = (config.output_place, config.log_place)
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
@@ -121,25 +125,49 @@ def _train_to_results(
         with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
             progress = Progress(line, job.config, job.num_examples, job.own_examples, metrics)
             deadline = started + 60.0 * (job.config.max_minutes or math.inf)
-            validator = Validator(job, stop, metrics, line.message)
-            validate = validator.validate_latest  # Skips a checkpoint that has a validation.
-            hook = ChiefHook(job, stop, progress, deadline, check_owner, validate)
+            hook = ChiefHook(job, stop, progress, deadline)
+            saver = tf.train.CheckpointSaverHook(
+                job.config.output_place,
+                save_steps=checkpoint_steps(job.config, job.params),
+                listeners=[Saving(hook, check_owner)],
+                save_graph_def=False,
+            )
+            criteria = StoppingCriteria(job.config, lambda: hook.saved_step, line.message)
+            best = KeepBest(job, metrics, line.message)
+            estimator = make_trainer(job)
+            train_spec = tf.estimator.TrainSpec(
+                lambda: training_input(job), hooks=[hook, saver, criteria]
+            )
+            eval_spec = tf.estimator.EvalSpec(
+                lambda: evaluation_input(job, VALIDATION),
+                steps=None,
+                name=VALIDATION,
+                hooks=[EvaluationHook(job.activity, stop)],
+                exporters=[best],
+                start_delay_secs=0,
+                throttle_secs=0,
+            )
             if job.validates:  # A run may have been killed after it saved this checkpoint.
-                validate()
-            if not hook.judge() and not start.is_over:  # Rule 4.
+                best.validate(estimator, eval_spec, start.checkpoint)
+                best.take_back(start.done.step + 1)
+            if not criteria.is_reached() and not start.is_over:  # Rule 4.
                 job.activity.begin(activity.START)
-                # tf.estimator.train_and_evaluate would build the graph of each validation anew.
-                make_trainer(job).train(lambda: training_input(job), [hook])
+                if job.validates:
+                    tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
+                else:  # An evaluator validates, or there is nothing to validate on.
+                    estimator.train(train_spec.input_fn, train_spec.hooks)
             stop.check()
-            _note_the_end(job, hook.status)
+            _note_the_end(job, (criteria.ending or hook).status)
             job.tell_end()
             if job.records.has_validation:  # The chief does not wait for an evaluator's.
-                metrics.read_others(checkpoints.latest_step(job.config.output_place))
-                validate()
+                latest = checkpoints.latest(job.config.output_place)
+                metrics.read_others(checkpoints.read_done(latest).step)
+                best.validate(estimator, eval_spec, latest)
             stop.check()
-            if hook.judge():  # The last validation may have reached a goal, too.
-                _note_the_end(job, hook.status)
-        results.finish(job, stop, metrics, hook.status, time.monotonic() - started)
+            if criteria.is_reached():  # The last validation may have reached one, too.
+                _note_the_end(job, (criteria.ending or hook).status)
+        status = (criteria.ending or hook).status
+        results.finish(job, stop, metrics, status, time.monotonic() - started)
 
 
 def _note_the_end(job: Job, status: str) -> None:

@@ -6,6 +6,7 @@ SessionLog.START with a step takes them back: TensorBoard's `EventAccumulator`, 
 drops earlier events of that step and of later ones.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -17,6 +18,12 @@ def writer(folder: str) -> Any:
     """Returns the writer of this process's event file in a folder, as CheckpointSaverHook does."""
     with tf.Graph().as_default():  # FileWriter is not available in eager execution.
         return tf.summary.FileWriterCache.get(folder)
+
+
+def add_row(folder: str, step: int, row: Mapping[str, float]) -> None:
+    """Adds the numbers of a step, by name, to TensorBoard's curves."""
+    values = [tf.Summary.Value(tag=tag, simple_value=number) for tag, number in row.items()]
+    writer(folder).add_summary(tf.Summary(value=values), step)
 
 
 def take_back(folder: str, first_step: int) -> None:

@@ -4,10 +4,9 @@ import time
 from typing import Any, Optional
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.output.event_files import take_back, writer
+from cifar10.output.event_files import add_row, take_back, writer
 from cifar10.output.metrics import Metrics
 from cifar10.output.progress import ProgressLine
 from cifar10.schema import TRAIN
@@ -129,8 +128,7 @@ class Progress:
     def _keep(self, report: Any) -> None:
         if self._metrics:
             figures = self._figures(report, self._kept)
-            values = [tf.Summary.Value(tag=tag, simple_value=one) for tag, one in figures.items()]
-            writer(self._folder).add_summary(tf.Summary(value=values), report.step)
+            add_row(self._folder, report.step, figures)
             row = {"epoch": self._epoch(report), **figures, "seconds": self.seconds}
             self._metrics.add(TRAIN, report.step, **row)
         self._row, self._kept = report.step, self._sums

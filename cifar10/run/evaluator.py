@@ -19,8 +19,9 @@ from cifar10.output import checkpoints, model_settings, run_file
 from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import resume
-from cifar10.run.job import Job, make_job, open_output
-from cifar10.run.validation import Validator
+from cifar10.run.job import Job, evaluation_input, make_job, make_trainer, open_output
+from cifar10.run.validation import EvaluationHook, KeepBest
+from cifar10.schema import VALIDATION
 
 _POLL_SECS = 0.5
 
@@ -84,8 +85,18 @@ def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> N
         model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
         metrics = Metrics(place, EVALUATOR_FILE_NAME, step)
-        validator = Validator(job, stop, metrics, say)
-        validator.validate(checkpoint, lambda: run_file.read(place).training == note)
+        eval_spec = tf.estimator.EvalSpec(
+            lambda: evaluation_input(job, VALIDATION),
+            steps=None,
+            name=VALIDATION,
+            hooks=[EvaluationHook(job.activity, stop)],
+        )
+        KeepBest(job, metrics, say).validate(
+            make_trainer(job),
+            eval_spec,
+            checkpoint,
+            lambda: run_file.read(place).training == note,
+        )
     except (UserError, tf.errors.OpError, ValueError):
         if checkpoints.exists(checkpoint):
             raise

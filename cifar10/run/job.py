@@ -15,7 +15,6 @@ from cifar10.host.process import say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
-from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.run.watchdog import Progress, Watchdog
 from cifar10.schema import TRAIN
 from cifar10.step.devices import plan_devices, use_devices
@@ -33,7 +32,6 @@ class Job:
     config: TrainConfig
     records: RecordSet
     params: ModelParams
-    evaluation: KeptEvaluation  # the graph and session in which this process evaluates
     watchdog: Watchdog  # of this process
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
     has_evaluator: bool = False  # whether a separate process validates
@@ -116,7 +114,7 @@ def make_job(
         done=done,
     )
     watchdog = session.watchdog if session else Watchdog()
-    return Job(config, records, params, KeptEvaluation(params), watchdog, session)
+    return Job(config, records, params, watchdog, session)
 
 
 def last_step(
@@ -139,11 +137,7 @@ def last_step(
 
 
 def make_trainer(job: Job) -> Any:
-    """Makes the Estimator that trains, in a cluster if the job has one.
-
-    Its settings of the cluster are not for the evaluations in this process, which are those of
-    `Job.evaluation`.
-    """
+    """Makes the Estimator that trains, in a cluster if the job has one, and evaluates alone."""
     config, params = job.config, job.params
     settings = {
         "model_dir": config.output_place,

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import os
 import platform
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -18,13 +19,12 @@ from cifar10.host.files import read_json, require_writable, write_json, write_te
 from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
-from cifar10.output import checkpoints, model_settings
+from cifar10.output import checkpoints, event_files, model_settings
 from cifar10.output.metrics import Metrics, rounded_figures
 from cifar10.output.report import Mistake, render_report
 from cifar10.run.inference import export
 from cifar10.run.job import Job, evaluation_input, make_job
-from cifar10.run.kept_evaluation import KeptEvaluation
-from cifar10.run.validation import begin_batch
+from cifar10.run.validation import EvaluationHook
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
@@ -63,6 +63,30 @@ class Evaluation(NamedTuple):
         return f"{text}, {self.figures['augmented_accuracy']:.4f} with test-time augmentation"
 
 
+class _Rows(tf.train.SessionRunHook):
+    """Collects the rows that tensors of an evaluation have for each image.
+
+    Args:
+      names: the names of the tensors.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._batches: list[Any] = []
+
+    def before_run(self, run_context: Any) -> Any:
+        """Requests the tensors."""
+        return tf.train.SessionRunArgs([f"{name}:0" for name in self._names])
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Keeps those of a batch."""
+        self._batches.append(run_values.results)
+
+    def all(self) -> list[Any]:
+        """Returns an array [images, ...] for each tensor."""
+        return [np.concatenate(batches) for batches in zip(*self._batches)]
+
+
 def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
     """Runs `checkpoint` over the eval split, with --test-time-augmentation over some views, too.
 
@@ -70,24 +94,25 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
       DataError: records are damaged.
       Stopped: a signal arrived.
     """
+    config = job.config
     step = checkpoints.read_counter(checkpoint, "global_step")
-    evaluation = job.evaluation
-    if job.config.test_time_augmentation:
-        evaluation = KeptEvaluation(dataclasses.replace(job.params, augments_test=True))
-    rows = (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
-    found = evaluation.evaluate(
+    event_files.take_back(config.log_folder(EVAL), step)  # It may be evaluated again.
+    estimator = tf.estimator.Estimator(
+        model_fn.model_fn,
+        config.log_place,  # for the events; the checkpoint may be elsewhere
+        tf.estimator.RunConfig(session_config=job.params.plan.session_config),
+        dataclasses.replace(job.params, augments_test=config.test_time_augmentation),
+    )
+    rows = _Rows((model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES))
+    found = estimator.evaluate(
         lambda: evaluation_input(job, EVAL),
-        lambda: begin_batch(job.activity, stop),
-        checkpoint,
-        EVAL,
-        rows,
+        hooks=[EvaluationHook(job.activity, stop), rows],
+        checkpoint_path=checkpoint,
     )
     found["loss"] = found["cross_entropy"]
     names = ("loss", "accuracy", "augmented_accuracy")
     figures = {name: float(found[name]) for name in names if name in found}
-    return Evaluation(
-        checkpoint, step, figures, *(found[one] for one in (model_fn.CONFUSION, *rows))
-    )
+    return Evaluation(checkpoint, step, figures, found[model_fn.CONFUSION], *rows.all())
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:

@@ -1,63 +1,104 @@
-"""Validates checkpoints, keeps the best one, and says whether a goal of training is reached.
+"""Validation: keeps the best checkpoint, and says whether a stopping criterion is reached.
 
-Goals, --early-stopping-epochs and --stop-at-accuracy, are judged by the recorded validations alone,
-whichever process made them, so that a run that is started again goes on judging where it was.
+Stopping criteria, --early-stopping-epochs and --stop-at-accuracy, are judged by the recorded
+validations alone, whichever process made them, so that a run that is started again goes on judging
+where it was.
 """
 
+import contextlib
 import math
-from typing import Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
+
+import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError
+from cifar10.errors import ConfigError, UserError
 from cifar10.host.activity import EVALUATION, Activity
 from cifar10.host.process import StopRequest
 from cifar10.input.records import RecordSet
-from cifar10.output import checkpoints
+from cifar10.output import checkpoints, event_files
 from cifar10.output.metrics import Metrics, rounded
-from cifar10.run.job import Job, evaluation_input
-from cifar10.run.tf_errors import clear_errors
+from cifar10.run.job import Job
 from cifar10.schema import VALIDATION
 
 _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
 _EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
 
 
-def begin_batch(noted: Activity, stop: StopRequest) -> None:
-    """Notes a batch of an evaluation; raises Stopped after a signal, as there is nothing to save.
+class EvaluationHook(tf.train.SessionRunHook):
+    """Notes each batch of an evaluation; raises Stopped after a signal: there is nothing to save.
 
     Args:
-      noted: what the main thread does.
+      activity: what the main thread does.
       stop: knows whether a signal has arrived.
     """
-    noted.begin(EVALUATION)
-    stop.check()
+
+    def __init__(self, activity: Activity, stop: StopRequest) -> None:
+        self._activity, self._stop = activity, stop
+
+    def before_run(self, run_context: Any) -> None:
+        """Notes that a batch begins."""
+        self._activity.begin(EVALUATION)
+        self._stop.check()
 
 
-class Validator:
-    """Validates checkpoints, keeps the best one, and adds a row for each.
+class KeepBest(tf.estimator.Exporter):
+    """Records each validation, and keeps the checkpoint with the highest validation accuracy.
+
+    Estimator calls `export` after each validation of `tf.estimator.train_and_evaluate`.
 
     Args:
       job: the job that is trained.
-      stop: knows whether a signal has arrived.
       metrics: the rows of the run; they get one for each validation.
-      say: a function that prints a line.
+      log: a function that prints a line.
     """
 
-    def __init__(
-        self, job: Job, stop: StopRequest, metrics: Metrics, say: Callable[[str], None]
-    ) -> None:
-        self._job, self._stop, self._metrics, self._say = job, stop, metrics, say
+    name = "best"
 
-    def validate_latest(self) -> None:
-        """Validates the newest checkpoint, unless it has a row; see `validate`."""
-        self.validate(checkpoints.latest(self._job.config.output_place))
+    def __init__(self, job: Job, metrics: Metrics, log: Callable[[str], None]) -> None:
+        self._job, self._metrics, self._log = job, metrics, log
+        config = job.config
+        # Estimator writes a validation's events into the output folder, whatever --log-dir says.
+        folders = {name: config.place(name) for name in (config.output_dir, config.log_dir) if name}
+        self._folders = [tf.io.gfile.join(one, f"eval_{VALIDATION}") for one in folders.values()]
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Any,
+        is_the_final_export: bool,
+    ) -> None:
+        """Adds the row of a validation, and copies its checkpoint to best/ if it is the best."""
+        step, place = int(eval_result["global_step"]), self._job.config.output_place
+        if not self._is_new(step):
+            return
+        loss, accuracy = rounded(eval_result["cross_entropy"]), rounded(eval_result["accuracy"])
+        # Finite weights may overflow: such a checkpoint is not one to keep, whatever its accuracy.
+        is_best = math.isfinite(loss) and checkpoints.keep_if_best(
+            place, checkpoint_path, step, accuracy
+        )
+        seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
+        row = {"epoch": seen / self._job.num_examples, "loss": loss, "accuracy": accuracy}
+        self._metrics.add(VALIDATION, step, **row, seconds=self._metrics.seconds)
+        for folder in self._folders[1:]:
+            event_files.add_row(folder, step, row)
+        best = " (best so far)" if is_best else ""
+        self._log(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
 
     def validate(
-        self, checkpoint: Optional[str], may_record: Callable[[], bool] = lambda: True
+        self,
+        estimator: Any,
+        eval_spec: Any,
+        checkpoint: Optional[str],
+        may_record: Callable[[], bool] = lambda: True,
     ) -> None:
         """Validates a checkpoint that has no row, whatever else a killed process has left of that.
 
         Args:
+          estimator: the Estimator that evaluates.
+          eval_spec: its tf.estimator.EvalSpec.
           checkpoint: the checkpoint's path; None and the checkpoint of step 0 are not validated.
           may_record: function that returns, after the validation, whether it is recorded.
 
@@ -65,29 +106,24 @@ class Validator:
           DataError: records are damaged.
           Stopped: a signal arrived.
         """
-        job, metrics = self._job, self._metrics
         step = checkpoints.read_counter(checkpoint, "global_step")
-        if checkpoint is None or step in {0, *(row["step"] for row in metrics.of(VALIDATION))}:
+        if checkpoint is None or not self._is_new(step):
             return
-        with clear_errors(job.config):
-            found = job.evaluation.evaluate(
-                lambda: evaluation_input(job, VALIDATION),
-                lambda: begin_batch(job.activity, self._stop),
-                checkpoint,
-                VALIDATION,
-            )
-        if not may_record():
-            return
-        loss, accuracy = rounded(found["cross_entropy"]), rounded(found["accuracy"])
-        # Finite weights may overflow: such a checkpoint is not one to keep, whatever its accuracy.
-        is_best = math.isfinite(loss) and checkpoints.keep_if_best(
-            job.config.output_place, checkpoint, step, accuracy
+        self.take_back(step)
+        result = estimator.evaluate(
+            eval_spec.input_fn, eval_spec.steps, eval_spec.hooks, checkpoint, eval_spec.name
         )
-        seen = checkpoints.read_counter(checkpoint, "examples_seen")
-        figures = {"epoch": seen / job.num_examples, "loss": loss, "accuracy": accuracy}
-        metrics.add(VALIDATION, step, **figures, seconds=metrics.seconds)
-        best = " (best so far)" if is_best else ""
-        self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
+        if may_record():
+            self.export(estimator, "", checkpoint, result, False)
+
+    def take_back(self, first_step: int) -> None:
+        """Makes TensorBoard drop the validations of `first_step` and of later steps."""
+        for folder in self._folders:
+            event_files.take_back(folder, first_step)
+
+    def _is_new(self, step: int) -> bool:
+        """Returns whether a checkpoint of this step is to be validated, and has not been."""
+        return step not in {0, *(row["step"] for row in self._metrics.of(VALIDATION))}
 
 
 class Ending(NamedTuple):
@@ -102,10 +138,50 @@ class Ending(NamedTuple):
     line: str
 
 
-def check_goals(config: TrainConfig, records: RecordSet) -> None:
-    """Raises ConfigError if a goal is set, but nothing can be validated."""
-    goals = (config.early_stopping_epochs, config.stop_at_accuracy)
-    if goals != (None, None) and not records.has_validation:
+class StoppingCriteria(tf.train.SessionRunHook):
+    """Ends training once the recorded validations reach a stopping criterion.
+
+    It comes after the hook that saves, so that the weights of that validation are the last ones.
+
+    Args:
+      config: the settings.
+      saved_step: function that returns the global step of the newest checkpoint.
+      log: a function that prints a line.
+
+    Attributes:
+      ending: why training ends; None: it goes on.
+    """
+
+    def __init__(
+        self, config: TrainConfig, saved_step: Callable[[], int], log: Callable[[str], None]
+    ) -> None:
+        self._config, self._saved_step, self._log = config, saved_step, log
+        self._judged_step = 0
+        self.ending: Optional[Ending] = None
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Judges the validations if a checkpoint has just been saved."""
+        if self._saved_step() != self._judged_step:
+            self._judged_step = self._saved_step()
+            if self.is_reached():
+                run_context.request_stop()
+
+    def is_reached(self) -> bool:
+        """Returns whether the validations up to the newest checkpoint end training, and logs why."""
+        before = self.ending
+        # An evaluator replaces its file meanwhile; the next validation is judged by all rows.
+        with contextlib.suppress(UserError, tf.errors.OpError):
+            step = checkpoints.latest_step(self._config.output_place)
+            self.ending = ended_before(self._config, step)
+        if self.ending and not before:
+            self._log(self.ending.line)
+        return self.ending is not None
+
+
+def check_criteria(config: TrainConfig, records: RecordSet) -> None:
+    """Raises ConfigError if a stopping criterion is set, but nothing can be validated."""
+    criteria = (config.early_stopping_epochs, config.stop_at_accuracy)
+    if criteria != (None, None) and not records.has_validation:
         raise ConfigError(
             "--early-stopping-epochs and --stop-at-accuracy need validations, but "
             f"{records.data_dir} has no validation records; make them without --validation-size 0, "

@@ -15,8 +15,8 @@ from cifar10.step.gradients import average_gradients, average_moments, tower_gra
 from cifar10.step.params import ModelParams
 from cifar10.step.state import TrainingState, make_scaffold
 
-_COLLECTION = "step"  # of a training graph: its StepTensors
 _SAMPLES_SHOWN = 8
+_SCOPE = "training_step"  # how the names of StepTensors begin in a training graph
 
 
 class StepReport(NamedTuple):
@@ -48,38 +48,55 @@ class StepReport(NamedTuple):
 
 
 class StepTensors(NamedTuple):
-    """What hooks fetch and run in a training graph; `StepTensors.find` returns it.
+    """What hooks fetch and run in a training graph, by name: `training_step/loss`.
 
     Attributes:
-      report: the job's figures after the step, float64 [4], which parameter servers send at once,
-        and what `StepReport` has of this process.
+      of_job: the job's numbers after the step, float64 [4], which parameter servers send at once.
+      loss: see `StepReport`.
+      accuracy: see `StepReport`.
       are_finite: whether all weights and statistics are finite, a bool scalar.
       over: whether the chief has ended training, a bool scalar; costs no step.
+      samples: see `StepReport`; None but for the chief.
+      end_all: the op by which the chief ends the training of all replicas; None for others.
       standing: see `Rendezvous.standing`; None unless this process waits for other replicas.
-      end_all: ops by which the chief ends the training of all replicas.
     """
 
-    report: tuple[tf.Tensor, ...]
-    are_finite: tf.Tensor
-    over: tf.Tensor
-    standing: Optional[tf.Tensor] = None
-    end_all: Sequence[tf.Operation] = ()
+    of_job: Any
+    loss: Any
+    accuracy: Any
+    are_finite: Any
+    over: Any
+    samples: Any = None
+    end_all: Any = None
+    standing: Any = None
 
     @property
-    def name(self) -> str:
-        """What TensorFlow writes of this object where it lists a graph's collections."""
-        return _COLLECTION
+    def report(self) -> tuple[tf.Tensor, ...]:
+        """What `StepReport.of` takes."""
+        shown = () if self.samples is None else (self.samples,)
+        return (self.of_job, self.loss, self.accuracy, *shown)
+
+    def name(self) -> None:
+        """Names these in the default graph, so that hooks find them."""
+        for name, found in self._asdict().items():
+            if isinstance(found, tf.Operation):
+                tf.group(found, name=f"{_SCOPE}/{name}")
+            elif found is not None:
+                tf.identity(found, f"{_SCOPE}/{name}")
 
     @classmethod
     def find(cls) -> "StepTensors":
         """Returns those of the default graph."""
-        (found,) = tf.get_collection(_COLLECTION)
-        assert isinstance(found, cls)
-        return found
+        graph = tf.get_default_graph()
 
-    def keep(self) -> None:
-        """Adds these to the default graph."""
-        tf.add_to_collection(_COLLECTION, self)
+        def named(name: str) -> Any:
+            try:
+                found = graph.get_operation_by_name(f"{_SCOPE}/{name}")
+            except KeyError:
+                return None
+            return found.outputs[0] if found.outputs else found
+
+        return cls(**{name: named(name) for name in cls._fields})
 
 
 class Step(NamedTuple):
@@ -155,8 +172,17 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     done = apply_update(state, mean, moments, parts)
 
     of_job = _report(done, state)
-    samples = [images[:_SAMPLES_SHOWN]] if place.is_chief else []
-    _step_tensors(state, (of_job, loss, accuracy, *samples)).keep()
+    shared = state.shared
+    StepTensors(
+        of_job,
+        loss,
+        accuracy,
+        _are_finite(state),
+        over=shared.is_over() if shared else tf.constant(False),
+        samples=images[:_SAMPLES_SHOWN] if place.is_chief else None,
+        end_all=shared.end_all() if shared and place.is_chief else None,
+        standing=state.meeting.standing() if state.meeting else None,
+    ).name()
     return Step(loss, of_job.op, state)
 
 
@@ -324,20 +350,13 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
     return known
 
 
-def _step_tensors(state: TrainingState, report: tuple[tf.Tensor, ...]) -> StepTensors:
-    """Returns what hooks look up, and the report."""
+def _are_finite(state: TrainingState) -> tf.Tensor:
+    """Returns whether all weights and statistics are finite, a bool scalar."""
     finite = []
     for piece in (*state.weights.pieces, *state.statistics.pieces):
         with tf.device(piece.device):
             finite.append(tf.reduce_all(tf.is_finite(piece.read_value())))
-    shared = state.shared
-    return StepTensors(
-        report,
-        are_finite=tf.reduce_all(finite),
-        over=shared.is_over() if shared else tf.constant(False),
-        standing=state.meeting.standing() if state.meeting else None,
-        end_all=[shared.end_all()] if shared and state.params.place.is_chief else [],
-    )
+    return tf.reduce_all(finite)
 
 
 def _report(done: Any, state: TrainingState) -> tf.Tensor:

@@ -92,15 +92,20 @@ def train(
         numbers = (counted, 64 * counted, tf.constant(0.25), tf.greater_equal(counted, over_at))
         of_job = tf.stack([tf.cast(one, tf.float64) for one in numbers])
         StepTensors(
-            report=(of_job, loss(counted), tf.constant(0.5), tf.zeros([8, 32, 32, 3], tf.uint8)),
+            of_job,
+            loss(counted),
+            tf.constant(0.5),
             are_finite=tf.is_finite(weight(step.read_value())),
             over=tf.constant(over_before),
-            end_all=[tf.py_func(end_all, [], tf.int64)],
-        ).keep()
+            samples=tf.zeros([8, 32, 32, 3], tf.uint8),
+            end_all=tf.py_func(end_all, [], tf.int64).op,
+        ).name()
         tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
-        with tf.train.MonitoredSession(creator, hooks) as session:
+        # A chief's hook has others beside it.
+        every = [one for hook in hooks for one in getattr(hook, "all", [hook])]
+        with tf.train.MonitoredSession(creator, every) as session:
             while not session.should_stop() and result < first_step + steps:
                 result = int(session.run(counted))
         return result

@@ -23,7 +23,7 @@ from cifar10.run import results
 from cifar10.run.job import Job, make_job, training_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.run.training_hook import ChiefHook
-from cifar10.run.validation import Validator
+from cifar10.run.validation import KeepBest
 from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
 from cifar10.train import train_and_evaluate
@@ -60,11 +60,11 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     Figures and pictures are other modules', and take longer than all else.
     """
     done: list[tuple[str, Any]] = []
-    validate = Validator.validate
+    export = KeepBest.export
 
-    def validated(self: Any, *args: Any) -> None:
+    def validated(self: Any, *args: Any, **named: Any) -> None:
         before = len(self._metrics.of("validation"))
-        validate(self, *args)
+        export(self, *args, **named)
         rows = self._metrics.of("validation")
         done.extend(("validated", row["step"]) for row in rows[before:])
 
@@ -72,7 +72,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         note = run_file.read(config.output_place).training
         done.append(("end told", note and note["ended_at_step"]))
 
-    monkeypatch.setattr(Validator, "validate", validated)
+    monkeypatch.setattr(KeepBest, "export", validated)
     monkeypatch.setattr(Job, "tell_end", ended)
     monkeypatch.setattr(
         results, "finish", lambda job, stop, metrics, status, secs: done.append(("figures", status))
@@ -97,14 +97,12 @@ def forget_validations(config: TrainConfig, after: int) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in kept))
 
 
-def test_the_cluster_is_told_of_the_end_between_the_last_checkpoint_and_its_validation(
-    config, told
-):
+def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(config, told):
     run(config)
     assert told == [
         ("validated", 5),
-        ("end told", 10),
         ("validated", 10),
+        ("end told", 10),
         ("figures", "completed"),
     ]
     assert checkpoints.latest_step(config.output_place) == 10
@@ -120,8 +118,8 @@ def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_
     run(config)
     assert told == [
         ("validated", 5),
-        ("end told", 10),
         ("validated", 10),
+        ("end told", 10),
         ("figures", "completed"),
     ]
     # So is that of the last step, without a step of training.
@@ -157,7 +155,7 @@ def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(config, tol
     def stale(*_: Any) -> None:
         raise tf.errors.AbortedError(None, None, "Stale file handle")
 
-    monkeypatch.setattr("cifar10.run.training_hook.ended_before", stale)
+    monkeypatch.setattr("cifar10.run.validation.ended_before", stale)
     run(config)
     assert told[-1] == ("figures", "completed")
 
@@ -171,7 +169,8 @@ def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, mon
 
     monkeypatch.setattr(Metrics, "add", add_half)
     run(config)
-    assert told[-2:] == [("validated", 5), ("figures", "stopped by --stop-at-accuracy")]
+    assert told[0] == ("validated", 5)
+    assert told[-1] == ("figures", "stopped by --stop-at-accuracy")
     assert note(config)["status"] == "stopped by --stop-at-accuracy"
 
 
@@ -229,16 +228,17 @@ def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_
     run(config)
     forget_validations(config, after=0)
     told.clear()
-    stop, validate = StopRequest(), Validator.validate
+    stop, export = StopRequest(), KeepBest.export
 
-    def stopped(self: Any, *args: Any) -> None:
-        validate(self, *args)
+    def stopped(self: Any, *args: Any, **named: Any) -> None:
+        export(self, *args, **named)
         stop._note(signal.SIGTERM)
 
-    monkeypatch.setattr(Validator, "validate", stopped)
+    monkeypatch.setattr(KeepBest, "export", stopped)
     with pytest.raises(Stopped):
         run(config, stop)
-    assert told == [("validated", 1)]
+    assert told[:1] == [("validated", 1)]
+    assert "figures" not in dict(told)
 
 
 def test_without_eval_records_nothing_is_begun(config, told, tmp_path):

@@ -16,16 +16,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.host.activity import Activity
-from cifar10.host.process import StopRequest, leave
+from cifar10.host.process import leave
 from cifar10.input import pipeline
 from cifar10.main import main
-from cifar10.run import results, validation
+from cifar10.schema import EVAL, VALIDATION
 
 PROGRAM = pathlib.Path(__file__)
 HANG_AT = 60
 _batches = pipeline.training_batches
-_begin_batch = validation.begin_batch
+_evaluation_batches = pipeline.evaluation_batches
 
 
 def _batches_that_end_coming(*arguments: Any) -> Any:
@@ -42,20 +41,24 @@ def _batches_that_end_coming(*arguments: Any) -> Any:
     return tf.data.Dataset.zip((numbers, _batches(*arguments))).map(pass_on)
 
 
-def _sleep(noted: Activity, stop: StopRequest) -> None:
-    _begin_batch(noted, stop)
-    time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
+def _slow_evaluation(records: Any, split: str, batch_size: int) -> Any:
+    def wait(labels: Any) -> Any:
+        if split == VALIDATION:
+            time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
+        while split == EVAL and os.path.exists(os.environ.get("HOLD_EVAL", "")):
+            time.sleep(0.05)
+        return labels
 
+    def pass_on(images: Any, labels: Any) -> Any:
+        waited = tf.numpy_function(wait, [labels], tf.int64)
+        waited.set_shape(labels.shape)
+        return images, waited
 
-def _hold(noted: Activity, stop: StopRequest) -> None:
-    _begin_batch(noted, stop)
-    while os.path.exists(os.environ.get("HOLD_EVAL", "")):
-        time.sleep(0.05)
+    return _evaluation_batches(records, split, batch_size).map(pass_on)
 
 
 if __name__ == "__main__":
     if "HANG" in os.environ:
         pipeline.training_batches = _batches_that_end_coming  # type: ignore[assignment]
-    validation.begin_batch = _sleep
-    results.begin_batch = _hold
+    pipeline.evaluation_batches = _slow_evaluation
     leave(main())

@@ -2,21 +2,21 @@
 
 import dataclasses
 import pathlib
-import weakref
 from typing import Any
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.files import write_json
 from cifar10.host.process import StopRequest
+from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import model_settings
 from cifar10.run import results
 from cifar10.run.job import make_job
-from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.run.results import Evaluation
 from cifar10.step import devices
 from cifar10.step.devices import plan_devices
@@ -139,25 +139,23 @@ def places(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch) -> 
 
 
 @pytest.mark.parametrize("augments", [False, True])
-def test_the_session_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
-    augments: bool, places: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_an_evaluation_has_a_row_for_each_image_and_is_in_tensorboard_once(
+    augments: bool, places: dict[str, Any]
 ):
-    sessions: list[Any] = []
-    build = KeptEvaluation._build
-
-    def noted_build(kept: KeptEvaluation, data: Any) -> None:
-        build(kept, data)
-        sessions.append(weakref.ref(kept._session))
-
-    monkeypatch.setattr(KeptEvaluation, "_build", noted_build)
-    config = TrainConfig(**places, test_time_augmentation=augments)
-    job = make_job(config, open_records(config.data_place))
-    evaluation = results.evaluate_split(job, f"{config.output_dir}/model.ckpt-0", StopRequest())
-    assert len(evaluation.labels) == 23
-    assert ("augmented_accuracy" in evaluation.figures) == augments
-    (session,) = sessions
-    assert (session() is None) == augments
-    assert job.evaluation._session is (None if augments else session())
+    config = TrainConfig(**places, test_time_augmentation=augments, eval_batch_size=10)
+    records = open_records(config.data_place)
+    job, checkpoint = make_job(config, records), f"{config.output_dir}/model.ckpt-0"
+    for _ in range(2):
+        found = results.evaluate_split(job, checkpoint, StopRequest())
+    images, labels = zip(*pipeline.evaluation_batches(records, "eval", 23))
+    np.testing.assert_array_equal(found.images, images[0])
+    np.testing.assert_array_equal(found.labels, labels[0])
+    assert found.probabilities.shape == (23, 10)
+    is_right = found.probabilities.argmax(axis=1) == found.labels
+    assert found.figures["accuracy"] == pytest.approx(is_right.mean())
+    assert ("augmented_accuracy" in found.figures) == augments
+    events = EventAccumulator(f"{config.output_dir}/eval").Reload()
+    assert [event.step for event in events.Scalars("accuracy")] == [0]
 
 
 def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(places, tmp_path):

@@ -16,8 +16,8 @@ from cifar10.host.process import Stay, StopRequest
 from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics
 from cifar10.run import training_hook as training
-from cifar10.run.training_hook import ChiefHook, WorkerHook, check_window
-from cifar10.run.validation import begin_batch
+from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
+from cifar10.run.validation import EvaluationHook, StoppingCriteria
 from tests.cifar10 import saved
 from tests.cifar10.hooked import job_in, parts, stopped, train
 
@@ -30,7 +30,7 @@ def _own_writers():
 
 
 class Chief(ChiefHook):
-    """A chief's hook, and what it calls; the n-th validation has accuracy n / 10.
+    """A chief's hook, with those that save, validate and judge; the n-th validation is n / 10.
 
     `calls` has the number of files before each checkpoint, and the step of each validation.
     """
@@ -45,17 +45,29 @@ class Chief(ChiefHook):
     ) -> None:
         self.calls: list[Any] = []
         self.validated: list[int] = []
+        self.saves = 0
         self.metrics = Metrics(str(folder))
         given: Any = parts(job_in(folder, total_steps, **settings), stop, self.metrics)
-        super().__init__(*given, deadline, self._before, self._validated)
+        super().__init__(*given, deadline)
+        config = self.job.config
+        listener, validates = Saving(self, self._before), tf.train.CheckpointSaverListener()
+        validates.after_save = self._validated  # type: ignore[method-assign]
+        self.criteria = StoppingCriteria(config, lambda: self.saved_step, self.progress.say)
+        saver = tf.train.CheckpointSaverHook(
+            config.output_dir, save_steps=config.checkpoint_steps, listeners=[listener, validates]
+        )
+        self.all: list[Any] = [self, saver, self.criteria]
 
     def _before(self) -> None:
         assert self.job.activity.phase == activity.SAVING
         place = pathlib.Path(self.job.config.output_dir)
         self.calls.append(len(list(place.glob("model.ckpt-*.index"))))
 
-    def _validated(self) -> None:
-        step = checkpoints.latest_step(self.job.config.output_dir)
+    def _validated(self, session: Any, step: int) -> None:
+        self.saves += 1
+        if self.saves == 1:  # Estimator does not validate what training begins from.
+            return
+        step = int(step)
         self.calls.append(f"validated {step}")
         self.validated.append(step)
         row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.1 * len(self.validated), "seconds": 1.0}
@@ -124,13 +136,11 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, weight):
 @pytest.mark.parametrize(
     ("total", "calls"),
     [
-        (8, [0, 1, "validated 4", "end told", 2]),
-        (9, [0, 1, "validated 4", 2, "validated 8", "end told", 3]),
+        (8, [0, 1, "validated 4", 2, "validated 8", "end told"]),
+        (9, [0, 1, "validated 4", 2, "validated 8", "end told", 3, "validated 9"]),
     ],
 )
-def test_the_last_checkpoint_comes_after_the_end_of_all_and_is_validated_later(
-    tmp_path, total, calls
-):
+def test_a_checkpoint_comes_when_it_is_due_and_at_the_end(tmp_path, total, calls):
     chief = Chief(tmp_path, total_steps=total, checkpoint_steps=4)
     assert train(chief, end_all=lambda: chief.calls.append("end told") or 0) == total
     assert chief.calls == calls
@@ -173,25 +183,17 @@ def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
         chief.metrics.add(split, step, **row)
     # Another trainer has taken two steps by now.
     train(chief, first_step=22, over_at=23)
-    assert [row["step"] for row in chief.metrics.of("validation")] == [20]
+    assert [row["step"] for row in chief.metrics.of("validation")] == [20, 23]
     assert [row["step"] for row in chief.metrics.of("train")] == [20, 23]
 
 
 def test_a_signal_breaks_an_evaluation_off(tmp_path):
     noted = activity.Activity()
+    context: Any = None
     with pytest.raises(Stopped):
-        begin_batch(noted, stopped())
-    begin_batch(noted, StopRequest())
+        EvaluationHook(noted, stopped()).before_run(context)
+    EvaluationHook(noted, StopRequest()).before_run(context)
     assert noted.phase == activity.EVALUATION
-
-
-@pytest.mark.parametrize("validates", [True, False])
-def test_where_an_evaluator_validates_the_chief_writes_no_event_file_of_it(tmp_path, validates):
-    chief = Chief(tmp_path, total_steps=2, checkpoint_steps=1)
-    chief.job.validates = validates
-    train(chief)
-    assert chief.validated == ([1] if validates else [])
-    assert (tmp_path / "logs/validation").exists() == validates
 
 
 # The end of training.
@@ -269,7 +271,7 @@ def test_validations_of_an_evaluator_end_training_at_the_next_checkpoint(tmp_pat
 
     chief = Chief(tmp_path, checkpoint_steps=3, stop_at_accuracy=0.5)
     assert train(chief, Evaluator()) == 3
-    assert chief.status == "stopped by --stop-at-accuracy"
+    assert chief.criteria.ending.status == "stopped by --stop-at-accuracy"
     assert len(chief.said) == 1
 
 

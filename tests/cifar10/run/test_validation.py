@@ -10,7 +10,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output.metrics import Metrics
-from cifar10.run.validation import check_goals, ended_before
+from cifar10.run.validation import check_criteria, ended_before
 from tests.cifar10 import saved
 
 PATIENT: dict[str, Any] = {"early_stopping_epochs": 2.0}
@@ -73,16 +73,16 @@ def test_training_ends_at_an_accuracy_as_float32_has_it(status, accuracy, ends):
     assert found == ("stopped by --stop-at-accuracy" if ends else None)
 
 
-def test_a_goal_needs_validations(tutorial_data, tmp_path):
+def test_a_stopping_criterion_needs_validations(tutorial_data, tmp_path):
     for name in ("train", "eval"):
         (tmp_path / f"{name}.tfrecords").symlink_to(tutorial_data / f"{name}.tfrecords")
     records = open_records(str(tmp_path))
-    check_goals(TrainConfig(), records)
+    check_criteria(TrainConfig(), records)
     for settings in ({"early_stopping_epochs": 1.0}, {"stop_at_accuracy": 0.5}):
         config = TrainConfig(**settings)
-        check_goals(config, open_records(str(tutorial_data)))
+        check_criteria(config, open_records(str(tutorial_data)))
         with pytest.raises(ConfigError, match="need validations, but .* has no validation rec"):
-            check_goals(config, records)
+            check_criteria(config, records)
 
 
 def settings(folder: pathlib.Path) -> TrainConfig:
