@@ -99,11 +99,11 @@ def _run(
 
             evaluate(config, stop)
         elif config.mode == "predict":
-            from cifar10.run.inference import predict
+            from cifar10.run.predict import predict
 
             predict(config, stop)
         else:
-            from cifar10.run.inference import export_mode
+            from cifar10.run.export import export_mode
 
             export_mode(config)
 

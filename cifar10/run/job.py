@@ -14,6 +14,7 @@ from cifar10.host.files import require_writable
 from cifar10.host.process import say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
+from cifar10.output import model_settings
 from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
 from cifar10.run.watchdog import Progress, Watchdog
 from cifar10.schema import TRAIN
@@ -115,6 +116,18 @@ def make_job(
     )
     watchdog = session.watchdog if session else Watchdog()
     return Job(config, records, params, watchdog, session)
+
+
+def load_model(config: TrainConfig) -> tuple[ModelParams, tuple[str, ...]]:
+    """Returns parameters and class names of a checkpoint's model, and applies its devices.
+
+    Raises:
+      ConfigError: a flag contradicts the checkpoint's run, or the machine does not fit.
+    """
+    config, class_names = model_settings.apply(config)
+    plan = plan_devices(config)
+    use_devices(plan.session_config, plan.gpus)
+    return ModelParams(config, plan, num_classes=len(class_names)), class_names
 
 
 def last_step(

@@ -167,7 +167,7 @@ class StoppingCriteria(tf.train.SessionRunHook):
                 run_context.request_stop()
 
     def is_reached(self) -> bool:
-        """Returns whether the validations up to the newest checkpoint end training, and logs why."""
+        """Returns whether the validations up to the newest checkpoint end training; says why."""
         before = self.ending
         # An evaluator replaces its file meanwhile; the next validation is judged by all rows.
         with contextlib.suppress(UserError, tf.errors.OpError):

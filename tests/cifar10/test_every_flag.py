@@ -181,10 +181,10 @@ ELSEWHERE = {
     "data_dir": "test_train.py::test_a_damaged_record_is_named_before_the_first_step",
     "early_stopping_epochs": "run/test_validation.py::"
     "test_training_ends_when_the_best_validation_is_so_many_epochs_ago",
-    "images": "run/test_inference.py::test_folders_stand_for_the_images_in_them",
+    "images": "run/test_predict_and_export.py::test_folders_stand_for_the_images_in_them",
     "init_checkpoint": "run/test_resume.py::"
     "test_training_starts_from_all_weights_statistics_and_averages",
-    "json": "run/test_inference.py::test_json_has_an_object_a_line",
+    "json": "run/test_predict_and_export.py::test_json_has_an_object_a_line",
     "log_dir": "test_main.py::test_a_run_killed_and_started_again_ends_with_the_same_weights",
     "log_steps": "output/test_training_progress.py::"
     "test_a_line_has_the_means_since_the_last_one_without_the_first_step",

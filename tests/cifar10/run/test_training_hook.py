@@ -51,7 +51,7 @@ class Chief(ChiefHook):
         super().__init__(*given, deadline)
         config = self.job.config
         listener, validates = Saving(self, self._before), tf.train.CheckpointSaverListener()
-        validates.after_save = self._validated  # type: ignore[method-assign]
+        validates.after_save = self._validated
         self.criteria = StoppingCriteria(config, lambda: self.saved_step, self.progress.say)
         saver = tf.train.CheckpointSaverHook(
             config.output_dir, save_steps=config.checkpoint_steps, listeners=[listener, validates]

@@ -20,8 +20,8 @@ from cifar10.host.files import sync_tree
 from cifar10.host.process import StopRequest
 from cifar10.input.image_files import expand
 from cifar10.output import model_settings
-from cifar10.run import inference
-from cifar10.run.inference import describe, read_image
+from cifar10.run import export, job, predict
+from cifar10.run.predict import describe, read_image
 from cifar10.schema import CLASS_NAMES
 from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
@@ -54,14 +54,14 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def ask(output, tmp_path, monkeypatch, capsys):
     """A function that predicts names relative to an empty folder; returns what is printed."""
     # The sizes of a process's thread pools are given once, and other tests have used them here.
-    monkeypatch.setattr(inference, "use_devices", lambda *devices: None)
+    monkeypatch.setattr(job, "use_devices", lambda *devices: None)
     monkeypatch.chdir(tmp_path)
 
     def run(*names: str, **settings: Any) -> str:
         config = TrainConfig(
             mode="predict", output_dir=str(output), num_gpus=0, images=names, **settings
         )
-        inference.predict(config, StopRequest())
+        predict.predict(config, StopRequest())
         return str(capsys.readouterr().out)
 
     return run
@@ -178,7 +178,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     checkpoint = save_untrained(config)
     model_settings.write(config, CLASS_NAMES, resize="crop")
     with every_rename_is_synced() as renamed:
-        path = inference.export(params_of(config), CLASS_NAMES, checkpoint)
+        path = export.export(params_of(config), CLASS_NAMES, checkpoint)
     assert renamed == [path]
     assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
     return pathlib.Path(path)
@@ -214,7 +214,7 @@ def test_an_export_has_no_ops_of_our_library(tmp_path, compiled_kernels):
     assert params.plan.kernels == "own"
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()
-        inference._build(params, CLASS_NAMES)
+        export._build(params, CLASS_NAMES)
         types = [op.type for op in graph.get_operations()]
     assert types.count("Conv2D") == 2 * 7  # for each of the two signatures
     assert [one for one in types if one.startswith("Cifar10")] == []
@@ -230,9 +230,9 @@ def write(tmp_path, monkeypatch) -> Callable[[], str]:
             (pathlib.Path(part) / name).write_text(name)
         sync_tree(part)
 
-    monkeypatch.setattr(inference, "_write", small)
+    monkeypatch.setattr(export, "_write", small)
     params = params_of(TrainConfig(model="mlp", output_dir=str(tmp_path / "output")))
-    return lambda: inference.export(params, CLASS_NAMES, "")
+    return lambda: export.export(params, CLASS_NAMES, "")
 
 
 def test_an_export_has_a_higher_number_than_any_before_even_if_the_clock_went_back(
@@ -263,4 +263,4 @@ def test_an_export_that_cannot_be_written_does_not_begin(tmp_path, monkeypatch):
     (tmp_path / "output/export").write_text("a file")
     refusal = f"^the folder for exports {tmp_path}/output/export cannot be written to: "
     with pytest.raises(ConfigError, match=refusal):
-        inference.export_mode(config)
+        export.export_mode(config)

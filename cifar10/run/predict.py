@@ -1,0 +1,119 @@
+"""The mode that predicts: the likeliest classes of image files, by a trained model."""
+
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10 import image_decoding
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import UserError
+from cifar10.host.files import as_json
+from cifar10.host.process import StopRequest, one_line, say
+from cifar10.image_decoding import Decoded
+from cifar10.input.image_files import expand
+from cifar10.output import checkpoints, model_settings
+from cifar10.run.job import load_model
+from cifar10.schema import CHANNELS, HEIGHT, WIDTH
+from cifar10.step.model_fn import model_fn
+from cifar10_program.paths import is_utf8
+from cifar10_program.streams import complain
+
+_MOST_BYTES = 64 << 20  # of a file
+_SHOWN = 3  # classes per line
+
+
+def predict(config: TrainConfig, stop: StopRequest) -> None:
+    """Runs the mode: prints the likeliest classes of each image file.
+
+    Files that cannot be used are named on standard error at the end; the others are predicted.
+
+    Raises:
+      UserError: a file could not be used, a name stands for none, or there is no checkpoint.
+      Stopped: a signal arrived.
+    """
+    place, given = config.output_place, config.checkpoint_place
+    errors = checkpoints.with_found(place, given, lambda one: _predict(config, one, stop))
+    for error in errors[:-1]:
+        complain(f"error: {one_line(error)}")
+    if errors:
+        raise UserError(errors[-1])
+
+
+def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[str]:
+    """Prints the answers, nothing before the checkpoint was read; returns the files' errors."""
+    params, class_names = load_model(config)
+    resize = model_settings.resize_of(config)
+    errors: list[str] = []
+    paths = [path for place in config.images for path in expand(config.place(place), errors.append)]
+    width = max(map(len, paths), default=0)
+    with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
+        images = tf.placeholder(tf.uint8, (None, HEIGHT, WIDTH, CHANNELS))
+        spec = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
+        tf.train.Saver().restore(session, checkpoint)
+        for start in range(0, len(paths), config.eval_batch_size):
+            read: list[tuple[str, Decoded]] = []
+            for path in paths[start : start + config.eval_batch_size]:
+                stop.check()
+                try:
+                    read.append((path, read_image(path, resize)))
+                except UserError as error:
+                    errors.append(str(error))
+            if read:
+                batch = {images: np.stack([image.pixels for _, image in read])}
+                shares = session.run(spec.predictions["probabilities"], batch)
+                for (path, image), row in zip(read, shares):
+                    found = _answer(path, image, resize, dict(zip(class_names, map(float, row))))
+                    words = f"{one_line(path):<{width}}  {describe(found)}"
+                    say(as_json(found) if config.json else words)
+    return errors
+
+
+def _answer(path: str, image: Decoded, resize: str, shares: dict[str, float]) -> dict[str, Any]:
+    """Returns what is known of a file; docs/outputs.md lists the fields."""
+    best = max(shares, key=lambda name: shares[name])
+    return {
+        "file": path,
+        "class": best,
+        "class_id": list(shares).index(best),
+        "probabilities": shares,
+        "size": image.size,
+        "resize": resize if image.was_resized else None,
+    }
+
+
+def describe(answer: dict[str, Any]) -> str:
+    """Formats an answer as `cat 93.1 %, dog 4.0 %, deer 1.1 %  (64x32, pad to 32x32)`."""
+    likely = sorted(answer["probabilities"].items(), key=lambda one: -one[1])[:_SHOWN]
+    text = ", ".join(f"{one_line(name)} {100 * share:.1f} %" for name, share in likely)
+    if answer["resize"]:
+        size = "x".join(map(str, answer["size"]))
+        text += f"  ({size}, {answer['resize']} to {WIDTH}x{HEIGHT})"
+    return text
+
+
+def read_image(path: str, resize: str) -> Decoded:
+    """Reads and decodes an image file.
+
+    Args:
+      path: its path, any that tf.io.gfile opens.
+      resize: how an image of another size is brought to 32x32, a value of `schema.RESIZES`.
+
+    Raises:
+      UserError: the file cannot be read, is no regular one, is larger than 64 MiB, is no image that
+        can be used, or there is too little memory to decode it.
+    """
+    try:
+        if not is_utf8(path):
+            raise ValueError("its name is no UTF-8; rename it")
+        if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError("only regular files are read, no pipes and no devices")
+        with tf.io.gfile.GFile(path, "rb") as file:
+            data = bytes(file.read(_MOST_BYTES + 1))
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"it is larger than the limit for image files, {_MOST_BYTES:,} bytes")
+        return image_decoding.decode(data, resize)
+    except (tf.errors.OpError, ValueError, MemoryError) as error:
+        reason = getattr(error, "message", str(error)) or "out of memory"
+        raise UserError(f"{path} cannot be read: {reason}") from error
