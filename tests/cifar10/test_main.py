@@ -132,7 +132,7 @@ def test_tensorboard_gets_scalars_and_samples(trained, folder):
     assert curves <= tags(output / "train", "events.*")
     assert "augmented_samples" in tags(output / "train", "events.*")
     expected = {"accuracy", "cross_entropy"}
-    assert expected <= tags(output, "validation/events.*")
+    assert expected <= tags(output, "eval_validation/events.*")
     assert expected <= tags(output, "eval/events.*")
 
 
