@@ -17,22 +17,21 @@ the chief. What happens between two steps is in `run/training_hook.py`, a step i
 `step/training_step.py`.
 """
 
-import contextlib
 import math
 import time
 from typing import Callable, Optional
 
+from cifar10 import guard
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingOver
-from cifar10.host import activity, folder_lock
+from cifar10.guard import Guard, folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.progress import ProgressLine
 from cifar10.output.training_progress import Progress
 from cifar10.run import results, resume
-from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.job import (
     Job,
     describe_training,
@@ -74,14 +73,14 @@ def train_and_evaluate(
     places = (config.output_place, config.log_place)
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
         start = resume.find_start(config, records, cluster)  # Rules 1 and 3.
-        with resume.joined(config, records, cluster, stop, start) as job:
+        with resume.joined(config, records, cluster, stop, start) as (job, guarded):
             resume.note_model(job, start)  # Rule 2.
             finished = results.describe_finished(config.output_place, start.done.step)
             if start.is_over and finished:  # Rule 4.
-                job.tell_end()
+                guarded.tell_end()
                 say(finished)
                 return
-            _train_to_results(job, start, stop, started, check_owner)
+            _train_to_results(job, guarded, start, stop, started, check_owner)
 
 
 def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
@@ -100,46 +99,48 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
     try:
         check()
         done = resume.seen_by_worker(config.output_place)
-        session = ClusterSession(config, cluster, records, stop)
-        session.join(check)
-        with contextlib.closing(make_job(config, records, done, session)) as job:
-            steps, ending = _train_with_chief(job, session, stop)
+        job = make_job(config, records, done, cluster)
+        with guard.of(job.params, cluster, records, stop, check=check) as guarded:
+            steps, ending = _train_with_chief(job, guarded, stop)
     except TrainingOver as over:  # Before this worker had joined.
         ending = str(over)
     say(f"{cluster.label} ends: {ending}; it trained {steps:,} steps")
 
 
 def _train_to_results(
-    job: Job, start: Start, stop: StopRequest, started: float, check_owner: Callable[[], None]
+    job: Job,
+    guarded: Guard,
+    start: Start,
+    stop: StopRequest,
+    started: float,
+    check_owner: Callable[[], None],
 ) -> None:
     """Trains from `start`, and sees to it that the figures exist at the end."""
     job = resume.with_first_values(job, start)
-    describe_training(job, start.done.step)
+    describe_training(job, start.done.step, guarded.describe(job.params.examples_per_step))
     metrics = resume.prepare_folder(job, start)  # Rule 3, of the curves.
     epochs = job.params.total_epochs
-    with job.watch_progress():
-        with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-            progress = Progress(line, job.config, job.num_examples, job.own_examples, metrics)
-            deadline = started + 60.0 * (job.config.max_minutes or math.inf)
-            validator = Validator(job, stop, metrics, line.message)
-            validate = validator.validate_latest  # Skips a checkpoint that has a validation.
-            hook = ChiefHook(job, stop, progress, deadline, check_owner, validate)
-            if job.validates:  # A run may have been killed after it saved this checkpoint.
-                validate()
-            if not hook.judge() and not start.is_over:  # Rule 4.
-                job.activity.begin(activity.START)
-                # tf.estimator.train_and_evaluate would build the graph of each validation anew.
-                make_trainer(job).train(lambda: training_input(job), [hook])
-            stop.check()
+    with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
+        progress = Progress(line, job.config, job.num_examples, job.own_examples, metrics)
+        deadline = started + 60.0 * (job.config.max_minutes or math.inf)
+        validator = Validator(job, guarded, metrics, line.message)
+        validate = validator.validate_latest  # Skips a checkpoint that has a validation.
+        hook = ChiefHook(job, stop, progress, guarded, deadline, check_owner, validate)
+        if job.validates:  # A run may have been killed after it saved this checkpoint.
+            validate()
+        if not hook.judge() and not start.is_over:  # Rule 4.
+            # tf.estimator.train_and_evaluate would build the graph of each validation anew.
+            make_trainer(job).train(lambda: training_input(job), [*guarded.hooks, hook])
+        stop.check()
+        _note_the_end(job, hook.status)
+        guarded.tell_end()
+        if job.records.has_validation:  # The chief does not wait for an evaluator's.
+            metrics.read_others(checkpoints.latest_step(job.config.output_place))
+            validate()
+        stop.check()
+        if hook.judge():  # The last validation may have reached a goal, too.
             _note_the_end(job, hook.status)
-            job.tell_end()
-            if job.records.has_validation:  # The chief does not wait for an evaluator's.
-                metrics.read_others(checkpoints.latest_step(job.config.output_place))
-                validate()
-            stop.check()
-            if hook.judge():  # The last validation may have reached a goal, too.
-                _note_the_end(job, hook.status)
-        results.finish(job, stop, metrics, hook.status, time.monotonic() - started)
+    results.finish(job, guarded, metrics, hook.status, time.monotonic() - started)
 
 
 def _note_the_end(job: Job, status: str) -> None:
@@ -149,23 +150,21 @@ def _note_the_end(job: Job, status: str) -> None:
     run_file.write_training(place, not job.has_evaluator, last, status)
 
 
-def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> tuple[int, str]:
+def _train_with_chief(job: Job, guarded: Guard, stop: StopRequest) -> tuple[int, str]:
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
-    describe_training(job, 0)
+    describe_training(job, 0, guarded.describe(job.params.examples_per_step))
     config = job.config
     # A worker that counts epochs may err: earlier steps may have had other numbers of images or, in
     # fp16, images without a step. If it leaves too early, a synchronous chief waits in vain for it.
     knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
     epochs = job.params.total_epochs
-    with ProgressLine(job.total_steps, epochs) as line, job.watch_progress():
+    with ProgressLine(job.total_steps, epochs) as line:
         progress = Progress(line, config, job.num_examples, job.own_examples)
         ending = "training is over"
-        # An asynchronous chief needs nobody's gradients.
-        needed = session.stay if config.sync else None
-        hook = WorkerHook(job, stop, progress, needed, knows_last_step)
+        hook = WorkerHook(job, stop, progress, knows_last_step)
         try:
             # Without max_steps: Estimator's hook for it would fetch the global step once more.
-            make_trainer(job).train(lambda: training_input(job), [hook])
+            make_trainer(job).train(lambda: training_input(job), [*guarded.hooks, hook])
         except TrainingOver as over:  # A session that was made anew found it so.
             ending = str(over)
     stop.check()

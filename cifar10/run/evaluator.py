@@ -9,10 +9,11 @@ import time
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import guard
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
-from cifar10.host import folder_lock
+from cifar10.guard import Guard, folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings, run_file
@@ -47,7 +48,7 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
         if resume.step_of_end(config, cluster, records) is not None:
             earlier = None  # ... unless it has ended for good, perhaps just now.
         validated, seen, trained_at = None, None, time.monotonic()
-        with job.watch_progress():
+        with guard.of(job.params, None, records, stop) as guarded:
             while True:
                 stop.check()
                 note, checkpoint = run_file.read(place).training, checkpoints.latest(place)
@@ -57,9 +58,9 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
                     break
                 is_new = checkpoint != validated and records.has_validation
                 if checkpoint and is_new and note and not note["master_validates"]:
-                    _validate(job, checkpoint, note, stop)
+                    _validate(job, checkpoint, note, guarded)
                     validated = checkpoint
-                job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
+                guarded.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
                 if folder_lock.is_held(place, folder_lock.TRAINING) or seen != (note, checkpoint):
                     seen, trained_at = (note, checkpoint), time.monotonic()
                 elif time.monotonic() - trained_at > config.cluster_timeout:
@@ -74,7 +75,7 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
         say("evaluator ends: training is over, and the chief makes the figures")
 
 
-def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> None:
+def _validate(job: Job, checkpoint: str, note: Training, guarded: Guard) -> None:
     """Validates a checkpoint, unless it has a validation or training removes it meanwhile.
 
     If the state of training is no longer `note` then, training is over, and the chief validates.
@@ -84,7 +85,7 @@ def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> N
         model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
         metrics = Metrics(place, EVALUATOR_FILE_NAME, step)
-        validator = Validator(job, stop, metrics, say)
+        validator = Validator(job, guarded, metrics, say)
         validator.validate(checkpoint, lambda: run_file.read(place).training == note)
     except (UserError, tf.errors.OpError, ValueError):
         if checkpoints.exists(checkpoint):

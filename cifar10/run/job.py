@@ -1,29 +1,28 @@
 """Jobs: a configuration with its records, model parameters and evaluation, as a run needs them."""
 
-import contextlib
 import dataclasses
 import math
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.spec import Cluster
+from cifar10.cluster.spec import PS, Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
-from cifar10.host.activity import Activity
 from cifar10.host.files import require_writable
 from cifar10.host.process import say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
-from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
 from cifar10.run.kept_evaluation import KeptEvaluation
-from cifar10.run.watchdog import Progress, Watchdog
 from cifar10.schema import TRAIN
 from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
-from cifar10.step.params import ModelParams
+from cifar10.step.params import ModelParams, Replication, replicas_to_aggregate
 from cifar10.step.state import examples_seen
 
 MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
+# The least time that a worker waits for a session of a master that answers. The master may be
+# building its graph, and --cluster-timeout is for tasks that do not answer.
+_LEAST_SESSION_SECS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,19 +33,13 @@ class Job:
     records: RecordSet
     params: ModelParams
     evaluation: KeptEvaluation  # the graph and session in which this process evaluates
-    watchdog: Watchdog  # of this process
-    cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
+    cluster: Optional[Cluster] = None  # with the task of this process; None: it trains alone
     has_evaluator: bool = False  # whether a separate process validates
 
     @property
     def validates(self) -> bool:
         """Whether this process validates its checkpoints, instead of an evaluator."""
         return self.records.has_validation and not self.has_evaluator
-
-    @property
-    def activity(self) -> Activity:
-        """What the main thread of this process does."""
-        return self.watchdog.activity
 
     @property
     def own_examples(self) -> Optional[int]:
@@ -64,59 +57,38 @@ class Job:
         """The global step at which training ends."""
         return self.params.total_steps
 
-    def watch_progress(self) -> contextlib.AbstractContextManager[None]:
-        """Ends this process if it makes no progress, for a `with` statement."""
-        session, progress = self.cluster_session, Progress(self.watchdog, self.config.stall_timeout)
-        if session:
-            progress.trainers = [one.label for one in session.cluster.trainers]
-            progress.replica, progress.hears_all = self.params.place.replica, session.hears_all
-        return self.watchdog.watching(progress)
-
-    def tell_end(self) -> None:
-        """Tells the cluster, if there is one, that training is over."""
-        if self.cluster_session:
-            self.cluster_session.tell_end()
-
-    def close(self) -> None:
-        """Ends what this process still does for the cluster."""
-        if self.cluster_session:
-            self.cluster_session.close()
-
 
 def make_job(
     config: TrainConfig,
     records: RecordSet,
     done: Done = NOTHING_DONE,
-    session: Optional[ClusterSession] = None,
+    cluster: Optional[Cluster] = None,
 ) -> Job:
-    """Chooses the devices, and derives what the model needs of the records and of the cluster.
+    """Chooses the devices, uses them, and derives what the model needs of records and cluster.
 
     Args:
       config: the settings.
       records: the records of the data set.
       done: the training before.
-      session: the cluster's session of a trainer, which knows its devices; None: it trains alone,
-        and this process uses the devices that are chosen.
+      cluster: the cluster in which this process trains; None: it trains alone.
 
     Raises:
       ConfigError: the machine does not fit the settings.
     """
-    plan = session.plan if session else plan_devices(config)
-    if not session:
-        use_devices(plan.session_config, plan.gpus)
+    plan = plan_devices(config, cluster.host_share) if cluster else plan_devices(config)
+    use_devices(plan.session_config, plan.gpus)
     params = ModelParams(
         config,
         plan,
         records.counts.get(TRAIN, 1),
-        last_step(config, session.cluster if session else None, records, done),
+        last_step(config, cluster, records, done),
         channel_mean=records.channel_mean,
         channel_deviation=records.channel_deviation,
-        replication=session.place if session else None,
+        replication=Replication.of(config, cluster, plan) if cluster else None,
         num_classes=len(records.class_names),
         done=done,
     )
-    watchdog = session.watchdog if session else Watchdog()
-    return Job(config, records, params, KeptEvaluation(params), watchdog, session)
+    return Job(config, records, params, KeptEvaluation(params), cluster)
 
 
 def last_step(
@@ -144,20 +116,36 @@ def make_trainer(job: Job) -> Any:
     Its settings of the cluster are not for the evaluations in this process, which are those of
     `Job.evaluation`.
     """
-    config, params = job.config, job.params
-    settings = {
+    return tf.estimator.Estimator(model_fn, config=run_config(job), params=job.params)
+
+
+def run_config(job: Job) -> Any:
+    """Returns the RunConfig of training, which reads the TF_CONFIG that `cifar10.main` has set."""
+    config, cluster = job.config, job.cluster
+    session_config = tf.ConfigProto()
+    session_config.CopyFrom(job.params.plan.session_config)
+    settings: dict[str, Any] = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,
         # Our own hooks save, and write summaries and speed to --log-dir.
         "save_checkpoints_secs": None,
         "save_summary_steps": 0,
         "log_step_count_steps": None,
+        "session_config": session_config,
     }
-    if job.cluster_session:
-        run_config = job.cluster_session.run_config(**settings)
-    else:
-        run_config = tf.estimator.RunConfig(session_config=params.plan.session_config, **settings)
-    return tf.estimator.Estimator(model_fn, config=run_config, params=params)
+    if cluster:
+        if config.replication != "in-graph":
+            # Sessions see only the tasks they need: they would wait for all that they see.
+            session_config.device_filters.extend([f"/job:{PS}", cluster.own.device])
+        # It places plain variables on the first parameter server.
+        settings["device_fn"] = tf.train.replica_device_setter(
+            ps_tasks=len(cluster.of(PS)),
+            worker_device=cluster.own.device,
+            ps_strategy=lambda op: 0,
+        )
+        timeout_secs = max(_LEAST_SESSION_SECS, int(config.cluster_timeout) + 1)
+        settings["session_creation_timeout_secs"] = timeout_secs
+    return tf.estimator.RunConfig(**settings)
 
 
 def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
@@ -206,18 +194,19 @@ def open_output(config: TrainConfig) -> None:
     require_writable(config.log_place, "--log-dir")
 
 
-def describe_training(job: Job, start_step: int) -> None:
+def describe_training(job: Job, start_step: int, cluster: Optional[str] = None) -> None:
     """Prints which model is about to be trained, on which devices and data, up to which step.
 
     Args:
       job: the job that is about to be trained.
       start_step: the global step from which it continues.
+      cluster: a line about the cluster; None: this process trains alone.
     """
     records, config, plan = job.records, job.config, job.params.plan
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
     say(f"{config.model_title}, {plan.summary}, batch {config.train_batch_size}")
-    if job.cluster_session:
-        say(job.cluster_session.describe(job.params.examples_per_step))
+    if cluster:
+        say(cluster)
     say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
     verb = f"continuing at step {start_step:,}" if start_step else "training"
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")

@@ -35,7 +35,7 @@ class KeptEvaluation:
     def evaluate(
         self,
         input_fn: Callable[[], tf.data.Dataset],
-        before_batch: Callable[[], None],
+        hooks: Sequence[tf.train.SessionRunHook],
         checkpoint_path: str,
         name: str,
         rows: Sequence[str] = (),
@@ -45,7 +45,7 @@ class KeptEvaluation:
         Args:
           input_fn: function that makes the data set of (features, labels). The first one of each
             name is used for all evaluations of that name, and all have elements of the same kind.
-          before_batch: is called before each batch; what it raises ends the evaluation.
+          hooks: their `before_run` is called before each batch; what it raises ends the evaluation.
           checkpoint_path: the checkpoint.
           name: name of the evaluation, for the folder of its events.
           rows: names of tensors with a row for each image, which are among the figures then.
@@ -62,7 +62,8 @@ class KeptEvaluation:
             fetches = self._update, [f"{one}:0" for one in rows]
             with contextlib.suppress(tf.errors.OutOfRangeError):  # It ends the data set.
                 while True:
-                    before_batch()
+                    for hook in hooks:
+                        hook.before_run(None)
                     batches.append(session.run(fetches)[1])
             figures: dict[str, Any] = session.run(self._figures)
         step, summary = figures[tf.GraphKeys.GLOBAL_STEP], tf.Summary()

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
+from cifar10 import guard, models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.errors import ConfigError, Stopped, UserError
+from cifar10.guard import Guard
+from cifar10.guard.folder_lock import EVALUATOR, is_held
 from cifar10.host.files import exists
-from cifar10.host.folder_lock import EVALUATOR, is_held
 from cifar10.host.process import StopRequest, say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, metrics, model_settings, recovery, run_file
 from cifar10.output.metrics import Metrics
 from cifar10.output.run_file import Run
-from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.job import Job, last_step, make_job
 from cifar10.run.results import RESULT_NAME
 from cifar10.run.training_hook import check_window
@@ -73,20 +73,18 @@ def joined(
     cluster: Optional[Cluster],
     stop: StopRequest,
     start: Start,
-) -> Iterator[Job]:
-    """Yields the chief's job, in a cluster once the tasks that it needs have answered."""
-    session = ClusterSession(config, cluster, records, stop, not start.is_over) if cluster else None
-    with contextlib.closing(make_job(config, records, start.done, session)) as job:
-        try:
-            if session and not start.is_over:
-                session.join(stop.check)
+) -> Iterator[tuple[Job, Guard]]:
+    """Yields the chief's job and its guard, in a cluster once the tasks it needs have answered."""
+    job = make_job(config, records, start.done, cluster)
+    try:
+        with guard.of(job.params, cluster, records, stop, trains=not start.is_over) as guarded:
             is_listed = bool(cluster and cluster.has_evaluator)
             here = is_listed or is_held(config.output_place, EVALUATOR)
-            yield dataclasses.replace(job, has_evaluator=here)
-        except Stopped:
-            if saved := checkpoints.latest(config.output_place):
-                say(f"saved {saved}")  # The launcher reads this line.
-            raise
+            yield dataclasses.replace(job, has_evaluator=here), guarded
+    except Stopped:
+        if saved := checkpoints.latest(config.output_place):
+            say(f"saved {saved}")  # The launcher reads this line.
+        raise
 
 
 def note_model(job: Job, start: Start) -> None:

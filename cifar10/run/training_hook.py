@@ -13,8 +13,8 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, TrainingError, TrainingOver, UserError
-from cifar10.host.activity import BETWEEN, FIRST_STEP, SAVING, START, STEP
-from cifar10.host.process import Stay, StopRequest
+from cifar10.guard import Guard
+from cifar10.host.process import StopRequest
 from cifar10.output import checkpoints
 from cifar10.output import report as report_page
 from cifar10.output.event_files import add_picture, take_back
@@ -49,27 +49,22 @@ class TrainingHook(tf.train.SessionRunHook):
     progress: Progress
 
     def begin(self) -> None:
-        """Finds the tensors of the graph that is about to run; raises Stopped after a signal."""
-        self.stop.check()
+        """Finds the tensors of the graph that is about to run."""
         self.tensors, self._last_step = StepTensors.find(), float(self.job.total_steps)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Begins to measure anew, since a session begins from a checkpoint."""
-        self.job.watchdog.look_into(session, self.tensors.standing)
-        self.job.activity.begin(START)
-        self._phase = FIRST_STEP
+        self._is_first = True
         self.progress.begin()
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report."""
-        self.job.activity.begin(self._phase)
         self.progress.step_begins()
         return tf.train.SessionRunArgs(self.tensors.report)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Looks at the step's report: at its loss, whom to show it, and whether training ends."""
-        self.job.activity.begin(BETWEEN)
-        self._phase = STEP
+        self._is_first = False
         self.report = report = StepReport.of(*run_values.results)
         # Estimator's own hook, which comes later, names no step and accepts an infinite loss.
         if not math.isfinite(report.loss):
@@ -89,8 +84,8 @@ class TrainingHook(tf.train.SessionRunHook):
         self.progress.finish()
 
     def is_ending(self) -> bool:
-        """Returns whether training ends before its last step."""
-        return self.stop.requested
+        """Returns whether this process ends training before its last step."""
+        return False
 
 
 @dataclasses.dataclass(eq=False)
@@ -98,14 +93,11 @@ class WorkerHook(TrainingHook):
     """Trains with the chief, and ends when the chief ends training.
 
     Attributes:
-      stay: knows whether the chief still needs this worker's gradients after a signal; None: it
-        does not.
       knows_last_step: whether this worker knows the last step even if training has begun before it.
         If not, since only the chief knows of steps with other numbers of images, the chief alone
         ends training.
     """
 
-    stay: Optional[Stay]
     knows_last_step: bool
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -117,16 +109,13 @@ class WorkerHook(TrainingHook):
         if over or step >= self._last_step:
             raise TrainingOver(int(step))
 
-    def is_ending(self) -> bool:
-        """Returns whether a signal has arrived and the chief needs this worker no more."""
-        return self.stop.requested if self.stay is None else self.stay.is_over
-
 
 @dataclasses.dataclass(eq=False)
 class ChiefHook(TrainingHook):
     """Measures, records, saves, validates and ends the training of all.
 
     Attributes:
+      guarded: what watches this process.
       deadline: the time at which training ends (`time.monotonic`), in seconds.
       check_owner: a function that is called before a checkpoint is written; it raises an exception
         if this process must not.
@@ -136,6 +125,7 @@ class ChiefHook(TrainingHook):
       saved_step: the global step of the newest checkpoint.
     """
 
+    guarded: Guard
     deadline: float = math.inf
     check_owner: Callable[[], None] = lambda: None
     validate: Callable[[], None] = lambda: None
@@ -151,7 +141,7 @@ class ChiefHook(TrainingHook):
             self._folder,
             save_steps=1,  # `after_run` asks it only if a checkpoint is due.
             saver=_SaverInFolder(self._place),
-            listeners=[_Saving(self)],
+            listeners=[self.guarded.saving, _Saving(self)],
             save_graph_def=False,
         )
 
@@ -175,7 +165,7 @@ class ChiefHook(TrainingHook):
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report, and begins --profile-steps."""
-        if self._phase == FIRST_STEP:
+        if self._is_first:
             # In it, TensorFlow optimises its graph for a second without Python's lock.
             threading.Thread(target=report_page.load, name="loading").start()
         # Where other trainers take the first steps of the window, the next one is profiled.
@@ -186,7 +176,7 @@ class ChiefHook(TrainingHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Measures and records the step; saves and validates if that is due."""
-        is_first = self._phase == FIRST_STEP
+        is_first = self._is_first
         super().after_run(run_context, run_values)
         self.step = self.report.step
         if is_first:
@@ -202,11 +192,11 @@ class ChiefHook(TrainingHook):
                 run_context.request_stop()
 
     def is_ending(self) -> bool:
-        """Returns whether a signal or the deadline ends training."""
+        """Returns whether the deadline ends training."""
         if time.monotonic() >= self.deadline:
             self.status = "stopped by --max-minutes"
             return True
-        return super().is_ending()
+        return False
 
     def end(self, session: Any) -> None:
         """Tells all replicas that training is over, then saves the last checkpoint.
@@ -263,7 +253,6 @@ class _Saving(tf.train.CheckpointSaverListener):
             loss does not show that the update after it was finite.
         """
         chief = self._chief
-        chief.job.activity.begin(SAVING)
         if not session.run(chief.tensors.are_finite):
             what = f"a weight is NaN or infinite at step {global_step_value:,}"
             raise _diverged(chief.job, what)
@@ -271,12 +260,10 @@ class _Saving(tf.train.CheckpointSaverListener):
         chief.progress.save()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        """Stops the clock; raises Stopped after a signal, since the checkpoint is complete."""
+        """Stops the clock."""
         chief = self._chief
         chief.saved_step = global_step_value
-        chief.job.activity.begin(BETWEEN)
         chief.progress.pause()
-        chief.stop.check()
 
 
 class _SaverInFolder:

@@ -9,8 +9,7 @@ from typing import Callable, NamedTuple, Optional
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.host.activity import EVALUATION, Activity
-from cifar10.host.process import StopRequest
+from cifar10.guard import Guard
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics, rounded
@@ -22,31 +21,20 @@ _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
 _EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
 
 
-def begin_batch(noted: Activity, stop: StopRequest) -> None:
-    """Notes a batch of an evaluation; raises Stopped after a signal, as there is nothing to save.
-
-    Args:
-      noted: what the main thread does.
-      stop: knows whether a signal has arrived.
-    """
-    noted.begin(EVALUATION)
-    stop.check()
-
-
 class Validator:
     """Validates checkpoints, keeps the best one, and adds a row for each.
 
     Args:
       job: the job that is trained.
-      stop: knows whether a signal has arrived.
+      guarded: knows the hooks of an evaluation.
       metrics: the rows of the run; they get one for each validation.
       say: a function that prints a line.
     """
 
     def __init__(
-        self, job: Job, stop: StopRequest, metrics: Metrics, say: Callable[[str], None]
+        self, job: Job, guarded: Guard, metrics: Metrics, say: Callable[[str], None]
     ) -> None:
-        self._job, self._stop, self._metrics, self._say = job, stop, metrics, say
+        self._job, self._guarded, self._metrics, self._say = job, guarded, metrics, say
 
     def validate_latest(self) -> None:
         """Validates the newest checkpoint, unless it has a row; see `validate`."""
@@ -72,7 +60,7 @@ class Validator:
         with clear_errors(job.config):
             found = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
-                lambda: begin_batch(job.activity, self._stop),
+                self._guarded.evaluation_hooks,
                 checkpoint,
                 VALIDATION,
             )

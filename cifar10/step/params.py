@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.cluster.spec import PS, Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.ops.layers import Layers
@@ -49,6 +50,27 @@ class Replication:
         """Returns the replication of a process that trains alone."""
         return cls(plan.variable_devices, plan.tower_devices)
 
+    @classmethod
+    def of(cls, config: TrainConfig, cluster: Cluster, plan: DevicePlan) -> "Replication":
+        """Returns the replication of a trainer in a cluster; `plan` has its machine's devices.
+
+        In-graph, every machine has as many towers as the chief's, on the same kind of device.
+        """
+        in_graph = config.replication == "in-graph"
+        machines = cluster.trainers if in_graph else [cluster.own]
+        return cls(
+            variable_devices=tuple(task.cpu for task in cluster.of(PS) or [cluster.master]),
+            tower_devices=tuple(
+                f"{task.device}{tower}" for task in machines for tower in plan.tower_devices
+            ),
+            task_device=cluster.own.device,
+            num_machines=len(machines),
+            num_replicas=1 if in_graph else cluster.num_trainers,
+            replica=cluster.trainers.index(cluster.own),
+            replicas_to_aggregate=replicas_to_aggregate(config, cluster),
+            transfer_dtype=tf.bfloat16 if config.ps_transfer == "bf16" else tf.float32,
+        )
+
     @property
     def is_chief(self) -> bool:
         """Whether this process initialises, saves and, in synchronous training, updates."""
@@ -74,6 +96,16 @@ class Replication:
           train_batch_size: the number of images per machine, as `--train-batch-size` gives it.
         """
         return self.batch_size(train_batch_size) * (self.replicas_to_aggregate or 1)
+
+
+def replicas_to_aggregate(config: TrainConfig, cluster: Cluster) -> Optional[int]:
+    """Returns how many replicas' gradients an update waits for; None: it waits for no other.
+
+    It is None in asynchronous and in-graph training, and for a single trainer.
+    """
+    if not config.sync or config.replication == "in-graph" or cluster.num_trainers == 1:
+        return None
+    return config.replicas_to_aggregate or cluster.num_trainers
 
 
 @dataclasses.dataclass(frozen=True)

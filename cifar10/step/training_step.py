@@ -14,6 +14,7 @@ from cifar10.step import towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.params import ModelParams
 from cifar10.step.state import TrainingState, make_scaffold
+from cifar10.step.sync_replicas import ROUNDS
 
 _COLLECTION = "step"  # of a training graph: its StepTensors
 _SAMPLES_SHOWN = 8
@@ -55,14 +56,12 @@ class StepTensors(NamedTuple):
         and what `StepReport` has of this process.
       are_finite: whether all weights and statistics are finite, a bool scalar.
       over: whether the chief has ended training, a bool scalar; costs no step.
-      standing: see `Rendezvous.standing`; None unless this process waits for other replicas.
       end_all: ops by which the chief ends the training of all replicas.
     """
 
     report: tuple[tf.Tensor, ...]
     are_finite: tf.Tensor
     over: tf.Tensor
-    standing: Optional[tf.Tensor] = None
     end_all: Sequence[tf.Operation] = ()
 
     @property
@@ -331,11 +330,12 @@ def _step_tensors(state: TrainingState, report: tuple[tf.Tensor, ...]) -> StepTe
         with tf.device(piece.device):
             finite.append(tf.reduce_all(tf.is_finite(piece.read_value())))
     shared = state.shared
+    if state.meeting:
+        tf.add_to_collection(ROUNDS, state.meeting.standing())
     return StepTensors(
         report,
         are_finite=tf.reduce_all(finite),
         over=shared.is_over() if shared else tf.constant(False),
-        standing=state.meeting.standing() if state.meeting else None,
         end_all=[shared.end_all()] if shared and state.params.place.is_chief else [],
     )
 

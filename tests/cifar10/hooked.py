@@ -11,7 +11,6 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host.process import StopRequest
 from cifar10.output.metrics import Metrics
 from cifar10.output.training_progress import Progress
-from cifar10.run.watchdog import Watchdog
 from cifar10.step.training_step import StepReport, StepTensors
 
 
@@ -31,7 +30,6 @@ def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> A
     """What hooks need of a job: steps of 64 images of 640, and few checkpoints."""
     settings = {"checkpoint_steps": 1_000, **settings}
     config = TrainConfig(output_dir=str(folder), log_dir=str(folder / "logs"), **settings)
-    watchdog = Watchdog()
     return types.SimpleNamespace(
         config=config,
         params=types.SimpleNamespace(examples_per_step=64),
@@ -39,8 +37,6 @@ def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> A
         num_examples=640,
         own_examples=None,
         validates=True,
-        watchdog=watchdog,
-        activity=watchdog.activity,
     )
 
 

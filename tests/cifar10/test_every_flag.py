@@ -25,9 +25,10 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host import cpu
 from cifar10.input.records import open_records
 from cifar10.kernels import library
-from cifar10.run import cluster_session, job
+from cifar10.run import job
 from cifar10.schema import EVAL
 from cifar10.step import devices, model_fn
+from cifar10.step.params import Replication
 
 
 @contextlib.contextmanager
@@ -99,7 +100,7 @@ def agreed_on(config: TrainConfig) -> Any:
     assert cluster is not None
     if not cluster.is_trainer:
         return cluster
-    place = cluster_session.replication(config, cluster, devices.plan_devices(config))
+    place = Replication.of(config, cluster, devices.plan_devices(config))
     return cluster, notes(config, cluster), dataclasses.asdict(place)
 
 
@@ -196,7 +197,7 @@ ELSEWHERE = {
     "test_what_is_left_of_the_steps_to_profile_is_recorded",
     "recipe": "config/test_recipes.py::"
     "test_a_recipe_is_a_configuration_that_names_it_and_is_printed_as_a_file",
-    "stall_timeout": "run/test_watchdog.py::"
+    "stall_timeout": "guard/test_watchdog.py::"
     "test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1",
     "stop_at_accuracy": "run/test_validation.py::"
     "test_training_ends_at_an_accuracy_as_float32_has_it",

@@ -16,16 +16,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.host.activity import Activity
-from cifar10.host.process import StopRequest, leave
+from cifar10.guard.hooks import EvaluationPhase
+from cifar10.host.process import leave
 from cifar10.input import pipeline
 from cifar10.main import main
-from cifar10.run import results, validation
+from cifar10.schema import EVAL
 
 PROGRAM = pathlib.Path(__file__)
 HANG_AT = 60
 _batches = pipeline.training_batches
-_begin_batch = validation.begin_batch
+_evaluation_batches = pipeline.evaluation_batches
+_before_batch = EvaluationPhase.before_run
+_split = ""
 
 
 def _batches_that_end_coming(*arguments: Any) -> Any:
@@ -42,20 +44,23 @@ def _batches_that_end_coming(*arguments: Any) -> Any:
     return tf.data.Dataset.zip((numbers, _batches(*arguments))).map(pass_on)
 
 
-def _sleep(noted: Activity, stop: StopRequest) -> None:
-    _begin_batch(noted, stop)
-    time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
+def _batches_of(records: Any, split: str, *arguments: Any) -> Any:
+    global _split
+    _split = split
+    return _evaluation_batches(records, split, *arguments)
 
 
-def _hold(noted: Activity, stop: StopRequest) -> None:
-    _begin_batch(noted, stop)
-    while os.path.exists(os.environ.get("HOLD_EVAL", "")):
+def _wait_for_batch(hook: EvaluationPhase, run_context: Any) -> None:
+    _before_batch(hook, run_context)
+    if _split != EVAL:
+        time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
+    while _split == EVAL and os.path.exists(os.environ.get("HOLD_EVAL", "")):
         time.sleep(0.05)
 
 
 if __name__ == "__main__":
     if "HANG" in os.environ:
         pipeline.training_batches = _batches_that_end_coming  # type: ignore[assignment]
-    validation.begin_batch = _sleep
-    results.begin_batch = _hold
+    pipeline.evaluation_batches = _batches_of  # type: ignore[assignment]
+    EvaluationPhase.before_run = _wait_for_batch  # type: ignore[assignment,method-assign]
     leave(main())

@@ -86,7 +86,7 @@ class Evaluated:
         return FRESH[step, seed]
 
     def evaluate(self, step: int, seed: int = 1, name: str = "validation") -> dict[str, Any]:
-        return self.kept.evaluate(batches(seed), lambda: None, self.checkpoint(step), name)
+        return self.kept.evaluate(batches(seed), [], self.checkpoint(step), name)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_between_two_good_ones_is_an_error_of_its_own(evalu
 
 
 def test_an_evaluation_after_one_that_a_signal_broke_off_is_as_a_fresh_one(evaluated):
-    begin = mock.Mock(side_effect=[None, Stopped(15)])
+    hook = mock.Mock(before_run=mock.Mock(side_effect=[None, Stopped(15)]))
     with pytest.raises(Stopped):
-        evaluated.kept.evaluate(batches(1), begin, evaluated.checkpoint(2), "validation")
+        evaluated.kept.evaluate(batches(1), [hook], evaluated.checkpoint(2), "validation")
     assert evaluated.evaluate(1) == evaluated.fresh(1)

@@ -10,6 +10,7 @@ import pytest
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.guard import Guard
 from cifar10.host.files import write_json
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
@@ -152,7 +153,8 @@ def test_the_session_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
     monkeypatch.setattr(KeptEvaluation, "_build", noted_build)
     config = TrainConfig(**places, test_time_augmentation=augments)
     job = make_job(config, open_records(config.data_place))
-    evaluation = results.evaluate_split(job, f"{config.output_dir}/model.ckpt-0", StopRequest())
+    guarded = Guard(config, StopRequest())
+    evaluation = results.evaluate_split(job, f"{config.output_dir}/model.ckpt-0", guarded)
     assert len(evaluation.labels) == 23
     assert ("augmented_accuracy" in evaluation.figures) == augments
     (session,) = sessions
