@@ -16,11 +16,11 @@ from typing import Optional
 
 from cifar10.cluster import resolve
 from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_port
-from cifar10.cluster.tf_config import TF_CONFIG
+from cifar10.cluster.tf_config import TF_CONFIG, estimator_config
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError, last_words
-from cifar10.host.process import STAY_SECS, StopRequest, one_line, say
+from cifar10.host.process import GRACE_SECS, StopRequest, one_line, say
 from cifar10_program.streams import complain, open_streams
 
 
@@ -41,10 +41,12 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
     except UserError as error:
         return _fail(error)
     # Only training has something to save.
-    stop = StopRequest(None if config.mode == "train_and_evaluate" else STAY_SECS)
-    stop.install()
+    stop = StopRequest(None if config.mode == "train_and_evaluate" else GRACE_SECS)
     try:
-        _run(config, _find_cluster(config), stop, started)
+        cluster = _find_cluster(config)
+        _set_environment(config, cluster)  # Before any thread begins, since threads read it.
+        stop.install()
+        _run(config, cluster, stop, started)
         stop.check()
     except (UserError, TrainingError, Stopped) as error:
         return _fail(error)
@@ -63,9 +65,17 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
         check_port(cluster)
     for note in resolve.notes(config, cluster):
         say(note)
-    # Estimator would read TF_CONFIG, too, and it rejects some forms that platforms write.
-    os.environ.pop(TF_CONFIG, None)
     return cluster
+
+
+def _set_environment(config: TrainConfig, cluster: Optional[Cluster]) -> None:
+    """Sets what TensorFlow and Estimator read, as they load or later."""
+    if not config.verbose:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the log of C++ code
+    os.environ.pop(TF_CONFIG, None)
+    for_estimator = estimator_config(cluster, config.replication == "in-graph")
+    if for_estimator is not None:
+        os.environ[TF_CONFIG] = for_estimator
 
 
 def _run(
@@ -109,9 +119,8 @@ def _run(
 
 
 def _load_tensorflow(verbose: bool) -> None:
-    """Silences TensorFlow's log and Python's warnings unless `verbose`; errors still raise."""
+    """Silences Estimator's log and Python's warnings unless `verbose`; errors still raise."""
     if not verbose:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of C++ code, read as it loads
         warnings.filterwarnings("ignore")
     gc.disable()  # Hundreds of thousands of objects of modules, which stay, are made.
     import tensorflow.compat.v1 as tf

@@ -18,11 +18,12 @@ restores the variables before any hook is called: too late to see that a paramet
 another job.
 """
 
+import contextlib
 import errno
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
@@ -162,13 +163,21 @@ class _SessionManager(tf.train.SessionManager):
             self._check()
 
 
-def look_often(target: Optional[str] = None, check: Callable[[], None] = lambda: None) -> None:
-    """Makes workers' sessions look every half second, for the rest of this process.
+@contextlib.contextmanager
+def look_often(
+    target: Optional[str] = None, check: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Makes workers' sessions look every half second, for the time of a `with` statement.
 
     Args:
       target: session target of the server whose sessions are checked; None: no session is.
       check: function called before such a session is used; `_SessionManager` says when.
     """
+    before = SESSIONS.SessionManager
     SESSIONS.SessionManager = functools.partial(
         _SessionManager, target=target, check=check, recovery_wait_secs=_LOOK_SECS
     )
+    try:
+        yield
+    finally:
+        SESSIONS.SessionManager = before

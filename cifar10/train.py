@@ -8,47 +8,53 @@ A run continues from its output folder by four rules:
    are renamed. Without one, a new run begins, from --init-checkpoint if that is given.
 2. With the model that run.json names; other records are allowed.
 3. At the first image that the job has not seen, which the checkpoint counts; so do the curves.
-4. If its last step is saved, or a goal was reached, only what is missing is made.
+4. If its last step is saved, or a stopping criterion was reached, only what is missing is made.
 
 The chief saves when a session begins, every --checkpoint-steps and at the end, and validates each
-checkpoint. A run ends at its last step, at a goal, at --max-minutes, by a signal, before which it
-saves, or by an error: a value that is not finite, a task that is missing, a stall. Workers end with
-the chief. What happens between two steps is in `run/training_hook.py`, a step in
-`step/training_step.py`.
+checkpoint. A run ends at its last step, at a stopping criterion, at --max-minutes, by a signal,
+before which it saves, or by an error: a value that is not finite, a task that is missing, a stall.
+Workers end with the chief. What happens between two steps is in `run/training_hook.py`, a step in
+`step/training_step.py`, and what watches a run in `guard/`.
 """
 
-import contextlib
 import math
 import time
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.spec import Cluster
+from cifar10 import guard
+from cifar10.cluster.spec import PS, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingOver
-from cifar10.host import activity, folder_lock
+from cifar10.guard import Guard, folder_lock
 from cifar10.host.process import StopRequest, say
+from cifar10.input import pipeline
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, run_file
+from cifar10.output import checkpoints
+from cifar10.output.metrics import Metrics
 from cifar10.output.progress import ProgressLine
-from cifar10.output.training_progress import Progress
-from cifar10.run import results, resume
-from cifar10.run.cluster_session import ClusterSession
+from cifar10.output.training_progress import TrainingProgress
+from cifar10.run import results, start
+from cifar10.run.initial_weights import with_initial_weights
 from cifar10.run.job import (
     Job,
     checkpoint_steps,
     describe_training,
     evaluation_input,
     make_job,
-    make_trainer,
     open_output,
-    training_input,
 )
-from cifar10.run.resume import Start
-from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook
-from cifar10.run.validation import EvaluationHook, KeepBest, StoppingCriteria, check_criteria
+from cifar10.run.start import Start
+from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
+from cifar10.run.validation import KeepBest, StoppingCriteria, check_criteria, ended_before
 from cifar10.schema import EVAL, TRAIN, VALIDATION
+from cifar10.step.model_fn import model_fn
+from cifar10.step.state import examples_seen
+
+# The least time that a worker waits for a session of a chief that answers. The chief may be
+# building its graph, and --cluster-timeout is for tasks that do not answer.
+_LEAST_SESSION_SECS = 60
 
 
 def train_and_evaluate(
@@ -77,15 +83,89 @@ def train_and_evaluate(
     open_output(config)
     places = (config.output_place, config.log_place)
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
-        start = resume.find_start(config, records, cluster)  # Rules 1 and 3.
-        with resume.joined(config, records, cluster, stop, start) as job:
-            resume.note_model(job, start)  # Rule 2.
-            finished = results.describe_finished(config.output_place, start.done.step)
-            if start.is_over and finished:  # Rule 4.
-                job.tell_end()
+        begun = start.find_start(config.output_place)  # Rules 1 and 3.
+        job = make_job(config, records, begun.position, cluster)
+        step, last_step = begun.position.step, job.params.total_steps
+        check_window(config.profile_window, last_step)
+        is_over = step >= last_step or ended_before(config, step) is not None
+        if not is_over:
+            pipeline.check_evaluation(
+                records
+            )  # A damaged record is an error before the first step.
+            job = with_initial_weights(job, begun.checkpoint is None)
+        watched = guard.of(job.params, cluster, records, stop, trains=not is_over)
+        with start.saved_checkpoint_is_named(config.output_place), watched as guarded:
+            start.record_model(job, begun)  # Rule 2.
+            finished = results.describe_finished(config.output_place, step)
+            if is_over and finished:  # Rule 4.
+                guarded.tell_end()
                 say(finished)
                 return
-            _train_to_results(job, start, stop, started, check_owner)
+            job = start.with_evaluator(job)
+            describe_training(job, step, guarded.describe(job.params.examples_per_step))
+            metrics = start.prepare_folder(job, begun)  # Rule 3, of the curves.
+            deadline = started + 60.0 * (config.max_minutes or math.inf)
+            status = _train_as_chief(job, guarded, begun, metrics, deadline, check_owner)
+            results.finish(job, guarded, metrics, status, time.monotonic() - started)
+
+
+def _train_as_chief(
+    job: Job,
+    guarded: Guard,
+    begun: Start,
+    metrics: Metrics,
+    deadline: float,
+    check_owner: Callable[[], None],
+) -> str:
+    """Trains and validates, and tells the other tasks of the end; returns how training ended."""
+    config, params, output_dir = job.config, job.params, job.config.output_place
+    validates = job.records.has_validation and not job.has_evaluator
+    with ProgressLine(
+        params.total_steps, params.total_epochs, start_step=begun.position.step
+    ) as line:
+        estimator = tf.estimator.Estimator(model_fn, config=run_config(job), params=params)
+        progress = TrainingProgress(line, params, metrics)
+        hook = ChiefHook(params, guarded.stop, progress, deadline)  # Measures, records, ends.
+        saver = tf.train.CheckpointSaverHook(
+            output_dir,
+            save_steps=checkpoint_steps(config, params),
+            listeners=[guarded.saving, Saving(hook, check_owner)],
+            save_graph_def=False,
+        )
+        criteria = StoppingCriteria(config, lambda: hook.saved_step, line.message)
+        train_spec = tf.estimator.TrainSpec(
+            lambda: training_input(job), hooks=[*guarded.hooks, hook, saver, criteria]
+        )
+        best = KeepBest(params, metrics, line.message)
+        eval_spec = tf.estimator.EvalSpec(
+            lambda: evaluation_input(job, VALIDATION),
+            steps=None,
+            name=VALIDATION,
+            hooks=guarded.evaluation_hooks,
+            exporters=[best],
+            start_delay_secs=0,
+            throttle_secs=0,
+        )
+        if validates:  # A run may have been killed after it saved this checkpoint.
+            best.validate(estimator, eval_spec, begun.checkpoint)
+            best.take_back(begun.position.step + 1)
+        if begun.position.step >= params.total_steps or criteria.is_reached():  # Rule 4.
+            pass
+        elif validates:
+            tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
+        else:  # A separate evaluator validates, or there is nothing to validate on.
+            estimator.train(train_spec.input_fn, train_spec.hooks)
+        guarded.stop.check()
+        start.record_end(job, (criteria.ending or hook).status)
+        guarded.tell_end()
+        if job.records.has_validation:  # Nobody waits for an evaluator's last validation.
+            latest = checkpoints.latest(output_dir)
+            metrics.read_others(checkpoints.read_position(latest).step)
+            best.validate(estimator, eval_spec, latest)
+        guarded.stop.check()
+        if criteria.is_reached():  # The last validation may have reached one, too.
+            start.record_end(job, (criteria.ending or hook).status)
+        return (criteria.ending or hook).status
 
 
 def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
@@ -97,104 +177,86 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
     def check() -> None:
         """Ends the waiting for other tasks where it is useless."""
         stop.check()
-        end = resume.step_of_end(config, cluster, records)
+        end = start.step_of_end(config, cluster, records)
         if end is not None:
             raise TrainingOver(end)
 
     try:
         check()
-        done = resume.seen_by_worker(config.output_place)
-        session = ClusterSession(config, cluster, records, stop)
-        session.join(check)
-        with contextlib.closing(make_job(config, records, done, session)) as job:
-            steps, ending = _train_with_chief(job, session, stop)
+        position = start.position_seen_by_worker(config.output_place)
+        job = make_job(config, records, position, cluster)
+        with guard.of(job.params, cluster, records, stop, check=check) as guarded:
+            steps, ending = _train_with_chief(job, guarded)
     except TrainingOver as over:  # Before this worker had joined.
         ending = str(over)
     say(f"{cluster.label} ends: {ending}; it trained {steps:,} steps")
 
 
-def _train_to_results(
-    job: Job, start: Start, stop: StopRequest, started: float, check_owner: Callable[[], None]
-) -> None:
-    """Trains from `start`, and sees to it that the figures exist at the end."""
-    job = resume.with_first_values(job, start)
-    describe_training(job, start.done.step)
-    metrics = resume.prepare_folder(job, start)  # Rule 3, of the curves.
-    epochs = job.params.total_epochs
-    with job.watch_progress():
-        with ProgressLine(job.total_steps, epochs, start_step=start.done.step) as line:
-            progress = Progress(line, job.config, job.num_examples, job.own_examples, metrics)
-            deadline = started + 60.0 * (job.config.max_minutes or math.inf)
-            hook = ChiefHook(job, stop, progress, deadline)
-            saver = tf.train.CheckpointSaverHook(
-                job.config.output_place,
-                save_steps=checkpoint_steps(job.config, job.params),
-                listeners=[Saving(hook, check_owner)],
-                save_graph_def=False,
-            )
-            criteria = StoppingCriteria(job.config, lambda: hook.saved_step, line.message)
-            best = KeepBest(job, metrics, line.message)
-            estimator = make_trainer(job)
-            train_spec = tf.estimator.TrainSpec(
-                lambda: training_input(job), hooks=[hook, saver, criteria]
-            )
-            eval_spec = tf.estimator.EvalSpec(
-                lambda: evaluation_input(job, VALIDATION),
-                steps=None,
-                name=VALIDATION,
-                hooks=[EvaluationHook(job.activity, stop)],
-                exporters=[best],
-                start_delay_secs=0,
-                throttle_secs=0,
-            )
-            if job.validates:  # A run may have been killed after it saved this checkpoint.
-                best.validate(estimator, eval_spec, start.checkpoint)
-                best.take_back(start.done.step + 1)
-            if not criteria.is_reached() and not start.is_over:  # Rule 4.
-                job.activity.begin(activity.START)
-                if job.validates:
-                    tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
-                else:  # An evaluator validates, or there is nothing to validate on.
-                    estimator.train(train_spec.input_fn, train_spec.hooks)
-            stop.check()
-            _note_the_end(job, (criteria.ending or hook).status)
-            job.tell_end()
-            if job.records.has_validation:  # The chief does not wait for an evaluator's.
-                latest = checkpoints.latest(job.config.output_place)
-                metrics.read_others(checkpoints.read_done(latest).step)
-                best.validate(estimator, eval_spec, latest)
-            stop.check()
-            if criteria.is_reached():  # The last validation may have reached one, too.
-                _note_the_end(job, (criteria.ending or hook).status)
-        status = (criteria.ending or hook).status
-        results.finish(job, stop, metrics, status, time.monotonic() - started)
-
-
-def _note_the_end(job: Job, status: str) -> None:
-    """Notes for other tasks that training is over at the newest checkpoint, and how it ended."""
-    place = job.config.output_place
-    last = checkpoints.latest_step(place)
-    run_file.write_training(place, not job.has_evaluator, last, status)
-
-
-def _train_with_chief(job: Job, session: ClusterSession, stop: StopRequest) -> tuple[int, str]:
+def _train_with_chief(job: Job, guarded: Guard) -> tuple[int, str]:
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
-    describe_training(job, 0)
-    config = job.config
+    config, params = job.config, job.params
+    describe_training(job, 0, guarded.describe(params.examples_per_step))
     # A worker that counts epochs may err: earlier steps may have had other numbers of images or, in
     # fp16, images without a step. If it leaves too early, a synchronous chief waits in vain for it.
-    knows_last_step = config.train_epochs is None or (not config.sync and job.params.done.step > 0)
-    epochs = job.params.total_epochs
-    with ProgressLine(job.total_steps, epochs) as line, job.watch_progress():
-        progress = Progress(line, config, job.num_examples, job.own_examples)
+    knows_last_step = config.train_epochs is None or (not config.sync and params.position.step > 0)
+    with ProgressLine(params.total_steps, params.total_epochs) as line:
+        estimator = tf.estimator.Estimator(model_fn, config=run_config(job), params=params)
+        progress = TrainingProgress(line, params)
+        hook = WorkerHook(params, guarded.stop, progress, knows_last_step)
         ending = "training is over"
-        # An asynchronous chief needs nobody's gradients.
-        needed = session.stay if config.sync else None
-        hook = WorkerHook(job, stop, progress, needed, knows_last_step)
         try:
-            # Without max_steps: Estimator's hook for it would fetch the global step once more.
-            make_trainer(job).train(lambda: training_input(job), [hook])
+            # tf.estimator.train_and_evaluate would start a second server at this task's address,
+            # wait five seconds for each worker before it, and then make exactly this call.
+            estimator.train(lambda: training_input(job), hooks=[*guarded.hooks, hook])
         except TrainingOver as over:  # A session that was made anew found it so.
             ending = str(over)
-    stop.check()
+    guarded.stop.check()
     return progress.steps, ending
+
+
+def run_config(job: Job) -> Any:
+    """Returns the RunConfig of training, which reads the TF_CONFIG that `cifar10.main` has set."""
+    config, cluster, session_config = job.config, job.cluster, tf.ConfigProto()
+    session_config.CopyFrom(job.params.plan.session_config)
+    in_cluster: dict[str, Any] = {}
+    if cluster:
+        if config.replication != "in-graph":
+            # Sessions see only the tasks they need: they would wait for all that they see.
+            session_config.device_filters.extend([f"/job:{PS}", cluster.own.device])
+        # It places plain variables on the first parameter server.
+        in_cluster["device_fn"] = tf.train.replica_device_setter(
+            ps_tasks=len(cluster.of(PS)),
+            worker_device=cluster.own.device,
+            ps_strategy=lambda op: 0,
+        )
+        timeout_secs = max(_LEAST_SESSION_SECS, int(config.cluster_timeout) + 1)
+        in_cluster["session_creation_timeout_secs"] = timeout_secs
+    return tf.estimator.RunConfig(
+        model_dir=config.output_place,
+        tf_random_seed=config.seed,
+        session_config=session_config,
+        # The hooks of `_train_as_chief` save, and write summaries and speed to --log-dir.
+        save_checkpoints_secs=None,
+        save_summary_steps=0,
+        log_step_count_steps=None,
+        **in_cluster,
+    )
+
+
+def training_input(job: Job) -> Any:
+    """Returns this process's batches, beginning with the first image that the job has not seen."""
+    config, place = job.config, job.params.place
+    settings = pipeline.TrainInput(
+        batch_size=place.batch_size(config.train_batch_size),
+        seed=config.seed,
+        distort=config.use_distortion_for_training,
+        crop_padding=config.crop_padding,
+        crop_fill=config.crop_fill,
+        flip=config.flip,
+        cutout=config.cutout,
+        # Read when a session begins, after a checkpoint has been restored.
+        start=examples_seen(place.variable_devices[0]).read_value(),
+        num_replicas=place.num_replicas,
+        replica=place.replica,
+    )
+    return pipeline.training_batches(job.records, settings)

@@ -77,9 +77,9 @@ _CIFAR10 = _rooms(
     ("input", "records → batches of images", "schema errors", ANYTHING),
     (
         "cluster",
-        "who the tasks are, and whether they answer",
-        "errors config host optim",
-        ANYTHING,
+        "TF_CONFIG or flags → the tasks of a cluster",
+        "errors config optim",
+        STDLIB,
     ),
     (
         "output",
@@ -90,20 +90,26 @@ _CIFAR10 = _rooms(
     (
         "step",
         "a batch → new weights, over towers and processes",
-        "schema errors tf_internals models config host input kernels ops optim",
+        "schema errors tf_internals models config host input kernels ops optim cluster",
+        ANYTHING,
+    ),
+    (
+        "guard",
+        "what watches a run: other tasks, folders, stalls, signals",
+        "errors tf_internals config host input cluster output step",
         ANYTHING,
     ),
     (
         "run",
         "what each task does, from its start to its end",
         "schema image_decoding errors tf_internals models config host input cluster output "
-        "optim step",
+        "optim step guard",
         ANYTHING,
     ),
     (
         "train",
         "what a chief and a worker do, from records to results",
-        "errors schema config host input cluster output run",
+        "errors schema config host input cluster output guard run",
         ANYTHING,
     ),
     ("main", "command line → exit code", "errors config host cluster run train", LATE),

@@ -1,1 +1,1 @@
-"""The cluster: its tasks and addresses, their liveness, their servers and their shutdown."""
+"""The cluster: TF_CONFIG or flags → its tasks and addresses."""

@@ -57,6 +57,11 @@ class Task:
         return f"/job:{self.job}/task:{self.index}"
 
     @property
+    def target(self) -> str:
+        """The session target of the task's server."""
+        return f"grpc://{self.address}"
+
+    @property
     def cpu(self) -> str:
         """The name of the task's CPU in TensorFlow."""
         return f"{self.device}/device:CPU:0"

@@ -52,6 +52,28 @@ def read(text: str) -> tuple[Jobs, Optional[str], Optional[int], Optional[str]]:
     return jobs, task_type, _index(task.get("index")), _text(document.get("model_dir"), "model_dir")
 
 
+def estimator_config(cluster: Optional[Cluster], in_graph: bool) -> Optional[str]:
+    """Returns the TF_CONFIG that tf.estimator.RunConfig has to read in this task; None: none.
+
+    Estimator rejects some forms that platforms write. The chief's names no cluster, only the server
+    on which its sessions run: so it is Estimator's chief, whatever the platform calls it. Tasks
+    that only serve, an evaluator and a process alone need none.
+
+    Args:
+      cluster: the cluster and this process's task in it; None: this process works alone.
+      in_graph: whether workers only serve.
+    """
+    if cluster is None or cluster.is_single_process or not cluster.is_trainer:
+        return None
+    config: dict[str, Any] = {"session_master": cluster.own.target}
+    if not cluster.is_master:
+        if in_graph:
+            return None
+        config["cluster"] = {job: list(tasks) for job, tasks in cluster.jobs.items()}
+        config["task"] = {"type": cluster.task_type, "index": cluster.task_index}
+    return json.dumps(config)
+
+
 def _require_object(value: Any, rule: str) -> None:
     if not isinstance(value, dict):
         raise ConfigError(f"{rule}, got {json.dumps(value)}; write {_EXAMPLE}")

@@ -12,7 +12,7 @@ from cifar10.config.fields import DEFAULT_TRAIN_STEPS, MOST_SUMMARY_STEPS, Confi
 from cifar10.config.settings import settings_of
 
 
-class Done(NamedTuple):
+class TrainingPosition(NamedTuple):
     """How far training has come, by which its last step is found.
 
     Attributes:
@@ -24,7 +24,7 @@ class Done(NamedTuple):
     examples_seen: int = 0
 
 
-NOTHING_DONE = Done()
+START = TrainingPosition()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,19 +112,19 @@ class TrainConfig(ConfigFields):
         self,
         num_examples: int,
         examples_per_step: Optional[int] = None,
-        done: Done = NOTHING_DONE,
+        position: TrainingPosition = START,
     ) -> int:
         """Returns the global step at which training ends.
 
         Args:
           num_examples: number of training images.
           examples_per_step: training images in a global step; None: --train-batch-size.
-          done: the training before, whose steps may have had other numbers of images.
+          position: how far training had come; its steps may have had other numbers of images.
         """
         if self.train_epochs is None:
             return self.train_steps or DEFAULT_TRAIN_STEPS
-        left = self.train_epochs * num_examples - done.examples_seen
+        left = self.train_epochs * num_examples - position.examples_seen
         steps = left / (examples_per_step or self.train_batch_size)
         # Without rounding, 2.2 epochs of 45,000 images in batches of 100 would be
         # 990.0000000000001 steps, which `ceil` would raise to 991.
-        return max(1, done.step + max(0, math.ceil(round(steps, 6))))
+        return max(1, position.step + max(0, math.ceil(round(steps, 6))))

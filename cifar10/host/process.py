@@ -8,14 +8,14 @@ import socket
 import sys
 import threading
 import time
-from typing import Callable, NoReturn, Optional
+from typing import NoReturn, Optional
 
 from cifar10.errors import Stopped
 from cifar10_program.streams import discard
 from cifar10_program.streams import one_line as one_line
 
 # Platforms wait at least 10 s, as `docker stop` does, before they kill a process.
-STAY_SECS = 8.0
+GRACE_SECS = 8.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SAME_SECS = 1.0
@@ -140,31 +140,3 @@ class StopRequest:
         elif self.secs > _SAME_SECS:
             # End immediately: the next run can continue even if a save is interrupted here.
             os._exit(128 + signum)
-
-
-class Stay:
-    """Decides how long a task that the master needs keeps running after a signal.
-
-    A platform that ends a job signals all its tasks at the same time. To end its step and save, the
-    master still needs its parameter servers, and the workers for whose gradients it waits. So these
-    tasks run until the master has ended, but at most for STAY_SECS.
-
-    Args:
-      stop: record of the signal.
-      is_master_here: function that returns whether the master answers.
-    """
-
-    def __init__(self, stop: StopRequest, is_master_here: Callable[[], bool]) -> None:
-        self._stop, self._is_master_here = stop, is_master_here
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a signal arrived, and the master has ended or STAY_SECS are over."""
-        if not self._stop.requested:
-            return False
-        return self._stop.secs > STAY_SECS or not self._is_master_here()
-
-    def check(self) -> None:
-        """Raises Stopped if the stay is over."""
-        if self.is_over:
-            self._stop.check()

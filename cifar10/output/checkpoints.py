@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional, TypedDict, TypeVar
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import Done
+from cifar10.config.train_config import TrainingPosition
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.host.files import read_json, sync, write_json, write_text
@@ -99,18 +99,20 @@ def latest_step(output_dir: str) -> int:
     return _of_newest(lambda: latest(output_dir), lambda one: read_counter(one, "global_step"))
 
 
-def read_done(checkpoint: Optional[str]) -> Done:
+def read_position(checkpoint: Optional[str]) -> TrainingPosition:
     """Reads how far training had come at a checkpoint; None: it has not begun.
 
     Raises:
       DamagedError: the checkpoint is damaged.
     """
-    return Done(*(read_counter(checkpoint, name) for name in ("global_step", "examples_seen")))
+    return TrainingPosition(
+        *(read_counter(checkpoint, name) for name in ("global_step", "examples_seen"))
+    )
 
 
-def latest_done(output_dir: str) -> Done:
+def latest_position(output_dir: str) -> TrainingPosition:
     """Returns how far training had come at the latest checkpoint; see `latest_step`."""
-    return _of_newest(lambda: latest(output_dir), read_done)
+    return _of_newest(lambda: latest(output_dir), read_position)
 
 
 def _of_newest(search: Callable[[], Any], use: Callable[[Any], _Read]) -> _Read:

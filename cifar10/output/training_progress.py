@@ -5,7 +5,6 @@ from typing import Any, Optional
 
 import numpy as np
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.output.event_files import add_row, take_back, writer
 from cifar10.output.metrics import Metrics
 from cifar10.output.progress import ProgressLine
@@ -16,7 +15,7 @@ _LINE_SECS = 15.0  # a plain line comes at least this often ...
 _LINES = 100  # ... and after each hundredth of the run, but at most once a second
 
 
-class Progress:
+class TrainingProgress:
     """Shows means over the last steps, and measures the time of training without its pauses.
 
     Sums over all steps grow; what is shown of some steps is the difference of two sums. The first
@@ -29,9 +28,7 @@ class Progress:
 
     Args:
       line: the line that shows the means.
-      config: the settings.
-      num_examples: the number of training images.
-      own_examples: the number of images that this process uses per step; None if it trains alone.
+      params: the parameters of the model_fn: the settings, and numbers of images and steps.
       metrics: gets the rows; None: this process keeps none.
 
     Attributes:
@@ -43,13 +40,12 @@ class Progress:
     def __init__(
         self,
         line: ProgressLine,
-        config: TrainConfig,
-        num_examples: int,
-        own_examples: Optional[int] = None,
+        params: Any,
         metrics: Optional[Metrics] = None,
     ) -> None:
+        config = params.config
         self._line, self._metrics, self._log_steps = line, metrics, config.log_steps
-        self._num_examples, self._own_examples = num_examples, own_examples
+        self._num_examples, self._own_examples = params.num_examples, params.own_examples
         self.say, self.seconds, self.steps = line.message, metrics.seconds if metrics else 0.0, 0
         # Steps, loss, accuracy; of measured steps their number, seconds, and images of the job.
         self._sums = self._shown = self._kept = np.zeros(6)

@@ -1,27 +1,31 @@
 """A separate evaluator, which validates new checkpoints until training is over.
 
-It shares only the output folder with training, so it never delays training, and nothing waits for
-it: the chief validates its last checkpoint itself if the evaluator has not, and makes the figures.
-That training runs shows in the lock of the folder and, where locks prove nothing, in what changes.
+Estimator's own evaluator ends only at a last step that it knows, so this has a loop of its own. It
+shares only the output folder with training, so it never delays training, and nothing
+waits for it: the chief validates its last checkpoint itself if the evaluator has not, and makes the
+figures. That training runs shows in the lock of the folder and, where locks prove nothing, in what
+changes.
 """
 
 import time
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import guard
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
-from cifar10.host import folder_lock
+from cifar10.guard import Guard, folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings, run_file
 from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.output.run_file import Training
-from cifar10.run import resume
-from cifar10.run.job import Job, evaluation_input, make_job, make_trainer, open_output
-from cifar10.run.validation import EvaluationHook, KeepBest
+from cifar10.run import start
+from cifar10.run.job import Job, evaluation_input, make_job, open_output
+from cifar10.run.validation import KeepBest
 from cifar10.schema import VALIDATION
+from cifar10.step.model_fn import model_fn
 
 _POLL_SECS = 0.5
 
@@ -45,10 +49,10 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
         job = make_job(config, records)
         say(f"evaluator of {place}, {job.params.plan.summary}")
         earlier = run_file.read(place).training  # If it tells of an end, training goes on ...
-        if resume.step_of_end(config, cluster, records) is not None:
+        if start.step_of_end(config, cluster, records) is not None:
             earlier = None  # ... unless it has ended for good, perhaps just now.
         validated, seen, trained_at = None, None, time.monotonic()
-        with job.watch_progress():
+        with guard.of(job.params, None, records, stop) as guarded:
             while True:
                 stop.check()
                 note, checkpoint = run_file.read(place).training, checkpoints.latest(place)
@@ -58,9 +62,9 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
                     break
                 is_new = checkpoint != validated and records.has_validation
                 if checkpoint and is_new and note and not note["master_validates"]:
-                    _validate(job, checkpoint, note, stop)
+                    _validate(job, checkpoint, note, guarded)
                     validated = checkpoint
-                job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
+                guarded.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
                 if folder_lock.is_held(place, folder_lock.TRAINING) or seen != (note, checkpoint):
                     seen, trained_at = (note, checkpoint), time.monotonic()
                 elif time.monotonic() - trained_at > config.cluster_timeout:
@@ -75,7 +79,7 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
         say("evaluator ends: training is over, and the chief makes the figures")
 
 
-def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> None:
+def _validate(job: Job, checkpoint: str, note: Training, guarded: Guard) -> None:
     """Validates a checkpoint, unless it has a validation or training removes it meanwhile.
 
     If the state of training is no longer `note` then, training is over, and the chief validates.
@@ -85,17 +89,21 @@ def _validate(job: Job, checkpoint: str, note: Training, stop: StopRequest) -> N
         model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
         metrics = Metrics(place, EVALUATOR_FILE_NAME, step)
+        estimator = tf.estimator.Estimator(
+            model_fn,
+            place,
+            tf.estimator.RunConfig(session_config=job.params.plan.session_config),
+            job.params,
+        )
         eval_spec = tf.estimator.EvalSpec(
             lambda: evaluation_input(job, VALIDATION),
             steps=None,
             name=VALIDATION,
-            hooks=[EvaluationHook(job.activity, stop)],
+            hooks=guarded.evaluation_hooks,
         )
-        KeepBest(job, metrics, say).validate(
-            make_trainer(job),
-            eval_spec,
-            checkpoint,
-            lambda: run_file.read(place).training == note,
+        best = KeepBest(job.params, metrics, say)
+        best.validate(
+            estimator, eval_spec, checkpoint, lambda: run_file.read(place).training == note
         )
     except (UserError, tf.errors.OpError, ValueError):
         if checkpoints.exists(checkpoint):

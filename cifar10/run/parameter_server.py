@@ -9,13 +9,14 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import server
-from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.peers import Peers
-from cifar10.cluster.server import Board
 from cifar10.cluster.spec import PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.process import Stay, StopRequest, say
+from cifar10.guard import server
+from cifar10.guard.grace_period import GracePeriod
+from cifar10.guard.handshake import Acquaintance
+from cifar10.guard.peers import Peers
+from cifar10.guard.server import Board
+from cifar10.host.process import StopRequest, say
 from cifar10.output import run_file
 from cifar10.step.devices import plan_devices, use_devices
 
@@ -44,10 +45,10 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     peers = Peers([master, *workers], config.cluster_timeout, Acquaintance(cluster, [master]).meet)
     peers.start()
     say(f"{cluster.label} serves at {cluster.own.address}")
-    stay = Stay(stop, lambda: peers.is_here(master))
+    grace = GracePeriod(stop, lambda: peers.is_here(master))
     try:
         while not board.has_ended():
-            stay.check()
+            grace.check()
             if peers.missing([master]):
                 note = run_file.read(config.output_place).training
                 if note and note["ended_at_step"] is not None:
@@ -56,7 +57,7 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
             time.sleep(_LISTEN_SECS)
         ended_at = time.monotonic()
         while any(map(peers.is_here, workers)) and time.monotonic() - ended_at < _GRACE_SECS:
-            stay.check()
+            grace.check()
             time.sleep(_LISTEN_SECS)
     finally:
         peers.stop()

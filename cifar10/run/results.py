@@ -11,9 +11,10 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
+from cifar10 import guard, models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError
+from cifar10.guard import Guard
 from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.host.files import read_json, require_writable, write_json, write_text
 from cifar10.host.process import StopRequest, one_line, say
@@ -24,7 +25,6 @@ from cifar10.output.metrics import Metrics, rounded_figures
 from cifar10.output.report import Mistake, render_report
 from cifar10.run.export import export
 from cifar10.run.job import Job, evaluation_input, make_job
-from cifar10.run.validation import EvaluationHook
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
@@ -87,7 +87,7 @@ class _Rows(tf.train.SessionRunHook):
         return [np.concatenate(batches) for batches in zip(*self._batches)]
 
 
-def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
+def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
     """Runs `checkpoint` over the eval split, with --test-time-augmentation over some views, too.
 
     Raises:
@@ -99,14 +99,14 @@ def evaluate_split(job: Job, checkpoint: str, stop: StopRequest) -> Evaluation:
     event_files.take_back(config.log_folder(EVAL), step)  # It may be evaluated again.
     estimator = tf.estimator.Estimator(
         model_fn.model_fn,
-        config.log_place,  # for the events; the checkpoint may be elsewhere
+        config.log_place,  # for its events; the checkpoint may be elsewhere
         tf.estimator.RunConfig(session_config=job.params.plan.session_config),
         dataclasses.replace(job.params, augments_test=config.test_time_augmentation),
     )
     rows = _Rows((model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES))
     found = estimator.evaluate(
         lambda: evaluation_input(job, EVAL),
-        hooks=[EvaluationHook(job.activity, stop), rows],
+        hooks=[*guarded.evaluation_hooks, rows],
         checkpoint_path=checkpoint,
     )
     found["loss"] = found["cross_entropy"]
@@ -133,7 +133,8 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     job = make_job(config, records)
     checkpoints.find(place, given)  # Without one, this mode writes nothing.
     require_writable(config.log_folder(EVAL), "the folder for event files (see --log-dir)")
-    result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
+    with guard.of(job.params, None, records, stop) as guarded:
+        result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, guarded))
     say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     matrix = result.confusion_matrix
     for name, right, total in zip(records.class_names, np.diag(matrix), matrix.sum(axis=1)):
@@ -142,12 +143,12 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     say(f"{result}, loss {result.figures['loss']:.4f} at step {result.step:,}")
 
 
-def finish(job: Job, stop: StopRequest, metrics: Metrics, status: str, seconds: float) -> None:
+def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: float) -> None:
     """Evaluates the best checkpoint on the eval split, exports it, writes result and report.
 
     Args:
       job: the job that was trained.
-      stop: knows whether a signal has arrived.
+      guarded: knows the hooks of an evaluation, and the cluster.
       metrics: the rows of training and validation; they get one of the evaluation.
       status: how training ended, for people.
       seconds: the time since the process started, in seconds.
@@ -156,10 +157,10 @@ def finish(job: Job, stop: StopRequest, metrics: Metrics, status: str, seconds: 
       UserError: the checkpoint or the data are damaged.
       Stopped: a signal arrived.
     """
-    config, cluster = job.config, job.cluster_session
+    config = job.config
     checkpoint = checkpoints.find(config.output_place)
     say(f"evaluating {checkpoint} on the {EVAL} split")
-    evaluation = evaluate_split(job, checkpoint, stop)
+    evaluation = evaluate_split(job, checkpoint, guarded)
     metrics.add(EVAL, evaluation.step, **evaluation.figures)
     exported = export(job.params, job.records.class_names, checkpoint)
     result = {
@@ -171,7 +172,7 @@ def finish(job: Job, stop: StopRequest, metrics: Metrics, status: str, seconds: 
         "figures": _figures(job, metrics, evaluation, seconds),
         "configuration": describe_config(job.params),
         "chosen": list(_chosen(job.params)),
-        "cluster": cluster and cluster.describe(job.params.examples_per_step),
+        "cluster": guarded.describe(job.params.examples_per_step),
         "versions": versions(),
         "hardware": hardware(),
         "data": job.records.manifest,
@@ -217,7 +218,7 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
 
 def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
     place = job.config.output_place
-    best, last = checkpoints.best(place), checkpoints.read_done(checkpoints.latest(place))
+    best, last = checkpoints.best(place), checkpoints.read_position(checkpoints.latest(place))
 
     def median(name: str) -> Optional[float]:
         rates = [row[name] for row in metrics.of(TRAIN) if name in row]
@@ -231,7 +232,7 @@ def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float)
         "best_validation_accuracy": best.accuracy if best else None,
         "best_validation_step": best.step if best else None,
         "global_step": last.step,
-        "epochs": last.examples_seen / job.num_examples,
+        "epochs": last.examples_seen / job.params.num_examples,
         "examples_seen": last.examples_seen,
         "training_seconds": metrics.seconds,
         "wall_seconds": seconds,

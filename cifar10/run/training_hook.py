@@ -10,14 +10,14 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, TrainingError, TrainingOver
-from cifar10.host.activity import BETWEEN, FIRST_STEP, SAVING, START, STEP
-from cifar10.host.process import Stay, StopRequest
+from cifar10.host.process import StopRequest
 from cifar10.output import checkpoints
 from cifar10.output.event_files import add_picture
-from cifar10.output.training_progress import Progress
-from cifar10.run.job import Job
+from cifar10.output.training_progress import TrainingProgress
 from cifar10.schema import TRAIN
+from cifar10.step.params import ModelParams
 from cifar10.step.training_step import StepReport, StepTensors
 
 
@@ -35,43 +35,38 @@ class TrainingHook(tf.train.SessionRunHook):
     """What each trainer does between two steps; `WorkerHook` and `ChiefHook` add what is theirs.
 
     Attributes:
-      job: the job that is trained.
+      params: the parameters of the model_fn.
       stop: knows whether a signal has arrived.
       progress: shows the steps.
     """
 
-    job: Job
+    params: ModelParams
     stop: StopRequest
-    progress: Progress
+    progress: TrainingProgress
 
     def begin(self) -> None:
-        """Finds the tensors of the graph that is about to run; raises Stopped after a signal."""
-        self.stop.check()
-        self.tensors, self._last_step = StepTensors.find(), float(self.job.total_steps)
+        """Finds the tensors of the graph that is about to run."""
+        self.tensors, self._last_step = StepTensors.find(), float(self.params.total_steps)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Begins to measure anew, since a session begins from a checkpoint."""
-        self.job.watchdog.look_into(session, self.tensors.standing)
-        self.job.activity.begin(START)
-        self._phase = FIRST_STEP
+        self._is_first = True
         self.progress.begin()
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report."""
-        self.job.activity.begin(self._phase)
         self.progress.step_begins()
         return tf.train.SessionRunArgs(self.tensors.report)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Looks at the step's report: at its loss, whom to show it, and whether training ends."""
-        self.job.activity.begin(BETWEEN)
-        self._phase = STEP
+        self._is_first = False
         self.report = report = StepReport.of(*run_values.results)
         # Estimator's own hook, which comes later, names no step and accepts an infinite loss.
         if not math.isfinite(report.loss):
-            first = max(1, report.examples_seen - self.job.params.examples_per_step + 1)
+            first = max(1, report.examples_seen - self.params.examples_per_step + 1)
             raise _diverged(
-                self.job,
+                self.params.config,
                 f"the loss is {report.loss} at step {report.step:,}, with learning rate "
                 f"{report.learning_rate:.3g}, on the images {first:,} to {report.examples_seen:,} "
                 "of this training",
@@ -86,8 +81,8 @@ class TrainingHook(tf.train.SessionRunHook):
         self.progress.finish()
 
     def is_ending(self) -> bool:
-        """Returns whether training ends before its last step."""
-        return self.stop.requested
+        """Returns whether this process ends training before its last step."""
+        return False
 
 
 @dataclasses.dataclass(eq=False)
@@ -95,14 +90,11 @@ class WorkerHook(TrainingHook):
     """Trains with the chief, and ends when the chief ends training.
 
     Attributes:
-      stay: knows whether the chief still needs this worker's gradients after a signal; None: it
-        does not.
       knows_last_step: whether this worker knows the last step even if training has begun before it.
         If not, since only the chief knows of steps with other numbers of images, the chief alone
         ends training.
     """
 
-    stay: Optional[Stay]
     knows_last_step: bool
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -113,10 +105,6 @@ class WorkerHook(TrainingHook):
             self._last_step = math.inf
         if over or step >= self._last_step:
             raise TrainingOver(int(step))
-
-    def is_ending(self) -> bool:
-        """Returns whether a signal has arrived and the chief needs this worker no more."""
-        return self.stop.requested if self.stay is None else self.stay.is_over
 
 
 @dataclasses.dataclass(eq=False)
@@ -135,7 +123,7 @@ class ChiefHook(TrainingHook):
 
     def __post_init__(self) -> None:
         """Derives what the settings say of profiling."""
-        config = self.job.config
+        config = self.params.config
         self._place, self._folder = config.output_place, config.log_folder(TRAIN)
         self._window, self._profiled_from = config.profile_window or (0, 0), 0
 
@@ -159,7 +147,7 @@ class ChiefHook(TrainingHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Measures and records the step."""
-        is_first = self._phase == FIRST_STEP
+        is_first = self._is_first
         super().after_run(run_context, run_values)
         self.step = self.report.step
         if is_first:
@@ -169,11 +157,11 @@ class ChiefHook(TrainingHook):
             self._end_profile()
 
     def is_ending(self) -> bool:
-        """Returns whether a signal or the deadline ends training."""
+        """Returns whether the deadline ends training."""
         if time.monotonic() >= self.deadline:
             self.status = "stopped by --max-minutes"
             return True
-        return super().is_ending()
+        return False
 
     def end(self, session: Any) -> None:
         """Tells all replicas that training is over, unless a signal ends it."""
@@ -218,29 +206,22 @@ class Saving(tf.train.CheckpointSaverListener):
             loss does not show that the update after it was finite.
         """
         chief = self.chief
-        chief.job.activity.begin(SAVING)
         if not session.run(chief.tensors.are_finite):
             what = f"a weight is NaN or infinite at step {global_step_value:,}"
-            raise _diverged(chief.job, what)
+            raise _diverged(chief.params.config, what)
         self.check_owner()
         chief.progress.save()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        """Stops the clock; raises Stopped after a signal, since the checkpoint is complete."""
+        """Stops the clock."""
         chief = self.chief
         chief.saved_step = int(global_step_value)
-        chief.job.activity.begin(BETWEEN)
         chief.progress.pause()
-        chief.stop.check()
-
-    def end(self, session: Any, global_step_value: int) -> None:
-        """Raises Stopped after a signal, instead of a validation."""
-        self.chief.stop.check()
 
 
-def _diverged(job: Job, what: str) -> TrainingError:
+def _diverged(config: TrainConfig, what: str) -> TrainingError:
     """Returns the error about a value that is not finite, which says what the user can do."""
-    step = checkpoints.latest_step(job.config.output_place)
+    step = checkpoints.latest_step(config.output_place)
     return TrainingError(
         f"{what}; nothing of that was saved, and the next start continues from step {step:,}: give "
         "it a lower --learning-rate, or train anew with --warmup-epochs 1 and another --output-dir"

@@ -13,33 +13,14 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
-from cifar10.host.activity import EVALUATION, Activity
-from cifar10.host.process import StopRequest
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, event_files
 from cifar10.output.metrics import Metrics, rounded
-from cifar10.run.job import Job
 from cifar10.schema import VALIDATION
+from cifar10.step.params import ModelParams
 
 _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
 _EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
-
-
-class EvaluationHook(tf.train.SessionRunHook):
-    """Notes each batch of an evaluation; raises Stopped after a signal: there is nothing to save.
-
-    Args:
-      activity: what the main thread does.
-      stop: knows whether a signal has arrived.
-    """
-
-    def __init__(self, activity: Activity, stop: StopRequest) -> None:
-        self._activity, self._stop = activity, stop
-
-    def before_run(self, run_context: Any) -> None:
-        """Notes that a batch begins."""
-        self._activity.begin(EVALUATION)
-        self._stop.check()
 
 
 class KeepBest(tf.estimator.Exporter):
@@ -48,16 +29,16 @@ class KeepBest(tf.estimator.Exporter):
     Estimator calls `export` after each validation of `tf.estimator.train_and_evaluate`.
 
     Args:
-      job: the job that is trained.
+      params: the parameters of the model_fn.
       metrics: the rows of the run; they get one for each validation.
       log: a function that prints a line.
     """
 
     name = "best"
 
-    def __init__(self, job: Job, metrics: Metrics, log: Callable[[str], None]) -> None:
-        self._job, self._metrics, self._log = job, metrics, log
-        config = job.config
+    def __init__(self, params: ModelParams, metrics: Metrics, log: Callable[[str], None]) -> None:
+        self._params, self._metrics, self._log = params, metrics, log
+        config = params.config
         # Estimator writes a validation's events into the output folder, whatever --log-dir says.
         folders = {name: config.place(name) for name in (config.output_dir, config.log_dir) if name}
         self._folders = [tf.io.gfile.join(one, f"eval_{VALIDATION}") for one in folders.values()]
@@ -71,16 +52,16 @@ class KeepBest(tf.estimator.Exporter):
         is_the_final_export: bool,
     ) -> None:
         """Adds the row of a validation, and copies its checkpoint to best/ if it is the best."""
-        step, place = int(eval_result["global_step"]), self._job.config.output_place
+        step = int(eval_result["global_step"])
         if not self._is_new(step):
             return
         loss, accuracy = rounded(eval_result["cross_entropy"]), rounded(eval_result["accuracy"])
         # Finite weights may overflow: such a checkpoint is not one to keep, whatever its accuracy.
         is_best = math.isfinite(loss) and checkpoints.keep_if_best(
-            place, checkpoint_path, step, accuracy
+            self._params.config.output_place, checkpoint_path, step, accuracy
         )
         seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
-        row = {"epoch": seen / self._job.num_examples, "loss": loss, "accuracy": accuracy}
+        row = {"epoch": seen / self._params.num_examples, "loss": loss, "accuracy": accuracy}
         self._metrics.add(VALIDATION, step, **row, seconds=self._metrics.seconds)
         for folder in self._folders[1:]:
             event_files.add_row(folder, step, row)

@@ -11,7 +11,8 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
+from cifar10.cluster.spec import PS, Cluster
+from cifar10.config.train_config import START, TrainConfig, TrainingPosition
 from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.ops.layers import Layers
 from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS
@@ -49,6 +50,27 @@ class Replication:
         """Returns the replication of a process that trains alone."""
         return cls(plan.variable_devices, plan.tower_devices)
 
+    @classmethod
+    def of(cls, config: TrainConfig, cluster: Cluster, plan: DevicePlan) -> "Replication":
+        """Returns the replication of a trainer in a cluster; `plan` has its machine's devices.
+
+        In-graph, every machine has as many towers as the chief's, on the same kind of device.
+        """
+        in_graph = config.replication == "in-graph"
+        machines = cluster.trainers if in_graph else [cluster.own]
+        return cls(
+            variable_devices=tuple(task.cpu for task in cluster.of(PS) or [cluster.master]),
+            tower_devices=tuple(
+                f"{task.device}{tower}" for task in machines for tower in plan.tower_devices
+            ),
+            task_device=cluster.own.device,
+            num_machines=len(machines),
+            num_replicas=1 if in_graph else cluster.num_trainers,
+            replica=cluster.trainers.index(cluster.own),
+            replicas_to_aggregate=replicas_to_aggregate(config, cluster),
+            transfer_dtype=tf.bfloat16 if config.ps_transfer == "bf16" else tf.float32,
+        )
+
     @property
     def is_chief(self) -> bool:
         """Whether this process initialises, saves and, in synchronous training, updates."""
@@ -76,6 +98,16 @@ class Replication:
         return self.batch_size(train_batch_size) * (self.replicas_to_aggregate or 1)
 
 
+def replicas_to_aggregate(config: TrainConfig, cluster: Cluster) -> Optional[int]:
+    """Returns how many replicas' gradients an update waits for; None: it waits for no other.
+
+    It is None in asynchronous and in-graph training, and for a single trainer.
+    """
+    if not config.sync or config.replication == "in-graph" or cluster.num_trainers == 1:
+        return None
+    return config.replicas_to_aggregate or cluster.num_trainers
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelParams:
     """Settings, devices and facts about the data; Estimator passes them to the model_fn.
@@ -94,7 +126,7 @@ class ModelParams:
         --init-checkpoint, arrays of the variables' shapes by variable name.
       num_classes: the number of classes.
       augments_test: whether EVAL also measures the accuracy with test-time augmentation.
-      done: the training before this process began, as far as it knows.
+      position: how far training had come when this process began, as far as it knows.
     """
 
     config: TrainConfig
@@ -107,7 +139,7 @@ class ModelParams:
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
     num_classes: int = NUM_CLASSES
-    done: Done = NOTHING_DONE
+    position: TrainingPosition = START
 
     @property
     def channels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -125,13 +157,19 @@ class ModelParams:
         return self.place.examples_per_step(self.config.train_batch_size)
 
     @property
+    def own_examples(self) -> Optional[int]:
+        """The number of images that this process uses per step; None if it trains alone."""
+        place = self.place
+        return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
+
+    @property
     def total_examples(self) -> int:
         """The number of training images that all processes have seen when training ends.
 
         The steps before this process began may have had other numbers of images.
         """
-        steps_left = self.total_steps - self.done.step
-        return self.done.examples_seen + steps_left * self.examples_per_step
+        steps_left = self.total_steps - self.position.step
+        return self.position.examples_seen + steps_left * self.examples_per_step
 
     @property
     def total_epochs(self) -> float:

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.step.params import Replication
 
+ROUNDS = "rounds"  # the collection of a training graph with what `standing` returns
 _OVER = 2**62  # the round in which training is over
 _UPDATES_OF_A_SESSION = 2**40  # at most; enough for 34 years at a thousand updates per second
 

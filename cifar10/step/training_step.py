@@ -14,6 +14,7 @@ from cifar10.step import towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.params import ModelParams
 from cifar10.step.state import TrainingState, make_scaffold
+from cifar10.step.sync_replicas import ROUNDS
 
 _SAMPLES_SHOWN = 8
 _SCOPE = "training_step"  # how the names of StepTensors begin in a training graph
@@ -58,7 +59,6 @@ class StepTensors(NamedTuple):
       over: whether the chief has ended training, a bool scalar; costs no step.
       samples: see `StepReport`; None but for the chief.
       end_all: the op by which the chief ends the training of all replicas; None for others.
-      standing: see `Rendezvous.standing`; None unless this process waits for other replicas.
     """
 
     of_job: Any
@@ -68,7 +68,6 @@ class StepTensors(NamedTuple):
     over: Any
     samples: Any = None
     end_all: Any = None
-    standing: Any = None
 
     @property
     def report(self) -> tuple[tf.Tensor, ...]:
@@ -181,8 +180,9 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
         over=shared.is_over() if shared else tf.constant(False),
         samples=images[:_SAMPLES_SHOWN] if place.is_chief else None,
         end_all=shared.end_all() if shared and place.is_chief else None,
-        standing=state.meeting.standing() if state.meeting else None,
     ).name()
+    if state.meeting:
+        tf.add_to_collection(ROUNDS, state.meeting.standing())
     return Step(loss, of_job.op, state)
 
 

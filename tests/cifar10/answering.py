@@ -1,4 +1,4 @@
-"""A stand-in for a task's server, which answers `cifar10.cluster.peers` as TensorFlow's do.
+"""A stand-in for a task's server, which answers `cifar10.guard.peers` as TensorFlow's do.
 
 That TensorFlow's servers, and those of grpcio, answer in this way is what test_peers.py shows.
 """

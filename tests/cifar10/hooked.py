@@ -10,8 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.process import StopRequest
 from cifar10.output.metrics import Metrics
-from cifar10.output.training_progress import Progress
-from cifar10.run.watchdog import Watchdog
+from cifar10.output.training_progress import TrainingProgress
 from cifar10.step.training_step import StepReport, StepTensors
 
 
@@ -27,20 +26,16 @@ def report(step: int, *, each: int = 10, loss: Optional[float] = None) -> StepRe
     return StepReport(step, each * step, 0.1, False, float(step if loss is None else loss), 0.5)
 
 
-def job_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> Any:
-    """What hooks need of a job: steps of 64 images of 640, and few checkpoints."""
+def params_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> Any:
+    """What hooks need of the parameters: steps of 64 images of 640, and few checkpoints."""
     settings = {"checkpoint_steps": 1_000, **settings}
     config = TrainConfig(output_dir=str(folder), log_dir=str(folder / "logs"), **settings)
-    watchdog = Watchdog()
     return types.SimpleNamespace(
         config=config,
-        params=types.SimpleNamespace(examples_per_step=64),
+        examples_per_step=64,
         total_steps=total_steps,
         num_examples=640,
         own_examples=None,
-        validates=True,
-        watchdog=watchdog,
-        activity=watchdog.activity,
     )
 
 
@@ -62,12 +57,11 @@ class Shown:
 
 
 def parts(
-    job: Any, stop: Optional[StopRequest] = None, metrics: Optional[Metrics] = None
+    params: Any, stop: Optional[StopRequest] = None, metrics: Optional[Metrics] = None
 ) -> tuple[Any, ...]:
-    """The first arguments of a hook: job, signal and progress."""
-    shown: Any = Shown(total_steps=job.total_steps)
-    progress = Progress(shown, job.config, job.num_examples, job.own_examples, metrics)
-    return job, stop or StopRequest(), progress
+    """The first arguments of a hook: parameters, signal and progress."""
+    shown: Any = Shown(total_steps=params.total_steps)
+    return params, stop or StopRequest(), TrainingProgress(shown, params, metrics)
 
 
 def train(
@@ -118,7 +112,7 @@ class Clock:
       progress: the progress that it measures.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: TrainingProgress) -> None:
         self._progress, self._now = progress, 100.0
 
     def perf_counter(self) -> float:

@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from cifar10 import train
 from cifar10.cluster.resolve import notes, resolve
 from cifar10.config.flags import parse
 from cifar10.config.settings import flag_name
@@ -25,9 +26,10 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host import cpu
 from cifar10.input.records import open_records
 from cifar10.kernels import library
-from cifar10.run import cluster_session, job
+from cifar10.run import job
 from cifar10.schema import EVAL
 from cifar10.step import devices, model_fn
+from cifar10.step.params import Replication
 
 
 @contextlib.contextmanager
@@ -70,7 +72,7 @@ def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
     """What a process builds: its graphs, where their batches come from, and how it runs them."""
     with machine(gpus):
         made = job.make_job(config, open_records(config.data_place))
-        run = job.make_trainer(made).config
+        run = train.run_config(made)
     kept: list[int] = []  # checkpoints
 
     def graph(mode: str) -> None:
@@ -84,8 +86,8 @@ def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
     return {
         "session": run.session_config.SerializeToString(deterministic=True),
         "seed": run.tf_random_seed,
-        "last step": made.total_steps,
-        "batches": nodes(lambda: job.training_input(made)),
+        "last step": made.params.total_steps,
+        "batches": nodes(lambda: train.training_input(made)),
         "evaluation's batches": nodes(lambda: job.evaluation_input(made, EVAL)),
         "training": nodes(lambda: graph("train")),
         "evaluation": nodes(lambda: graph("eval")),
@@ -99,7 +101,7 @@ def agreed_on(config: TrainConfig) -> Any:
     assert cluster is not None
     if not cluster.is_trainer:
         return cluster
-    place = cluster_session.replication(config, cluster, devices.plan_devices(config))
+    place = Replication.of(config, cluster, devices.plan_devices(config))
     return cluster, notes(config, cluster), dataclasses.asdict(place)
 
 
@@ -182,7 +184,7 @@ ELSEWHERE = {
     "early_stopping_epochs": "run/test_validation.py::"
     "test_training_ends_when_the_best_validation_is_so_many_epochs_ago",
     "images": "run/test_predict_and_export.py::test_folders_stand_for_the_images_in_them",
-    "init_checkpoint": "run/test_resume.py::"
+    "init_checkpoint": "run/test_initial_weights.py::"
     "test_training_starts_from_all_weights_statistics_and_averages",
     "json": "run/test_predict_and_export.py::test_json_has_an_object_a_line",
     "log_dir": "test_main.py::test_a_run_killed_and_started_again_ends_with_the_same_weights",
@@ -196,7 +198,7 @@ ELSEWHERE = {
     "test_what_is_left_of_the_steps_to_profile_is_recorded",
     "recipe": "config/test_recipes.py::"
     "test_a_recipe_is_a_configuration_that_names_it_and_is_printed_as_a_file",
-    "stall_timeout": "run/test_watchdog.py::"
+    "stall_timeout": "guard/test_watchdog.py::"
     "test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1",
     "stop_at_accuracy": "run/test_validation.py::"
     "test_training_ends_at_an_accuracy_as_float32_has_it",

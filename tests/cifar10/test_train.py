@@ -13,20 +13,20 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, Stopped
-from cifar10.host import folder_lock
+from cifar10.guard import Guard, folder_lock
 from cifar10.host.process import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.metrics import Metrics
 from cifar10.run import results
-from cifar10.run.job import Job, make_job, training_input
+from cifar10.run.job import Job, make_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.run.training_hook import ChiefHook
 from cifar10.run.validation import KeepBest
 from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
-from cifar10.train import train_and_evaluate
+from cifar10.train import train_and_evaluate, training_input
 from tests.cifar10 import record_files, saved
 
 
@@ -68,14 +68,16 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         rows = self._metrics.of("validation")
         done.extend(("validated", row["step"]) for row in rows[before:])
 
-    def ended(self: Job) -> None:
+    def ended(self: Guard) -> None:
         note = run_file.read(config.output_place).training
         done.append(("end told", note and note["ended_at_step"]))
 
     monkeypatch.setattr(KeepBest, "export", validated)
-    monkeypatch.setattr(Job, "tell_end", ended)
+    monkeypatch.setattr(Guard, "tell_end", ended)
     monkeypatch.setattr(
-        results, "finish", lambda job, stop, metrics, status, secs: done.append(("figures", status))
+        results,
+        "finish",
+        lambda job, guarded, metrics, status, secs: done.append(("figures", status)),
     )
     return done
 

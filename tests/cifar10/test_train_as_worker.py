@@ -1,5 +1,6 @@
 """A worker: when it begins to train, and what ends it."""
 
+import contextlib
 import dataclasses
 import pathlib
 import signal
@@ -11,14 +12,16 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import train
 from cifar10.cluster.spec import Cluster
-from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
+from cifar10.config.train_config import START, TrainConfig, TrainingPosition
 from cifar10.errors import Stopped
-from cifar10.host.process import Stay, StopRequest
-from cifar10.input.records import open_records
+from cifar10.guard import server
+from cifar10.guard.guard import ClusterGuard
+from cifar10.guard.peers import Peers
+from cifar10.guard.watchdog import Watchdog
+from cifar10.host.process import StopRequest
 from cifar10.output import run_file
 from cifar10.output.metrics import Metrics
-from cifar10.run import resume
-from cifar10.run.job import make_job
+from cifar10.run import start
 from cifar10.train import train_as_worker
 from tests.cifar10 import hooked
 from tests.cifar10.saved import validated
@@ -50,7 +53,7 @@ def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
     def join(*_: Any) -> Any:
         raise Joined
 
-    monkeypatch.setattr(train, "ClusterSession", join)
+    monkeypatch.setattr(train, "make_job", join)
 
 
 # The end of training, as the master has noted it.
@@ -61,7 +64,8 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """A function that plays the newest checkpoint: its step, and the images seen up to there."""
 
     def save(step: int, examples_seen: int) -> None:
-        monkeypatch.setattr(resume.checkpoints, "latest_done", lambda _: Done(step, examples_seen))
+        position = TrainingPosition(step, examples_seen)
+        monkeypatch.setattr(start.checkpoints, "latest_position", lambda _: position)
 
     return save
 
@@ -122,40 +126,21 @@ def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
 def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting(
     config, monkeypatch, capsys, saved
 ):
-    def wait(check: Callable[[], None]) -> None:
+    def wait(_: ClusterGuard, check: Callable[[], None]) -> None:
         check()
         saved(30, 900)
         run_file.write_training(config.output_place, validates=True, ended_at=30)
         check()
         raise Joined
 
-    monkeypatch.setattr(train, "ClusterSession", lambda *_: types.SimpleNamespace(join=wait))
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
+    monkeypatch.setattr(server, "start", lambda *_: None)
+    monkeypatch.setattr(ClusterGuard, "wait_for_tasks", wait)
     train_as_worker(config, CLUSTER, StopRequest())
     assert "worker/1 ends: training is over at step 30" in capsys.readouterr().out
 
 
 # Training, with the real hooks in a session of a small graph.
-
-
-class Place:
-    """Stands in for the worker's place in a cluster, which takes servers."""
-
-    def __init__(self, stop: StopRequest) -> None:
-        self.master_is_here = True
-        self.stay = Stay(stop, lambda: self.master_is_here)
-        self.cluster = CLUSTER
-
-    def join(self, check: Callable[[], None]) -> None:
-        check()
-
-    def describe(self, images: int) -> str:
-        return "worker/1"
-
-    def hears_all(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """No thread asks other tasks."""
 
 
 class AfterStep(tf.train.SessionRunHook):
@@ -171,28 +156,29 @@ class AfterStep(tf.train.SessionRunHook):
 
 @pytest.fixture
 def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Trains as worker 1; returns its place in the cluster."""
+    """Trains as worker 1 of a cluster whose other tasks need no server."""
 
     def run(
         stop: StopRequest,
-        place: Any,
         over_at: int = 1000,
         after_step: Callable[[int], None] = lambda number: None,
-        done: Done = NOTHING_DONE,
+        is_master_here: Callable[[], bool] = lambda: True,
+        position: TrainingPosition = START,
         **settings: Any,
     ) -> None:
         changed = dataclasses.replace(config, **settings)
         monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
-        job = make_job(changed, open_records(changed.data_place), done)
-        job = dataclasses.replace(job, cluster_session=place)
-        monkeypatch.setattr(train, "ClusterSession", lambda *_: place)
-        monkeypatch.setattr(train, "make_job", lambda *_: job)
+        monkeypatch.setattr(server, "start", lambda *_: None)
+        monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
+        monkeypatch.setattr(Watchdog, "watching", lambda *_: contextlib.nullcontext())
+        monkeypatch.setattr(Peers, "is_here", lambda *_: is_master_here())
+        monkeypatch.setattr(start, "position_seen_by_worker", lambda _: position)
         trainer = types.SimpleNamespace(
             train=lambda input_fn, hooks: hooked.train(
-                *hooks, AfterStep(after_step), first_step=done.step, steps=100, over_at=over_at
+                *hooks, AfterStep(after_step), first_step=position.step, steps=100, over_at=over_at
             )
         )
-        monkeypatch.setattr(train, "make_trainer", lambda job: trainer)
+        monkeypatch.setattr(tf.estimator, "Estimator", lambda *_, **named: trainer)
         train_as_worker(changed, CLUSTER, stop)
 
     return run
@@ -201,7 +187,7 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(("over_at", "steps"), [(1000, 30), (7, 7)], ids=["last step", "master's"])
 def test_a_worker_trains_to_the_end(trained, capsys, over_at, steps):
     stop = StopRequest()
-    trained(stop, Place(stop), over_at=over_at)
+    trained(stop, over_at=over_at)
     ended = capsys.readouterr().out.splitlines()[-1]
     assert ended.startswith(f"worker/1 ends: training is over; it trained {steps} steps")
 
@@ -211,9 +197,9 @@ def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_maste
     trained, capsys, sync, steps
 ):
     # 250 of 300 images were seen in the first 20 steps; the master ends after step 26.
-    done = Done(20, 250)
+    position = TrainingPosition(20, 250)
     stop = StopRequest()
-    trained(stop, Place(stop), 26, done=done, train_steps=None, train_epochs=3.0, sync=sync)
+    trained(stop, 26, position=position, train_steps=None, train_epochs=3.0, sync=sync)
     assert f"training is over; it trained {steps} steps" in capsys.readouterr().out
 
 
@@ -221,15 +207,13 @@ def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_maste
     ("sync", "last"), [(False, 4), (True, 10)], ids=["at once", "when the master has gone"]
 )
 def test_a_signal_ends_a_worker(trained, sync, last):
-    stop, taken = StopRequest(), []
-    place = Place(stop)
+    stop, taken = StopRequest(), [0]
 
     def after_step(number: int) -> None:
         taken.append(number)
         if number == 3:
             stop._note(signal.SIGTERM)
-        place.master_is_here = number < 9
 
     with pytest.raises(Stopped):
-        trained(stop, place, after_step=after_step, sync=sync)
+        trained(stop, after_step=after_step, is_master_here=lambda: taken[-1] < 9, sync=sync)
     assert taken[-1] == last

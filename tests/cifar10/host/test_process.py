@@ -1,4 +1,4 @@
-"""Signals, how long a task that the master needs stays after one, and how a process ends."""
+"""Signals, and how a process ends."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cifar10.errors import Stopped
-from cifar10.host.process import Stay, StopRequest
+from cifar10.host.process import StopRequest
 from testbeds.processes import ROOT
 
 WAIT_SECS = 30.0
@@ -59,13 +59,14 @@ def test_sigterm_and_ctrl_c_are_taken_over(installed, signum):
 STUCK = """
 import signal
 import tensorflow.compat.v1 as tf
-from cifar10.host.process import Stay, StopRequest
-from cifar10.run.watchdog import Watchdog
+from cifar10.guard.grace_period import GracePeriod
+from cifar10.guard.watchdog import Watchdog
+from cifar10.host.process import StopRequest
 
 stop = StopRequest()
 stop.install()
-stay = Stay(stop, lambda: False)
-with Watchdog().watching(stay.check), tf.Graph().as_default(), tf.Session() as session:
+grace = GracePeriod(stop, lambda: False)
+with Watchdog().watching(grace.check), tf.Graph().as_default(), tf.Session() as session:
     never = tf.FIFOQueue(1, tf.int32).dequeue()
     print("waiting", flush=True)
     session.run(never)
@@ -106,18 +107,6 @@ def test_a_process_with_nothing_to_save_ends_after_a_signal_whatever_it_does(mon
     assert ended.wait(WAIT_SECS)
     assert codes == [143]
     assert capsys.readouterr().err == "stopped by signal 15; run the same command to continue\n"
-
-
-def test_a_task_stays_until_the_master_has_gone():
-    stop, here = StopRequest(), [False]
-    stay = Stay(stop, lambda: here[0])
-    assert not stay.is_over  # nobody asked it to go
-    here[0] = True
-    send(stop)
-    stay.check()
-    here[0] = False
-    with pytest.raises(Stopped):
-        stay.check()
 
 
 PROGRAM = """

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import types
 from typing import Any, Optional
 
 import pytest
@@ -12,7 +13,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.output import training_progress as module
 from cifar10.output.event_files import take_back, writer
 from cifar10.output.metrics import Metrics
-from cifar10.output.training_progress import Progress
+from cifar10.output.training_progress import TrainingProgress
 from tests.cifar10.hooked import Clock, Shown, report
 
 
@@ -21,6 +22,11 @@ def _own_writers():
     """No event file of another test."""
     yield
     tf.summary.FileWriterCache.clear()
+
+
+def numbers(config: TrainConfig, own_examples: Optional[int]) -> Any:
+    """What progress needs of the parameters of 50 images."""
+    return types.SimpleNamespace(config=config, num_examples=50, own_examples=own_examples)
 
 
 class Run:
@@ -35,7 +41,7 @@ class Run:
     ) -> None:
         shown: Any = Shown(live, total_steps=100, total_epochs=20.0)
         config = TrainConfig(**{"log_steps": 2, **settings})
-        self.shown, self.progress = shown, Progress(shown, config, 50, own_examples)
+        self.shown, self.progress = shown, TrainingProgress(shown, numbers(config, own_examples))
         self._clock = Clock(self.progress)
         monkeypatch.setattr(module, "time", self._clock)
 
@@ -140,7 +146,7 @@ def train(
     if seconds:
         metrics.add("train", first, epoch=0.0, loss=1.0, accuracy=0.5, seconds=seconds)
     shown: Any = Shown()
-    progress = Progress(shown, config, 50, own_examples, metrics)
+    progress = TrainingProgress(shown, numbers(config, own_examples), metrics)
     clock = Clock(progress)
     monkeypatch.setattr(module, "time", clock)
     progress.go_on_after(first)

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
-from cifar10.host import folder_lock
+from cifar10.guard import folder_lock
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file

@@ -6,12 +6,21 @@ from typing import Any, Optional
 
 import pytest
 
-from cifar10.config.train_config import Done, TrainConfig
+from cifar10.cluster.spec import Cluster
+from cifar10.cluster.tf_config import estimator_config
+from cifar10.config.train_config import TrainConfig, TrainingPosition
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
-from cifar10.run.job import Job, checkpoint_steps, describe_training, make_job, open_output
+from cifar10.run.job import (
+    Job,
+    checkpoint_steps,
+    describe_training,
+    make_job,
+    open_output,
+)
 from cifar10.step import devices
 from cifar10.step.params import ModelParams, Replication
+from cifar10.train import run_config
 from tests.cifar10.steps import make_plan
 
 
@@ -62,10 +71,10 @@ def make(tutorial_data: Any, **settings: Any) -> Job:
 @pytest.mark.parametrize(
     ("done", "total_steps"),
     [
-        (Done(15, 150), 30),  # steps of the same number of images
-        (Done(5, 150), 20),  # those of three trainers
-        (Done(30, 150), 45),  # those of half a batch
-        (Done(12, 301), 12),
+        (TrainingPosition(15, 150), 30),  # steps of the same number of images
+        (TrainingPosition(5, 150), 20),  # those of three trainers
+        (TrainingPosition(30, 150), 45),  # those of half a batch
+        (TrainingPosition(12, 301), 12),
     ],
 )
 def test_epochs_are_counted_in_images_when_steps_before_had_others(
@@ -73,7 +82,7 @@ def test_epochs_are_counted_in_images_when_steps_before_had_others(
 ):
     config = TrainConfig(data_dir=str(tutorial_data), train_batch_size=10, train_epochs=3.0)
     job = make_job(config, open_records(str(tutorial_data)), done)
-    assert job.total_steps == total_steps
+    assert job.params.total_steps == total_steps
     left = max(0, math.ceil((300 - done.examples_seen) / 10))
     assert job.params.total_examples == done.examples_seen + 10 * left
     # The schedule ends when training does, with steps instead of epochs, too.
@@ -99,3 +108,38 @@ def test_who_goes_without_our_convolutions_and_has_any_says_so(
     describe_training(make(tutorial_data, model=model), 0)
     line = "convolutions are TensorFlow's: ours cannot be had, they are not compiled (make)"
     assert capsys.readouterr().out.splitlines().count(line) == count
+
+
+JOBS = {
+    "master": ("127.0.0.1:1",),
+    "worker": ("127.0.0.1:2", "127.0.0.1:3"),
+    "ps": ("127.0.0.1:4",),
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "index", "expected"),
+    [
+        ("master", 0, (True, "worker", 0, {})),
+        ("worker", 1, (False, "worker", 1, {job: list(tasks) for job, tasks in JOBS.items()})),
+    ],
+)
+def test_the_chiefs_estimator_knows_no_cluster_and_a_workers_knows_its_task(
+    tutorial_data, monkeypatch, task, index, expected
+):
+    cluster = Cluster(JOBS, task, index, has_evaluator=False, source="TF_CONFIG")
+    job = dataclasses.replace(make(tutorial_data, output_dir="/nowhere"), cluster=cluster)
+    monkeypatch.setenv("TF_CONFIG", str(estimator_config(cluster, in_graph=False)))
+    found = run_config(job)
+    known = (found.is_chief, found.task_type, found.task_id, found.cluster_spec.as_dict())
+    assert known == expected
+    assert (found.master, found.evaluation_master) == (f"grpc://{cluster.own.address}", "")
+    assert found.model_dir == "/nowhere"
+    assert list(found.session_config.device_filters) == ["/job:ps", f"/job:{task}/task:{index}"]
+
+
+def test_tasks_that_only_serve_and_a_process_alone_have_no_estimator_in_a_cluster():
+    for task, in_graph in (("ps", False), ("worker", True), ("evaluator", False)):
+        cluster = Cluster(JOBS, task, 0, has_evaluator=True, source="TF_CONFIG")
+        assert estimator_config(cluster, in_graph) is None
+    assert estimator_config(None, in_graph=False) is None

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cifar10.cluster import peers, server
-from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.peers import Peers
-from cifar10.cluster.server import Identity, board_of
 from cifar10.cluster.spec import Cluster, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
+from cifar10.guard import peers, server
+from cifar10.guard.handshake import Acquaintance
+from cifar10.guard.peers import Peers
+from cifar10.guard.server import Identity, board_of
 from cifar10.host.process import StopRequest
 from cifar10.output import run_file
 from cifar10.run import parameter_server

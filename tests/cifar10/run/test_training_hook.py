@@ -11,15 +11,16 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
-from cifar10.host import activity
-from cifar10.host.process import Stay, StopRequest
+from cifar10.guard import Guard
+from cifar10.guard.activity import SAVING
+from cifar10.host.process import StopRequest
 from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics
 from cifar10.run import training_hook as training
 from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
-from cifar10.run.validation import EvaluationHook, StoppingCriteria
+from cifar10.run.validation import StoppingCriteria
 from tests.cifar10 import saved
-from tests.cifar10.hooked import job_in, parts, stopped, train
+from tests.cifar10.hooked import params_in, parts, train
 
 
 @pytest.fixture(autouse=True)
@@ -47,20 +48,23 @@ class Chief(ChiefHook):
         self.validated: list[int] = []
         self.saves = 0
         self.metrics = Metrics(str(folder))
-        given: Any = parts(job_in(folder, total_steps, **settings), stop, self.metrics)
+        given: Any = parts(params_in(folder, total_steps, **settings), stop, self.metrics)
         super().__init__(*given, deadline)
-        config = self.job.config
+        config = self.params.config
+        self.guarded = Guard(config, self.stop)
         listener, validates = Saving(self, self._before), tf.train.CheckpointSaverListener()
         validates.after_save = self._validated
         self.criteria = StoppingCriteria(config, lambda: self.saved_step, self.progress.say)
         saver = tf.train.CheckpointSaverHook(
-            config.output_dir, save_steps=config.checkpoint_steps, listeners=[listener, validates]
+            config.output_dir,
+            save_steps=config.checkpoint_steps,
+            listeners=[self.guarded.saving, listener, validates],
         )
-        self.all: list[Any] = [self, saver, self.criteria]
+        self.all: list[Any] = [*self.guarded.hooks, self, saver, self.criteria]
 
     def _before(self) -> None:
-        assert self.job.activity.phase == activity.SAVING
-        place = pathlib.Path(self.job.config.output_dir)
+        assert self.guarded.activity.phase == SAVING
+        place = pathlib.Path(self.params.config.output_dir)
         self.calls.append(len(list(place.glob("model.ckpt-*.index"))))
 
     def _validated(self, session: Any, step: int) -> None:
@@ -82,11 +86,9 @@ class Chief(ChiefHook):
 def worker(
     folder: pathlib.Path,
     total_steps: int = 1_000,
-    stop: Optional[StopRequest] = None,
-    stay: Optional[Stay] = None,
     knows_last_step: bool = True,
 ) -> WorkerHook:
-    return WorkerHook(*parts(job_in(folder, total_steps), stop), stay, knows_last_step)
+    return WorkerHook(*parts(params_in(folder, total_steps)), knows_last_step)
 
 
 def checkpoint(folder: pathlib.Path, at_step: int) -> None:
@@ -153,7 +155,6 @@ def test_a_checkpoint_stops_the_clock(tmp_path):
     before = chief.progress.seconds
     chief.progress.pause()
     assert chief.progress.seconds == before  # It stood.
-    assert chief.job.activity.phase == activity.BETWEEN
 
 
 def test_the_last_checkpoint_is_the_one_whose_validation_reaches_a_goal(tmp_path):
@@ -187,15 +188,6 @@ def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
     assert [row["step"] for row in chief.metrics.of("train")] == [20, 23]
 
 
-def test_a_signal_breaks_an_evaluation_off(tmp_path):
-    noted = activity.Activity()
-    context: Any = None
-    with pytest.raises(Stopped):
-        EvaluationHook(noted, stopped()).before_run(context)
-    EvaluationHook(noted, StopRequest()).before_run(context)
-    assert noted.phase == activity.EVALUATION
-
-
 # The end of training.
 
 
@@ -207,25 +199,12 @@ def test_training_ends_at_its_last_step_or_with_the_chief(tmp_path):
     assert train(worker(tmp_path), first_step=999, over_at=1_000) == 1_000
 
 
-def test_a_signal_ends_training_after_the_step_at_hand(tmp_path):
-    stop = StopRequest()
-    assert train(Signal(stop), worker(tmp_path, stop=stop)) == 1
+def test_a_signal_ends_training_after_the_step_at_hand_which_is_saved(tmp_path):
     stop = StopRequest()
     chief = Chief(tmp_path, stop)
     with pytest.raises(Stopped):
         train(Signal(stop), chief)
     assert checkpoints.latest_step(str(tmp_path)) == 1
-
-
-def test_a_signal_before_training_starts_no_session(tmp_path):
-    with pytest.raises(Stopped):
-        train(Chief(tmp_path, stopped()))
-
-
-def test_a_signal_ends_a_worker_that_the_chief_needs_after_its_stay(tmp_path):
-    stop, left = StopRequest(), [False] * 4 + [True]
-    stay = Stay(stop, lambda: not left.pop(0))
-    assert train(Signal(stop), worker(tmp_path, stop=stop, stay=stay)) == 5
 
 
 def test_a_worker_that_does_not_know_the_last_step_of_a_continued_run_ends_with_the_chief(tmp_path):

@@ -9,12 +9,6 @@ import tensorflow.compat.v1 as tf
 from cifar10 import tf_internals
 
 
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch):
-    """The patch is over with the test."""
-    monkeypatch.setattr(tf_internals.SESSIONS, "SessionManager", tf.train.SessionManager)
-
-
 def looks(max_wait_secs: int) -> list[float]:
     """When a worker looked, until it found its session ready at the third time."""
     target, times = tf.train.Server.create_local_server().target, []
@@ -32,8 +26,9 @@ def looks(max_wait_secs: int) -> list[float]:
 
 
 def test_a_worker_looks_every_half_second():
-    tf_internals.look_often()
-    times = looks(max_wait_secs=20)
+    with tf_internals.look_often():
+        times = looks(max_wait_secs=20)
+    assert tf_internals.SESSIONS.SessionManager is tf.train.SessionManager
     assert len(times) == 3
     assert times[2] - times[0] >= 2 * 0.5
 
@@ -49,8 +44,7 @@ def refuse() -> None:
 @pytest.mark.parametrize("is_chief", [True, False])
 def test_a_check_that_fails_comes_before_variables_are_made(is_chief):
     target = tf.train.Server.create_local_server().target
-    tf_internals.look_often(target, refuse)
-    with tf.Graph().as_default():
+    with tf_internals.look_often(target, refuse), tf.Graph().as_default():
         variable = tf.get_variable("weight", [], initializer=tf.ones_initializer())
         with (
             pytest.raises(Refused),
@@ -63,13 +57,13 @@ def test_a_check_that_fails_comes_before_variables_are_made(is_chief):
 
 def test_a_worker_is_checked_again_once_the_chiefs_variables_are_there():
     target, checks = tf.train.Server.create_local_server().target, []
-    tf_internals.look_often(target, lambda: checks.append("check"))
+    check = lambda: checks.append("check")  # noqa: E731
 
     def look() -> np.ndarray:
         checks.append("look")
         return np.array([], object)
 
-    with tf.Graph().as_default():
+    with tf_internals.look_often(target, check), tf.Graph().as_default():
         scaffold = tf.train.Scaffold(ready_op=tf.py_func(look, [], tf.string))
         with tf.train.MonitoredTrainingSession(target, is_chief=False, scaffold=scaffold):
             pass

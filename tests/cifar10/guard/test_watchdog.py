@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any, Callable
+from unittest import mock
 
+import numpy as np
 import pytest
 
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
-from cifar10.host.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP
-from cifar10.run import watchdog
-from cifar10.run.watchdog import Hang, Progress, Watchdog
+from cifar10.guard import watchdog
+from cifar10.guard.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP, Activity
+from cifar10.guard.watchdog import Hang, StallCheck, Watchdog
 
 LIMIT = 0.2
 WAIT_SECS = 30.0
@@ -85,23 +87,11 @@ def test_what_is_true_for_a_moment_or_only_before_the_watch_ends_nothing(ends) -
     assert ends.found == []
 
 
-def in_phase(phase: Any) -> Watchdog:
-    """A watchdog whose main thread is in this phase."""
-    found = Watchdog()
-    found.activity.begin(phase)
+def in_phase(phase: Any) -> Activity:
+    """A main thread in this phase."""
+    found = Activity()
+    found.begin(phase)
     return found
-
-
-class InStep(Watchdog):
-    """A step in which these replicas have pushed their gradients."""
-
-    def __init__(self, arrived: list[bool]) -> None:
-        super().__init__()
-        self.activity.begin(STEP)
-        self._arrived = arrived
-
-    def arrived(self) -> list[bool]:
-        return self._arrived
 
 
 class Clock:
@@ -134,7 +124,7 @@ def clock(monkeypatch) -> Clock:
     ],
 )
 def test_a_phase_that_does_not_end_is_named(clock, phase, limit, words) -> None:
-    progress = Progress(in_phase(phase), 10.0)
+    progress = StallCheck(in_phase(phase), 10.0)
     clock.run(progress, 1 + limit)
     with pytest.raises(Hang) as hang:
         clock.run(progress, 1)
@@ -150,19 +140,19 @@ def test_a_phase_that_does_not_end_is_named(clock, phase, limit, words) -> None:
     ids=["off", "a wait with a limit of its own", "another task does not answer"],
 )
 def test_there_is_no_end_where_it_is_not_this_checks_matter(clock, phase, limit, heard) -> None:
-    clock.run(Progress(in_phase(phase), limit, hears_all=lambda: heard), 1000)
+    clock.run(StallCheck(in_phase(phase), limit, hears_all=lambda: heard), 1000)
 
 
 def test_progress_keeps_a_process(clock) -> None:
-    dog = Watchdog()
-    progress = Progress(dog, 10.0)
+    activity = Activity()
+    progress = StallCheck(activity, 10.0)
     for _ in range(100):
-        dog.activity.begin(EVALUATION)
+        activity.begin(EVALUATION)
         clock.run(progress, 10)
 
 
 def test_the_time_for_which_a_process_stood_still_does_not_count(clock) -> None:
-    progress = Progress(in_phase(STEP), 10.0)
+    progress = StallCheck(in_phase(STEP), 10.0)
     for _ in range(4):
         clock.run(progress, 1)
         clock.now += 600.0
@@ -179,26 +169,28 @@ class FullLog(io.StringIO):
 @pytest.mark.parametrize("stderr", [FullLog(), None], ids=["full", "closed"])
 def test_a_log_that_takes_no_more_keeps_no_process_from_its_end(ends, monkeypatch, stderr) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
-    with Watchdog().watching(Progress(in_phase(STEP), LIMIT)):
+    with Watchdog().watching(StallCheck(in_phase(STEP), LIMIT)):
         assert ends.happened.wait(WAIT_SECS)
 
 
 @pytest.mark.parametrize(
     ("arrived", "replica", "others"),
     [
-        ([], 0, ""),
-        ([False, True, True], 0, ""),
-        ([True, False, True], 1, ""),
-        ([True, False, False], 0, "worker/0, worker/1"),
-        ([True, False, True], 2, "worker/0"),
-        ([True, True, True], 2, "master/0"),
-        ([True, True, True], 0, ""),
+        ([6, 7, 7], 0, ""),
+        ([7, 6, 7], 1, ""),
+        ([7, 6, 6], 0, "worker/0, worker/1"),
+        ([7, 6, 7], 2, "worker/0"),
+        ([7, 7, 7], 2, "master/0"),
+        ([7, 7, 7], 0, ""),
     ],
 )
 def test_a_process_that_waits_for_others_names_them_and_does_not_end(
     clock, capsys, arrived, replica, others
 ) -> None:
-    progress = Progress(InStep(arrived), 10.0, ["master/0", "worker/0", "worker/1"], replica)
+    replicas = ["master/0", "worker/0", "worker/1"]
+    progress = StallCheck(in_phase(STEP), 10.0, replicas, replica)
+    progress.session = mock.Mock(run=lambda rounds: np.array([7, *rounds]))
+    progress.rounds = arrived
     if not others:
         with pytest.raises(Hang):
             clock.run(progress, 12)
@@ -208,29 +200,27 @@ def test_a_process_that_waits_for_others_names_them_and_does_not_end(
     assert capsys.readouterr().err == line
 
 
-def test_a_session_that_does_not_answer_names_nobody(monkeypatch) -> None:
+def test_a_session_that_does_not_answer_names_nobody(clock, monkeypatch) -> None:
     class Session:
         def run(self, fetches: object) -> None:
-            time.sleep(0.2)
             raise RuntimeError("Attempted to use a closed Session.")
 
-    monkeypatch.setattr(watchdog, "_ASK_SECS", 0.01)
-    dog = in_phase(STEP)
-    dog.look_into(Session(), "standing")
-    assert dog.arrived() == []
+    progress = StallCheck(in_phase(STEP), 10.0, ["master/0"], session=Session(), rounds=[7])
+    with pytest.raises(Hang):
+        clock.run(progress, 12)
 
 
 HANGS = """
 import sys, time
-from cifar10.host.activity import EVALUATION
-from cifar10.run.watchdog import Progress, Watchdog
+from cifar10.guard.activity import EVALUATION, Activity
+from cifar10.guard.watchdog import StallCheck, Watchdog
 
 def hangs_for_ever():
     time.sleep(1000)
 
-dog = Watchdog()
-dog.activity.begin(EVALUATION)
-with dog.watching(Progress(dog, 0.5)):
+activity = Activity()
+activity.begin(EVALUATION)
+with Watchdog().watching(StallCheck(activity, 0.5)):
     hangs_for_ever()
 """
 

@@ -1,10 +1,10 @@
 """Ends this process where its main thread cannot: it may wait inside TensorFlow or a library.
 
 The checks that one thread makes all the time:
-- do the tasks answer that this one needs, and are they of its job (`ClusterSession`)?
-- is the time over that this task has after a signal (`ClusterSession`, `host.process.Stay`)?
-- does the main thread make progress (`Progress`)? The servers of a task answer others in threads of
-  their own, even if its main thread hangs in a disk that blocks, or in its input.
+- do the tasks answer that this one needs, and are they of its job (`guard.ClusterGuard`)?
+- is the time over that this task has after a signal (`GracePeriod`)?
+- does the main thread make progress (`StallCheck`)? The servers of a task answer others in threads
+  of their own, even if its main thread hangs in a disk that blocks, or in its input.
 A run that ends this way can continue from its last checkpoint.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError, last_words
-from cifar10.host.activity import FIRST, Activity
+from cifar10.guard.activity import FIRST, Activity
 from cifar10.host.process import end_process
 from cifar10_program.streams import complain
 
@@ -43,17 +43,11 @@ class Watchdog:
     the check raises again a moment later: the main thread may end by itself meanwhile, or a task
     that was missing may answer. So this process goes on after it was stopped itself, when all
     answers seem old at first.
-
-    Attributes:
-      activity: what the main thread does.
     """
 
     def __init__(self) -> None:
-        self.activity = Activity()
         self._checks: list[Check] = []
         self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
-        self._session: Any = None
-        self._standing: Optional[tf.Tensor] = None
 
     @contextlib.contextmanager
     def watching(self, check: Check) -> Iterator[None]:
@@ -79,28 +73,6 @@ class Watchdog:
                     if time.monotonic() - first >= _LAST_WORDS_SECS and check in self._checks:
                         _end(error)
 
-    def look_into(self, session: Any, standing: Optional[tf.Tensor]) -> None:
-        """Notes the session whose steps begin now; see `Rendezvous.standing`."""
-        self._session, self._standing = session, standing
-
-    def arrived(self) -> list[bool]:
-        """Returns which synchronous replicas have pushed their gradients of the current round.
-
-        An empty list: updates do not wait for other replicas, or parameter servers do not reply.
-        """
-        answer: list[Any] = []
-
-        def run() -> None:
-            # RuntimeError: the session is closed.
-            with contextlib.suppress(tf.errors.OpError, RuntimeError):
-                answer.extend(self._session.run(self._standing).tolist())
-
-        if self._standing is not None:  # In a thread, since nothing can interrupt a session.
-            thread = threading.Thread(target=run, daemon=True)
-            thread.start()
-            thread.join(_ASK_SECS)
-        return [one == answer[0] for one in answer[1:]]
-
 
 def _end(error: Exception) -> None:
     """Ends the process with the line and the exit code that the error has in the main thread."""
@@ -111,23 +83,27 @@ def _end(error: Exception) -> None:
 
 
 @dataclasses.dataclass(eq=False)
-class Progress:
+class StallCheck:
     """The check that the main thread makes progress, for a watchdog; it raises `Hang` if not.
 
     Attributes:
-      watched: the watchdog, which knows what the main thread does.
+      activity: what the main thread does.
       timeout_secs: the time limit of a phase, in seconds; 0: none.
-      trainers: the labels of all trainers, in the order of replicas.
+      replicas: the labels of all trainers, in the order of replicas.
       replica: the index of this trainer among them.
       hears_all: function that returns whether all tasks that this one needs answer; if not, their
         time limit is another one.
+      session: the session whose steps the main thread takes.
+      rounds: see `Rendezvous.standing`; None where an update waits for no other replica.
     """
 
-    watched: Watchdog
+    activity: Activity
     timeout_secs: float
-    trainers: Sequence[str] = ("",)
+    replicas: Sequence[str] = ()
     replica: int = 0
     hears_all: Callable[[], bool] = lambda: True
+    session: Any = None
+    rounds: Optional[tf.Tensor] = None
 
     def __post_init__(self) -> None:
         """Begins to count."""
@@ -136,7 +112,7 @@ class Progress:
 
     def __call__(self) -> None:
         """Raises Hang if the phase lasts for too long."""
-        activity, now = self.watched.activity, time.monotonic()
+        activity, now = self.activity, time.monotonic()
         count, phase = activity.count, activity.phase
         passed, self._before = min(now - self._before, _LONGEST_GAP_SECS), now
         if count != self._count or phase is None or not self.hears_all():
@@ -146,7 +122,7 @@ class Progress:
         limit = self.timeout_secs * (_FIRST_FACTOR if phase in FIRST else 1.0)
         if not self.timeout_secs or self._silence <= limit:
             return
-        others = self.waits_for() if activity.is_in_step else ""
+        others = self._waits_for() if activity.is_in_step else ""
         if count != activity.count:
             return
         if not others:
@@ -158,10 +134,23 @@ class Progress:
             complain(f"{phase} has waited for {others} for {limit:g} s (--stall-timeout)")
             self._is_said = True
 
-    def waits_for(self) -> str:
-        """Returns for whom the main thread waits in a step; an empty string: for nobody."""
-        arrived = self.watched.arrived()
-        if not arrived or not arrived[self.replica]:
+    def _waits_for(self) -> str:
+        """Returns for whom the main thread waits in a step; an empty string: for nobody.
+
+        It has pushed its gradients of the round then. Nobody, too, if the servers do not reply.
+        """
+        answer: list[int] = []
+
+        def run() -> None:
+            # RuntimeError: the session is closed.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                answer.extend(self.session.run(self.rounds).tolist())
+
+        if self.rounds is not None:  # In a thread, since nothing can interrupt a session.
+            thread = threading.Thread(target=run, daemon=True)
+            thread.start()
+            thread.join(_ASK_SECS)
+        if not answer or answer[1 + self.replica] != answer[0]:
             return ""
-        late = [label for label, has in zip(self.trainers, arrived) if not has]
-        return ", ".join(late or self.trainers[: min(self.replica, 1)])
+        late = [name for name, pushed in zip(self.replicas, answer[1:]) if pushed != answer[0]]
+        return ", ".join(late or self.replicas[: min(self.replica, 1)])

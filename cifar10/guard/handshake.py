@@ -1,14 +1,22 @@
 """Checks that the tasks which this one meets belong to its job, before it uses them."""
 
+import dataclasses
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Optional
 
-from cifar10.cluster.server import Board, Identity, NoAnswer, board_of
-from cifar10.cluster.spec import TOKEN, Cluster, Task
+from cifar10.cluster.spec import TOKEN, Cluster, Task, digest
+from cifar10.config.settings import flag_name, flag_of
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.guard.server import Board, Identity, NoAnswer, board_of
 from cifar10.host.process import say
+from cifar10.input.records import RecordSet
+from cifar10_program import VERSION
 
+_OF_TRAINERS = ("sync", "replicas_to_aggregate", "replication", "ps_transfer")
+_DIGEST_CHARS = 8
 _ASKED_SECS = 2.0  # for the master, which asks each second, and then says what differs, too
 
 
@@ -126,3 +134,21 @@ class Acquaintance:
             f"{own.place}; end that run first; if it has ended, or its files are gone, start "
             f"{task.label} again; to continue it, give its --output-dir"
         )
+
+
+def terms(config: TrainConfig, records: RecordSet) -> dict[str, str]:
+    """Returns what decides the steps of all trainers: settings by flag, the code, the records."""
+    settings = {
+        flag_name(field.name): str(getattr(config, field.name))
+        for field in dataclasses.fields(config)
+        if flag_of(field).group in ("model", "training") or field.name in _OF_TRAINERS
+        if field.name != "test_time_augmentation"
+    }
+    root = Path(__file__).parents[1]
+    paths = sorted(root.rglob("*.py"))
+    code = "".join(f"{one.relative_to(root)}{one.read_text('utf-8')}" for one in paths)
+    return {
+        "the program": f"version {VERSION}, {digest(code)[:_DIGEST_CHARS]}",
+        **settings,
+        "the training records": digest("\n".join(records.fingerprint()))[:_DIGEST_CHARS],
+    }

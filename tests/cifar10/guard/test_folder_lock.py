@@ -13,8 +13,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import TrainingError, UserError
-from cifar10.host import folder_lock
-from cifar10.host.folder_lock import EVALUATOR, TRAINING, hold, is_held
+from cifar10.guard import folder_lock
+from cifar10.guard.folder_lock import EVALUATOR, TRAINING, hold, is_held
 from tests.unprivileged import open_folder, unprivileged
 
 

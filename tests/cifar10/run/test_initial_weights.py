@@ -1,70 +1,19 @@
-"""What a run goes on with, and the first weights by --init-checkpoint."""
+"""The first weights by --init-checkpoint."""
 
 import pathlib
-import types
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.spec import Cluster
-from cifar10.config.train_config import NOTHING_DONE, TrainConfig
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.input.records import open_records
-from cifar10.output import checkpoints, run_file
-from cifar10.output.metrics import Metrics
-from cifar10.run import resume
-from cifar10.run.resume import step_of_end
-from cifar10.schema import CLASS_NAMES
+from cifar10.output import checkpoints
+from cifar10.run import initial_weights
 from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import variable_shapes
 from tests.cifar10 import steps
-from tests.unprivileged import open_folder, unprivileged
-
-
-def test_a_worker_that_may_not_read_the_folder_of_the_chief_does_not_know_the_end(tutorial_data):
-    jobs = {"master": ("a:1",), "worker": ("b:1",)}
-    cluster = Cluster(jobs, "worker", 0, has_evaluator=False, source="TF_CONFIG")
-    records = open_records(str(tutorial_data))
-    with open_folder() as folder:
-        (folder / "output").mkdir(0)
-        with unprivileged():
-            assert step_of_end(TrainConfig(output_dir=f"{folder}/output"), cluster, records) is None
-
-
-def test_the_files_of_an_older_run_are_renamed_and_its_owner_stays(tmp_path, capsys):
-    place = str(tmp_path)
-    owner = run_file.read_or_make_owner(place)
-    run_file.update(place, history={"train": [], "validation": []})
-    Metrics(place).save()
-    resume._set_older_aside(place)
-    assert capsys.readouterr().out == ""  # It has begun nothing.
-    Metrics(place).add("eval", 3, loss=1.0)
-    resume._set_older_aside(place)
-    assert run_file.read(place).owner == owner
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "metrics.jsonl.older",
-        "run.json",
-        "run.json.older",
-    ]
-    # The next start writes run.json: if this one were killed between, it would be lost.
-    assert capsys.readouterr().out.splitlines() == [
-        f"{place}/{name} is of an older run; it is now {place}/{name}.older"
-        for name in ("run.json", "metrics.jsonl")
-    ]
-
-
-@pytest.mark.parametrize("checkpoint", [None, "model.ckpt-3"])
-def test_what_is_left_is_renamed_only_where_a_new_run_begins(tmp_path, checkpoint):
-    Metrics(str(tmp_path)).add("eval", 3, loss=1.0)
-    records = types.SimpleNamespace(class_names=CLASS_NAMES, resize=None)
-    job: Any = types.SimpleNamespace(config=TrainConfig(output_dir=str(tmp_path)), records=records)
-    resume.note_model(job, resume.Start(checkpoint, NOTHING_DONE, False, {}))
-    assert (tmp_path / "metrics.jsonl").exists() == (checkpoint is not None)
-
-
-# --init-checkpoint.
 
 MLP = {"model": "mlp", "hidden_units": 4}
 SHAPES = {
@@ -90,7 +39,7 @@ def save(folder: pathlib.Path, step: int = 7, **changes: Any) -> str:
 
 def read(place: Any, **settings: Any) -> Any:
     config = TrainConfig(**{**MLP, **settings})
-    return resume._read_weights(str(place), variable_shapes(config, 10))
+    return initial_weights._read_weights(str(place), variable_shapes(config, 10))
 
 
 def refusal(place: Any, **settings: Any) -> str:
@@ -154,7 +103,7 @@ def test_training_starts_from_all_weights_statistics_and_averages(tmp_path):
     with steps.training(config, plan, seed=5) as first:
         before = first.saved()
         path = first.save(tmp_path)
-    found = resume._read_weights(str(path), variable_shapes(config, 10))
+    found = initial_weights._read_weights(str(path), variable_shapes(config, 10))
     values = {name: np.asarray(value) + 1 for name, value in found.items()}
     assert any(name.endswith("/moving_variance") for name in values)
     with steps.training(config, plan, seed=6, values=values) as second:

@@ -9,7 +9,7 @@ from tests.cifar10.answering import answering
 @pytest.fixture(autouse=True)
 def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes monitors look twenty times a second."""
-    monkeypatch.setattr("cifar10.cluster.peers._PERIOD_SECS", 0.05)
+    monkeypatch.setattr("cifar10.guard.peers._PERIOD_SECS", 0.05)
 
 
 @pytest.fixture

@@ -1,21 +1,24 @@
 """Whom a task takes for one of its own job, and whom it refuses: with TensorFlow's servers."""
 
 import contextlib
-from typing import Optional
+import pathlib
+from typing import Any, Optional
 from unittest import mock
 
 import grpc
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import acquaintance, server
-from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.resolve import resolve
-from cifar10.cluster.server import Board, Identity
 from cifar10.cluster.spec import Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.guard import handshake, server
+from cifar10.guard.handshake import Acquaintance, terms
+from cifar10.guard.server import Board, Identity
+from cifar10.input.records import open_records
 from testbeds.ports import free_ports
+from tests.cifar10 import record_files
 
 MINE, OTHER = (digest("mine"), "here:/mine"), (digest("other"), "there:/other")
 NOBODYS = ("", "")
@@ -60,9 +63,9 @@ class Job:
 
 def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
     """From now on, another job's master answers; TensorFlow's servers cannot be stopped."""
-    board_of, other = acquaintance.board_of, job.task("worker").master
+    board_of, other = handshake.board_of, job.task("worker").master
     monkeypatch.setattr(
-        acquaintance, "board_of", lambda task: board_of(other if task.job == "master" else task)
+        handshake, "board_of", lambda task: board_of(other if task.job == "master" else task)
     )
 
 
@@ -85,7 +88,7 @@ def refused(seen: Acquaintance, label: str) -> str:
 def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(
     monkeypatch, capsys
 ):
-    monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
+    monkeypatch.setattr(handshake, "_ASKED_SECS", 0.0)
     job = Job()
     job.serve("master", MINE, batch="32", rate="0.1")
     job.serve("worker", batch="128", rate="0.2")
@@ -205,14 +208,14 @@ def test_once_a_ps_was_met_another_jobs_ps_there_is_refused(monkeypatch):
     other.serve("ps")
     seen = job.seen_by("master", MINE)
     assert meets(seen, "ps/0")
-    (ps,), board_of = other.task("ps").of("ps"), acquaintance.board_of
-    monkeypatch.setattr(acquaintance, "board_of", lambda _: board_of(ps))
+    (ps,), board_of = other.task("ps").of("ps"), handshake.board_of
+    monkeypatch.setattr(handshake, "board_of", lambda _: board_of(ps))
     assert "belongs to another job: " in refused(seen, "ps/0")
     assert other.run_of() == NOBODYS
 
 
 def test_a_master_that_comes_back_with_other_settings_is_refused_by_its_old_worker(monkeypatch):
-    monkeypatch.setattr(acquaintance, "_ASKED_SECS", 0.0)
+    monkeypatch.setattr(handshake, "_ASKED_SECS", 0.0)
     job, again = Job("token"), Job("token")
     job.serve("master", MINE, batch="32")
     again.serve("master", MINE, batch="64")
@@ -292,7 +295,7 @@ def test_a_token_is_known_only_by_its_sha_256():
 STRANGER = """
 import sys
 import tensorflow.compat.v1 as tf
-from cifar10.cluster import server
+from cifar10.guard import server
 from cifar10.cluster.spec import Cluster
 
 tf.disable_eager_execution()
@@ -316,3 +319,15 @@ def test_whoever_reaches_a_server_at_any_address_of_its_host_can_change_what_it_
     """This is no promise, but why docs/launch.md asks for a firewall."""
     ended = forks.run_code(STRANGER, *(f"127.0.0.1:{port}" for port in free_ports(2)))
     assert ended.stdout.splitlines() == ["127.0.0.1 42.0", "127.0.0.2 42.0", "[::1] 42.0"]
+
+
+def test_trainers_agree_on_what_decides_a_step_and_not_on_their_machines(tutorial_data, tmp_path):
+    place: pathlib.Path = tmp_path / "data"
+    record_files.write_numbered(place, "train", 20)
+    records, others = open_records(str(tutorial_data)), open_records(str(place))
+    one = terms(TrainConfig(model="mlp", num_towers=2), records)
+    settings: dict[str, Any] = {"sync": False, "hidden_units": 50, "seed": 7}
+    other = terms(TrainConfig(model="mlp", output_dir="elsewhere", **settings), others)
+    unlike = {key: other[key] for key in one if one[key] != other[key]}
+    assert unlike.pop("the training records")
+    assert unlike == {"--sync": "False", "--hidden-units": "50", "--seed": "7"}

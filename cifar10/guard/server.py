@@ -16,9 +16,9 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.peers import answers
 from cifar10.cluster.spec import Cluster, Task, check_port
 from cifar10.errors import ConfigError
+from cifar10.guard.peers import answers
 
 _ANSWER_SECS = 5.0  # for each request to another task's server
 _NO_TASK = "/job:nobody"

@@ -1,35 +1,27 @@
-"""A trainer in its cluster: what all agree on, its place, whom it needs, and what ends it."""
+"""A trainer in its cluster: whom it needs, and what ends it."""
 
 import contextlib
-import dataclasses
-import pathlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import tf_internals
-from cifar10.cluster import peers, server
-from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.peers import Peers
-from cifar10.cluster.server import Board, Identity
 from cifar10.cluster.spec import Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
-from cifar10.host import activity
+from cifar10.guard import activity, guard, peers, server
+from cifar10.guard.guard import ClusterGuard
+from cifar10.guard.handshake import Acquaintance
+from cifar10.guard.peers import Peers
+from cifar10.guard.server import Board, Identity
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_file
-from cifar10.run import cluster_session
-from cifar10.run.cluster_session import ClusterSession, terms
-from cifar10.run.watchdog import Watchdog
-from cifar10.step.params import Replication
+from cifar10.step.params import ModelParams, Replication
 from testbeds.ports import free_ports
-from tests.cifar10 import record_files
 from tests.cifar10.steps import make_plan
 
 
@@ -37,7 +29,7 @@ class Job:
     """A master, two workers and two parameter servers, of which a test makes sessions."""
 
     def __init__(self, output_dir: str, data_dir: str) -> None:
-        self._sessions: list[ClusterSession] = []
+        self._sessions: list[ClusterGuard] = []
         self.stop = StopRequest()
         self.output_dir, self.records = output_dir, open_records(data_dir)
         ports = iter(free_ports(5))
@@ -52,12 +44,13 @@ class Job:
 
     def session(
         self, job: str, index: int = 0, trains: bool = True, **settings: Any
-    ) -> ClusterSession:
+    ) -> ClusterGuard:
         config = TrainConfig(
             model="mlp", train_batch_size=12, num_towers=1, output_dir=self.output_dir, **settings
         )
-        cluster = self.cluster(job, index)
-        session = ClusterSession(config, cluster, self.records, self.stop, trains)
+        cluster, plan = self.cluster(job, index), make_plan(1, 1)
+        params = ModelParams(config, plan, replication=Replication.of(config, cluster, plan))
+        session = ClusterGuard(params, cluster, self.records, self.stop, trains)
         self._sessions.append(session)
         return session
 
@@ -68,11 +61,7 @@ class Job:
 
 @pytest.fixture
 def job(monkeypatch, tmp_path, tutorial_data):
-    """A session starts its server and looks often at the others; both is over with the test."""
-    monkeypatch.setattr(tf_internals.SESSIONS, "SessionManager", tf.train.SessionManager)
     monkeypatch.setattr(peers, "_PERIOD_SECS", 0.05)
-    # The pools of the tests' own process have their sizes already.
-    monkeypatch.setattr(cluster_session, "use_devices", lambda *devices: None)
     # The test's servers answer, but say nothing of their job.
     monkeypatch.setattr(Acquaintance, "meet", lambda self, task: True)
     found = Job(str(tmp_path), str(tutorial_data))
@@ -84,26 +73,12 @@ def no_check() -> None:
     pass
 
 
-def needs(session: ClusterSession) -> list[tuple[list[str], int]]:
+def needs(session: ClusterGuard) -> list[tuple[list[str], int]]:
     return [([one.label for one in tasks], at_least) for tasks, at_least in session._needs()]
 
 
-def labelled(session: ClusterSession, *labels: str) -> list[Task]:
+def labelled(session: ClusterGuard, *labels: str) -> list[Task]:
     return [one for one in session.cluster.tasks if one.label in labels]
-
-
-@pytest.fixture
-def checks(monkeypatch) -> list[Callable[[], None]]:
-    """What a session's watchdog checks; a test's process cannot be ended."""
-    found: list[Callable[[], None]] = []
-
-    @contextlib.contextmanager
-    def watching(dog: Watchdog, check: Callable[[], None]) -> Iterator[None]:
-        found.append(check)
-        yield
-
-    monkeypatch.setattr(Watchdog, "watching", watching)
-    return found
 
 
 SERVERS, WORKERS = (["ps/0", "ps/1"], 2), (["worker/0", "worker/1"], 2)
@@ -134,7 +109,7 @@ def test_a_master_needs_its_servers_and_in_a_step_the_workers_that_it_waits_for(
         (activity.SAVING, saving),
         (activity.EVALUATION, saving),
     ):
-        session.watchdog.activity.begin(phase)
+        session.activity.begin(phase)
         assert needs(session) == expected, phase
 
 
@@ -142,21 +117,13 @@ def test_a_worker_needs_the_master_and_the_servers(job):
     assert needs(job.session("worker")) == [(["master/0", "ps/0", "ps/1"], 3)]
 
 
-def lose(session: ClusterSession, *labels: str) -> None:
+def lose(session: ClusterGuard, *labels: str) -> None:
     """Tasks of a session, whose threads do not ask, have been silent for a long time."""
     for task in labelled(session, *labels):
         session._peers._states[task].seen = time.monotonic() - 1000.0
 
 
-def joined(session: ClusterSession, check: Callable[[], None] = no_check) -> None:
-    """Joins without tasks that answer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Peers, "start", lambda self: None)
-        patch.setattr(Peers, "wait_for", lambda *_: None)
-        session.join(check)
-
-
-def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, checks, capsys):
+def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, capsys):
     over = [False]
 
     def check() -> None:
@@ -165,8 +132,10 @@ def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, checks, 
         raise Stopped(15)  # The main thread handles signals itself.
 
     session = job.session("worker")
-    joined(session, check)
-    (look,) = checks
+
+    def look() -> None:
+        session.check(check)
+
     look()
     lose(session, "worker/1")
     look()
@@ -186,11 +155,13 @@ def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, checks, 
     look()
 
 
-def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(job, checks):
+def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(job):
     session = job.session("master", cluster_timeout=1e6)
-    joined(session)
-    (look,) = checks
-    session.watchdog.activity.begin(activity.STEP)
+
+    def look() -> None:
+        session.check(no_check)
+
+    session.activity.begin(activity.STEP)
     lose(session, "worker/0")
     look()
     job.stop._note(15)
@@ -199,17 +170,19 @@ def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(job
     session._peers._states[worker].is_here = True
     with pytest.raises(Stopped):
         look()
-    session.watchdog.activity.begin(activity.SAVING)
+    session.activity.begin(activity.SAVING)
     look()
     lose(session, "ps/1")  # Without the weights, nothing can be saved.
     with pytest.raises(Stopped):
         look()
 
 
-def test_after_a_signal_a_worker_ends_once_its_master_has_gone(job, checks):
+def test_after_a_signal_a_worker_ends_once_its_master_has_gone(job):
     session = job.session("worker", cluster_timeout=1e6)
-    joined(session)
-    (look,) = checks
+
+    def look() -> None:
+        session.check(no_check)
+
     (master,) = labelled(session, "master/0")
     session._peers._states[master].is_here = True
     job.stop._note(15)
@@ -248,10 +221,10 @@ def test_with_nothing_left_to_train_no_task_counts_as_silent(job):
 def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
     job, monkeypatch, task, index, phase
 ):
-    monkeypatch.setattr(cluster_session, "_MEET_AGAIN_SECS", 0.01)
+    monkeypatch.setattr(guard, "_MEET_AGAIN_SECS", 0.01)
     met: list[str] = []
     session = job.session(task, index)
-    noted = session.watchdog.activity
+    noted = session.activity
     noted.begin(activity.STEP)
 
     def meet(_: Acquaintance, task: Task) -> bool:
@@ -260,13 +233,13 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
 
     monkeypatch.setattr(Acquaintance, "meet", meet)
     monkeypatch.setattr(Peers, "wait_for", lambda *_: None)
-    tf_internals.SESSIONS.SessionManager.keywords["check"]()
+    session.meet_serving()
     assert met == ["ps/0", "ps/0", "ps/1"]
     assert noted.phase == phase  # The step of the session before is over.
 
 
 def test_a_ps_that_never_says_whom_it_serves_ends_a_new_session(job, monkeypatch):
-    monkeypatch.setattr(cluster_session, "_MEET_AGAIN_SECS", 0.01)
+    monkeypatch.setattr(guard, "_MEET_AGAIN_SECS", 0.01)
     monkeypatch.setattr(Acquaintance, "meet", lambda *_: False)
     monkeypatch.setattr(Peers, "wait_for", lambda *_: None)
     session = job.session("worker", cluster_timeout=0.1)
@@ -278,8 +251,6 @@ def test_a_ps_that_never_says_whom_it_serves_ends_a_new_session(job, monkeypatch
 
 def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
     monkeypatch.undo()  # These servers say who they are.
-    monkeypatch.setattr(tf_internals.SESSIONS, "SessionManager", tf.train.SessionManager)
-    monkeypatch.setattr(cluster_session, "use_devices", lambda *devices: None)
     targets = [server.start(job.cluster("ps", index), tf.ConfigProto()) for index in range(2)]
     other = Identity.of(job.cluster("master"), "0" * 64, "there:/other")
     with contextlib.closing(Board(targets[0])) as first:
@@ -298,69 +269,3 @@ def test_a_master_is_known_by_the_owner_of_its_output_folder_and_a_worker_learns
     assert (other.run, other.place) == ("", "")
     assert first.place == f"{socket.gethostname()}:{job.output_dir}"
     assert first.run == digest(run_file.read_or_make_owner(job.output_dir))
-
-
-# What trainers agree on, and their places.
-
-CPU = "device:CPU:0"
-JOBS = {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1", "e:1")}
-
-
-def task(job: str, index: int = 0) -> Cluster:
-    return Cluster(JOBS, job, index, has_evaluator=False, source="TF_CONFIG")
-
-
-def config(**settings: Any) -> TrainConfig:
-    return TrainConfig(train_batch_size=12, **settings)
-
-
-def place_of(job: str, index: int = 0, towers: int = 1, **settings: Any) -> Replication:
-    plan = make_plan(towers, 1)
-    return cluster_session.replication(config(**settings), task(job, index), plan)
-
-
-def test_trainers_agree_on_what_decides_a_step_and_not_on_their_machines(tutorial_data, tmp_path):
-    place: pathlib.Path = tmp_path / "data"
-    record_files.write_numbered(place, "train", 20)
-    records, others = open_records(str(tutorial_data)), open_records(str(place))
-    one = terms(TrainConfig(model="mlp", num_towers=2), records)
-    settings: dict[str, Any] = {"sync": False, "hidden_units": 50, "seed": 7}
-    other = terms(TrainConfig(model="mlp", output_dir="elsewhere", **settings), others)
-    unlike = {key: other[key] for key in one if one[key] != other[key]}
-    assert unlike.pop("the training records")
-    assert unlike == {"--sync": "False", "--hidden-units": "50", "--seed": "7"}
-
-
-def test_asynchronous_trainers_share_the_parameter_servers():
-    assert dataclasses.asdict(place_of("worker", 1, towers=2, sync=False)) == {
-        "variable_devices": (f"/job:ps/task:0/{CPU}", f"/job:ps/task:1/{CPU}"),
-        "tower_devices": ("/job:worker/task:1/cpu:0", "/job:worker/task:1/cpu:1"),
-        "task_device": "/job:worker/task:1",
-        "num_machines": 1,
-        "num_replicas": 3,
-        "replica": 2,
-        "replicas_to_aggregate": None,
-        "transfer_dtype": tf.float32,
-    }
-
-
-def test_an_in_graph_master_has_its_towers_on_every_machine():
-    place = place_of("master", towers=2, replication="in-graph")
-    machines = ("/job:master/task:0", "/job:worker/task:0", "/job:worker/task:1")
-    assert place.tower_devices == tuple(f"{one}/cpu:{n}" for one in machines for n in (0, 1))
-    assert (place.num_machines, place.num_replicas, place.replicas_to_aggregate) == (3, 1, None)
-
-
-def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job):
-    session = job.session("master")
-    master = session.run_config(model_dir="/nowhere")
-    assert (master.master, master.is_chief, master.task_type) == (session._target, True, "worker")
-    assert (master.evaluation_master, master.model_dir) == ("", "/nowhere")
-    assert master.cluster_spec.as_dict() == {}
-    filters = list(master.session_config.device_filters)
-    assert filters == ["/job:ps", "/job:master/task:0"]
-    worker = job.session("worker", 1).run_config()
-    assert (worker.is_chief, worker.task_type, worker.task_id) == (False, "worker", 1)
-    jobs = {job: list(tasks) for job, tasks in job.addresses.items()}
-    assert worker.cluster_spec.as_dict() == jobs
-    assert list(worker.session_config.device_filters) == ["/job:ps", "/job:worker/task:1"]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cifar10.cluster.peers import Peers, Probe
 from cifar10.cluster.spec import Task
 from cifar10.errors import ConfigError, TrainingError
+from cifar10.guard.peers import Peers, Probe
 from testbeds.ports import free_ports
 from testbeds.process_list import stop_process
 from tests.cifar10.answering import WAIT_SECS, answering, refuse, wait_until
@@ -148,7 +148,7 @@ def test_a_task_that_goes_away_is_missed_and_one_that_comes_back_is_not() -> Non
 
 
 def test_who_is_silent_is_said_once_and_that_it_answers_again(monkeypatch) -> None:
-    monkeypatch.setattr("cifar10.cluster.peers._SAY_AFTER_SECS", 0.3)
+    monkeypatch.setattr("cifar10.guard.peers._SAY_AFTER_SECS", 0.3)
     monkeypatch.setattr(Peers.silent, "__defaults__", (0.3,))
     with contextlib.ExitStack() as stack:
         with answering() as address:

@@ -1,0 +1,143 @@
+"""What a run starts from, and what it writes before its first step.
+
+The four rules stand in `cifar10/train.py`.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import START, TrainConfig, TrainingPosition
+from cifar10.errors import Stopped, UserError
+from cifar10.guard.folder_lock import EVALUATOR, is_held
+from cifar10.host.files import exists
+from cifar10.host.process import say
+from cifar10.input.records import RecordSet
+from cifar10.output import checkpoints, metrics, model_settings, recovery, run_file
+from cifar10.output.metrics import Metrics
+from cifar10.output.run_file import Run
+from cifar10.run.job import Job, last_step
+from cifar10.run.results import RESULT_NAME
+from cifar10.run.validation import ended_before
+
+
+class Start(NamedTuple):
+    """What a chief continues from, or that it begins.
+
+    Attributes:
+      checkpoint: the checkpoint's path; None: a new run begins.
+      position: how far training had come.
+    """
+
+    checkpoint: Optional[str]
+    position: TrainingPosition
+
+
+def find_start(output_dir: str) -> Start:
+    """Finds what a chief continues from, in an output folder that it has locked.
+
+    Raises:
+      UserError: no checkpoint is sound.
+    """
+    recovery.remove_unfinished(output_dir)
+    checkpoint = recovery.checkpoint_to_continue(output_dir, say)
+    return Start(checkpoint, checkpoints.read_position(checkpoint))
+
+
+def record_model(job: Job, start: Start) -> None:
+    """Writes run.json; what an older run has left is renamed when a new one begins.
+
+    Raises:
+      ConfigError: the output folder has checkpoints of another model or of other classes.
+      DamagedError: run.json is damaged.
+    """
+    model_settings.check_same(job.config, job.records.class_names)
+    if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
+        _set_older_aside(job.config.output_place)
+    model_settings.write(job.config, job.records.class_names, resize=job.records.resize)
+
+
+def _set_older_aside(output_dir: str) -> None:
+    """Renames the files by which tasks know how an older run went.
+
+    The owner stays: a master that is started again before its first checkpoint is the same one.
+    """
+    run = run_file.read(output_dir)
+    rows = (metrics.FILE_NAME, metrics.EVALUATOR_FILE_NAME)
+    names = (run_file.NAME, *rows, RESULT_NAME, *run_file.EARLIER)  # run.json is written next.
+    paths = [tf.io.gfile.join(output_dir, name) for name in names]
+    has_rows = any(exists(one) and tf.io.gfile.stat(one).length for one in paths[1:3])
+    if not has_rows and not any((run.history or {}).values()):
+        del paths[:3]  # They are of a start that failed before its first row.
+    recovery.set_older_aside(paths, say)
+    run_file.write(output_dir, Run(owner=run.owner))
+
+
+def with_evaluator(job: Job) -> Job:
+    """Notes whether a separate process validates: the cluster lists one, or it holds the folder."""
+    is_listed = bool(job.cluster and job.cluster.has_evaluator)
+    is_here = is_listed or is_held(job.config.output_place, EVALUATOR)
+    return dataclasses.replace(job, has_evaluator=is_here)
+
+
+def prepare_folder(job: Job, start: Start) -> Metrics:
+    """Makes the folder ready for training, and returns the metrics up to `start`.
+
+    What is unfit to continue from is renamed. Other tasks and people find the settings there.
+    """
+    output_dir, step = job.config.output_place, start.position.step
+    found = Metrics(output_dir, last_step=step)
+    found.save()
+    run_file.write_training(output_dir, not job.has_evaluator)
+    recovery.settle_best(output_dir, step, job.records.has_validation or job.has_evaluator, say)
+    return found
+
+
+def record_end(job: Job, status: str) -> None:
+    """Records for other tasks that training is over at the newest checkpoint, and how it ended."""
+    output_dir = job.config.output_place
+    last = checkpoints.latest_step(output_dir)
+    run_file.write_training(output_dir, not job.has_evaluator, last, status)
+
+
+@contextlib.contextmanager
+def saved_checkpoint_is_named(output_dir: str) -> Iterator[None]:
+    """Prints where a run that a signal ends will continue; the launcher reads that line."""
+    try:
+        yield
+    except Stopped:
+        if saved := checkpoints.latest(output_dir):
+            say(f"saved {saved}")
+        raise
+
+
+def position_seen_by_worker(output_dir: str) -> TrainingPosition:
+    """Returns how far training has come, as far as this worker can see.
+
+    It sees nothing where it does not share the chief's output folder or may not read it, or where
+    the newest checkpoint is damaged, for which the chief has to find another one.
+    """
+    try:
+        return checkpoints.latest_position(output_dir)
+    except (UserError, tf.errors.OpError):
+        return START
+
+
+def step_of_end(config: TrainConfig, cluster: Cluster, records: RecordSet) -> Optional[int]:
+    """Returns the step at which training has ended for good; None: it goes on, or nobody knows.
+
+    A task that does not share the chief's output folder cannot see the end there. The chief judges
+    by the same rows whether it goes on from that step.
+    """
+    step, position = None, position_seen_by_worker(config.output_place)
+    with contextlib.suppress(tf.errors.PermissionDeniedError):
+        training = run_file.read(config.output_place).training
+        step = training["ended_at_step"] if training else None
+    if step is None or step > position.step:
+        return None  # A higher one is of an older run, whose checkpoints were removed.
+    last = last_step(config, cluster, records, position)
+    return step if step >= last or ended_before(config, step) else None

@@ -1,0 +1,57 @@
+"""What a run starts from."""
+
+import types
+from typing import Any
+
+import pytest
+
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import START, TrainConfig
+from cifar10.input.records import open_records
+from cifar10.output import run_file
+from cifar10.output.metrics import Metrics
+from cifar10.run import start
+from cifar10.run.start import Start, step_of_end
+from cifar10.schema import CLASS_NAMES
+from tests.unprivileged import open_folder, unprivileged
+
+
+def test_a_worker_that_may_not_read_the_folder_of_the_chief_does_not_know_the_end(tutorial_data):
+    jobs = {"master": ("a:1",), "worker": ("b:1",)}
+    cluster = Cluster(jobs, "worker", 0, has_evaluator=False, source="TF_CONFIG")
+    records = open_records(str(tutorial_data))
+    with open_folder() as folder:
+        (folder / "output").mkdir(0)
+        with unprivileged():
+            assert step_of_end(TrainConfig(output_dir=f"{folder}/output"), cluster, records) is None
+
+
+def test_the_files_of_an_older_run_are_renamed_and_its_owner_stays(tmp_path, capsys):
+    place = str(tmp_path)
+    owner = run_file.read_or_make_owner(place)
+    run_file.update(place, history={"train": [], "validation": []})
+    Metrics(place).save()
+    start._set_older_aside(place)
+    assert capsys.readouterr().out == ""  # It has begun nothing.
+    Metrics(place).add("eval", 3, loss=1.0)
+    start._set_older_aside(place)
+    assert run_file.read(place).owner == owner
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "metrics.jsonl.older",
+        "run.json",
+        "run.json.older",
+    ]
+    # The next start writes run.json: if this one were killed between, it would be lost.
+    assert capsys.readouterr().out.splitlines() == [
+        f"{place}/{name} is of an older run; it is now {place}/{name}.older"
+        for name in ("run.json", "metrics.jsonl")
+    ]
+
+
+@pytest.mark.parametrize("checkpoint", [None, "model.ckpt-3"])
+def test_what_is_left_is_renamed_only_where_a_new_run_begins(tmp_path, checkpoint):
+    Metrics(str(tmp_path)).add("eval", 3, loss=1.0)
+    records = types.SimpleNamespace(class_names=CLASS_NAMES, resize=None)
+    job: Any = types.SimpleNamespace(config=TrainConfig(output_dir=str(tmp_path)), records=records)
+    start.record_model(job, Start(checkpoint, START))
+    assert (tmp_path / "metrics.jsonl").exists() == (checkpoint is not None)
