@@ -109,7 +109,7 @@ _CIFAR10 = _rooms(
     (
         "train",
         "what a chief and a worker do, from records to results",
-        "errors schema config host input cluster output guard run",
+        "errors schema config host input cluster output guard run step",
         ANYTHING,
     ),
     ("main", "command line → exit code", "errors config host cluster run train", LATE),

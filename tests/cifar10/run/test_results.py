@@ -10,6 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.guard import Guard
 from cifar10.host.files import write_json
 from cifar10.host.process import StopRequest
 from cifar10.input import pipeline
@@ -146,7 +147,7 @@ def test_an_evaluation_has_a_row_for_each_image_and_is_in_tensorboard_once(
     records = open_records(config.data_place)
     job, checkpoint = make_job(config, records), f"{config.output_dir}/model.ckpt-0"
     for _ in range(2):
-        found = results.evaluate_split(job, checkpoint, StopRequest())
+        found = results.evaluate_split(job, checkpoint, Guard(config, StopRequest()))
     images, labels = zip(*pipeline.evaluation_batches(records, "eval", 23))
     np.testing.assert_array_equal(found.images, images[0])
     np.testing.assert_array_equal(found.labels, labels[0])
