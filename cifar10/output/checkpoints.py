@@ -5,7 +5,8 @@ import dataclasses
 import math
 import posixpath
 import re
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional, TypedDict, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ class Best:
     path: str  # The checkpoint's prefix: the path without the endings of its files.
 
 
-class _BestNote(TypedDict):
+class _BestRecord(TypedDict):
     step: int
     accuracy: float
     name: str
@@ -141,21 +142,26 @@ def best(output_dir: str) -> Optional[Best]:
     Raises:
       DamagedError: best.json is damaged.
     """
-    path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
-    if not files.exists(path):
-        return None
-    note = read_json(path)
-    if not is_a(note, _BestNote) or not re.fullmatch(r"[A-Za-z0-9_.-]+", note["name"]):
-        raise DamagedError(path, "it names no step, accuracy and checkpoint")
-    found = tf.io.gfile.join(output_dir, BEST_DIR, note["name"])
-    return Best(note["step"], note["accuracy"], found) if exists(found) else None
+    path, before = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME), None
+    while files.exists(path):
+        record = read_json(path)
+        if not is_a(record, _BestRecord) or not re.fullmatch(r"[A-Za-z0-9_.-]+", record["name"]):
+            raise DamagedError(path, "it names no step, accuracy and checkpoint")
+        found = tf.io.gfile.join(output_dir, BEST_DIR, record["name"])
+        if exists(found):
+            return Best(record["step"], record["accuracy"], found)
+        if record == before:  # Somebody has deleted it.
+            break
+        before = record  # A better one may have replaced it meanwhile.
+    return None
 
 
 def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -> bool:
     """Copies `checkpoint` to best/ if its accuracy is above the best so far.
 
-    best.json, which names the best checkpoint, is written after the new files are copied and before
-    the old ones are removed, so that a kill at any time leaves one complete best checkpoint.
+    The files get their names when they are complete, then best.json names them, and then the ones
+    before are removed. So what best.json names is whole at each moment, whatever is killed, and
+    also while a chief and an evaluator both do this.
 
     Returns:
       Whether `checkpoint` is the best.
@@ -168,24 +174,48 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
         return False
     folder = tf.io.gfile.join(output_dir, BEST_DIR)
     tf.io.gfile.makedirs(folder)
-    # Do not overwrite the best one so far: a run that resumes earlier may reach its step again.
-    names = (f"model.ckpt-{step}", f"model.ckpt-{step}-again")
-    name = next(n for n in names if before is None or not before.path.endswith(f"/{n}"))
     # Exactly such names: a process that was killed may have left files with further endings.
     data = tf.io.gfile.glob(f"{checkpoint}.data-?????-of-?????")
     if not data:
         raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
-    start = len(posixpath.basename(checkpoint))  # of a file's ending
-    for path in (*data, f"{checkpoint}.index"):  # The index last.
-        copied = tf.io.gfile.join(folder, name + posixpath.basename(path)[start:])
-        tf.io.gfile.copy(path, copied, overwrite=True)
-        sync(copied)
-    note = _BestNote(step=step, accuracy=accuracy, name=name)
-    write_json(tf.io.gfile.join(folder, _BEST_NAME), note)
-    for old in tf.io.gfile.listdir(folder):
-        if old.startswith("model.ckpt-") and not old.startswith(f"{name}."):
-            with contextlib.suppress(tf.errors.NotFoundError):  # An evaluator removes it, too.
-                tf.io.gfile.remove(tf.io.gfile.join(folder, old))
+    token, copies = secrets.token_hex(4), {}
+    try:
+        for path in (*data, f"{checkpoint}.index"):  # The index last.
+            ending = posixpath.basename(path)[len(posixpath.basename(checkpoint)) :]
+            copies[ending] = tf.io.gfile.join(folder, f"copy{ending}.{token}.part")
+            tf.io.gfile.copy(path, copies[ending])
+            sync(copies[ending])
+        with files.locked(folder):
+            return _replace_best(output_dir, Best(step, accuracy, checkpoint), copies)
+    finally:
+        for copy in copies.values():
+            with contextlib.suppress(tf.errors.NotFoundError):
+                tf.io.gfile.remove(copy)
+
+
+def _replace_best(output_dir: str, new: Best, copies: Mapping[str, str]) -> bool:
+    """Names the complete copies of a checkpoint's files, unless another process was better.
+
+    Args:
+      output_dir: path of the output folder.
+      new: the checkpoint that was copied.
+      copies: paths of the copies by the ending of the file.
+
+    Returns:
+      Whether the checkpoint is the best.
+    """
+    before, name = best(output_dir), f"model.ckpt-{new.step}"
+    if before is not None and new.accuracy <= before.accuracy:
+        return False
+    if before is not None and posixpath.basename(before.path) == name:
+        name += "-again"  # A run that resumed earlier has reached this step again.
+    folder = tf.io.gfile.join(output_dir, BEST_DIR)
+    for ending, copy in copies.items():
+        tf.io.gfile.rename(copy, tf.io.gfile.join(folder, name + ending), overwrite=True)
+    record = _BestRecord(step=new.step, accuracy=new.accuracy, name=name)
+    write_json(tf.io.gfile.join(folder, _BEST_NAME), record)
+    for old in tf.io.gfile.glob(f"{before.path}.*") if before else ():
+        tf.io.gfile.remove(old)
     return True
 
 

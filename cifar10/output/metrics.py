@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError
 from cifar10.host import files
-from cifar10.host.files import as_json, write_text
+from cifar10.host.files import as_json, read_bytes, write_text
 from cifar10.output import run_file
 from cifar10.schema import TRAIN, VALIDATION
 
@@ -93,8 +93,7 @@ def _read(output_dir: str, name: str, last_step: float) -> _ByKey:
     path = tf.io.gfile.join(output_dir, name)
     if not files.exists(path):
         return {}
-    with tf.io.gfile.GFile(path, "rb") as file:
-        lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
+    lines = read_bytes(path).decode("utf-8", "replace").split("\n")[:-1]
     found = _checked(path, map(_parsed, lines))
     return _up_to(last_step, {(row["split"], row["step"]): row for row in found})
 

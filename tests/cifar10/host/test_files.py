@@ -110,6 +110,20 @@ def test_a_full_disk_keeps_no_part_and_is_said_with_the_file(small_disk):
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
+def test_a_file_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, monkeypatch):
+    path, gfile = str(tmp_path / "run.json"), tf.io.gfile.GFile
+    write_json(path, {"status": "completed"})
+
+    def replaced(*arguments: str) -> object:
+        file = gfile(*arguments)
+        file.seek(0)  # It opens the file.
+        write_text(path, "1")
+        return file
+
+    monkeypatch.setattr(tf.io.gfile, "GFile", replaced)
+    assert read_json(path) == {"status": "completed"}
+
+
 def test_what_is_no_finite_number_becomes_null(tmp_path):
     path = str(tmp_path / "result.json")
     write_json(path, {"loss": math.nan, "rows": [{"rate": math.inf}, (1, -math.inf)], "ok": 1.5})
