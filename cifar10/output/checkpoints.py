@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 import posixpath
 import re
 import secrets
@@ -123,17 +122,6 @@ def _of_newest(search: Callable[[], Any], use: Callable[[Any], _Read]) -> _Read:
         except (tf.errors.OpError, UserError, ValueError):
             if search() == found:
                 raise
-
-
-def count_parameters(checkpoint: str) -> int:
-    """Counts the trainable parameters in a checkpoint, without the optimizer's slots."""
-    shapes = tf.train.NewCheckpointReader(checkpoint).get_variable_to_shape_map()
-    trainable = ("kernel", "bias", "gamma", "beta")
-    return sum(
-        math.prod(shape)
-        for name, shape in shapes.items()
-        if name.startswith("model/") and name.rsplit("/", 1)[-1] in trainable
-    )
 
 
 def best(output_dir: str) -> Optional[Best]:

@@ -212,7 +212,7 @@ def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float)
         "wall_seconds": seconds,
         "images_per_sec": median("images_per_sec"),
         "own_images_per_sec": median("own_images_per_sec"),
-        "num_parameters": checkpoints.count_parameters(evaluation.checkpoint),
+        "num_parameters": model_fn.count_parameters(job.config, job.params.num_classes),
     }
     return rounded_figures(figures)
 
