@@ -34,13 +34,16 @@ def require_writable(folder: str, name: str) -> None:
     """
     try:
         tf.io.gfile.makedirs(folder)
-        probe = _write_beside(tf.io.gfile.join(folder, ".write-probe"), b"")
+        # Not a name of something unfinished, which a start of training removes.
+        probe = tf.io.gfile.join(folder, f".{secrets.token_hex(4)}.write-probe")
+        _write(probe, b"", folder)
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(probe)  # Unless another process has done so.
     except (OSError, tf.errors.OpError) as error:
         reason = error.strerror if isinstance(error, OSError) else error.message
         raise ConfigError(
-            f"{name} {folder} cannot be written to: {reason}{whose(folder)}"
+            f"{name} {folder} cannot be written to: {reason}{whose(folder)}; let this user write "
+            "there, or name another folder"
         ) from error
 
 
@@ -48,13 +51,24 @@ def whose(path: str) -> str:
     """Returns `; PATH belongs to user 0, and this process is user 1000`; empty if nobody knows.
 
     Args:
-      path: path of a file or folder; if it does not exist, the nearest folder that does counts.
+      path: path of a file or folder; if it does not exist, the nearest folder that does counts, or
+        the link to nothing.
     """
-    for place in () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents):
+    whole = Path(path).absolute()
+    for found in () if "://" in path else (whole, *whole.parents):
+        if link := dangling_link(str(found)):
+            return link
         with contextlib.suppress(OSError):
-            owner = place.stat().st_uid
-            return f"; {place} belongs to user {owner}, and this process is user {os.geteuid()}"
+            owner = found.stat().st_uid
+            return f"; {found} belongs to user {owner}, and this process is user {os.geteuid()}"
     return ""
+
+
+def dangling_link(path: str) -> str:
+    """Returns `; PATH is a link to TARGET, which does not exist`; empty if it is none."""
+    if os.path.exists(path) or not os.path.islink(path):
+        return ""
+    return f"; {path} is a link to {os.readlink(path)}, which does not exist"
 
 
 def write_text(path: str, text: str) -> None:
@@ -64,7 +78,8 @@ def write_text(path: str, text: str) -> None:
     escapes.
     """
     data = text.encode("utf-8", "backslashreplace")
-    part = _write_beside(path, data)
+    part = f"{path}.{secrets.token_hex(4)}.part"  # Another process may write it, too.
+    _write(part, data, path)
     try:
         tf.io.gfile.rename(part, path, overwrite=True)
     except BaseException:
@@ -74,14 +89,13 @@ def write_text(path: str, text: str) -> None:
     sync(os.path.dirname(path) or ".")
 
 
-def _write_beside(path: str, data: bytes) -> str:
-    """Writes a file beside `path`, and to the disk; returns its path."""
-    part = f"{path}.{secrets.token_hex(4)}.part"  # Another process may write it, too.
+def _write(path: str, data: bytes, shown: str) -> None:
+    """Writes a file to the disk; an error names the path `shown`."""
     if "://" in path:
-        with tf.io.gfile.GFile(part, "wb") as file:
+        with tf.io.gfile.GFile(path, "wb") as file:
             file.write(data)
-        return part
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
@@ -89,11 +103,10 @@ def _write_beside(path: str, data: bytes) -> str:
             os.fsync(descriptor)
     except BaseException as error:
         if isinstance(error, OSError):
-            error.filename = path  # which an error of an open file does not name
+            error.filename = shown  # An error of an open file names none.
         with contextlib.suppress(OSError):
-            os.unlink(part)
+            os.unlink(path)
         raise
-    return part
 
 
 @contextlib.contextmanager

@@ -15,9 +15,9 @@ from cifar10.config.train_config import Done
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.host.files import read_json, sync, write_json, write_text
+from cifar10.output.folders import BEST_DIR
 from cifar10.output.run_file import is_a
 
-BEST_DIR = "best"
 _BEST_NAME = "best.json"
 _Read = TypeVar("_Read")
 STATE = "checkpoint"  # TensorFlow's file with the names of the checkpoints.

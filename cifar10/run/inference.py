@@ -19,6 +19,7 @@ from cifar10.host.process import StopRequest, one_line, say
 from cifar10.image_decoding import Decoded
 from cifar10.input.image_files import decode_batch, expand
 from cifar10.output import checkpoints, model_settings
+from cifar10.output.folders import EXPORT_DIR, PART
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
@@ -26,7 +27,6 @@ from cifar10.step.params import ModelParams
 from cifar10_program.paths import is_utf8
 from cifar10_program.streams import complain
 
-EXPORT_DIR = "export"
 _IMAGES = (None, HEIGHT, WIDTH, CHANNELS)
 _MOST_BYTES = 64 << 20  # of a file
 _SHOWN = 3  # classes per line
@@ -60,7 +60,9 @@ def export_mode(config: TrainConfig) -> None:
     checkpoints.find(place, given)  # Without one, this mode writes nothing.
     require_writable(tf.io.gfile.join(place, EXPORT_DIR), "the folder for exports")
     model = _load_model(config)
-    say(f"export: {checkpoints.with_found(place, given, lambda one: export(*model, one))}")
+    # Not PART: a start of training removes what it left unfinished, and may be meanwhile.
+    found = checkpoints.with_found(place, given, lambda path: export(*model, path, ".export-"))
+    say(f"export: {found}")
 
 
 def _load_model(config: TrainConfig) -> tuple[ModelParams, tuple[str, ...]]:
@@ -153,7 +155,9 @@ def read_image(path: str, resize: str) -> Decoded:
         raise UserError(f"{path} cannot be read: {reason}") from error
 
 
-def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> str:
+def export(
+    params: ModelParams, class_names: Sequence[str], checkpoint: str, part_name: str = PART
+) -> str:
     """Writes a checkpoint as a SavedModel that needs none of this code.
 
     Signatures, both with outputs `classes` (string [N]), `class_ids` (int64 [N]) and
@@ -166,13 +170,14 @@ def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> 
       params: the model's parameters.
       class_names: the classes in the order of the labels.
       checkpoint: the path of the checkpoint with the model's weights.
+      part_name: how the name of the folder begins until it is complete.
 
     Returns:
       The folder, `export/SECONDS` in the output folder, with a higher number than any there; it
       appears only when it is complete.
     """
     parent = str(tf.io.gfile.join(params.config.output_place, EXPORT_DIR))
-    part = str(tf.io.gfile.join(parent, f".part-{uuid.uuid4().hex}"))
+    part = str(tf.io.gfile.join(parent, f"{part_name}{uuid.uuid4().hex}"))
     try:
         _write(params, class_names, checkpoint, part)
         # TensorFlow Serving uses the highest number: the newest one, even if the clock went back.

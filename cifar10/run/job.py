@@ -10,10 +10,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.host.activity import Activity
-from cifar10.host.files import require_writable
 from cifar10.host.process import say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
+from cifar10.output import folders
 from cifar10.run.cluster_session import ClusterSession, replicas_to_aggregate
 from cifar10.run.kept_evaluation import KeptEvaluation
 from cifar10.run.watchdog import Progress, Watchdog
@@ -197,13 +197,8 @@ def evaluation_input(job: Job, split: str) -> Any:
 
 
 def open_output(config: TrainConfig) -> None:
-    """Makes the output and log folders, and tries to write to them.
-
-    Raises:
-      ConfigError: one cannot be made or written to.
-    """
-    require_writable(config.output_place, "--output-dir")
-    require_writable(config.log_place, "--log-dir")
+    """Makes the folders of a run; raises ConfigError if one cannot be made or written to."""
+    folders.open_folders(config)
 
 
 def describe_training(job: Job, start_step: int) -> None:

@@ -19,6 +19,7 @@ from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output import checkpoints, model_settings
+from cifar10.output.folders import EVENTS
 from cifar10.output.metrics import Metrics, rounded_figures
 from cifar10.output.report import Mistake, render_report
 from cifar10.run.inference import export
@@ -107,7 +108,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     config, _ = model_settings.apply(config)
     job = make_job(config, records)
     checkpoints.find(place, given)  # Without one, this mode writes nothing.
-    require_writable(config.log_folder(EVAL), "the folder for event files (see --log-dir)")
+    require_writable(config.log_folder(EVAL), EVENTS)
     result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, stop))
     say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     matrix = result.confusion_matrix

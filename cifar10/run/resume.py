@@ -53,7 +53,7 @@ def find_start(config: TrainConfig, records: RecordSet, cluster: Optional[Cluste
         before --profile-steps.
     """
     place = config.output_place
-    recovery.remove_unfinished(place)
+    recovery.remove_unfinished(place, is_held(place, EVALUATOR))
     checkpoint = recovery.checkpoint_to_continue(place, say)
     done = checkpoints.read_done(checkpoint)
     last = last_step(config, cluster, records, done)

@@ -73,15 +73,25 @@ def test_a_folder_of_another_user_is_refused_with_its_owner():
         require_writable(str(folder), "the folder")
     assert str(refusal.value) == (
         f"the folder {folder} cannot be written to: Permission denied; {folder} belongs to user 0, "
-        f"and this process is user {pwd.getpwnam('nobody').pw_uid}"
+        f"and this process is user {pwd.getpwnam('nobody').pw_uid}; let this user write there, or "
+        "name another folder"
     )
+
+
+def test_a_link_to_nothing_is_called_one(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to("/nowhere/output")
+    with pytest.raises(ConfigError) as refusal:
+        require_writable(f"{link}/best", "the folder")
+    words = f"; {link} is a link to /nowhere/output, which does not exist; let this user"
+    assert words in str(refusal.value)
 
 
 def test_no_link_is_followed_in_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(files.secrets, "token_hex", lambda _: "0")
     (tmp_path / "precious").write_text("all")
-    for name in ("run.json", ".write-probe"):
-        (tmp_path / f"{name}.0.part").symlink_to(tmp_path / "precious")
+    for name in ("run.json.0.part", ".0.write-probe"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
     with pytest.raises(OSError, match="symbolic links"):
         write_text(str(tmp_path / "run.json"), "{}")
     with pytest.raises(ConfigError, match="symbolic links"):
