@@ -20,6 +20,7 @@ from cifar10.output.run_file import is_a
 
 _BEST_NAME = "best.json"
 _Read = TypeVar("_Read")
+_FILE = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 STATE = "checkpoint"  # TensorFlow's file with the names of the checkpoints.
 
 
@@ -230,7 +231,7 @@ def with_found(output_dir: str, given: Optional[str], use: Callable[[str], _Read
 def find(output_dir: str, given: Optional[str] = None) -> str:
     """Returns the checkpoint to evaluate, predict with or export.
 
-    That is the one of --checkpoint, if given, or else the best, or else the latest one.
+    That is the one of --checkpoint, if given, or else the best, or else the newest one.
 
     Raises:
       UserError: there is no such checkpoint.
@@ -242,13 +243,30 @@ def find(output_dir: str, given: Optional[str] = None) -> str:
                 "for example output/model.ckpt-80000"
             )
         return given
-    kept = best(output_dir)
-    found = kept.path if kept else latest(output_dir)
+    found = best_or_newest(output_dir)
     if found is None:
         raise UserError(
-            f"no checkpoint in {output_dir}; train first, or name another folder by --output-dir"
+            f"no checkpoint in {output_dir}{files.dangling_link(output_dir)}; train first, or name "
+            "another folder by --output-dir"
         )
-    return str(found)
+    return found
+
+
+def best_or_newest(output_dir: str) -> Optional[str]:
+    """Returns the best checkpoint in a folder, or else the newest one; None if it has none.
+
+    In a folder that was moved, TensorFlow's file may name checkpoints where they were.
+    """
+    if kept := best(output_dir):
+        return kept.path
+    paths = (tf.io.gfile.join(output_dir, f"model.ckpt-{step}") for step in steps(output_dir)[::-1])
+    return latest(output_dir) or next((str(path) for path in paths if exists(path)), None)
+
+
+def steps(output_dir: str) -> list[int]:
+    """Returns the global steps of the checkpoints whose files are in a folder, ascending."""
+    names = tf.io.gfile.listdir(output_dir) if tf.io.gfile.isdir(output_dir) else []
+    return sorted({int(match[1]) for match in map(_FILE.fullmatch, names) if match})
 
 
 def fault_of(checkpoint: str) -> Optional[str]:

@@ -20,7 +20,6 @@ from cifar10.output.folders import BEST_DIR, EXPORT_DIR, PART
 _UNFINISHED = re.compile(
     r"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+|(?!.*evaluator).+\.[0-9a-f]{8}\.part"
 )
-_STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
 def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optional[str]:
@@ -43,7 +42,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
     latest = checkpoints.latest(output_dir)
     if latest and not fault_of(latest):
         return latest
-    steps = _steps(output_dir)
+    steps = checkpoints.steps(output_dir)
     if not steps:  # A best/ alone is of an older run, whose checkpoints were removed.
         # TensorFlow would follow a name in its file to another folder.
         set_older_aside([tf.io.gfile.join(output_dir, checkpoints.STATE)], say)
@@ -121,13 +120,6 @@ def set_aside(path: str, why: str) -> str:
         new = f"{path}.{why}-{number}"
     tf.io.gfile.rename(path, new)
     return new
-
-
-def _steps(output_dir: str) -> list[int]:
-    if not tf.io.gfile.exists(output_dir):
-        return []
-    found = map(_STEP.fullmatch, tf.io.gfile.listdir(output_dir))
-    return sorted({int(match[1]) for match in found if match})
 
 
 def remove_unfinished(output_dir: str, has_evaluator: bool) -> None:

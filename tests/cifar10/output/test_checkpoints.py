@@ -81,6 +81,14 @@ def test_find_prefers_the_flag_then_the_best_then_the_latest(saved, tmp_path):
     assert checkpoints.find(output, saved[20]) == saved[20]
 
 
+def test_in_a_folder_that_was_moved_the_newest_checkpoint_is_found(tmp_path):
+    paths = [save(tmp_path, step) for step in (9, 30, 100)]
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/before/model.ckpt-100"\n')
+    assert checkpoints.find(str(tmp_path)) == paths[2]
+    pathlib.Path(f"{paths[2]}.index").unlink()
+    assert checkpoints.find(str(tmp_path)) == paths[1]
+
+
 def test_a_checkpoint_that_a_better_one_replaces_while_it_is_used_is_not_missed(saved, tmp_path):
     output, used = str(tmp_path), []
     checkpoints.keep_if_best(output, saved[10], 10, 0.5)
