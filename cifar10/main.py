@@ -113,6 +113,8 @@ def _load_tensorflow(verbose: bool) -> None:
     if not verbose:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of C++ code, read as it loads
         warnings.filterwarnings("ignore")
+    if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
+        os.environ.setdefault("KERAS_HOME", os.devnull)
     gc.disable()  # Hundreds of thousands of objects of modules, which stay, are made.
     import tensorflow.compat.v1 as tf
 

@@ -14,7 +14,7 @@ from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError
 from cifar10.host.cpu import count_cores, cpu_name
-from cifar10.host.files import read_json, require_writable, write_json, write_text
+from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
 from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
@@ -156,8 +156,8 @@ def finish(job: Job, stop: StopRequest, metrics: Metrics, status: str, seconds: 
         "history": {split: metrics.of(split) for split in (TRAIN, VALIDATION)},
     }
     report, path = _paths(config.output_place)
+    write_json(path, result)  # First: nothing in a page of pictures may cost it.
     write_text(report, render_report(result, _worst_mistakes(evaluation)))
-    write_json(path, result)  # It is written last: if it exists, so does everything else.
     say(f"{evaluation}, {status}\nreport: {report}\nresult: {path}\nexport: {exported}")
 
 
@@ -182,7 +182,7 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
         found, accuracy = figures["global_step"], float(figures["eval_accuracy"])
     except (tf.errors.NotFoundError, DamagedError, KeyError, TypeError, ValueError):
         return None  # It is written, or written again.
-    if found != step:
+    if found != step or not exists(report):  # The report comes last.
         return None
     return (
         f"already trained to step {step:,}: eval accuracy {accuracy:.4f}, report: {report}, "
