@@ -5,10 +5,11 @@ import posixpath
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host import files
-from cifar10.schema import SPLITS
+from cifar10.schema import SPLITS, VALIDATION
 
 BEST_DIR, EXPORT_DIR = "best", "export"
 PART = ".part-"  # how the name of an export of training begins until it is complete
+VALIDATIONS = f"eval_{VALIDATION}"  # where Estimator writes the events of validations
 EVENTS = "the folder for event files (see --log-dir)"
 
 
@@ -22,7 +23,8 @@ def open_folders(config: TrainConfig) -> None:
       ConfigError: a folder cannot be made or written to.
     """
     made = {config.log_place: "--log-dir", config.output_place: "--output-dir"}
-    inside = {config.log_folder(split): EVENTS for split in SPLITS}
+    inside = {config.log_folder(name): EVENTS for name in (*SPLITS, VALIDATIONS)}
+    inside[posixpath.join(config.output_place, VALIDATIONS)] = EVENTS
     inside[posixpath.join(config.output_place, BEST_DIR)] = "the folder for the best checkpoint"
     inside[posixpath.join(config.output_place, EXPORT_DIR)] = "the folder for exports"
     for path, name in made.items():

@@ -9,7 +9,8 @@ from cifar10.errors import ConfigError
 from cifar10.output.folders import open_folders
 from tests.unprivileged import open_folder, unprivileged
 
-INSIDE = ("logs/train", "logs/validation", "logs/eval", "output/best", "output/export")
+EVENTS = ("logs/train", "logs/eval", "logs/eval_validation", "output/eval_validation")
+INSIDE = (*EVENTS, "output/best", "output/export")
 
 
 def config(folder: pathlib.Path) -> TrainConfig:
