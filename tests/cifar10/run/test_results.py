@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
@@ -162,6 +164,16 @@ def test_the_session_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
     (session,) = sessions
     assert (session() is None) == augments
     assert job.evaluation._session is (None if augments else session())
+
+
+def test_of_a_repeated_evaluation_tensorboard_has_the_last_one(places):
+    config = TrainConfig(**places)
+    job = make_job(config, open_records(config.data_place))
+    for _ in range(2):
+        results.evaluate_split(job, f"{config.output_dir}/model.ckpt-0", StopRequest())
+    tf.summary.FileWriterCache.clear()
+    events = EventAccumulator(config.log_folder("eval")).Reload().Scalars("accuracy")
+    assert [event.step for event in events] == [0]
 
 
 def test_the_figures_are_written_before_the_report(places, monkeypatch):
