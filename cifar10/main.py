@@ -122,6 +122,8 @@ def _load_tensorflow(verbose: bool) -> None:
     """Silences Estimator's log and Python's warnings unless `verbose`; errors still raise."""
     if not verbose:
         warnings.filterwarnings("ignore")
+    if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
+        os.environ.setdefault("KERAS_HOME", os.devnull)
     gc.disable()  # Hundreds of thousands of objects of modules, which stay, are made.
     import tensorflow.compat.v1 as tf
 

@@ -32,6 +32,7 @@ from cifar10.host.process import StopRequest, say
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints
+from cifar10.output.folders import open_folders
 from cifar10.output.metrics import Metrics
 from cifar10.output.progress import ProgressLine
 from cifar10.output.training_progress import TrainingProgress
@@ -43,7 +44,6 @@ from cifar10.run.job import (
     describe_training,
     evaluation_input,
     make_job,
-    open_output,
 )
 from cifar10.run.start import Start
 from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
@@ -80,7 +80,7 @@ def train_and_evaluate(
     for split in (TRAIN, EVAL):
         records.require(split)
     check_criteria(config, records)
-    open_output(config)
+    open_folders(config)
     places = (config.output_place, config.log_place)
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
         begun = start.find_start(config.output_place)  # Rules 1 and 3.

@@ -6,9 +6,11 @@ loses power keeps the old file or the new one, never an empty one. No link is fo
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
@@ -16,6 +18,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, DamagedError
 from cifar10_program.paths import real as real
+
+_CHUNK_BYTES = 1 << 20
 
 
 def require_writable(folder: str, name: str) -> None:
@@ -30,13 +34,16 @@ def require_writable(folder: str, name: str) -> None:
     """
     try:
         tf.io.gfile.makedirs(folder)
-        probe = _write_beside(tf.io.gfile.join(folder, ".write-probe"), b"")
+        # Not a name of something unfinished, which a start of training removes.
+        probe = tf.io.gfile.join(folder, f".{secrets.token_hex(4)}.write-probe")
+        _write(probe, b"", folder)
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(probe)  # Unless another process has done so.
     except (OSError, tf.errors.OpError) as error:
         reason = error.strerror if isinstance(error, OSError) else error.message
         raise ConfigError(
-            f"{name} {folder} cannot be written to: {reason}{whose(folder)}"
+            f"{name} {folder} cannot be written to: {reason}{whose(folder)}; let this user write "
+            "there, or name another folder"
         ) from error
 
 
@@ -44,13 +51,24 @@ def whose(path: str) -> str:
     """Returns `; PATH belongs to user 0, and this process is user 1000`; empty if nobody knows.
 
     Args:
-      path: path of a file or folder; if it does not exist, the nearest folder that does counts.
+      path: path of a file or folder; if it does not exist, the nearest folder that does counts, or
+        the link to nothing.
     """
-    for place in () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents):
+    whole = Path(path).absolute()
+    for found in () if "://" in path else (whole, *whole.parents):
+        if link := dangling_link(str(found)):
+            return link
         with contextlib.suppress(OSError):
-            owner = place.stat().st_uid
-            return f"; {place} belongs to user {owner}, and this process is user {os.geteuid()}"
+            owner = found.stat().st_uid
+            return f"; {found} belongs to user {owner}, and this process is user {os.geteuid()}"
     return ""
+
+
+def dangling_link(path: str) -> str:
+    """Returns `; PATH is a link to TARGET, which does not exist`; empty if it is none."""
+    if os.path.exists(path) or not os.path.islink(path):
+        return ""
+    return f"; {path} is a link to {os.readlink(path)}, which does not exist"
 
 
 def write_text(path: str, text: str) -> None:
@@ -60,7 +78,8 @@ def write_text(path: str, text: str) -> None:
     escapes.
     """
     data = text.encode("utf-8", "backslashreplace")
-    part = _write_beside(path, data)
+    part = f"{path}.{secrets.token_hex(4)}.part"  # Another process may write it, too.
+    _write(part, data, path)
     try:
         tf.io.gfile.rename(part, path, overwrite=True)
     except BaseException:
@@ -70,14 +89,13 @@ def write_text(path: str, text: str) -> None:
     sync(os.path.dirname(path) or ".")
 
 
-def _write_beside(path: str, data: bytes) -> str:
-    """Writes a file beside `path`, and to the disk; returns its path."""
-    part = f"{path}.{secrets.token_hex(4)}.part"  # Another process may write it, too.
+def _write(path: str, data: bytes, shown: str) -> None:
+    """Writes a file to the disk; an error names the path `shown`."""
     if "://" in path:
-        with tf.io.gfile.GFile(part, "wb") as file:
+        with tf.io.gfile.GFile(path, "wb") as file:
             file.write(data)
-        return part
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
@@ -85,11 +103,25 @@ def _write_beside(path: str, data: bytes) -> str:
             os.fsync(descriptor)
     except BaseException as error:
         if isinstance(error, OSError):
-            error.filename = path  # which an error of an open file does not name
+            error.filename = shown  # An error of an open file names none.
         with contextlib.suppress(OSError):
-            os.unlink(part)
+            os.unlink(path)
         raise
-    return part
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Keeps other processes that lock the folder out, for a moment; where it has no locks, none."""
+    if "://" in folder:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # NFS locks no folders.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: str) -> None:
@@ -139,14 +171,22 @@ def read_json(path: str, attempts: int = 5) -> Any:
       DamagedError: the content is not JSON.
     """
     try:
-        with tf.io.gfile.GFile(path) as file:
-            return json.loads(file.read())
+        return json.loads(read_bytes(path))
     except tf.errors.AbortedError:
         if attempts == 1:
             raise
         return read_json(path, attempts - 1)
     except (ValueError, RecursionError, tf.errors.FailedPreconditionError) as error:
         raise DamagedError(path, str(error)) from error  # The last one: it is a folder.
+
+
+def read_bytes(path: str) -> bytes:
+    """Reads a whole file, also while another process replaces it.
+
+    Without a number, GFile reads as many bytes as the file has that is at the path by then.
+    """
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return b"".join(iter(lambda: file.read(_CHUNK_BYTES), b""))
 
 
 def exists(path: str) -> bool:

@@ -2,10 +2,10 @@
 
 import contextlib
 import dataclasses
-import math
 import posixpath
 import re
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional, TypedDict, TypeVar
 
 import numpy as np
@@ -15,11 +15,12 @@ from cifar10.config.train_config import TrainingPosition
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.host.files import read_json, sync, write_json, write_text
+from cifar10.output.folders import BEST_DIR
 from cifar10.output.run_file import is_a
 
-BEST_DIR = "best"
 _BEST_NAME = "best.json"
 _Read = TypeVar("_Read")
+_FILE = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 STATE = "checkpoint"  # TensorFlow's file with the names of the checkpoints.
 
 
@@ -32,7 +33,7 @@ class Best:
     path: str  # The checkpoint's prefix: the path without the endings of its files.
 
 
-class _BestNote(TypedDict):
+class _BestRecord(TypedDict):
     step: int
     accuracy: float
     name: str
@@ -126,38 +127,32 @@ def _of_newest(search: Callable[[], Any], use: Callable[[Any], _Read]) -> _Read:
                 raise
 
 
-def count_parameters(checkpoint: str) -> int:
-    """Counts the trainable parameters in a checkpoint, without the optimizer's slots."""
-    shapes = tf.train.NewCheckpointReader(checkpoint).get_variable_to_shape_map()
-    trainable = ("kernel", "bias", "gamma", "beta")
-    return sum(
-        math.prod(shape)
-        for name, shape in shapes.items()
-        if name.startswith("model/") and name.rsplit("/", 1)[-1] in trainable
-    )
-
-
 def best(output_dir: str) -> Optional[Best]:
     """Returns the best checkpoint so far; None if there is none.
 
     Raises:
       DamagedError: best.json is damaged.
     """
-    path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
-    if not files.exists(path):
-        return None
-    note = read_json(path)
-    if not is_a(note, _BestNote) or not re.fullmatch(r"[A-Za-z0-9_.-]+", note["name"]):
-        raise DamagedError(path, "it names no step, accuracy and checkpoint")
-    found = tf.io.gfile.join(output_dir, BEST_DIR, note["name"])
-    return Best(note["step"], note["accuracy"], found) if exists(found) else None
+    path, before = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME), None
+    while files.exists(path):
+        record = read_json(path)
+        if not is_a(record, _BestRecord) or not re.fullmatch(r"[A-Za-z0-9_.-]+", record["name"]):
+            raise DamagedError(path, "it names no step, accuracy and checkpoint")
+        found = tf.io.gfile.join(output_dir, BEST_DIR, record["name"])
+        if exists(found):
+            return Best(record["step"], record["accuracy"], found)
+        if record == before:  # Somebody has deleted it.
+            break
+        before = record  # A better one may have replaced it meanwhile.
+    return None
 
 
 def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -> bool:
     """Copies `checkpoint` to best/ if its accuracy is above the best so far.
 
-    best.json, which names the best checkpoint, is written after the new files are copied and before
-    the old ones are removed, so that a kill at any time leaves one complete best checkpoint.
+    The files get their names when they are complete, then best.json names them, and then the ones
+    before are removed. So what best.json names is whole at each moment, whatever is killed, and
+    also while a chief and an evaluator both do this.
 
     Returns:
       Whether `checkpoint` is the best.
@@ -170,24 +165,48 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
         return False
     folder = tf.io.gfile.join(output_dir, BEST_DIR)
     tf.io.gfile.makedirs(folder)
-    # Do not overwrite the best one so far: a run that resumes earlier may reach its step again.
-    names = (f"model.ckpt-{step}", f"model.ckpt-{step}-again")
-    name = next(n for n in names if before is None or not before.path.endswith(f"/{n}"))
     # Exactly such names: a process that was killed may have left files with further endings.
     data = tf.io.gfile.glob(f"{checkpoint}.data-?????-of-?????")
     if not data:
         raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
-    start = len(posixpath.basename(checkpoint))  # of a file's ending
-    for path in (*data, f"{checkpoint}.index"):  # The index last.
-        copied = tf.io.gfile.join(folder, name + posixpath.basename(path)[start:])
-        tf.io.gfile.copy(path, copied, overwrite=True)
-        sync(copied)
-    note = _BestNote(step=step, accuracy=accuracy, name=name)
-    write_json(tf.io.gfile.join(folder, _BEST_NAME), note)
-    for old in tf.io.gfile.listdir(folder):
-        if old.startswith("model.ckpt-") and not old.startswith(f"{name}."):
-            with contextlib.suppress(tf.errors.NotFoundError):  # An evaluator removes it, too.
-                tf.io.gfile.remove(tf.io.gfile.join(folder, old))
+    token, copies = secrets.token_hex(4), {}
+    try:
+        for path in (*data, f"{checkpoint}.index"):  # The index last.
+            ending = posixpath.basename(path)[len(posixpath.basename(checkpoint)) :]
+            copies[ending] = tf.io.gfile.join(folder, f"copy{ending}.{token}.part")
+            tf.io.gfile.copy(path, copies[ending])
+            sync(copies[ending])
+        with files.locked(folder):
+            return _replace_best(output_dir, Best(step, accuracy, checkpoint), copies)
+    finally:
+        for copy in copies.values():
+            with contextlib.suppress(tf.errors.NotFoundError):
+                tf.io.gfile.remove(copy)
+
+
+def _replace_best(output_dir: str, new: Best, copies: Mapping[str, str]) -> bool:
+    """Names the complete copies of a checkpoint's files, unless another process was better.
+
+    Args:
+      output_dir: path of the output folder.
+      new: the checkpoint that was copied.
+      copies: paths of the copies by the ending of the file.
+
+    Returns:
+      Whether the checkpoint is the best.
+    """
+    before, name = best(output_dir), f"model.ckpt-{new.step}"
+    if before is not None and new.accuracy <= before.accuracy:
+        return False
+    if before is not None and posixpath.basename(before.path) == name:
+        name += "-again"  # A run that resumed earlier has reached this step again.
+    folder = tf.io.gfile.join(output_dir, BEST_DIR)
+    for ending, copy in copies.items():
+        tf.io.gfile.rename(copy, tf.io.gfile.join(folder, name + ending), overwrite=True)
+    record = _BestRecord(step=new.step, accuracy=new.accuracy, name=name)
+    write_json(tf.io.gfile.join(folder, _BEST_NAME), record)
+    for old in tf.io.gfile.glob(f"{before.path}.*") if before else ():
+        tf.io.gfile.remove(old)
     return True
 
 
@@ -214,7 +233,7 @@ def with_found(output_dir: str, given: Optional[str], use: Callable[[str], _Read
 def find(output_dir: str, given: Optional[str] = None) -> str:
     """Returns the checkpoint to evaluate, predict with or export.
 
-    That is the one of --checkpoint, if given, or else the best, or else the latest one.
+    That is the one of --checkpoint, if given, or else the best, or else the newest one.
 
     Raises:
       UserError: there is no such checkpoint.
@@ -226,13 +245,30 @@ def find(output_dir: str, given: Optional[str] = None) -> str:
                 "for example output/model.ckpt-80000"
             )
         return given
-    kept = best(output_dir)
-    found = kept.path if kept else latest(output_dir)
+    found = best_or_newest(output_dir)
     if found is None:
         raise UserError(
-            f"no checkpoint in {output_dir}; train first, or name another folder by --output-dir"
+            f"no checkpoint in {output_dir}{files.dangling_link(output_dir)}; train first, or name "
+            "another folder by --output-dir"
         )
-    return str(found)
+    return found
+
+
+def best_or_newest(output_dir: str) -> Optional[str]:
+    """Returns the best checkpoint in a folder, or else the newest one; None if it has none.
+
+    In a folder that was moved, TensorFlow's file may name checkpoints where they were.
+    """
+    if kept := best(output_dir):
+        return kept.path
+    paths = (tf.io.gfile.join(output_dir, f"model.ckpt-{step}") for step in steps(output_dir)[::-1])
+    return latest(output_dir) or next((str(path) for path in paths if exists(path)), None)
+
+
+def steps(output_dir: str) -> list[int]:
+    """Returns the global steps of the checkpoints whose files are in a folder, ascending."""
+    names = tf.io.gfile.listdir(output_dir) if tf.io.gfile.isdir(output_dir) else []
+    return sorted({int(match[1]) for match in map(_FILE.fullmatch, names) if match})
 
 
 def fault_of(checkpoint: str) -> Optional[str]:

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError
 from cifar10.host import files
-from cifar10.host.files import as_json, write_text
+from cifar10.host.files import as_json, read_bytes, write_text
 from cifar10.output import run_file
 from cifar10.schema import TRAIN, VALIDATION
 
@@ -89,20 +89,12 @@ class Metrics:
 
 
 def _read(output_dir: str, name: str, last_step: float) -> _ByKey:
-    """Reads the rows of a file, if there is one, without half a line at its end.
-
-    Earlier versions kept the rows of training, and those of its validations, in run.json.
-    """
-    found: list[Row] = []
-    if name == FILE_NAME:
-        history = run_file.read(output_dir).history or {}
-        earlier = [{"split": split, **row} for split in history for row in history[split]]
-        found += _checked(tf.io.gfile.join(output_dir, run_file.NAME), earlier)
+    """Reads the rows of a file, if there is one, without half a line at its end."""
     path = tf.io.gfile.join(output_dir, name)
-    if files.exists(path):
-        with tf.io.gfile.GFile(path, "rb") as file:
-            lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
-        found += _checked(path, map(_parsed, lines))
+    if not files.exists(path):
+        return {}
+    lines = read_bytes(path).decode("utf-8", "replace").split("\n")[:-1]
+    found = _checked(path, map(_parsed, lines))
     return _up_to(last_step, {(row["split"], row["step"]): row for row in found})
 
 

@@ -33,7 +33,7 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
       DamagedError: run.json is damaged.
     """
     place = config.output_place
-    run = run_file.read(place)
+    run = _read(place)
     if not run.settings or not tf.io.gfile.glob(tf.io.gfile.join(place, "model.ckpt-*")):
         return
     _check_classes(place, run.class_names, class_names)
@@ -138,7 +138,17 @@ def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
     beside = posixpath.dirname(config.checkpoint_place or "")
     above = [] if config.checkpoint is None else [beside, posixpath.dirname(beside)]
     for folder in (*above, config.output_place):
-        run = run_file.read(folder)
+        run = _read(folder)
         if run.settings:
             return folder, run
     return "", Run()
+
+
+def _read(folder: str) -> Run:
+    """Reads the run.json of a folder, whose settings are none or those of this version."""
+    run = run_file.read(folder)
+    missing = ", ".join(name for name in _SETTINGS if name not in run.settings)
+    if run.settings and missing:
+        path = posixpath.join(folder, run_file.NAME)
+        raise run_file.of_another_version(path, f"its settings have no {missing}")
+    return run

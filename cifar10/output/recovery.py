@@ -3,6 +3,7 @@
 Nothing is removed: what is unfit is renamed, and a line says so.
 """
 
+import contextlib
 import posixpath
 import re
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError, UserError
 from cifar10.output import checkpoints
-from cifar10.output.checkpoints import BEST_DIR, fault_of
+from cifar10.output.checkpoints import fault_of
+from cifar10.output.folders import BEST_DIR, EXPORT_DIR, PART
 
 # A part of an evaluator's file may be about to get its name.
 _UNFINISHED = re.compile(
     r"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+|(?!.*evaluator).+\.[0-9a-f]{8}\.part"
 )
-_STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
 def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optional[str]:
@@ -41,7 +42,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
     latest = checkpoints.latest(output_dir)
     if latest and not fault_of(latest):
         return latest
-    steps = _steps(output_dir)
+    steps = checkpoints.steps(output_dir)
     if not steps:  # A best/ alone is of an older run, whose checkpoints were removed.
         # TensorFlow would follow a name in its file to another folder.
         set_older_aside([tf.io.gfile.join(output_dir, checkpoints.STATE)], say)
@@ -121,15 +122,29 @@ def set_aside(path: str, why: str) -> str:
     return new
 
 
-def _steps(output_dir: str) -> list[int]:
-    if not tf.io.gfile.exists(output_dir):
-        return []
-    found = map(_STEP.fullmatch, tf.io.gfile.listdir(output_dir))
-    return sorted({int(match[1]) for match in found if match})
+def remove_unfinished(output_dir: str, has_evaluator: bool) -> None:
+    """Removes what a process that was killed left half written, also in best/ and export/.
+
+    Args:
+      output_dir: path of the output folder, which this process has locked.
+      has_evaluator: whether an evaluator runs, which may be writing to best/.
+
+    Raises:
+      DamagedError: best.json is damaged.
+    """
+    folder = tf.io.gfile.join(output_dir, BEST_DIR)
+    _remove(output_dir, _UNFINISHED)
+    _remove(tf.io.gfile.join(output_dir, EXPORT_DIR), re.compile(rf"{re.escape(PART)}.+"))
+    if not has_evaluator:
+        _remove(folder, _UNFINISHED)
+        if best := checkpoints.best(output_dir):
+            _remove(folder, re.compile(r"model\.ckpt-.+"), f"{posixpath.basename(best.path)}.")
 
 
-def remove_unfinished(output_dir: str) -> None:
-    """Removes what a process that was killed left half written."""
-    names = tf.io.gfile.listdir(output_dir) if tf.io.gfile.isdir(output_dir) else []
-    for name in filter(_UNFINISHED.fullmatch, names):
-        tf.io.gfile.remove(tf.io.gfile.join(output_dir, name))
+def _remove(folder: str, names: re.Pattern[str], kept: str = "/") -> None:
+    """Removes files and folders of such names, but not those that begin with `kept`."""
+    for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+        path = tf.io.gfile.join(folder, name)
+        if names.fullmatch(name) and not name.startswith(kept):
+            with contextlib.suppress(tf.errors.NotFoundError):  # Its process has renamed it.
+                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)

@@ -1,8 +1,7 @@
 """run.json: what an output folder knows of its run: its model, owner and state.
 
 The run's master alone writes it, whole and by renaming, so that every other task and every later
-start reads all of it or none. Earlier versions wrote a file for each of these; `read` still takes
-them, and a run that goes on writes run.json instead.
+start reads all of it or none.
 """
 
 import contextlib
@@ -11,24 +10,18 @@ import os
 import secrets
 import socket
 import typing
-from collections.abc import Iterable
 from typing import Any, Optional, TypedDict
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import DamagedError
+from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.host.files import read_json, write_json
 from cifar10.schema import CLASS_NAMES, RESIZES
 
 NAME = "run.json"
-# The files of earlier versions, and the entry that each one is; "": it has entries itself.
-EARLIER = {
-    "model.json": "",
-    "owner.json": "",
-    "training.json": "training",
-    "history.json": "history",
-}
+# What another version wrote in its place; without it, such a folder would look like an empty one.
+_OTHER_NAMES = ("model.json", "owner.json", "training.json", "history.json")
 
 
 class Training(TypedDict):
@@ -50,7 +43,6 @@ class Run:
       owner: a random number in hexadecimal, by which the tasks of a cluster without a job token
         know the run; None: it has needed none.
       training: the state of training; None: it has not begun.
-      history: the rows by split of a run that an earlier version began; see `metrics`.
     """
 
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -58,30 +50,35 @@ class Run:
     resize: Optional[str] = None
     owner: Optional[str] = None
     training: Optional[Training] = None
-    history: Optional[dict[str, list[dict[str, Optional[float]]]]] = None
 
 
 _KINDS = typing.get_type_hints(Run)
 
 
 def read(output_dir: str) -> Run:
-    """Reads run.json, or else the files of an earlier version; without any, all is unknown.
+    """Reads run.json; without it, all is unknown.
 
     Raises:
-      DamagedError: a file has not what training writes.
+      DamagedError: it does not have what training writes.
+      UserError: another version of this program has written the folder.
     """
     path = str(tf.io.gfile.join(output_dir, NAME))
     with contextlib.suppress(tf.errors.NotFoundError):  # A new run may rename it meanwhile.
         if files.exists(path):
-            return Run(**_checked(path, read_json(path), needed=_KINDS))
-    found: dict[str, Any] = {}
-    for name, entry in EARLIER.items():
-        path = str(tf.io.gfile.join(output_dir, name))
-        if files.exists(path):
-            content = {entry: read_json(path)} if entry else read_json(path)
-            needed = ("settings", "class_names") if name == "model.json" else ()
-            found.update(_checked(path, content, needed))
-    return Run(**found)
+            return _checked(path, read_json(path))
+    for name in _OTHER_NAMES:
+        other = str(tf.io.gfile.join(output_dir, name))
+        if files.exists(other):
+            raise of_another_version(other, f"this one writes {NAME}")
+    return Run()
+
+
+def of_another_version(path: str, difference: str) -> UserError:
+    """Returns the error about a file in a format that this version does not read."""
+    return UserError(
+        f"{path} is of another version of this program, which cannot be continued or used "
+        f"({difference}); name another --output-dir, or take the version that wrote it"
+    )
 
 
 def update(output_dir: str, **entries: Any) -> None:
@@ -97,7 +94,7 @@ def write(output_dir: str, run: Run) -> None:
 def write_training(
     output_dir: str, validates: bool, ended_at: Optional[int] = None, status: str = ""
 ) -> None:
-    """Notes the state of training, whose rows are in metrics.jsonl by now.
+    """Records the state of training, whose rows are in metrics.jsonl by now.
 
     Args:
       output_dir: path of the output folder.
@@ -105,8 +102,8 @@ def write_training(
       ended_at: last global step if training is over; None: training continues.
       status: text that says how training ended.
     """
-    note = Training(master_validates=validates, ended_at_step=ended_at, status=status)
-    update(output_dir, training=note, history=None)
+    state = Training(master_validates=validates, ended_at_step=ended_at, status=status)
+    update(output_dir, training=state)
 
 
 def read_or_make_owner(output_dir: str) -> str:
@@ -148,21 +145,22 @@ def is_a(value: Any, kind: Any) -> bool:
     return type(value) is kind or (kind is float and type(value) is int)
 
 
-def _checked(path: str, content: Any, needed: Iterable[str]) -> dict[str, Any]:
-    """Returns the entries of a file; those that it needs are checked even if they are missing."""
+def _checked(path: str, content: Any) -> Run:
+    """Returns the content of a run.json, whose entries have the types of `Run`."""
     if not isinstance(content, dict):
         raise DamagedError(path, "it has no entries")
-    found: dict[str, Any] = dict.fromkeys(needed)
-    found.update((name, value) for name, value in content.items() if name in _KINDS)
+    missing = ", ".join(name for name in _KINDS if name not in content)
+    # An entry of another version without a value says nothing.
+    unknown = ", ".join(name for name in content if name not in _KINDS and content[name])
+    if missing or unknown:
+        words = f"it has no {missing}" if missing else f"it has {unknown}"
+        raise of_another_version(path, words)
+    found = {name: content[name] for name in _KINDS}
     for name, value in found.items():
         if not is_a(value, _KINDS[name]):
             raise DamagedError(path, f"its {name} is not what training writes")
-    if found.get("settings"):  # Those of earlier versions; `sync` had the same variables.
-        found["settings"] = settings = {"lookahead_steps": 0, **found["settings"]}
-        if settings.get("batch_norm") == "sync":
-            settings["batch_norm"] = "tower"
-    if not found.get("class_names", CLASS_NAMES):
+    if not found["class_names"]:
         raise DamagedError(path, "it has no class names")
-    if found.get("resize") not in (None, *RESIZES):
+    if found["resize"] not in (None, *RESIZES):
         raise DamagedError(path, "its resize is unknown")
-    return found
+    return Run(**found)

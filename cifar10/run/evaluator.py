@@ -19,10 +19,11 @@ from cifar10.guard import Guard, folder_lock
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings, run_file
+from cifar10.output.folders import open_folders
 from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import start
-from cifar10.run.job import Job, evaluation_input, make_job, open_output
+from cifar10.run.job import Job, evaluation_input, make_job
 from cifar10.run.validation import KeepBest
 from cifar10.schema import VALIDATION
 from cifar10.step.model_fn import model_fn
@@ -44,7 +45,7 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
       Stopped: a signal arrived.
     """
     records, place = open_records(config.data_place), config.output_place
-    open_output(config)
+    open_folders(config)
     with folder_lock.hold(place, config.log_place, folder_lock.EVALUATOR, stop.check):
         job = make_job(config, records)
         say(f"evaluator of {place}, {job.params.plan.summary}")

@@ -14,12 +14,11 @@ from cifar10.host.files import require_writable, sync, sync_tree
 from cifar10.host.process import say
 from cifar10.input.image_files import decode_batch
 from cifar10.output import checkpoints, model_settings
+from cifar10.output.folders import EXPORT_DIR, PART
 from cifar10.run.job import load_model
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
-
-EXPORT_DIR = "export"
 
 
 def export_mode(config: TrainConfig) -> None:
@@ -33,10 +32,14 @@ def export_mode(config: TrainConfig) -> None:
     checkpoints.find(place, given)  # Without one, this mode writes nothing.
     require_writable(tf.io.gfile.join(place, EXPORT_DIR), "the folder for exports")
     model = load_model(config)
-    say(f"export: {checkpoints.with_found(place, given, lambda one: export(*model, one))}")
+    # Not PART: a start of training removes what it left unfinished, and may be meanwhile.
+    found = checkpoints.with_found(place, given, lambda path: export(*model, path, ".export-"))
+    say(f"export: {found}")
 
 
-def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> str:
+def export(
+    params: ModelParams, class_names: Sequence[str], checkpoint: str, part_name: str = PART
+) -> str:
     """Writes a checkpoint as a SavedModel that needs none of this code.
 
     Signatures, both with outputs `classes` (string [N]), `class_ids` (int64 [N]) and
@@ -49,13 +52,14 @@ def export(params: ModelParams, class_names: Sequence[str], checkpoint: str) -> 
       params: the model's parameters.
       class_names: the classes in the order of the labels.
       checkpoint: the path of the checkpoint with the model's weights.
+      part_name: how the name of the folder begins until it is complete.
 
     Returns:
       The folder, `export/SECONDS` in the output folder, with a higher number than any there; it
       appears only when it is complete.
     """
     parent = str(tf.io.gfile.join(params.config.output_place, EXPORT_DIR))
-    part = str(tf.io.gfile.join(parent, f".part-{uuid.uuid4().hex}"))
+    part = str(tf.io.gfile.join(parent, f"{part_name}{uuid.uuid4().hex}"))
     try:
         _write(params, class_names, checkpoint, part)
         # TensorFlow Serving uses the highest number: the newest one, even if the clock went back.

@@ -56,8 +56,7 @@ def _read_weights(place: str, here: Mapping[str, tuple[int, ...]]) -> dict[str, 
     """
     path: Optional[str] = place
     if not checkpoints.exists(place):
-        kept = checkpoints.best(place)
-        path = kept.path if kept else checkpoints.latest(place)
+        path = checkpoints.best_or_newest(place)
     fault = checkpoints.fault_of(path) if path else "no checkpoint, and no folder with any"
     if fault or not path:
         raise ConfigError(

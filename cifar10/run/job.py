@@ -6,7 +6,6 @@ from typing import Any, Optional
 
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import START, TrainConfig, TrainingPosition
-from cifar10.host.files import require_writable
 from cifar10.host.process import say
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
@@ -116,16 +115,6 @@ def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
 def evaluation_input(job: Job, split: str) -> Any:
     """Returns a data set of every image of `split` once, in batches of --eval-batch-size."""
     return pipeline.evaluation_batches(job.records, split, job.config.eval_batch_size)
-
-
-def open_output(config: TrainConfig) -> None:
-    """Makes the output and log folders, and tries to write to them.
-
-    Raises:
-      ConfigError: one cannot be made or written to.
-    """
-    require_writable(config.output_place, "--output-dir")
-    require_writable(config.log_place, "--log-dir")
 
 
 def describe_training(job: Job, start_step: int, cluster: Optional[str] = None) -> None:

@@ -16,11 +16,12 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError
 from cifar10.guard import Guard
 from cifar10.host.cpu import count_cores, cpu_name
-from cifar10.host.files import read_json, require_writable, write_json, write_text
+from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
 from cifar10.host.process import StopRequest, one_line, say
 from cifar10.input.records import open_records
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output import checkpoints, event_files, model_settings
+from cifar10.output.folders import EVENTS
 from cifar10.output.metrics import Metrics, rounded_figures
 from cifar10.output.report import Mistake, render_report
 from cifar10.run.export import export
@@ -132,7 +133,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     config, _ = model_settings.apply(config)
     job = make_job(config, records)
     checkpoints.find(place, given)  # Without one, this mode writes nothing.
-    require_writable(config.log_folder(EVAL), "the folder for event files (see --log-dir)")
+    require_writable(config.log_folder(EVAL), EVENTS)
     with guard.of(job.params, None, records, stop) as guarded:
         result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, guarded))
     say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
@@ -181,8 +182,8 @@ def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: flo
         "history": {split: metrics.of(split) for split in (TRAIN, VALIDATION)},
     }
     report, path = _paths(config.output_place)
+    write_json(path, result)  # First: nothing in a page of pictures may cost it.
     write_text(report, render_report(result, _worst_mistakes(evaluation)))
-    write_json(path, result)  # It is written last: if it exists, so does everything else.
     say(f"{evaluation}, {status}\nreport: {report}\nresult: {path}\nexport: {exported}")
 
 
@@ -207,7 +208,7 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
         found, accuracy = figures["global_step"], float(figures["eval_accuracy"])
     except (tf.errors.NotFoundError, DamagedError, KeyError, TypeError, ValueError):
         return None  # It is written, or written again.
-    if found != step:
+    if found != step or not exists(report):  # The report comes last.
         return None
     return (
         f"already trained to step {step:,}: eval accuracy {accuracy:.4f}, report: {report}, "
@@ -238,7 +239,7 @@ def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float)
         "wall_seconds": seconds,
         "images_per_sec": median("images_per_sec"),
         "own_images_per_sec": median("own_images_per_sec"),
-        "num_parameters": checkpoints.count_parameters(evaluation.checkpoint),
+        "num_parameters": model_fn.count_parameters(job.config, job.params.num_classes),
     }
     return rounded_figures(figures)
 

@@ -43,7 +43,7 @@ def find_start(output_dir: str) -> Start:
     Raises:
       UserError: no checkpoint is sound.
     """
-    recovery.remove_unfinished(output_dir)
+    recovery.remove_unfinished(output_dir, is_held(output_dir, EVALUATOR))
     checkpoint = recovery.checkpoint_to_continue(output_dir, say)
     return Start(checkpoint, checkpoints.read_position(checkpoint))
 
@@ -68,10 +68,10 @@ def _set_older_aside(output_dir: str) -> None:
     """
     run = run_file.read(output_dir)
     rows = (metrics.FILE_NAME, metrics.EVALUATOR_FILE_NAME)
-    names = (run_file.NAME, *rows, RESULT_NAME, *run_file.EARLIER)  # run.json is written next.
+    names = (run_file.NAME, *rows, RESULT_NAME)  # run.json is written next.
     paths = [tf.io.gfile.join(output_dir, name) for name in names]
     has_rows = any(exists(one) and tf.io.gfile.stat(one).length for one in paths[1:3])
-    if not has_rows and not any((run.history or {}).values()):
+    if not has_rows:
         del paths[:3]  # They are of a start that failed before its first row.
     recovery.set_older_aside(paths, say)
     run_file.write(output_dir, Run(owner=run.owner))

@@ -15,6 +15,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, event_files
+from cifar10.output.folders import VALIDATIONS
 from cifar10.output.metrics import Metrics, rounded
 from cifar10.schema import VALIDATION
 from cifar10.step.params import ModelParams
@@ -41,7 +42,7 @@ class KeepBest(tf.estimator.Exporter):
         config = params.config
         # Estimator writes a validation's events into the output folder, whatever --log-dir says.
         folders = {name: config.place(name) for name in (config.output_dir, config.log_dir) if name}
-        self._folders = [tf.io.gfile.join(one, f"eval_{VALIDATION}") for one in folders.values()]
+        self._folders = [tf.io.gfile.join(one, VALIDATIONS) for one in folders.values()]
 
     def export(
         self,

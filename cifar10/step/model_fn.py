@@ -10,7 +10,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
 from cifar10.ops.layers import Layers
 from cifar10.ops.operations import TENSORFLOW
-from cifar10.ops.variables import SeparateVariables
+from cifar10.ops.variables import TRAINABLE, SeparateVariables, Spec
 from cifar10.step import towers, training_step
 from cifar10.step.params import ModelParams
 
@@ -51,9 +51,17 @@ def model_fn(
 
 def variable_shapes(config: TrainConfig, num_classes: int) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each weight and statistic of a model, in the order of its layers."""
+    return {spec.name: spec.shape for spec in _specs(config, num_classes)}
+
+
+def count_parameters(config: TrainConfig, num_classes: int) -> int:
+    """Counts the numbers that training changes, which statistics and fixed weights are not."""
+    return sum(spec.size for spec in _specs(config, num_classes) if spec.kind in TRAINABLE)
+
+
+def _specs(config: TrainConfig, num_classes: int) -> list[Spec]:
     layers = Layers(training=True, num_classes=num_classes, norm=config.batch_norm)
-    specs = training_step.record(models.network(config), layers)
-    return {spec.name: spec.shape for spec in specs}
+    return training_step.record(models.network(config), layers)
 
 
 def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:

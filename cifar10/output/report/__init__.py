@@ -5,9 +5,13 @@ takes half as long as loading TensorFlow.
 """
 
 import base64
+import contextlib
 import io
 import math
+import os
 import shlex
+import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +22,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from cifar10.output.progress import format_duration
+from cifar10_program.streams import complain, one_line
 
 _HERE = Path(__file__).parent
 _Z_95 = 1.959964  # the 97.5 % point of the normal distribution
@@ -30,6 +35,7 @@ _CHARTS = {
     "Images per second": "images_per_sec",
 }
 _MAX_MARKERS = 40
+_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +60,24 @@ class Mistake:
 
 
 def load() -> None:
-    """Loads what pictures and the page need."""
-    import jinja2  # noqa: F401
-    import matplotlib.colors
-    import matplotlib.figure  # noqa: F401
+    """Loads what pictures and the page need.
+
+    Matplotlib keeps a list of fonts in the user's home. Where there is none to write to, as for a
+    container's user without an entry in /etc/passwd, it gets a folder for as long as it loads.
+    What fails, fails again in drawing, which says so.
+    """
+    home = os.path.expanduser("~")
+    has_home = home != "~" and os.access(home, os.W_OK)
+    with contextlib.suppress(Exception), _LOADING, tempfile.TemporaryDirectory() as folder:
+        if "MPLCONFIGDIR" not in os.environ and not has_home:
+            os.environ["MPLCONFIGDIR"] = folder
+        try:
+            import jinja2  # noqa: F401
+            import matplotlib.colors
+            import matplotlib.figure  # noqa: F401
+        finally:
+            if os.environ.get("MPLCONFIGDIR") == folder:
+                del os.environ["MPLCONFIGDIR"]
 
 
 def png_of(image: npt.NDArray[np.uint8]) -> bytes:
@@ -70,6 +90,8 @@ def png_of(image: npt.NDArray[np.uint8]) -> bytes:
 
 def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str:
     """Renders the report of one training as a self-contained HTML page.
+
+    It has no curves if drawing them fails, which a line on standard error says then.
 
     Args:
       result: the content of `result.json`.
@@ -92,10 +114,18 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
     return environment.get_template("report.html.j2").render(
         result=result,
         command=shlex.join(result["command"]),
-        curves=curves_png(result["history"]),
+        curves=_curves(result["history"]),
         interval=_interval(result["figures"]),
         mistakes=mistakes,
     )
+
+
+def _curves(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> Optional[bytes]:
+    try:
+        return curves_png(history)
+    except Exception as error:  # Whatever it is, the page's figures are worth more.
+        complain(one_line(f"the report has no curves: {type(error).__name__}: {error}"))
+        return None
 
 
 def _picture(png: bytes) -> str:
@@ -130,6 +160,7 @@ def curves_png(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
     Returns:
       A PNG, 2160 by 1280 pixels.
     """
+    load()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.8, 6.4), dpi=200, layout="constrained")

@@ -73,15 +73,25 @@ def test_a_folder_of_another_user_is_refused_with_its_owner():
         require_writable(str(folder), "the folder")
     assert str(refusal.value) == (
         f"the folder {folder} cannot be written to: Permission denied; {folder} belongs to user 0, "
-        f"and this process is user {pwd.getpwnam('nobody').pw_uid}"
+        f"and this process is user {pwd.getpwnam('nobody').pw_uid}; let this user write there, or "
+        "name another folder"
     )
+
+
+def test_a_link_to_nothing_is_called_one(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to("/nowhere/output")
+    with pytest.raises(ConfigError) as refusal:
+        require_writable(f"{link}/best", "the folder")
+    words = f"; {link} is a link to /nowhere/output, which does not exist; let this user"
+    assert words in str(refusal.value)
 
 
 def test_no_link_is_followed_in_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(files.secrets, "token_hex", lambda _: "0")
     (tmp_path / "precious").write_text("all")
-    for name in ("run.json", ".write-probe"):
-        (tmp_path / f"{name}.0.part").symlink_to(tmp_path / "precious")
+    for name in ("run.json.0.part", ".0.write-probe"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
     with pytest.raises(OSError, match="symbolic links"):
         write_text(str(tmp_path / "run.json"), "{}")
     with pytest.raises(ConfigError, match="symbolic links"):
@@ -108,6 +118,20 @@ def test_a_full_disk_keeps_no_part_and_is_said_with_the_file(small_disk):
     with pytest.raises(OSError, match=f"No space left on device: '{small_disk}/a.json'"):
         write_text(f"{small_disk}/a.json", "text" * 1000)
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_whole(tmp_path, monkeypatch):
+    path, gfile = str(tmp_path / "run.json"), tf.io.gfile.GFile
+    write_json(path, {"status": "completed"})
+
+    def replaced(*arguments: str) -> object:
+        file = gfile(*arguments)
+        file.seek(0)  # It opens the file.
+        write_text(path, "1")
+        return file
+
+    monkeypatch.setattr(tf.io.gfile, "GFile", replaced)
+    assert read_json(path) == {"status": "completed"}
 
 
 def test_what_is_no_finite_number_becomes_null(tmp_path):

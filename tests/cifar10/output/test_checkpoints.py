@@ -2,12 +2,12 @@
 
 import pathlib
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
-from cifar10.host import files
 from cifar10.output import checkpoints
 from tests.cifar10.saved import save, value
 from tests.failing_disk import every_rename_is_synced, failures_of
@@ -72,11 +72,6 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, ending):
     assert "\n" not in str(refused.value)
 
 
-def test_parameters_are_the_trainable_numbers_of_the_model(saved):
-    # kernel 2 x 3 and bias 5; no momentum, no moving mean, no input statistics.
-    assert checkpoints.count_parameters(saved[10]) == 11
-
-
 def test_find_prefers_the_flag_then_the_best_then_the_latest(saved, tmp_path):
     output = str(tmp_path)
     latest = save(tmp_path, 30)
@@ -84,6 +79,14 @@ def test_find_prefers_the_flag_then_the_best_then_the_latest(saved, tmp_path):
     checkpoints.keep_if_best(output, saved[10], 10, 0.5)
     assert checkpoints.find(output) == f"{output}/best/model.ckpt-10"
     assert checkpoints.find(output, saved[20]) == saved[20]
+
+
+def test_in_a_folder_that_was_moved_the_newest_checkpoint_is_found(tmp_path):
+    paths = [save(tmp_path, step) for step in (9, 30, 100)]
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/before/model.ckpt-100"\n')
+    assert checkpoints.find(str(tmp_path)) == paths[2]
+    pathlib.Path(f"{paths[2]}.index").unlink()
+    assert checkpoints.find(str(tmp_path)) == paths[1]
 
 
 def test_a_checkpoint_that_a_better_one_replaces_while_it_is_used_is_not_missed(saved, tmp_path):
@@ -125,16 +128,49 @@ def test_whatever_fails_one_whole_best_checkpoint_is_there(saved, tmp_path):
 
 
 def test_the_best_checkpoint_is_on_disk_before_it_is_named(saved, tmp_path):
+    with every_rename_is_synced() as renamed:
+        checkpoints.keep_if_best(str(tmp_path), saved[10], 10, 0.5)
+    names = ["model.ckpt-10.data-00000-of-00001", "model.ckpt-10.index", "best.json"]
+    assert renamed == [f"{tmp_path}/best/{name}" for name in names]
+
+
+def test_a_chief_and_an_evaluator_that_keep_the_same_never_break_a_read(saved, tmp_path):
+    output, steps = str(tmp_path), 60
+    checkpoints.keep_if_best(output, saved[10], 0, 0.0)
+
+    def keep() -> None:
+        for step in range(1, steps):
+            checkpoints.keep_if_best(output, saved[10 + 10 * (step % 2)], step, step / steps)
+
+    def read(checkpoint: str) -> None:
+        assert value(checkpoint) == 1.0 + int(checkpoint.rpartition("-")[2]) % 2
+
+    with ThreadPoolExecutor() as pool:
+        writers = [pool.submit(keep), pool.submit(keep)]
+        reads = 0
+        while not all(writer.done() for writer in writers):
+            checkpoints.with_found(output, None, read)
+            reads += 1
+    assert [writer.result() for writer in writers] == [None, None]
+    assert reads > 300
+    found = sorted(path.name for path in (tmp_path / "best").iterdir())
+    assert found == ["best.json", "model.ckpt-59.data-00000-of-00001", "model.ckpt-59.index"]
+
+
+def test_of_equal_ones_the_first_stays(saved, tmp_path):
+    checkpoints.keep_if_best(str(tmp_path), saved[10], 10, 0.5)
+    assert not checkpoints.keep_if_best(str(tmp_path), saved[20], 20, 0.5)
+    assert checkpoints.best(str(tmp_path)).step == 10
+
+
+def test_the_best_is_not_written_over_by_a_better_one_of_its_step(saved, tmp_path):
     output = str(tmp_path)
-    synced = []
-    real = files.sync
-    with pytest.MonkeyPatch.context() as patch, every_rename_is_synced() as renamed:
-        patch.setattr(checkpoints, "sync", lambda path: (synced.append(path), real(path)))
-        checkpoints.keep_if_best(output, saved[10], 10, 0.5)
-    assert renamed == [f"{output}/best/best.json"]
-    assert synced == [
-        f"{output}/best/model.ckpt-10.{ending}" for ending in ("data-00000-of-00001", "index")
-    ]
+    for accuracy, name in ((0.5, "model.ckpt-10"), (0.6, "model.ckpt-10-again")):
+        assert checkpoints.keep_if_best(output, saved[20], 10, accuracy)
+        assert checkpoints.best(output).path == f"{output}/best/{name}"
+    assert checkpoints.keep_if_best(output, saved[10], 10, 0.7)
+    assert value(f"{output}/best/model.ckpt-10") == 1.0
+    assert len(list((tmp_path / "best").iterdir())) == 3
 
 
 def test_names_that_may_not_be_read_are_not_missing():

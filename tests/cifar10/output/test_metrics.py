@@ -9,7 +9,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError
-from cifar10.output import run_file
 from cifar10.output.metrics import Metrics, rounded, rounded_figures
 from tests.cifar10.saved import validated
 
@@ -80,20 +79,6 @@ def test_what_another_process_writes_meanwhile_is_read_again_and_not_written(fol
     metrics.forget_after(10)
     assert steps(metrics, "validation") == [10]
     assert rows(folder / "metrics.jsonl") == [("train", 10), ("validation", 10)]
-
-
-def test_the_rows_of_an_earlier_version_are_kept_once_the_run_goes_on(folder):
-    history = {"train": [{"step": 5, **row(seconds=0.5)}], "validation": [{"step": 5, **row()}]}
-    run_file.update(str(folder), history=history)
-    metrics = Metrics(str(folder), last_step=20)
-    assert (steps(metrics, "train"), steps(metrics, "validation")) == ([5, 10, 20], [5, 10])
-    metrics.save()
-    run_file.write_training(str(folder), True)
-    assert run_file.read(str(folder)).history is None
-    assert steps(Metrics(str(folder)), "train") == [5, 10, 20]
-    run_file.update(str(folder), history={"train": [{"step": 5}]})
-    with pytest.raises(DamagedError, match=r"run.json is damaged \(row 1\); move it away"):
-        Metrics(str(folder))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, DamagedError
+from cifar10.errors import ConfigError, DamagedError, UserError
 from cifar10.output import model_settings
 from cifar10.schema import CLASS_NAMES
 
@@ -81,6 +81,19 @@ def test_what_is_no_setting_of_a_network_is_not_applied(trained, name, value, wh
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedError, match=rf"/run.json is damaged \({why}\); move it away"):
         model_settings.apply(config(trained, mode="evaluate"))
+
+
+@pytest.mark.parametrize(
+    "use", [model_settings.apply, lambda asked: model_settings.check_same(asked, NAMES)]
+)
+def test_settings_of_another_version_are_refused(trained, use):
+    path = trained / "run.json"
+    content = json.loads(path.read_text())
+    del content["settings"]["lookahead_steps"]
+    path.write_text(json.dumps(content))
+    why = rf"^{path} is of another version .* \(its settings have no lookahead_steps\); name"
+    with pytest.raises(UserError, match=why):
+        use(config(trained))
 
 
 @pytest.mark.parametrize(

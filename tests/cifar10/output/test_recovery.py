@@ -207,22 +207,55 @@ def test_what_may_not_be_read_keeps_its_name(name):
         assert said == []
 
 
-def test_half_written_files_are_removed(tmp_path: pathlib.Path) -> None:
-    kept = [
+def paths(folder: pathlib.Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("has_evaluator", [False, True])
+def test_what_a_kill_left_half_written_is_removed(tmp_path: pathlib.Path, has_evaluator) -> None:
+    checkpoints.keep_if_best(str(tmp_path), save(tmp_path / "run", 20), 20, 0.5)
+    kept = {
         "checkpoint",
         "model.ckpt-150.data-00000-of-00001",
         "model.ckpt-150.index",
         "model.ckpt-75.index.damaged",
         "notes.tempstate1",
         "metrics_evaluator.jsonl.0a1b2c3d.part",
-    ]
-    unfinished = [
+        ".0a1b2c3d.write-probe",
+        "best/notes.txt",
+        "export/1795919182/saved_model.pb",
+        "export/.export-5e9c/saved_model.pb",
+    }
+    unfinished = {
         "checkpoint.tmp0a1b2c3d4e5f",
         "model.ckpt-150.data-00000-of-00001.tempstate18402367563360792711",
         "model.ckpt-300.index.tempstate7",
         "run.json.0a1b2c3d.part",
-    ]
-    for name in kept + unfinished:
+        "export/.part-5e9c/variables/variables.index",
+    }
+    of_evaluator = {
+        "best/copy.index.0a1b2c3d.part",
+        f"best/model.ckpt-200.{DATA}",
+        "best/best.json.0a1b2c3d.part",
+    }
+    left = paths(tmp_path) | kept | (of_evaluator if has_evaluator else set())
+    for name in kept | unfinished | of_evaluator:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    recovery.remove_unfinished(str(tmp_path))
-    assert {path.name for path in tmp_path.iterdir()} == set(kept)
+    recovery.remove_unfinished(str(tmp_path), has_evaluator)
+    assert paths(tmp_path) == left
+    assert not (tmp_path / "export/.part-5e9c").exists()
+
+
+def test_what_its_process_renames_meanwhile_is_not_missed(tmp_path, monkeypatch):
+    (tmp_path / "run.json.0a1b2c3d.part").touch()
+    isdir = tf.io.gfile.isdir
+
+    def after_its_process(path: str) -> bool:
+        if path.endswith(".part"):
+            pathlib.Path(path).rename(tmp_path / "run.json")
+        return bool(isdir(path))
+
+    monkeypatch.setattr(tf.io.gfile, "isdir", after_its_process)
+    recovery.remove_unfinished(str(tmp_path), True)
+    assert paths(tmp_path) == {"run.json"}

@@ -3,6 +3,8 @@
 import io
 import math
 import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -96,3 +98,40 @@ def test_confusion_matrix_has_the_root_of_each_share_as_colour():
     assert cells[9][0] == ("rgba(37, 99, 235, 0.500)", "1")
     assert f"{CLASS_NAMES[1]} 100.0" in rows[2]
     assert f"{CLASS_NAMES[9]} 75.0" in rows[10]
+
+
+def test_a_picture_that_cannot_be_drawn_costs_one_line(monkeypatch, capsys):
+    def fail(history: Any) -> bytes:
+        raise RuntimeError("no fonts\nhere")
+
+    monkeypatch.setattr("cifar10.output.report.curves_png", fail)
+    page = render_report(report_sample.result(), [])
+    assert capsys.readouterr().err == "the report has no curves: RuntimeError: no fonts here\n"
+    assert "<img" not in page
+    assert "91.25\u202f%" in page
+
+
+WITHOUT_A_HOME = """
+import pwd
+pwd.getpwuid = {}.__getitem__  # It knows nobody.
+from cifar10 import main
+main._load_tensorflow(False)
+from cifar10.output.report import curves_png
+curves_png({"train": [], "validation": []})
+"""
+
+
+def test_a_user_without_a_home_gets_pictures_and_nothing_is_left(root, tmp_path):
+    (tmp_path / "temporary").mkdir()
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_HOME],
+        cwd=tmp_path,
+        env={**environment, "TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "temporary"]

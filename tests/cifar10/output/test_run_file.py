@@ -1,39 +1,16 @@
-"""run.json: what it keeps, which content is refused, and that earlier versions' files are read."""
+"""run.json: what it keeps, and which content is refused."""
 
 import json
 import pathlib
-from typing import Any
 
 import pytest
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import DamagedError
+from cifar10.errors import DamagedError, UserError
 from cifar10.output import model_settings, run_file
 from cifar10.schema import CLASS_NAMES
 
-ROW = {"step": 5, "epoch": 0.1, "loss": 2.0, "accuracy": 0.1, "seconds": 3.0}
-TRAIN_ROW = {**ROW, "learning_rate": 0.1, "images_per_sec": 9.0}
 TRAINING = {"master_validates": False, "ended_at_step": 5, "status": "completed"}
-SETTINGS = {"model": "resnet", "batch_norm": "sync", "num_layers": 8, "optimizer": "nesterov"}
-# What the version before run.json wrote.
-EARLIER: dict[str, dict[str, Any]] = {
-    "model.json": {
-        "settings": SETTINGS,
-        "class_names": list(CLASS_NAMES),
-        "resize": "crop",
-    },
-    "owner.json": {"owner": "0123"},
-    "training.json": TRAINING,
-    "history.json": {"train": [TRAIN_ROW], "validation": [ROW]},
-}
-
-
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A folder of the version before run.json."""
-    for name, content in EARLIER.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    return tmp_path
 
 
 @pytest.fixture
@@ -53,26 +30,6 @@ def test_entries_stay_as_they_are_until_they_are_updated(path):
     assert vars(after) == {**vars(before), "owner": owner}
 
 
-def test_the_files_of_an_earlier_version_are_one_run_and_become_run_json(folder):
-    run = run_file.read(str(folder))
-    expected = {**EARLIER["model.json"], "owner": "0123", "training": TRAINING}
-    expected["settings"] = {**SETTINGS, "batch_norm": "tower", "lookahead_steps": 0}
-    expected["history"] = EARLIER["history.json"]
-    assert vars(run) == expected
-    run_file.update(str(folder), resize="pad")
-    (folder / "model.json").write_text("{")  # It no longer counts.
-    assert vars(run_file.read(str(folder))) == {**expected, "resize": "pad"}
-
-
-@pytest.mark.parametrize("name", EARLIER)
-def test_a_damaged_file_of_an_earlier_version_is_named(folder, name):
-    (folder / name).write_text("[]")
-    with pytest.raises(DamagedError, match=rf"/{name} is damaged \(.*; move it away or mend it$"):
-        run_file.read(str(folder))
-    (folder / name).unlink()
-    run_file.read(str(folder))
-
-
 @pytest.mark.parametrize(
     ("entries", "why"),
     [
@@ -81,10 +38,6 @@ def test_a_damaged_file_of_an_earlier_version_is_named(folder, name):
         ({"resize": "blur"}, "its resize is unknown"),
         ({"resize": True}, "its resize is not what training writes"),
         ({"training": {"status": ""}}, "its training is not what training writes"),
-        (
-            {"history": {"train": [{"step": "5"}]}},
-            "its history is not what training writes",
-        ),
     ],
 )
 def test_content_that_training_does_not_write_is_refused(path, entries, why):
@@ -94,10 +47,30 @@ def test_content_that_training_does_not_write_is_refused(path, entries, why):
     assert str(refused.value) == f"{path} is damaged ({why}); move it away or mend it"
 
 
-@pytest.mark.parametrize("name", ["settings", "class_names"])
-def test_an_entry_that_is_missing_is_not_taken_for_an_empty_one(path, name):
+@pytest.mark.parametrize("name", ["settings", "resize"])
+def test_a_file_without_todays_entries_is_of_another_version(path, name):
     content = json.loads(path.read_text())
     del content[name]
     path.write_text(json.dumps(content))
-    with pytest.raises(DamagedError, match=f"its {name} is not what training writes"):
+    with pytest.raises(UserError) as refused:
+        run_file.read(str(path.parent))
+    assert str(refused.value) == (
+        f"{path} is of another version of this program, which cannot be continued or used (it has "
+        f"no {name}); name another --output-dir, or take the version that wrote it"
+    )
+
+
+def test_a_file_with_other_entries_is_of_another_version_unless_they_are_empty(path):
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "history": None}))
+    assert run_file.read(str(path.parent)).training == TRAINING
+    path.write_text(json.dumps({**content, "history": {"train": [{"step": 5}]}}))
+    with pytest.raises(UserError, match=r"/run.json is of another version .*\(it has history\);"):
+        run_file.read(str(path.parent))
+
+
+@pytest.mark.parametrize("name", ["model.json", "owner.json", "training.json", "history.json"])
+def test_a_folder_of_another_version_is_not_taken_for_an_empty_one(path, name):
+    other = path.rename(path.with_name(name))
+    with pytest.raises(UserError, match=rf"^{other} is of another version of this program"):
         run_file.read(str(path.parent))

@@ -9,14 +9,12 @@ import pytest
 from cifar10.cluster.spec import Cluster
 from cifar10.cluster.tf_config import estimator_config
 from cifar10.config.train_config import TrainConfig, TrainingPosition
-from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.run.job import (
     Job,
     checkpoint_steps,
     describe_training,
     make_job,
-    open_output,
 )
 from cifar10.step import devices
 from cifar10.step.params import ModelParams, Replication
@@ -89,15 +87,6 @@ def test_epochs_are_counted_in_images_when_steps_before_had_others(
     config = dataclasses.replace(config, train_epochs=None, train_steps=40)
     params = make_job(config, open_records(str(tutorial_data)), done).params
     assert params.total_examples == done.examples_seen + 10 * (40 - done.step)
-
-
-def test_a_file_in_place_of_the_output_folder_is_refused(tmp_path):
-    path = tmp_path / "output"
-    path.write_text("a file")
-    with pytest.raises(ConfigError, match=f"--output-dir {path} cannot be written to: "):
-        open_output(TrainConfig(output_dir=str(path)))
-    with pytest.raises(ConfigError, match=f"--log-dir {path} cannot be written to: "):
-        open_output(TrainConfig(output_dir=str(tmp_path / "other"), log_dir=str(path)))
 
 
 @pytest.mark.parametrize(("model", "count"), [("resnet", 1), ("mlp", 0)])

@@ -1,6 +1,7 @@
 """A checkpoint's evaluation; shown mistakes, settings in force, and when a run is finished."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
@@ -16,6 +17,7 @@ from cifar10.host.process import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import model_settings
+from cifar10.output.metrics import Metrics
 from cifar10.run import results
 from cifar10.run.job import make_job
 from cifar10.run.results import Evaluation
@@ -70,6 +72,8 @@ def test_a_run_is_finished_when_its_result_is_of_the_last_step(tmp_path):
     write_json(
         f"{output}/result.json", {"figures": {"global_step": 12_345, "eval_accuracy": 0.91234}}
     )
+    assert results.describe_finished(output, 12_345) is None  # Killed before its report.
+    (tmp_path / "report.html").touch()
     assert results.describe_finished(output, 12_345) == (
         f"already trained to step 12,345: eval accuracy 0.9123, report: {output}/report.html, "
         f"result: {output}/result.json\nto train on, raise --train-steps, --train-epochs or the "
@@ -157,6 +161,21 @@ def test_an_evaluation_has_a_row_for_each_image_and_is_in_tensorboard_once(
     assert ("augmented_accuracy" in found.figures) == augments
     events = EventAccumulator(f"{config.output_dir}/eval").Reload()
     assert [event.step for event in events.Scalars("accuracy")] == [0]
+
+
+def test_the_figures_are_written_before_the_report(places, monkeypatch):
+    def fail(*_: Any) -> str:
+        raise RuntimeError("no page")
+
+    monkeypatch.setattr(results, "render_report", fail)
+    config = TrainConfig(**places)
+    job = make_job(config, open_records(config.data_place))
+    with pytest.raises(RuntimeError, match="no page"):
+        results.finish(
+            job, Guard(config, StopRequest()), Metrics(config.output_dir), "completed", 1.0
+        )
+    result = json.loads((pathlib.Path(config.output_dir) / "result.json").read_text())
+    assert result["figures"]["eval_examples"] == 23
 
 
 def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(places, tmp_path):

@@ -29,7 +29,6 @@ def test_a_worker_that_may_not_read_the_folder_of_the_chief_does_not_know_the_en
 def test_the_files_of_an_older_run_are_renamed_and_its_owner_stays(tmp_path, capsys):
     place = str(tmp_path)
     owner = run_file.read_or_make_owner(place)
-    run_file.update(place, history={"train": [], "validation": []})
     Metrics(place).save()
     start._set_older_aside(place)
     assert capsys.readouterr().out == ""  # It has begun nothing.

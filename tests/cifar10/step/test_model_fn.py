@@ -8,6 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.ops.variables import BIAS, FIXED, KERNEL, MEAN
 from cifar10.step import model_fn, towers
 from cifar10.step.params import ModelParams
 from tests.cifar10.steps import make_plan
@@ -43,6 +44,18 @@ def test_outside_training_a_weight_is_read_once_however_many_towers():
     reads = [name for name in variables if name.startswith("model/")]
     # Two kernels and two biases; tf.get_variable reads each once more.
     assert len(reads) == 2 * len(set(reads)) == 2 * 4
+
+
+def test_parameters_are_counted_by_their_kind_whatever_their_names(monkeypatch):
+    def network(layers: Any, images: Any) -> Any:
+        first = tf.zeros_initializer()
+        layers.variable("kernel", [5, 7], first, FIXED)
+        layers.variable("centre", [11], first, MEAN)
+        offset = layers.variable("offset", [10], first, BIAS)
+        return layers.flatten(images) @ layers.variable("table", [3072, 10], first, KERNEL) + offset
+
+    monkeypatch.setattr(model_fn.models, "network", lambda config: network)
+    assert model_fn.count_parameters(TrainConfig(), 10) == 30_720 + 10
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

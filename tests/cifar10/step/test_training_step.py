@@ -97,6 +97,21 @@ def test_loss_and_accuracy_are_means_over_the_towers():
     assert (loss.shape, accuracy.shape) == ((), ())
 
 
+@pytest.mark.parametrize("name", ["packed/weights_0", "packed/statistics_0"])
+def test_a_weight_or_a_statistic_that_is_nan_is_not_finite(name):
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        build_step(normalised_pixels, make_plan(1), tuple(map(tf.constant, ONE_BATCH)))
+        session.run(tf.global_variables_initializer())
+        are_finite = StepTensors.find().are_finite
+        assert session.run(are_finite)
+        variable = next(one for one in tf.global_variables() if one.op.name == name)
+        values = session.run(variable)
+        values[-1] = np.nan
+        variable.load(values, session)
+        assert not session.run(are_finite)
+
+
 def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     settings = {"learning_rate": 0.1, "schedule": "staged", "warmup_epochs": 0.0}
     config = TrainConfig(model="mlp", train_batch_size=BATCH, **settings)
