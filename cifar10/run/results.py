@@ -43,19 +43,26 @@ class Evaluation(NamedTuple):
       step: the checkpoint's global step.
       figures: `loss`, the mean cross-entropy in nats; `accuracy`, the share of images whose
         likeliest class is the true one; and `augmented_accuracy`, if there is augmentation.
-      confusion_matrix: int64 [classes, classes]; rows are true classes, columns predicted ones.
       images: uint8 [N, 32, 32, 3], in the order of the records.
       labels: the true classes, int64 [N].
+      classes: the predicted classes, int64 [N].
       probabilities: float32 [N, classes].
     """
 
     checkpoint: str
     step: int
     figures: dict[str, float]
-    confusion_matrix: Any
     images: Any
     labels: Any
+    classes: Any
     probabilities: Any
+
+    @property
+    def confusion_matrix(self) -> Any:
+        """The number of images by true class (rows) and predicted one, int64 [classes, classes]."""
+        count = self.probabilities.shape[1]
+        pairs = np.bincount(self.labels * count + self.classes, minlength=count**2)
+        return pairs.reshape(count, count)
 
     def __str__(self) -> str:
         text = f"eval accuracy {self.figures['accuracy']:.4f} on {len(self.labels):,} images"
@@ -104,7 +111,7 @@ def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
         tf.estimator.RunConfig(session_config=job.params.plan.session_config),
         dataclasses.replace(job.params, augments_test=config.test_time_augmentation),
     )
-    rows = _Rows((model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES))
+    rows = _Rows((model_fn.IMAGES, model_fn.LABELS, model_fn.CLASSES, model_fn.PROBABILITIES))
     found = estimator.evaluate(
         lambda: evaluation_input(job, EVAL),
         hooks=[*guarded.evaluation_hooks, rows],
@@ -113,7 +120,7 @@ def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
     found["loss"] = found["cross_entropy"]
     names = ("loss", "accuracy", "augmented_accuracy")
     figures = {name: float(found[name]) for name in names if name in found}
-    return Evaluation(checkpoint, step, figures, found[model_fn.CONFUSION], *rows.all())
+    return Evaluation(checkpoint, step, figures, *rows.all())
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:

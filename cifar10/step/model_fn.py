@@ -15,8 +15,8 @@ from cifar10.step import towers, training_step
 from cifar10.step.params import ModelParams
 
 # Names of tensors that hooks look up.
-IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
-CONFUSION = "confusion_counts"
+IMAGES, LABELS, CLASSES = "eval_images", "eval_labels", "eval_classes"
+PROBABILITIES = "eval_probabilities"
 
 
 def model_fn(
@@ -119,41 +119,14 @@ def _eval_spec(
     losses = training_step.cross_entropy(labels, logits)
     tf.identity(probabilities, PROBABILITIES)
     tf.identity(labels, LABELS)
+    classes = tf.argmax(logits, axis=1, name=CLASSES)
     return tf.estimator.EstimatorSpec(
         tf.estimator.ModeKeys.EVAL,
         loss=tf.reduce_mean(losses),
         eval_metric_ops={
-            "accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, axis=1)),
+            "accuracy": tf.metrics.accuracy(labels, classes),
             # Estimator's own "loss" is a mean over batches, so a smaller last batch biases it.
             "cross_entropy": tf.metrics.mean(losses),
-            CONFUSION: confusion_matrix(labels, tf.argmax(logits, axis=1), int(logits.shape[1])),
             **more,
         },
     )
-
-
-def confusion_matrix(
-    labels: tf.Tensor, classes: tf.Tensor, num_classes: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Counts (true class, predicted class) pairs over all batches.
-
-    Args:
-      labels: the true classes, int64 [N].
-      classes: the predicted classes, int64 [N].
-      num_classes: the number of classes.
-
-    Returns:
-      (value, update), each int64 [classes, classes]: a row for each true class, a column for each
-      predicted one.
-    """
-    total = tf.get_variable(
-        "confusion_matrix",
-        [num_classes, num_classes],
-        tf.int64,
-        tf.zeros_initializer(),
-        trainable=False,
-        collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES],
-        use_resource=True,
-    )
-    batch = tf.math.confusion_matrix(labels, classes, num_classes, tf.int64)
-    return total.read_value(), total.assign_add(batch, read_value=True)

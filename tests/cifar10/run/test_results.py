@@ -34,9 +34,9 @@ def evaluation(labels, probabilities):
         checkpoint="model.ckpt-5",
         step=5,
         figures={"loss": 1.0, "accuracy": 0.5},
-        confusion_matrix=np.zeros((10, 10), np.int64),
         images=images.astype(np.uint8),
         labels=np.array(labels),
+        classes=np.argmax(probabilities, axis=1),
         probabilities=np.array(probabilities, np.float32),
     )
 
@@ -158,6 +158,9 @@ def test_an_evaluation_has_a_row_for_each_image_and_is_in_tensorboard_once(
     assert found.probabilities.shape == (23, 10)
     is_right = found.probabilities.argmax(axis=1) == found.labels
     assert found.figures["accuracy"] == pytest.approx(is_right.mean())
+    expected = np.zeros((10, 10), int)
+    np.add.at(expected, (found.labels, found.probabilities.argmax(axis=1)), 1)
+    np.testing.assert_array_equal(found.confusion_matrix, expected)
     assert ("augmented_accuracy" in found.figures) == augments
     events = EventAccumulator(f"{config.output_dir}/eval").Reload()
     assert [event.step for event in events.Scalars("accuracy")] == [0]
