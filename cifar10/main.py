@@ -15,13 +15,22 @@ from collections.abc import Sequence
 from typing import Optional
 
 from cifar10.cluster import resolve
-from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_port
+from cifar10.cluster.spec import (
+    EVALUATOR,
+    MASTER,
+    WORKER,
+    Cluster,
+    check_port,
+    split_address,
+)
 from cifar10.cluster.tf_config import TF_CONFIG, estimator_config
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError, last_words
 from cifar10.host.process import GRACE_SECS, StopRequest, one_line, say
 from cifar10_program.streams import complain, open_streams
+
+_NO_PROXY = "no_grpc_proxy"
 
 
 def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = TrainConfig) -> int:
@@ -76,6 +85,12 @@ def _set_environment(config: TrainConfig, cluster: Optional[Cluster]) -> None:
     for_estimator = estimator_config(cluster, config.replication == "in-graph")
     if for_estimator is not None:
         os.environ[TF_CONFIG] = for_estimator
+    if cluster is not None and not cluster.is_single_process:
+        # gRPC would ask the proxy of http_proxy, https_proxy or grpc_proxy for the other tasks,
+        # also on this host. It alone reads no_grpc_proxy, and then no no_proxy.
+        given = os.environ.get(_NO_PROXY, os.environ.get("no_proxy", ""))
+        hosts = {split_address(task.address)[0]: None for task in cluster.tasks}
+        os.environ[_NO_PROXY] = ",".join(filter(None, (given, *hosts)))
 
 
 def _run(

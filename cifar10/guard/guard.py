@@ -19,13 +19,12 @@ from cifar10 import tf_internals
 from cifar10.cluster.spec import PS, WORKER, Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
-from cifar10.guard import server
+from cifar10.guard import handshake, server
 from cifar10.guard.activity import EVALUATION, SAVING, START, Activity
 from cifar10.guard.grace_period import GracePeriod
-from cifar10.guard.handshake import Acquaintance, terms
+from cifar10.guard.handshake import Handshake, TaskIdentity, settings_that_must_match
 from cifar10.guard.hooks import EvaluationPhase, SavingPhase, TrainingPhases
 from cifar10.guard.peers import Peers
-from cifar10.guard.server import Identity
 from cifar10.guard.watchdog import StallCheck, Watchdog
 from cifar10.host.process import StopRequest, say
 from cifar10.input.records import RecordSet
@@ -106,11 +105,11 @@ class ClusterGuard(Guard):
         if cluster.is_master:
             run = cluster.token or digest(run_file.read_or_make_owner(config.output_place))
             place = run_file.place(config.output_place)
-        own = Identity.of(cluster, run, place, terms(config, records))
+        own = TaskIdentity.of(cluster, run, place, settings_that_must_match(config, records))
         server.start(cluster, params.plan.session_config, own)
         asked = others if cluster.is_master else self._always
-        self._acquaintance = Acquaintance(cluster, asked, self._serving, own)
-        self._peers = Peers(others, config.cluster_timeout, self._acquaintance.meet)
+        self._handshake = Handshake(cluster, asked, self._serving, own)
+        self._peers = Peers(others, config.cluster_timeout, self._handshake.meet)
         self._grace = GracePeriod(stop, lambda: self._peers.is_here(cluster.master))
         if not trains:
             self._peers.stop()
@@ -193,12 +192,12 @@ class ClusterGuard(Guard):
         # The step is over in which a ps has ended. A worker waits for its master's session, for
         # which there is a time limit of its own.
         self.activity.begin(START if self.cluster.is_master else None)
-        self._acquaintance.claims = self.cluster.is_master
+        self._handshake.claims = self.cluster.is_master
         self._peers.wait_for(self._serving)  # The watchdog handles signals meanwhile.
         limit = self._config.cluster_timeout
         for task in self._serving:
             began = time.monotonic()
-            while not self._acquaintance.meet(task):
+            while not self._handshake.meet(task):
                 time.sleep(_MEET_AGAIN_SECS)
                 if (asked := time.monotonic()) - began > limit:
                     raise TrainingError(
@@ -228,12 +227,12 @@ class ClusterGuard(Guard):
         It keeps telling them until `close`, since a task may be started again meanwhile.
         """
         self._peers.stop()
-        server.tell_end(self._serving, self._acquaintance.identity)
+        handshake.tell_end(self._serving, self._handshake.identity)
         threading.Thread(target=self._keep_telling, daemon=True, name="tell").start()
 
     def _keep_telling(self) -> None:
         while not self._closed.wait(_TELL_AGAIN_SECS):
-            server.tell_end(self._serving, self._acquaintance.identity)
+            handshake.tell_end(self._serving, self._handshake.identity)
 
     def close(self) -> None:
         """Ends what this trainer asks and tells other tasks."""

@@ -1,41 +1,214 @@
-"""Checks that the tasks which this one meets belong to its job, before it uses them."""
+"""The handshake: tasks belong to one job and run, and train alike, before they use each other.
 
+Each task writes its identity on its own server, where others read it. The chief writes its own one
+on each server that it uses, if it is the first: so of two chiefs only one has the servers. A
+process that is started again has an empty server.
+"""
+
+import contextlib
 import dataclasses
+import json
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Optional
+
+import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import TOKEN, Cluster, Task, digest
 from cifar10.config.settings import flag_name, flag_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.guard.server import Board, Identity, NoAnswer, board_of
-from cifar10.host.process import say
+from cifar10.guard.peers import Mismatch, answers
 from cifar10.input.records import RecordSet
 from cifar10_program import VERSION
 
-_OF_TRAINERS = ("sync", "replicas_to_aggregate", "replication", "ps_transfer")
+# What decides a step besides the settings of the model and of training: settings and packages.
+_SETTINGS = ("precision", "sync", "replicas_to_aggregate", "replication", "ps_transfer")
+_PACKAGES = ("step", "ops", "kernels", "optim", "models", "input")
 _DIGEST_CHARS = 8
-_ASKED_SECS = 2.0  # for the master, which asks each second, and then says what differs, too
+_ANSWER_SECS = 5.0  # for each request to another task's server
+_ASKED_SECS = 2.0  # for the chief, which asks each second, and then says what differs, too
+_NO_TASK = "/job:nobody"
+_NOT_OURS = (tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
+# The keys of a registry: who the task is, the chief that uses it, and that chief once it has ended.
+TASK, CHIEF, _ENDED = range(3)
 
 
-class Acquaintance:
-    """Asks other tasks who they are, and makes the master the owner of those that serve it.
+def settings_that_must_match(config: TrainConfig, records: RecordSet) -> dict[str, str]:
+    """Returns what decides the steps of all trainers: settings by flag, the code, the records."""
+    settings = {
+        flag_name(field.name): str(getattr(config, field.name))
+        for field in dataclasses.fields(config)
+        if flag_of(field).group in ("model", "training") or field.name in _SETTINGS
+        if field.name != "test_time_augmentation"
+    }
+    root = Path(__file__).parents[1]
+    # Editors keep files beside those that they edit, whose names begin with a dot.
+    paths = sorted(path for name in _PACKAGES for path in (root / name).glob("**/[!.]*.py"))
+    code = "".join(f"{path.relative_to(root)}{path.read_text('utf-8')}" for path in paths)
+    return {
+        "the program": f"version {VERSION}, {digest(code)[:_DIGEST_CHARS]}",
+        **settings,
+        "the training records": digest("\n".join(records.fingerprint()))[:_DIGEST_CHARS],
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskIdentity:
+    """What a task says about itself to other tasks.
+
+    Attributes:
+      role: the task's name in `Cluster.jobs`, e.g. `ps/0`.
+      job: what it has in common with the tasks of its job alone, see `Cluster.known_by`.
+      run: the key of the run that the task belongs to: SHA-256 of the job token, or of the random
+        number in the output folder; empty if the task does not know it.
+      output_dir: that of the run's chief, as `HOST:FOLDER`, for messages.
+      must_match: what trainers must agree on, by name; a task that trains nothing has none.
+    """
+
+    role: str
+    job: str
+    run: str = ""
+    output_dir: str = ""
+    must_match: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        run: str = "",
+        output_dir: str = "",
+        must_match: Optional[Mapping[str, str]] = None,
+    ) -> "TaskIdentity":
+        """Returns the identity of the cluster's own task."""
+        return cls(cluster.own.role, cluster.known_by, run, output_dir, must_match or {})
+
+    def as_text(self) -> str:
+        """Returns the identity as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> "TaskIdentity":
+        """Reads what `as_text` has written.
+
+        Raises:
+          ValueError: the text is something else.
+        """
+        try:
+            found = cls(**json.loads(text))
+            "".join(
+                (found.role, found.job, found.run, found.output_dir, *found.must_match.values())
+            )
+        except (AttributeError, RecursionError, TypeError) as error:
+            raise ValueError(f"malformed: {str(error)[:100]}") from None
+        return found
+
+
+class NoAnswer(Exception):
+    """The task did not answer, or ended meanwhile."""
+
+
+class Registry:
+    """What a task's server holds for all: who the task is, whose it is, and whether that has ended.
+
+    Its session is made on the server that is asked, and sees only that one's devices. So it needs
+    no other task, and it does not matter which task the server is, and of which cluster.
+
+    Args:
+      target: session target of the task's server.
+      answer_secs: time limit for each request to the server; 0: none.
+    """
+
+    def __init__(self, target: str, answer_secs: float = 0) -> None:
+        with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
+            self._key, self._text = tf.placeholder(tf.int64, []), tf.placeholder(tf.string, [])
+            # A map keeps the first value of a key.
+            entries = {"dtypes": [tf.string], "shared_name": "job_identities"}
+            self._size = tf.raw_ops.MapSize(**entries)
+            self._put = tf.raw_ops.MapStage(
+                key=self._key, indices=[0], values=[self._text], **entries
+            )
+            # Reading waits for an entry, and the wait cannot be cancelled: see `read`.
+            self._value = tf.raw_ops.MapPeek(key=self._key, indices=[0], **entries)
+        config = tf.ConfigProto(operation_timeout_in_ms=int(1000 * answer_secs))
+        config.device_filters.append(_NO_TASK)
+        self._session = tf.Session(target, graph, config=config)
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._session.close()
+
+    def write(self, key: int, identity: TaskIdentity) -> None:
+        """Writes an entry, e.g. of the key TASK or CHIEF; has no effect if there is one."""
+        self._session.run(self._put, {self._key: key, self._text: identity.as_text()})
+
+    def read(self, key: int) -> Optional[TaskIdentity]:
+        """Returns an entry, None if there is none; those with lower keys are written first."""
+        if self._session.run(self._size) <= key:
+            return None
+        (text,) = self._session.run(self._value, {self._key: key})
+        return TaskIdentity.from_text(text.decode("utf-8", "replace"))
+
+    def claim(self, chief: TaskIdentity) -> TaskIdentity:
+        """Makes this the chief that uses the task, unless there is one; returns who it is."""
+        self.write(CHIEF, chief)
+        return self.read(CHIEF) or chief
+
+    def has_ended(self) -> bool:
+        """Returns whether the chief that uses the task has ended."""
+        return bool(self._session.run(self._size) > _ENDED)
+
+
+@contextlib.contextmanager
+def registry_of(task: Task) -> Iterator[Registry]:
+    """Yields the registry of another task.
+
+    Raises:
+      NoAnswer: the server does not answer.
+      ConfigError: what answers is no server of this program.
+    """
+    if not answers(task.address):  # Where gRPC cannot connect, it does not try again for a while.
+        raise NoAnswer
+    try:
+        with contextlib.closing(Registry(task.target, _ANSWER_SECS)) as found:
+            yield found
+    except (*_NOT_OURS, ValueError) as error:
+        what = getattr(error, "message", str(error)).strip().splitlines()[-1]
+        raise ConfigError(
+            f"{task} is no task of this program ({what}); correct the address, or start the task "
+            "there"
+        ) from error
+    except tf.errors.OpError as error:
+        raise NoAnswer from error
+
+
+def tell_end(serving: Iterable[Task], chief: TaskIdentity) -> None:
+    """Tells tasks that serve this chief's run of its end; passes over who does not answer."""
+    for task in serving:
+        # It may have ended, or another program may have its port.
+        with contextlib.suppress(NoAnswer, ConfigError), registry_of(task) as registry:
+            own = registry.read(TASK)
+            if own and own.job == chief.job and registry.claim(chief).run == chief.run:
+                registry.write(_ENDED, chief)
+
+
+class Handshake:
+    """Asks other tasks who they are, and makes the chief the owner of those that serve it.
 
     Args:
       cluster: the cluster and this process's task in it.
       asked: the tasks to check; others are taken as they are.
-      serving: those among them that serve a run. The master claims them, see `claims`; a worker
-        uses them only if they serve its master's run.
+      serving: those among them that serve a run. The chief claims them, see `claims`; a worker uses
+        them only if they serve its chief's run.
       identity: this task's identity; None: it has nothing to agree on, and no run of its own.
 
     Attributes:
-      identity: this task's identity, with its run as far as it is known: a master knows its own,
-        others learn it from the master.
-      claims: whether this task claims serving tasks when it meets them; else it only looks. A
-        master begins to claim with its first session: if one task refuses it before, it has claimed
-        no other one, which another run may need.
+      identity: this task's identity, with its run as far as it is known: a chief knows its own,
+        others learn it from the chief.
+      claims: whether this task claims serving tasks when it meets them; else it only looks. A chief
+        begins to claim with its first session: if one task refuses it before, it has claimed no
+        other one, which another run may need.
     """
 
     def __init__(
@@ -43,12 +216,11 @@ class Acquaintance:
         cluster: Cluster,
         asked: Collection[Task],
         serving: Collection[Task] = (),
-        identity: Optional[Identity] = None,
+        identity: Optional[TaskIdentity] = None,
     ) -> None:
-        self.identity, self.claims = identity or Identity.of(cluster), False
+        self.identity, self.claims = identity or TaskIdentity.of(cluster), False
         self._cluster, self._asked, self._serving = cluster, asked, serving
         self._met: set[Task] = set()
-        self._said: set[str] = set()
 
     def meet(self, task: Task) -> bool:
         """Asks a task who it is.
@@ -61,94 +233,69 @@ class Acquaintance:
           just started, or is another program's, and counts as one that does not answer.
 
         Raises:
-          ConfigError: the task belongs to another job or another run, or a worker trains otherwise
-            than its master.
+          Mismatch: this is the chief, and a worker trains otherwise; the right one may come.
+          ConfigError: the task belongs to another job or another run, or it is the chief, and this
+            worker trains otherwise.
         """
         if task not in self._asked:
             return True
         try:
-            with board_of(task) as board:
-                found = board.identity()
-                if found is None:
-                    return False
-                self._check(task, found)
-                unlike = self._unlike(task, found)
-                if not unlike:
-                    if task == self._cluster.master:  # From it, others learn the run.
-                        self.identity = self.identity.in_run_of(found)
-                    may_be_used = task not in self._serving or self._serves_this_run(task, board)
-                    self._met.update([task] * may_be_used)
-                    return may_be_used
+            with registry_of(task) as registry:
+                may_be_used = self._check(task, registry)
+                self._met.update([task] * may_be_used)
+                return may_be_used
         except NoAnswer:
             return False
+        except Mismatch as error:
+            if self._cluster.is_master:
+                raise
+            time.sleep(_ASKED_SECS)
+            raise ConfigError(str(error)) from None
         except ConfigError:
             if task in self._met and task not in self._serving:
                 return False
             raise
-        if not self._cluster.is_master:
-            time.sleep(_ASKED_SECS)
-            raise ConfigError(unlike)
-        if unlike not in self._said:  # The master goes on, and waits for the right one.
-            self._said.add(unlike)
-            say(unlike)
-        return False
 
-    def _check(self, task: Task, found: Identity) -> None:
-        own = self.identity
+    def _check(self, task: Task, registry: Registry) -> bool:
+        """Returns what `meet` does, and raises Mismatch in a worker, too."""
+        own, found = self.identity, registry.read(TASK)
+        if found is None:
+            return False
         if found.job != own.job:
             raise ConfigError(
                 f"{task} belongs to another job: it has {found.job}, this task has {own.job}; "
                 f"correct the address, or give all tasks of a job the same cluster and {TOKEN}"
             )
         if found.role != task.role:
-            labels = {one.role: one.label for one in self._cluster.tasks}
+            labels = {known.role: known.label for known in self._cluster.tasks}
             other = labels.get(found.role, found.role)
             raise ConfigError(f"{task} is {other} of this job; correct the addresses")
-
-    def _unlike(self, task: Task, found: Identity) -> str:
-        """Describes in what another trainer trains otherwise than this one; "" if in nothing."""
-        for name, own in self.identity.terms.items() if found.terms else ():
-            other = found.terms.get(name)
-            if own != other:
-                return (
-                    f"{name} is {own} for {self._cluster.label}, but {other} for {task}; start all "
-                    "trainers with the same program, settings and records"
+        for name, value in own.must_match.items() if found.must_match else ():
+            if value != found.must_match.get(name):
+                raise Mismatch(
+                    f"{name} is {value} for {self._cluster.label}, but "
+                    f"{found.must_match.get(name)} for {task}; start all trainers with the same "
+                    "program, settings and records"
                 )
-        return ""
+        if task == self._cluster.master:  # From it, others learn the run.
+            self.identity = dataclasses.replace(own, run=found.run, output_dir=found.output_dir)
+        return task not in self._serving or self._serves_this_run(task, registry)
 
-    def _serves_this_run(self, task: Task, board: Board) -> bool:
+    def _serves_this_run(self, task: Task, registry: Registry) -> bool:
         """Returns whether a serving task may be used; raises ConfigError if another run has it."""
         own = self.identity
         if not own.run:
-            return True  # A worker that has not met its master yet; it asks again before its use.
-        holder = board.claim(own) if self.claims else board.master()
+            return True  # A worker that has not met its chief yet; it asks again before its use.
+        holder = registry.claim(own) if self.claims else registry.read(CHIEF)
         if holder is None or holder.run == own.run:
             return True
-        if not self._cluster.is_master:  # Its master may have started again, with another run.
+        if not self._cluster.is_master:  # Its chief may have started again, with another run.
             if not self.meet(self._cluster.master):
                 return False
             if self.identity.run == holder.run:
                 return True
         raise ConfigError(
-            f"{task} serves another run, that of {holder.place}, and not this task's, that of "
-            f"{own.place}; end that run first; if it has ended, or its files are gone, start "
+            f"{task} serves another run, that of {holder.output_dir}, and not this task's, that of "
+            f"{own.output_dir}; end that run first; if it has ended, or its files are gone, start "
             f"{task.label} again; to continue it, give its --output-dir"
         )
-
-
-def terms(config: TrainConfig, records: RecordSet) -> dict[str, str]:
-    """Returns what decides the steps of all trainers: settings by flag, the code, the records."""
-    settings = {
-        flag_name(field.name): str(getattr(config, field.name))
-        for field in dataclasses.fields(config)
-        if flag_of(field).group in ("model", "training") or field.name in _OF_TRAINERS
-        if field.name != "test_time_augmentation"
-    }
-    root = Path(__file__).parents[1]
-    paths = sorted(root.rglob("*.py"))
-    code = "".join(f"{one.relative_to(root)}{one.read_text('utf-8')}" for one in paths)
-    return {
-        "the program": f"version {VERSION}, {digest(code)[:_DIGEST_CHARS]}",
-        **settings,
-        "the training records": digest("\n".join(records.fingerprint()))[:_DIGEST_CHARS],
-    }

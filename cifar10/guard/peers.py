@@ -19,6 +19,8 @@ from typing import Callable, Optional
 
 from cifar10.cluster.spec import Task, split_address
 from cifar10.errors import ConfigError, TrainingError, UserError
+from cifar10.host.process import say
+from cifar10_program.streams import complain
 
 _PERIOD_SECS = 1.0  # Time between two questions to a task that answers.
 _ANSWER_SECS = 2.0
@@ -30,6 +32,10 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + b"\4" + b"\0" + b"\
 # A frame's header: 3 bytes of payload length, type, flags, and 4 bytes of stream.
 _HEADER_BYTES, _SETTINGS_OF_CONNECTION = 9, b"\4\0\0\0\0\0"
 _RESET = struct.pack("ii", 1, 0)
+
+
+class Mismatch(ConfigError):
+    """A task of this job trains otherwise; the right one may still come."""
 
 
 class Probe:
@@ -95,6 +101,7 @@ class _State:
       answers: whether it answered the latest question.
       is_here: whether its process exists, though it may hang.
       wrong: why it must not be used, if the process that is there belongs to another job.
+      why: why the latest process that was there could not be used, if another one may come.
       is_said: whether a line has said that it does not answer.
     """
 
@@ -102,6 +109,7 @@ class _State:
     answers: bool = False
     is_here: bool = False
     wrong: Optional[str] = None
+    why: str = ""
     is_said: bool = False
 
 
@@ -112,8 +120,8 @@ class Peers:
       tasks: the tasks.
       timeout_secs: seconds for which a task may fail to answer.
       meet: function called with a task that begins to answer, in the task's thread. It returns
-        whether the task may be used, or raises ConfigError if it belongs to another job. The task
-        does not count as answering until it returns True.
+        whether the task may be used, or raises Mismatch, or another ConfigError if it belongs to
+        another job. The task does not count as answering until it returns True.
     """
 
     def __init__(
@@ -165,11 +173,13 @@ class Peers:
         gone = self.silent(tasks, self._timeout_secs)
         if len(tasks) - len(gone) >= (len(tasks) if at_least is None else at_least):
             return None
-        verb = "has" if len(gone) == 1 else "have"
+        names, limit = ", ".join(map(str, gone)), f"{self._timeout_secs:g} s (--cluster-timeout)"
+        for task in gone:
+            if self._states[task].why:
+                return f"{names} could not be used for {limit}: {self._states[task].why}"
         return (
-            f"{', '.join(map(str, gone))} {verb} not answered for {self._timeout_secs:g} s "
-            "(--cluster-timeout); start what is missing again with the same TF_CONFIG or flags, "
-            "and then this task"
+            f"{names} {'has' if len(gone) == 1 else 'have'} not answered for {limit}; start what "
+            "is missing again with the same TF_CONFIG or flags, and then this task"
         )
 
     def require(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
@@ -226,16 +236,35 @@ class Peers:
         state = self._states[task]
         with contextlib.closing(Probe(task.address)) as probe:
             while not self._stopped.is_set():
-                answers = probe.answers(_ANSWER_SECS)
-                state.is_here = probe.is_here
-                if not state.is_here:
-                    state.wrong = None  # What was said of a process that has ended is not true now.
-                if answers and not state.answers:
-                    try:
-                        answers, state.wrong = self._meet(task), None
-                    except UserError as error:
-                        answers, state.wrong = False, str(error)
-                state.answers = answers
-                if answers:
-                    state.seen = time.monotonic()
-                self._stopped.wait(_PERIOD_SECS if answers else _PERIOD_SECS / 4)
+                try:
+                    state.answers = self._look(task, probe)
+                    if state.answers:
+                        state.seen = time.monotonic()
+                except Mismatch as error:
+                    self._not_yet(state, str(error), say)
+                except UserError as error:
+                    state.answers, state.wrong = False, str(error)
+                except Exception as error:  # The thread goes on: its last answer would stay.
+                    why = f"{type(error).__name__} while it was asked: {error}"
+                    self._not_yet(state, why, lambda line: complain(f"{task}: {line}"))
+                self._stopped.wait(_PERIOD_SECS if state.answers else _PERIOD_SECS / 4)
+
+    def _look(self, task: Task, probe: Probe) -> bool:
+        """Asks a task once; returns whether it may be used."""
+        state = self._states[task]
+        answers = probe.answers(_ANSWER_SECS)
+        state.is_here = probe.is_here
+        if answers and not state.answers:
+            answers, state.wrong = self._meet(task), None
+        elif not state.is_here:
+            state.wrong = None  # What was said of a process that has ended is not true now.
+        if answers:
+            state.why = ""
+        return answers
+
+    @staticmethod
+    def _not_yet(state: _State, why: str, tell: Callable[[str], None]) -> None:
+        """Notes why a task counts as not answering, and says it once."""
+        is_new, state.answers, state.why = why != state.why, False, why
+        if is_new:
+            tell(why)

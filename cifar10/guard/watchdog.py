@@ -39,8 +39,9 @@ class Hang(TrainingError):
 class Watchdog:
     """The thread that ends this process if a check raises what would end the main thread.
 
-    That is Stopped, TrainingOver, a UserError or a TrainingError, and it ends the process only if
-    the check raises again a moment later: the main thread may end by itself meanwhile, or a task
+    That is Stopped, TrainingOver, a UserError or a TrainingError; another exception counts as one,
+    since the check is worth nothing then. The process ends only if the check raises again a moment
+    later: the main thread may end by itself meanwhile, or a task
     that was missing may answer. So this process goes on after it was stopped itself, when all
     answers seem old at first.
     """
@@ -68,7 +69,7 @@ class Watchdog:
                 try:
                     check()
                     since.pop(check, None)
-                except (Stopped, TrainingOver, UserError, TrainingError) as error:
+                except Exception as error:  # Any: nobody would see a hang after the thread's end.
                     first = since.setdefault(check, time.monotonic())
                     if time.monotonic() - first >= _LAST_WORDS_SECS and check in self._checks:
                         _end(error)
@@ -76,6 +77,9 @@ class Watchdog:
 
 def _end(error: Exception) -> None:
     """Ends the process with the line and the exit code that the error has in the main thread."""
+    if not isinstance(error, (Stopped, TrainingOver, UserError, TrainingError)):
+        what = f"{type(error).__name__}: {error}"
+        error = TrainingError(f"this process cannot be watched ({what}); start this task again")
     if isinstance(error, Hang):
         with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: stderr is closed.
             faulthandler.dump_traceback(all_threads=True)

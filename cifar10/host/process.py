@@ -45,10 +45,12 @@ def end_process(line: str, code: int) -> NoReturn:
       line: the line; empty: none.
       code: the exit code.
     """
-    last = threading.Thread(target=_print_last, args=(line,), daemon=True)
-    last.start()
-    last.join(_LAST_LINE_SECS)
-    os._exit(code)
+    try:
+        last = threading.Thread(target=_print_last, args=(line,), daemon=True)
+        last.start()  # It fails where no more threads can be had.
+        last.join(_LAST_LINE_SECS)
+    finally:
+        os._exit(code)
 
 
 def _print_last(line: str) -> None:

@@ -13,9 +13,8 @@ from cifar10.cluster.spec import PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.guard import server
 from cifar10.guard.grace_period import GracePeriod
-from cifar10.guard.handshake import Acquaintance
+from cifar10.guard.handshake import Handshake, Registry
 from cifar10.guard.peers import Peers
-from cifar10.guard.server import Board
 from cifar10.host.process import StopRequest, say
 from cifar10.output import run_file
 from cifar10.step.devices import plan_devices, use_devices
@@ -40,14 +39,15 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """
     session_config, gpus = _plan(config, cluster)
     use_devices(session_config, gpus)
-    board, master = Board(server.start(cluster, session_config)), cluster.master
+    server.start(cluster, session_config)
+    registry, master = Registry(cluster.own.target), cluster.master
     workers = cluster.of(WORKER) if config.replication == "between-graph" else []
-    peers = Peers([master, *workers], config.cluster_timeout, Acquaintance(cluster, [master]).meet)
+    peers = Peers([master, *workers], config.cluster_timeout, Handshake(cluster, [master]).meet)
     peers.start()
     say(f"{cluster.label} serves at {cluster.own.address}")
     grace = GracePeriod(stop, lambda: peers.is_here(master))
     try:
-        while not board.has_ended():
+        while not registry.has_ended():
             grace.check()
             if peers.missing([master]):
                 note = run_file.read(config.output_place).training

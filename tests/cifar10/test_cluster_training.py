@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from cifar10.output import checkpoints
+from testbeds.ports import free_ports
 from testbeds.processes import ClusterOfProcesses, cluster, tasks_started_by
 from tests.cifar10 import program
 from tests.documents import check_fields
@@ -46,7 +47,9 @@ def ended(tmp_path_factory, output) -> ClusterOfProcesses:
     folder = tmp_path_factory.mktemp("cluster")
     data = program.make_records(folder / "records", 200)
     places = (f"--data-dir={data}", f"--output-dir={output}")
-    with cluster(folder, num_ps=2, num_workers=1) as tasks:
+    # A proxy where nobody listens: tasks talk to each other directly.
+    proxy = {"http_proxy": f"http://127.0.0.1:{free_ports(1)[0]}"}
+    with cluster(folder, num_ps=2, num_workers=1, variables=proxy) as tasks:
         tasks.start("ps/0", "ps/1")  # without data, and without a flag
         tasks.start("master/0", "worker/0", more=[*SETTINGS, *places])
         tasks.wait()

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -13,6 +14,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import main, train
+from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.process import StopRequest
 from tests.cifar10 import program
@@ -220,3 +222,21 @@ def test_a_mistake_in_a_cluster_is_one_line_and_exit_code_2(
     assert printed.err.startswith(f"error: {message}")
     assert printed.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "ip0,::1"),
+        ({"no_proxy": "example.org,.local"}, "example.org,.local,ip0,::1"),
+        ({"no_proxy": "example.org", "no_grpc_proxy": "other"}, "other,ip0,::1"),
+    ],
+)
+def test_the_hosts_of_a_cluster_are_taken_off_the_proxy_besides_the_users(
+    monkeypatch, given, expected
+):
+    jobs = {"master": ("IP0:1",), "worker": ("ip0:2",), "ps": ("[::1]:1",)}
+    monkeypatch.setattr(os, "environ", dict(given))
+    ps = Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG")
+    main._set_environment(TrainConfig(verbose=True), ps)
+    assert os.environ == {**given, "no_grpc_proxy": expected}

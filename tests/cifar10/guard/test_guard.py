@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from typing import Any
+from unittest import mock
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -14,13 +15,14 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.guard import activity, guard, peers, server
 from cifar10.guard.guard import ClusterGuard
-from cifar10.guard.handshake import Acquaintance
+from cifar10.guard.handshake import CHIEF, Handshake, Registry, TaskIdentity
 from cifar10.guard.peers import Peers
-from cifar10.guard.server import Board, Identity
+from cifar10.guard.watchdog import Watchdog
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_file
 from cifar10.step.params import ModelParams, Replication
+from cifar10.tf_internals import SESSIONS
 from testbeds.ports import free_ports
 from tests.cifar10.steps import make_plan
 
@@ -42,14 +44,17 @@ class Job:
     def cluster(self, job: str, index: int = 0) -> Cluster:
         return Cluster(self.addresses, job, index, has_evaluator=False, source="TF_CONFIG")
 
-    def session(
-        self, job: str, index: int = 0, trains: bool = True, **settings: Any
-    ) -> ClusterGuard:
+    def params(self, job: str, index: int = 0, **settings: Any) -> ModelParams:
         config = TrainConfig(
             model="mlp", train_batch_size=12, num_towers=1, output_dir=self.output_dir, **settings
         )
         cluster, plan = self.cluster(job, index), make_plan(1, 1)
-        params = ModelParams(config, plan, replication=Replication.of(config, cluster, plan))
+        return ModelParams(config, plan, replication=Replication.of(config, cluster, plan))
+
+    def session(
+        self, job: str, index: int = 0, trains: bool = True, **settings: Any
+    ) -> ClusterGuard:
+        params, cluster = self.params(job, index, **settings), self.cluster(job, index)
         session = ClusterGuard(params, cluster, self.records, self.stop, trains)
         self._sessions.append(session)
         return session
@@ -63,7 +68,7 @@ class Job:
 def job(monkeypatch, tmp_path, tutorial_data):
     monkeypatch.setattr(peers, "_PERIOD_SECS", 0.05)
     # The test's servers answer, but say nothing of their job.
-    monkeypatch.setattr(Acquaintance, "meet", lambda self, task: True)
+    monkeypatch.setattr(Handshake, "meet", lambda self, task: True)
     found = Job(str(tmp_path), str(tutorial_data))
     yield found
     found.end()
@@ -198,14 +203,16 @@ def test_after_a_signal_a_worker_ends_once_its_master_has_gone(job):
 )
 def test_a_master_tells_each_task_that_only_serves_of_its_end(job, replication, told):
     tasks = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)]
-    targets = {task: server.start(job.cluster(*task), tf.ConfigProto()) for task in tasks}
+    for task in tasks:
+        server.start(job.cluster(*task), tf.ConfigProto())
     session = job.session("master", replication=replication)
     session.tell_end()
     session.close()
     heard = []
-    for (name, index), target in targets.items():
-        with contextlib.closing(Board(target)) as board:
-            heard += [f"{name}/{index}"] * board.has_ended()
+    for task in tasks:
+        own = job.cluster(*task).own
+        with contextlib.closing(Registry(own.target)) as registry:
+            heard += [own.role] * registry.has_ended()
     assert heard == told
 
 
@@ -213,6 +220,24 @@ def test_with_nothing_left_to_train_no_task_counts_as_silent(job):
     session = job.session("master", trains=False, replication="in-graph", cluster_timeout=300.0)
     lose(session, "ps/0", "worker/0")
     assert session.hears_all()
+
+
+def test_sessions_are_checked_and_tasks_watched_until_training_is_left(job, monkeypatch):
+    watched: list[Any] = []
+    monkeypatch.setattr(
+        Watchdog, "watching", lambda _, check: mock.MagicMock(seen=watched.append(check))
+    )
+    monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
+    with guard.of(job.params("worker"), job.cluster("worker"), job.records, job.stop) as guarded:
+        assert guarded.activity.phase is None
+        manager: Any = SESSIONS.SessionManager
+        assert manager.keywords["check"] == guarded.meet_serving
+        assert len(watched) == 2
+    assert SESSIONS.SessionManager is tf.train.SessionManager
+    with guard.of(job.params("worker"), None, job.records, job.stop) as alone:
+        assert alone.activity.phase == activity.START
+        assert SESSIONS.SessionManager is tf.train.SessionManager
+    assert watched[2:] == [alone.stalls]
 
 
 @pytest.mark.parametrize(
@@ -227,11 +252,11 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
     noted = session.activity
     noted.begin(activity.STEP)
 
-    def meet(_: Acquaintance, task: Task) -> bool:
+    def meet(_: Handshake, task: Task) -> bool:
         met.append(task.label)
         return met != ["ps/0"]
 
-    monkeypatch.setattr(Acquaintance, "meet", meet)
+    monkeypatch.setattr(Handshake, "meet", meet)
     monkeypatch.setattr(Peers, "wait_for", lambda *_: None)
     session.meet_serving()
     assert met == ["ps/0", "ps/0", "ps/1"]
@@ -240,7 +265,7 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
 
 def test_a_ps_that_never_says_whom_it_serves_ends_a_new_session(job, monkeypatch):
     monkeypatch.setattr(guard, "_MEET_AGAIN_SECS", 0.01)
-    monkeypatch.setattr(Acquaintance, "meet", lambda *_: False)
+    monkeypatch.setattr(Handshake, "meet", lambda *_: False)
     monkeypatch.setattr(Peers, "wait_for", lambda *_: None)
     session = job.session("worker", cluster_timeout=0.1)
     with pytest.raises(
@@ -251,21 +276,23 @@ def test_a_ps_that_never_says_whom_it_serves_ends_a_new_session(job, monkeypatch
 
 def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
     monkeypatch.undo()  # These servers say who they are.
-    targets = [server.start(job.cluster("ps", index), tf.ConfigProto()) for index in range(2)]
-    other = Identity.of(job.cluster("master"), "0" * 64, "there:/other")
-    with contextlib.closing(Board(targets[0])) as first:
+    targets = [job.cluster("ps", index).own.target for index in range(2)]
+    for index in range(2):
+        server.start(job.cluster("ps", index), tf.ConfigProto())
+    other = TaskIdentity.of(job.cluster("master"), "0" * 64, "there:/other")
+    with contextlib.closing(Registry(targets[0])) as first:
         first.claim(other)
     session = job.session("master", cluster_timeout=60.0)
     session._peers.start()
     session._peers.wait_for(labelled(session, "ps/1"))
     with pytest.raises(ConfigError, match="^ps/0 .* serves another run, that of there:/other, "):
         session.meet_serving()
-    with contextlib.closing(Board(targets[1])) as second:
-        assert second.master() is None
+    with contextlib.closing(Registry(targets[1])) as second:
+        assert second.read(CHIEF) is None
 
 
 def test_a_master_is_known_by_the_owner_of_its_output_folder_and_a_worker_learns_it(job):
-    first, other = (job.session(task)._acquaintance.identity for task in ("master", "worker"))
-    assert (other.run, other.place) == ("", "")
-    assert first.place == f"{socket.gethostname()}:{job.output_dir}"
+    first, other = (job.session(task)._handshake.identity for task in ("master", "worker"))
+    assert (other.run, other.output_dir) == ("", "")
+    assert first.output_dir == f"{socket.gethostname()}:{job.output_dir}"
     assert first.run == digest(run_file.read_or_make_owner(job.output_dir))

@@ -14,9 +14,16 @@ from cifar10.cluster.spec import Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.guard import handshake, server
-from cifar10.guard.handshake import Acquaintance, terms
-from cifar10.guard.server import Board, Identity
+from cifar10.guard.handshake import (
+    CHIEF,
+    Handshake,
+    Registry,
+    TaskIdentity,
+    settings_that_must_match,
+)
+from cifar10.guard.peers import Mismatch
 from cifar10.input.records import open_records
+from cifar10_program import VERSION
 from testbeds.ports import free_ports
 from tests.cifar10 import record_files
 
@@ -31,63 +38,60 @@ class Job:
     def __init__(self, token: Optional[str] = None) -> None:
         self.jobs = {job: (f"127.0.0.1:{free_ports(1)[0]}",) for job in ("master", "worker", "ps")}
         self._token = token and digest(token)
-        self._targets: dict[str, str] = {}
 
     def task(self, job: str) -> Cluster:
         return Cluster(self.jobs, job, 0, False, "TF_CONFIG", token=self._token)
 
-    def serve(self, job: str, run: Run = NOBODYS, introduces: bool = True, **terms: str) -> None:
-        identity = Identity.of(self.task(job), *run, terms)
+    def serve(self, job: str, run: Run = NOBODYS, introduces: bool = True, **settings: str) -> None:
+        identity = TaskIdentity.of(self.task(job), *run, settings)
         with contextlib.ExitStack() as stack:
             if not introduces:
-                stack.enter_context(mock.patch.object(Board, "put"))
-            self._targets[job] = server.start(self.task(job), tf.ConfigProto(), identity)
+                stack.enter_context(mock.patch.object(Registry, "write"))
+            server.start(self.task(job), tf.ConfigProto(), identity)
 
     def run_of(self, job: str = "ps") -> Run:
         """The run of the master that has claimed the task."""
-        with contextlib.closing(Board(self._targets[job])) as board:
-            found = board.master()
-        return (found.run, found.place) if found else NOBODYS
+        with contextlib.closing(Registry(self.task(job).own.target)) as registry:
+            found = registry.read(CHIEF)
+        return (found.run, found.output_dir) if found else NOBODYS
 
-    def seen_by(self, job: str, run: Run = NOBODYS) -> Acquaintance:
+    def seen_by(self, job: str, run: Run = NOBODYS) -> Handshake:
         """How a task sees the master and the ps while a session begins."""
         seen = self.looking(job, run)
         seen.claims = job == "master"
         return seen
 
-    def looking(self, job: str, run: Run = NOBODYS, **terms: str) -> Acquaintance:
+    def looking(self, job: str, run: Run = NOBODYS, **settings: str) -> Handshake:
         """How a task sees them before its first session."""
         own = self.task(job)
-        return Acquaintance(own, own.tasks, own.of("ps"), Identity.of(own, *run, terms))
+        return Handshake(own, own.tasks, own.of("ps"), TaskIdentity.of(own, *run, settings))
 
 
 def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
     """From now on, another job's master answers; TensorFlow's servers cannot be stopped."""
-    board_of, other = handshake.board_of, job.task("worker").master
+    registry_of, other = handshake.registry_of, job.task("worker").master
     monkeypatch.setattr(
-        handshake, "board_of", lambda task: board_of(other if task.job == "master" else task)
+        handshake, "registry_of", lambda task: registry_of(other if task.job == "master" else task)
     )
 
 
-def labelled(seen: Acquaintance, label: str) -> Task:
+def labelled(seen: Handshake, label: str) -> Task:
     (task,) = [one for one in seen._asked if one.label == label]
     return task
 
 
-def meets(seen: Acquaintance, label: str) -> bool:
+def meets(seen: Handshake, label: str) -> bool:
     return seen.meet(labelled(seen, label))
 
 
-def refused(seen: Acquaintance, label: str) -> str:
+def refused(seen: Handshake, label: str) -> str:
     with pytest.raises(ConfigError) as error:
         meets(seen, label)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(
-    monkeypatch, capsys
-):
+def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(monkeypatch):
     monkeypatch.setattr(handshake, "_ASKED_SECS", 0.0)
     job = Job()
     job.serve("master", MINE, batch="32", rate="0.1")
@@ -99,10 +103,10 @@ def test_a_worker_that_trains_otherwise_is_refused_and_its_master_says_the_same(
         f"batch is 128 for worker/0, but 32 for master/0 ({master}); {way_out}"
     )
     own = job.looking("master", MINE, batch="32", rate="0.1")
-    for _ in range(2):  # It goes on, and waits for the right one.
-        assert not meets(own, "worker/0")
-    line = f"batch is 32 for master/0, but 128 for worker/0 ({worker}); {way_out}\n"
-    assert capsys.readouterr().out == line
+    with pytest.raises(Mismatch) as unlike:  # It goes on, and waits for the right one.
+        meets(own, "worker/0")
+    line = f"batch is 32 for master/0, but 128 for worker/0 ({worker}); {way_out}"
+    assert str(unlike.value) == line
 
 
 def test_a_master_claims_a_ps_of_its_job_and_meets_it_again_when_it_has_started_again():
@@ -162,7 +166,7 @@ def test_a_worker_uses_the_ps_that_its_master_has_claimed():
     seen = job.seen_by("worker")
     assert meets(seen, "ps/0")  # No master has used it yet.
     assert meets(seen, "master/0")
-    assert (seen.identity.run, seen.identity.place) == MINE
+    assert (seen.identity.run, seen.identity.output_dir) == MINE
     meets(job.seen_by("master", MINE), "ps/0")
     assert meets(seen, "ps/0")
 
@@ -187,7 +191,7 @@ def test_a_worker_whose_master_began_another_run_asks_it_before_it_refuses_a_ps(
     meets(job.seen_by("master", OTHER), "ps/0")
     replace_master(monkeypatch, again)
     assert meets(seen, "ps/0")
-    assert (seen.identity.run, seen.identity.place) == OTHER
+    assert (seen.identity.run, seen.identity.output_dir) == OTHER
 
 
 def test_once_the_master_was_met_another_jobs_master_there_is_no_answer(monkeypatch):
@@ -198,7 +202,7 @@ def test_once_the_master_was_met_another_jobs_master_there_is_no_answer(monkeypa
     assert meets(seen, "master/0")
     replace_master(monkeypatch, other)
     assert not meets(seen, "master/0")
-    assert (seen.identity.run, seen.identity.place) == MINE
+    assert (seen.identity.run, seen.identity.output_dir) == MINE
     refused(job.seen_by("worker"), "master/0")
 
 
@@ -208,8 +212,8 @@ def test_once_a_ps_was_met_another_jobs_ps_there_is_refused(monkeypatch):
     other.serve("ps")
     seen = job.seen_by("master", MINE)
     assert meets(seen, "ps/0")
-    (ps,), board_of = other.task("ps").of("ps"), handshake.board_of
-    monkeypatch.setattr(handshake, "board_of", lambda _: board_of(ps))
+    (ps,), registry_of = other.task("ps").of("ps"), handshake.registry_of
+    monkeypatch.setattr(handshake, "registry_of", lambda _: registry_of(ps))
     assert "belongs to another job: " in refused(seen, "ps/0")
     assert other.run_of() == NOBODYS
 
@@ -262,8 +266,8 @@ def test_tasks_of_one_job_have_the_same_token_or_else_cluster():
 
 
 def test_an_identity_is_read_as_it_was_written():
-    own = Identity.of(Job().task("master"), *MINE, {"--sync": "True"})
-    assert Identity.from_text(own.as_text()) == own
+    own = TaskIdentity.of(Job().task("master"), *MINE, {"--sync": "True"})
+    assert TaskIdentity.from_text(own.as_text()) == own
 
 
 @pytest.mark.parametrize(
@@ -271,13 +275,13 @@ def test_an_identity_is_read_as_it_was_written():
     ["master/0", "[]", "5", '{"role": "ps/0"}', "[" * 100_000]
     + [
         f'{{"role": "ps/0", "job": "", {rest}}}'
-        for rest in ('"run": 5', '"terms": {"a": 5}', '"terms": []', '"other": ""')
+        for rest in ('"run": 5', '"must_match": {"a": 5}', '"must_match": []', '"other": ""')
     ],
     ids=lambda text: text[:50],
 )
 def test_what_is_no_identity_is_refused(text):
     with pytest.raises(ValueError, match=".") as error:
-        Identity.from_text(text)
+        TaskIdentity.from_text(text)
     assert len(str(error.value)) < 1000
 
 
@@ -289,7 +293,7 @@ def test_a_token_is_known_only_by_its_sha_256():
     found = resolve(TrainConfig(), {"TF_CONFIG": tf_config, "CIFAR10_JOB_TOKEN": f" {secret}\n"})
     assert isinstance(found, Cluster)
     assert found.token == digest(secret)
-    assert secret not in repr(found) + Identity.of(found).as_text()
+    assert secret not in repr(found) + TaskIdentity.of(found).as_text()
 
 
 STRANGER = """
@@ -325,9 +329,34 @@ def test_trainers_agree_on_what_decides_a_step_and_not_on_their_machines(tutoria
     place: pathlib.Path = tmp_path / "data"
     record_files.write_numbered(place, "train", 20)
     records, others = open_records(str(tutorial_data)), open_records(str(place))
-    one = terms(TrainConfig(model="mlp", num_towers=2), records)
-    settings: dict[str, Any] = {"sync": False, "hidden_units": 50, "seed": 7}
-    other = terms(TrainConfig(model="mlp", output_dir="elsewhere", **settings), others)
+    one = settings_that_must_match(TrainConfig(model="mlp", num_towers=2), records)
+    settings: dict[str, Any] = {"sync": False, "hidden_units": 50, "seed": 7, "precision": "bf16"}
+    other = settings_that_must_match(
+        TrainConfig(model="mlp", output_dir="elsewhere", **settings), others
+    )
     unlike = {key: other[key] for key in one if one[key] != other[key]}
     assert unlike.pop("the training records")
-    assert unlike == {"--sync": "False", "--hidden-units": "50", "--seed": "7"}
+    bf16 = {"--precision": "bf16"}
+    assert unlike == {"--sync": "False", "--hidden-units": "50", "--seed": "7", **bf16}
+
+
+def test_only_code_that_decides_a_step_must_match(tutorial_data, tmp_path, monkeypatch):
+    def program() -> str:
+        return settings_that_must_match(TrainConfig(), records)["the program"]
+
+    records, root = open_records(str(tutorial_data)), tmp_path / "cifar10"
+    for name in ("guard/handshake.py", "step/model_fn.py", "output/report/page.py"):
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_text("")
+    monkeypatch.setattr(handshake, "__file__", str(root / "guard/handshake.py"))
+    before = program()
+    assert before.startswith(f"version {VERSION}, ")
+    (root / "step/.#model_fn.py").symlink_to("me@here.1234:5")  # an editor's lock
+    (root / "step/.model_fn.py").write_text("1")
+    (root / "output/report/page.py").write_text("1")
+    assert program() == before
+    (root / "step/model_fn.py").write_text("1")
+    assert program() != before
+    after = program()
+    monkeypatch.setattr(handshake, "VERSION", "9.9")
+    assert program() == after.replace(VERSION, "9.9")

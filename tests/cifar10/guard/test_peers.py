@@ -8,12 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from cifar10.cluster.spec import Task
 from cifar10.errors import ConfigError, TrainingError
-from cifar10.guard.peers import Peers, Probe
+from cifar10.guard.peers import Mismatch, Peers, Probe
 from testbeds.ports import free_ports
 from testbeds.process_list import stop_process
 from tests.cifar10.answering import WAIT_SECS, answering, refuse, wait_until
@@ -192,3 +193,40 @@ def test_a_task_of_another_job_is_refused_at_once_unless_enough_others_are_there
             peers.require([nobody, task], at_least=1)
             with pytest.raises(ConfigError):
                 peers.require([nobody, task])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Mismatch("--seed is 1, but 2"), "--seed is 1, but 2"),
+        (RuntimeError("can't start new thread"), "RuntimeError while it was asked: can't start"),
+    ],
+    ids=["mismatch", "unexpected"],
+)
+def test_why_a_task_cannot_be_used_is_said_once_and_named_at_last(capsys, error, said) -> None:
+    asked: list[Task] = []
+
+    def fail(task: Task) -> bool:
+        asked.append(task)
+        raise error
+
+    with answering() as address:
+        task = task_at(address)
+        with asking(task, timeout_secs=0.5, meet=fail) as peers:
+            wait_until(lambda: len(asked) > 2)
+            with pytest.raises(
+                TrainingError, match=f"^ps/0 .* could not be used for 0.5 s .*: {said}"
+            ):
+                peers.wait_for([task])
+    assert "".join(capsys.readouterr()).count(said) == 1
+
+
+def test_a_task_whose_question_fails_does_not_answer_any_more(monkeypatch) -> None:
+    with answering() as address:
+        task = task_at(address)
+        with asking(task) as peers:
+            peers.wait_for([task])
+            monkeypatch.setattr(Probe, "answers", mock.Mock(side_effect=MemoryError()))
+            wait_until(lambda: peers.silent([task], 0.0) == [task])
+            monkeypatch.undo()
+            peers.wait_for([task])

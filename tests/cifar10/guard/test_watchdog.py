@@ -58,6 +58,12 @@ def raising(error: Exception) -> Callable[[], None]:
         (ConfigError("ps/0 is another job's"), "error: ps/0 is another job's", 2),
         (Stopped(15), "stopped by signal 15; run the same command to continue", 143),
         (TrainingOver(7), "training is over; the others have gone", 0),
+        (
+            RuntimeError("can't start new thread"),
+            "training failed: this process cannot be watched (RuntimeError: can't start new "
+            "thread); start this task again",
+            1,
+        ),
     ],
     ids=str,
 )

@@ -11,10 +11,9 @@ import pytest
 from cifar10.cluster.spec import Cluster, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
-from cifar10.guard import peers, server
-from cifar10.guard.handshake import Acquaintance
+from cifar10.guard import peers
+from cifar10.guard.handshake import Handshake, TaskIdentity, registry_of, tell_end
 from cifar10.guard.peers import Peers
-from cifar10.guard.server import Identity, board_of
 from cifar10.host.process import StopRequest
 from cifar10.output import run_file
 from cifar10.run import parameter_server
@@ -46,7 +45,7 @@ class Job:
         """Tells the task that serves that the master has ended."""
         (task,) = self.task("ps").of(serving)
         wait_until(lambda: peers.answers(task.address))  # Who does not answer yet is told nothing.
-        server.tell_end([task], Identity.of(self.task("master")))
+        tell_end([task], TaskIdentity.of(self.task("master")))
 
 
 class Served:
@@ -91,7 +90,7 @@ def job(monkeypatch):
     for module, name in ((parameter_server, "_LISTEN_SECS"), (peers, "_PERIOD_SECS")):
         monkeypatch.setattr(module, name, 0.05)
     # The test's servers answer, but say nothing of their job.
-    monkeypatch.setattr(Acquaintance, "meet", lambda self, task: True)
+    monkeypatch.setattr(Handshake, "meet", lambda self, task: True)
     made = Job()
 
     def noted(*arguments: Any) -> Peers:
@@ -165,17 +164,17 @@ def test_a_parameter_server_leaves_gpus_and_cores_to_the_trainers_of_its_host(ho
 def test_only_the_end_of_this_job_and_of_the_run_that_uses_the_task_is_heard(job):
     served, (task,) = Served(job), job.task("ps").of("ps")
     wait_until(lambda: peers.answers(task.address))
-    own = Identity.of(job.task("master"), digest("ours"), "here:/ours")
-    with board_of(task) as board:
+    own = TaskIdentity.of(job.task("master"), digest("ours"), "here:/ours")
+    with registry_of(task) as board:
         board.claim(own)
     for wrong in (
         dataclasses.replace(own, job="the cluster master other:1"),
         dataclasses.replace(own, run=digest("theirs")),
         dataclasses.replace(own, run=""),
     ):
-        server.tell_end([task], wrong)
+        tell_end([task], wrong)
     assert served.goes_on
-    server.tell_end([task], own)
+    tell_end([task], own)
     served.ended()
 
 
