@@ -6,27 +6,20 @@ Exit codes: 0 success; 1 training failed; 2 a mistake of the user, reported in o
 ended by signal n.
 """
 
-import gc
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Sequence
 from typing import Optional
 
 from cifar10.cluster import resolve
-from cifar10.cluster.spec import (
-    EVALUATOR,
-    MASTER,
-    WORKER,
-    Cluster,
-    check_port,
-    split_address,
-)
+from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_port, split_address
 from cifar10.cluster.tf_config import TF_CONFIG, estimator_config
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import Stopped, TrainingError, UserError, last_words
+from cifar10.errors import ConfigError, Stopped, TrainingError, UserError, last_words
 from cifar10.host.process import GRACE_SECS, StopRequest, one_line, say
 from cifar10_program.streams import complain, open_streams
 
@@ -34,7 +27,7 @@ _NO_PROXY = "no_grpc_proxy"
 
 
 def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = TrainConfig) -> int:
-    """Runs the command and returns its exit code.
+    """Runs the command and returns its exit code; signals are handled as before then.
 
     Args:
       argv: the arguments after the program's name; None: those of this process.
@@ -43,20 +36,35 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
     started = time.monotonic()
     open_streams()
     try:
-        words = sys.argv[1:] if argv is None else argv
-        config = flags.parse(words, config_type)
+        config = flags.parse(sys.argv[1:] if argv is None else argv, config_type)
     except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
         return 0
     except UserError as error:
         return _fail(error)
-    # Only training has something to save.
-    stop = StopRequest(None if config.mode == "train_and_evaluate" else GRACE_SECS)
     try:
-        cluster = _find_cluster(config)
-        _set_environment(config, cluster)  # Before any thread begins, since threads read it.
-        stop.install()
-        _run(config, cluster, stop, started)
-        stop.check()
+        if threading.current_thread() is not threading.main_thread():
+            raise ConfigError(
+                f"training must run in the main thread, which gets signals, not in "
+                f"{threading.current_thread().name}; call it there, or start a process"
+            )
+        cluster = resolve.resolve(config, os.environ)
+        if cluster is not None:
+            check_port(cluster)
+        for note in resolve.notes(config, cluster):
+            say(note)
+        # Before any thread begins, since threads read the environment.
+        _set_environment(cluster, config.replication == "in-graph", config.verbose)
+        # Only training has something to save.
+        stop = StopRequest(None if config.mode == "train_and_evaluate" else GRACE_SECS)
+        with warnings.catch_warnings(), stop.installed():
+            # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
+            _load_tensorflow(config.verbose)
+            from cifar10.run.tf_errors import clear_errors
+
+            task = None if cluster is None or cluster.is_single_process else cluster
+            with clear_errors(config):
+                _run_role(config, task, stop, started)
+            stop.check()
     except (UserError, TrainingError, Stopped) as error:
         return _fail(error)
     return 0
@@ -68,21 +76,14 @@ def _fail(error: Exception) -> int:
     return code
 
 
-def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
-    cluster = resolve.resolve(config, os.environ)
-    if cluster is not None:
-        check_port(cluster)
-    for note in resolve.notes(config, cluster):
-        say(note)
-    return cluster
-
-
-def _set_environment(config: TrainConfig, cluster: Optional[Cluster]) -> None:
-    """Sets what TensorFlow and Estimator read, as they load or later."""
-    if not config.verbose:
+def _set_environment(cluster: Optional[Cluster], in_graph: bool, verbose: bool) -> None:
+    """Sets what TensorFlow, Keras and Estimator read, as they load or later."""
+    if not verbose:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the log of C++ code
+    if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
+        os.environ.setdefault("KERAS_HOME", os.devnull)
     os.environ.pop(TF_CONFIG, None)
-    for_estimator = estimator_config(cluster, config.replication == "in-graph")
+    for_estimator = estimator_config(cluster, in_graph)
     if for_estimator is not None:
         os.environ[TF_CONFIG] = for_estimator
     if cluster is not None and not cluster.is_single_process:
@@ -93,56 +94,45 @@ def _set_environment(config: TrainConfig, cluster: Optional[Cluster]) -> None:
         os.environ[_NO_PROXY] = ",".join(filter(None, (given, *hosts)))
 
 
-def _run(
-    config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
+def _run_role(
+    config: TrainConfig, task: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
-    """Loads the modules that this process needs, and does its work from its start to its end."""
-    # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
-    _load_tensorflow(config.verbose)
-    from cifar10.run.tf_errors import clear_errors
+    """Does the work of this process, from its start to its end; loads the modules for that."""
+    if task is not None and task.task_type == EVALUATOR:
+        from cifar10.run.evaluator import evaluate_until_end
 
-    task = None if cluster is None or cluster.is_single_process else cluster
-    with clear_errors(config):
-        if task is not None and task.task_type == EVALUATOR:
-            from cifar10.run.evaluator import evaluate_until_end
+        evaluate_until_end(config, task, stop)
+    elif task and task.task_type == WORKER and config.replication == "between-graph":
+        from cifar10.train import train_as_worker
 
-            evaluate_until_end(config, task, stop)
-        elif task and task.task_type == WORKER and config.replication == "between-graph":
-            from cifar10.train import train_as_worker
+        train_as_worker(config, task, stop)
+    elif task is not None and task.task_type != MASTER:
+        from cifar10.run.parameter_server import serve
 
-            train_as_worker(config, task, stop)
-        elif task is not None and task.task_type != MASTER:
-            from cifar10.run.parameter_server import serve
+        serve(config, task, stop)
+    elif config.mode == "train_and_evaluate":
+        from cifar10.train import train_and_evaluate
 
-            serve(config, task, stop)
-        elif config.mode == "train_and_evaluate":
-            from cifar10.train import train_and_evaluate
+        train_and_evaluate(config, stop, started, task)
+    elif config.mode == "evaluate":
+        from cifar10.run.results import evaluate
 
-            train_and_evaluate(config, stop, started, task)
-        elif config.mode == "evaluate":
-            from cifar10.run.results import evaluate
+        evaluate(config, stop)
+    elif config.mode == "predict":
+        from cifar10.run.predict import predict
 
-            evaluate(config, stop)
-        elif config.mode == "predict":
-            from cifar10.run.predict import predict
+        predict(config, stop)
+    else:
+        from cifar10.run.export import export_mode
 
-            predict(config, stop)
-        else:
-            from cifar10.run.export import export_mode
-
-            export_mode(config)
+        export_mode(config)
 
 
 def _load_tensorflow(verbose: bool) -> None:
     """Silences Estimator's log and Python's warnings unless `verbose`; errors still raise."""
     if not verbose:
         warnings.filterwarnings("ignore")
-    if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
-        os.environ.setdefault("KERAS_HOME", os.devnull)
-    gc.disable()  # Hundreds of thousands of objects of modules, which stay, are made.
     import tensorflow.compat.v1 as tf
 
-    gc.freeze()  # What exists now is never looked at again.
-    gc.enable()
     # By default, TensorFlow shows warnings but not Estimator's INFO lines.
     tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import NoReturn, Optional
 
 from cifar10.errors import Stopped
@@ -64,7 +65,9 @@ def _print_last(line: str) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process with an exit code; see `end_process`."""
+    """Ends the process with an exit code, see `end_process`; in a notebook, only the script."""
+    if "IPython" in sys.modules or hasattr(sys, "ps1"):  # The process is the user's.
+        sys.exit(code)
     end_process("", code)
 
 
@@ -88,25 +91,36 @@ class StopRequest:
         self._signum: Optional[int] = None
         self._since = 0.0
 
-    def install(self) -> None:
-        """Starts handling SIGTERM and SIGINT; SIGUSR1 prints each thread's stack to stderr.
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handles SIGTERM and SIGINT for the time of a `with` statement.
 
-        A signal that this process ignores, such as SIGINT in the background of a script, stays
-        ignored. Call this in the main thread, before TensorFlow loads.
+        SIGUSR1 prints each thread's stack to stderr. A signal that this process ignores, such as
+        SIGINT in the background of a script, stays ignored. Enter it in the main thread, before
+        TensorFlow loads.
         """
-        # At once, whatever the threads wait for.
-        faulthandler.register(signal.SIGUSR1)
+        # At once, whatever the threads wait for. A notebook's sys.stderr has no descriptor.
+        faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or sys.stderr)
         noted, signalled = socket.socketpair()
         signalled.setblocking(False)
         # Python's C-level handler writes the signal's number to this descriptor, even while the
         # main thread is inside TensorFlow.
-        signal.set_wakeup_fd(signalled.detach(), warn_on_full_buffer=False)
-        for signum in _SIGNALS:
+        wakeup = signal.set_wakeup_fd(signalled.fileno(), warn_on_full_buffer=False)
+        before = {signum: signal.getsignal(signum) for signum in _SIGNALS}
+        for signum, handler in before.items():
             # The thread handles the signal, but without a handler here, the default action would
             # apply.
-            if signal.getsignal(signum) is not signal.SIG_IGN:
+            if handler is not signal.SIG_IGN:
                 signal.signal(signum, lambda signum, frame: None)
         threading.Thread(target=self._listen, args=(noted,), daemon=True).start()
+        try:
+            yield
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+            signal.set_wakeup_fd(wakeup)
+            signalled.close()  # It ends the thread.
+            faulthandler.unregister(signal.SIGUSR1)
 
     @property
     def requested(self) -> bool:

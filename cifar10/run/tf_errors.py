@@ -27,7 +27,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
         written, or a checkpoint is damaged or of another model.
       TrainingError: the master does not begin a session.
     """
-    threading.excepthook = _leave_to_main_thread
+    before, threading.excepthook = threading.excepthook, _leave_to_main_thread
     try:
         yield
     except (OSError, tf.errors.OpError, RuntimeError) as error:  # the last: of event files
@@ -35,6 +35,8 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
         if explained is None:
             raise
         raise explained from error
+    finally:
+        threading.excepthook = before
 
 
 def _leave_to_main_thread(failed: threading.ExceptHookArgs) -> None:

@@ -178,12 +178,20 @@ def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.Physic
       gpus: the GPUs of that `DevicePlan`.
 
     Raises:
-      RuntimeError: TensorFlow already uses other GPUs, or pools of other sizes.
+      ConfigError: this process has used TensorFlow before, with other GPUs or other threads.
     """
-    tf2.config.set_visible_devices(list(gpus), "GPU")
-    threading = tf2.config.threading
-    threading.set_intra_op_parallelism_threads(session_config.intra_op_parallelism_threads)
-    threading.set_inter_op_parallelism_threads(session_config.inter_op_parallelism_threads)
+    intra = session_config.intra_op_parallelism_threads
+    inter = session_config.inter_op_parallelism_threads
+    try:
+        tf2.config.set_visible_devices(list(gpus), "GPU")
+        tf2.config.threading.set_intra_op_parallelism_threads(intra)
+        tf2.config.threading.set_inter_op_parallelism_threads(inter)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"this process has used TensorFlow before, not with {inter} inter-op and {intra} "
+            f"intra-op threads and {len(gpus)} GPUs; restart it (in a notebook: the kernel), and "
+            "begin with this call"
+        ) from error
 
 
 def _own_affinity() -> Optional[bool]:

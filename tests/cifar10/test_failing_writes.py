@@ -28,8 +28,9 @@ def test_a_write_that_fails_outside_of_a_session_is_one_line(
         raise error
 
     monkeypatch.setattr(train, "train_and_evaluate", fail)
-    with pytest.raises(UserError, match="^cannot write: .*; free or repair the disk"):
-        main._run(TrainConfig(), None, StopRequest(), 0.0)
+    refused = pytest.raises(UserError, match="^cannot write: .*; free or repair the disk")
+    with refused, tf_errors.clear_errors(TrainConfig()):
+        main._run_role(TrainConfig(), None, StopRequest(), 0.0)
 
 
 @pytest.mark.parametrize(("words", "is_told"), [("No space left on device", False), ("odd", True)])

@@ -1,13 +1,13 @@
 """Signals, and how a process ends."""
 
 import contextlib
+import faulthandler
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -22,23 +22,6 @@ def send(stop: StopRequest) -> None:
     stop._note(signal.SIGTERM)
 
 
-@pytest.fixture
-def installed() -> Iterator[Callable[[], StopRequest]]:
-    """A function that begins to handle signals, for the time of the test."""
-    both = (signal.SIGTERM, signal.SIGINT)
-    before = {one: signal.getsignal(one) for one in both}
-
-    def install() -> StopRequest:
-        stop = StopRequest()
-        stop.install()
-        return stop
-
-    yield install
-    os.close(signal.set_wakeup_fd(-1))
-    for one, handler in before.items():
-        signal.signal(one, handler)
-
-
 def wait_until_requested(stop: StopRequest) -> None:
     until = time.monotonic() + WAIT_SECS
     while not stop.requested and time.monotonic() < until:
@@ -46,10 +29,14 @@ def wait_until_requested(stop: StopRequest) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_sigterm_and_ctrl_c_are_taken_over(installed, signum):
-    stop = installed()
-    signal.raise_signal(signum)
-    wait_until_requested(stop)
+def test_sigterm_and_ctrl_c_are_taken_over_for_a_time(signum):
+    stop, before = StopRequest(), signal.getsignal(signum)
+    with stop.installed():
+        signal.raise_signal(signum)
+        wait_until_requested(stop)
+    assert signal.getsignal(signum) is before
+    assert signal.set_wakeup_fd(-1) == -1
+    assert not faulthandler.unregister(signal.SIGUSR1)
     with pytest.raises(Stopped, match="stopped by signal") as stopped:
         stop.check()
     assert stopped.value.signum == signum
@@ -64,9 +51,9 @@ from cifar10.guard.watchdog import Watchdog
 from cifar10.host.process import StopRequest
 
 stop = StopRequest()
-stop.install()
 grace = GracePeriod(stop, lambda: False)
-with Watchdog().watching(grace.check), tf.Graph().as_default(), tf.Session() as session:
+watched = Watchdog().watching(grace.check)
+with stop.installed(), watched, tf.Graph().as_default(), tf.Session() as session:
     never = tf.FIFOQueue(1, tf.int32).dequeue()
     print("waiting", flush=True)
     session.run(never)
