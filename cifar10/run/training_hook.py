@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, TrainingError, TrainingOver
 from cifar10.host.process import StopRequest
 from cifar10.output import checkpoints
@@ -66,10 +65,10 @@ class TrainingHook(tf.train.SessionRunHook):
         if not math.isfinite(report.loss):
             first = max(1, report.examples_seen - self.params.examples_per_step + 1)
             raise _diverged(
-                self.params.config,
                 f"the loss is {report.loss} at step {report.step:,}, with learning rate "
                 f"{report.learning_rate:.3g}, on the images {first:,} to {report.examples_seen:,} "
                 "of this training",
+                self.last_checkpoint(),
             )
         self.progress.add(report)
         if report.over or report.step >= self._last_step or self.is_ending():
@@ -79,6 +78,10 @@ class TrainingHook(tf.train.SessionRunHook):
     def end(self, session: Any) -> None:
         """Keeps the figures of the last steps."""
         self.progress.finish()
+
+    def last_checkpoint(self) -> str:
+        """Describes from what the next start continues; only the chief knows the step."""
+        return "the chief's last checkpoint"
 
     def is_ending(self) -> bool:
         """Returns whether this process ends training before its last step."""
@@ -156,6 +159,10 @@ class ChiefHook(TrainingHook):
         if self.step >= self._window[1]:
             self._end_profile()
 
+    def last_checkpoint(self) -> str:
+        """Names the step of the newest checkpoint."""
+        return f"step {checkpoints.latest_step(self._place):,}"
+
     def is_ending(self) -> bool:
         """Returns whether the deadline ends training."""
         if time.monotonic() >= self.deadline:
@@ -208,7 +215,7 @@ class Saving(tf.train.CheckpointSaverListener):
         chief = self.chief
         if not session.run(chief.tensors.are_finite):
             what = f"a weight is NaN or infinite at step {global_step_value:,}"
-            raise _diverged(chief.params.config, what)
+            raise _diverged(what, chief.last_checkpoint())
         self.check_owner()
         chief.progress.save()
 
@@ -219,10 +226,14 @@ class Saving(tf.train.CheckpointSaverListener):
         chief.progress.pause()
 
 
-def _diverged(config: TrainConfig, what: str) -> TrainingError:
-    """Returns the error about a value that is not finite, which says what the user can do."""
-    step = checkpoints.latest_step(config.output_place)
+def _diverged(what: str, checkpoint: str) -> TrainingError:
+    """Returns the error about a value that is not finite, which says what the user can do.
+
+    Args:
+      what: the value, and where it was seen.
+      checkpoint: from what the next start continues.
+    """
     return TrainingError(
-        f"{what}; nothing of that was saved, and the next start continues from step {step:,}: give "
+        f"{what}; nothing of that was saved, and the next start continues from {checkpoint}: give "
         "it a lower --learning-rate, or train anew with --warmup-epochs 1 and another --output-dir"
     )

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cifar10.cluster.spec import Cluster, digest
+from cifar10.cluster.spec import Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
 from cifar10.guard import peers
-from cifar10.guard.handshake import Handshake, TaskIdentity, registry_of, tell_end
+from cifar10.guard.handshake import TASK, Handshake, NoAnswer, TaskIdentity, registry_of, tell_end
 from cifar10.guard.peers import Peers
 from cifar10.host.process import StopRequest
 from cifar10.output import run_file
@@ -42,10 +42,21 @@ class Job:
         return answering(port=self.ports[job])
 
     def tell(self, serving: str = "ps") -> None:
-        """Tells the task that serves that the master has ended."""
+        """Tells the task that serves that the master has ended, as a master does."""
         (task,) = self.task("ps").of(serving)
-        wait_until(lambda: peers.answers(task.address))  # Who does not answer yet is told nothing.
+        introduced(task)
         tell_end([task], TaskIdentity.of(self.task("master")))
+
+
+def introduced(task: Task) -> None:
+    """Waits until a task says who it is, somewhat after its server answers; before, none hears."""
+
+    def has_said() -> bool:
+        with contextlib.suppress(NoAnswer), registry_of(task) as registry:
+            return registry.read(TASK) is not None
+        return False
+
+    wait_until(has_said)
 
 
 class Served:
@@ -163,7 +174,7 @@ def test_a_parameter_server_leaves_gpus_and_cores_to_the_trainers_of_its_host(ho
 
 def test_only_the_end_of_this_job_and_of_the_run_that_uses_the_task_is_heard(job):
     served, (task,) = Served(job), job.task("ps").of("ps")
-    wait_until(lambda: peers.answers(task.address))
+    introduced(task)
     own = TaskIdentity.of(job.task("master"), digest("ours"), "here:/ours")
     with registry_of(task) as board:
         board.claim(own)

@@ -119,6 +119,8 @@ def test_a_loss_that_is_not_finite_names_step_rate_and_images(tmp_path, loss):
         f"the loss is {loss} at step 3, with learning rate 0.25, on the images 129 to 192 of this "
         "training; nothing of that was saved, and the next start continues from step 0: "
     )
+    with pytest.raises(TrainingError, match="continues from the chief's last checkpoint: "):
+        train(worker(tmp_path), loss=lambda step: tf.where(step < 3, 1.0, loss))
 
 
 @pytest.mark.parametrize("weight", [math.nan, math.inf])
