@@ -9,7 +9,7 @@ import numpy as np
 
 from cifar10 import schema
 from data_prep.errors import SourceError, UsageError
-from data_prep.tfrecord.write import Indices, Pixels
+from data_prep.tfrecord.write import MAX_CLASSES, Indices, Pixels
 
 # Training images per validation image in the published set; used for sets of other sizes, too.
 _DEFAULT_RATIO = schema.NUM_TRAINING_IMAGES // schema.NUM_VALIDATION_IMAGES
@@ -20,7 +20,7 @@ class Images:
     """Labelled images.
 
     Attributes:
-      pixels: uint8 [n, 3072] in CHW order.
+      pixels: uint8 [n, 3072] in CHW order: the red, the green and the blue plane, each row by row.
       labels: uint8 [n].
     """
 
@@ -85,18 +85,36 @@ class Kind(abc.ABC):
         """
 
 
-def check_classes(dataset: Dataset) -> None:
-    """Checks that every class has images, and every image a class.
+def check(dataset: Dataset) -> None:
+    """Checks the form of all images, that every class has some, and that every image has a class.
 
     Raises:
-      SourceError: a class has no training image or no eval image, or a label has no class.
+      SourceError: there is one class or more than `MAX_CLASSES`, an array has another type or
+        shape, a class has no training image or no eval image, or a label has no class.
     """
-    for split, images in ((schema.TRAIN, dataset.train), (schema.EVAL, dataset.eval)):
-        counts = np.bincount(images.labels, minlength=len(dataset.class_names))
-        if len(counts) > len(dataset.class_names):
+    names = dataset.class_names
+    if not 2 <= len(names) <= MAX_CLASSES:
+        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        raise SourceError(
+            f"{dataset.kind}: there must be 2 to {MAX_CLASSES} classes, got {len(names)} ({some})"
+        )
+    splits = {schema.TRAIN: dataset.train, schema.EVAL: dataset.eval}
+    if dataset.validation is not None:
+        splits[schema.VALIDATION] = dataset.validation
+    for split, images in splits.items():
+        pixels, labels = images.pixels, images.labels
+        is_form = (pixels.dtype, pixels.shape) == (np.uint8, (len(labels), schema.IMAGE_BYTES))
+        if not is_form or labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise SourceError(
+                f"{dataset.kind}: the {split} images must be uint8 [n, {schema.IMAGE_BYTES}] (red, "
+                "green, blue plane), their labels whole numbers [n]; got "
+                f"{pixels.dtype} {[*pixels.shape]} and {labels.dtype} {[*labels.shape]}"
+            )
+        if any((labels < 0) | (labels >= len(names))):
             raise SourceError(f"the {split} images have labels of more classes than there are")
-        missing = [name for name, count in zip(dataset.class_names, counts) if count == 0]
-        if missing:
+        counts = np.bincount(labels, minlength=len(names))
+        missing = [name for name, count in zip(names, counts) if count == 0]
+        if missing and split != schema.VALIDATION:
             raise SourceError(
                 f"the {split} images hold none of class {', '.join(missing)}; each class needs one"
             )

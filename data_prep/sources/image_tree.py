@@ -15,6 +15,7 @@ from cifar10 import image_decoding, schema
 from data_prep.errors import SourceError
 from data_prep.sources import members
 from data_prep.sources.dataset import Dataset, Images, Kind
+from data_prep.tfrecord.write import MAX_CLASSES
 
 # Up to here, Python takes most of an image's time, and threads do not help.
 _SMALL_BYTES = 16 << 10
@@ -71,8 +72,8 @@ def _placed(path: Path, left_out: list[str], found: dict[str, int]) -> Iterator[
         if _is_placed(member.parts):
             class_name, split = member.parts[-2], schema.SPLIT_WORDS[folder[-1]]
             label = found.setdefault(class_name, len(found))
-            if label > 255:  # Labels are bytes.
-                raise SourceError(f"{member.name}: there are more than 256 class folders")
+            if label >= MAX_CLASSES:
+                raise SourceError(f"{member.name}: there are more than {MAX_CLASSES} classes")
             if not is_image(member.parts):
                 known = ", ".join(schema.IMAGE_EXTENSIONS)
                 raise SourceError(f"{member.name}: must be an image file ({known})")

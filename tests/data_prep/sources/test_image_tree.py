@@ -9,7 +9,7 @@ from PIL import Image
 from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources import detect, image_tree
-from data_prep.sources.dataset import check_classes
+from data_prep.sources.dataset import check
 from tests.data_prep import made
 
 
@@ -100,7 +100,7 @@ def test_the_folders_are_the_classes_and_each_split_needs_all_of_them(tree):
     assert np.bincount(dataset.train.labels).tolist() == [5] * 10
     (tree / "test" / "Zebra").rename(tree / "test" / "zebra")
     with pytest.raises(SourceError, match="the train images hold none of class zebra"):
-        check_classes(made.load(tree))
+        check(made.load(tree))
 
 
 @pytest.mark.parametrize("name", ["train/cat/more/x.png", "test/a/b/frog/x.JPG", "eval/x.png"])
