@@ -75,11 +75,15 @@ class _Python(_Batches):
 
     def parse(self, member: members.Member) -> Images:
         batch = unpickle.load(member.read(), member.name)
-        for key in (b"data", b"labels"):
+        for key in ("data", "labels"):
             if key not in batch:
-                raise SourceError(f"{member.name}: has no {key.decode()!r}, as each batch must")
-        pixels = unpickle.pixels(batch[b"data"], member.name)
-        return Images(pixels, _labels(batch[b"labels"], len(pixels), member.name))
+                held = ", ".join(map(repr, batch))[:100] or "nothing"
+                raise SourceError(
+                    f"{member.name}: has no {key!r}, as each batch must; it holds {held}"
+                )
+        pixels = unpickle.pixels(batch["data"], member.name)
+        labels = unpickle.numbers(batch["labels"], member.name)
+        return Images(pixels, _labels(labels, len(pixels), member.name))
 
 
 class _Binary(_Batches):
@@ -102,17 +106,22 @@ class _Binary(_Batches):
 PYTHON, BINARY = _Python(), _Binary()
 
 
-def _labels(values: Any, count: int, name: str) -> Pixels:
-    if not isinstance(values, list) or len(values) != count:
-        held = len(values) if isinstance(values, list) else type(values).__name__
-        raise SourceError(f"{name}: {count} images need a list of {count} labels, got {held}")
+def _labels(values: list[Any], count: int, name: str) -> Pixels:
+    if len(values) != count:
+        raise SourceError(f"{name}: {count} images need {count} labels, got {len(values)}")
     for row, value in enumerate(values):
         if type(value) is not int or not 0 <= value < schema.NUM_CLASSES:
             raise SourceError(
                 f"{name}: image {row}: label must be 0 to {schema.NUM_CLASSES - 1}, "
-                f"got {str(value)[:50]}"
+                f"got {_named(value)}"
             )
     return np.array(values, np.uint8)
+
+
+def _named(value: Any) -> str:
+    """Returns a number, or the type of what is none or too long to print."""
+    is_short = type(value) is int and value.bit_length() <= 64
+    return str(value) if is_short else f"type {type(value).__name__}"
 
 
 def _join(batches: dict[str, Images], kind: str) -> Dataset:

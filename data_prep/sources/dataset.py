@@ -103,8 +103,8 @@ def check(dataset: Dataset) -> None:
         splits[schema.VALIDATION] = dataset.validation
     for split, images in splits.items():
         pixels, labels = images.pixels, images.labels
-        is_form = (pixels.dtype, pixels.shape) == (np.uint8, (len(labels), schema.IMAGE_BYTES))
-        if not is_form or labels.ndim != 1 or labels.dtype.kind not in "iu":
+        is_form = pixels.dtype == np.uint8 and labels.dtype.kind in "iu" and labels.ndim == 1
+        if not is_form or pixels.shape != (len(labels), schema.IMAGE_BYTES):
             raise SourceError(
                 f"{dataset.kind}: the {split} images must be uint8 [n, {schema.IMAGE_BYTES}] (red, "
                 "green, blue plane), their labels whole numbers [n]; got "

@@ -58,8 +58,8 @@ LABELS = np.array([0, 1, 0, 1])
             ("cat", "dog"),
             RGB.reshape(4, 32, 32, 3),
             LABELS,
-            r"own: the eval images must be uint8 \[n, 3072\] \(red, green, blue plane\), their labels "
-            r"whole numbers \[n\]; got uint8 \[4, 32, 32, 3\] and int64 \[4\]$",
+            r"own: the eval images must be uint8 \[n, 3072\] \(red, green, blue plane\), their "
+            r"labels whole numbers \[n\]; got uint8 \[4, 32, 32, 3\] and int64 \[4\]$",
         ),
         (("cat", "dog"), RGB / 255, LABELS, r"got float64 \[4, 3072\] and int64 \[4\]$"),
         (("cat", "dog"), RGB[:3], LABELS, r"got uint8 \[3, 3072\] and int64 \[4\]$"),
