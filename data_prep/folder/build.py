@@ -95,8 +95,8 @@ def _stage(source: Source, staging: Path, options: Options, seed: int, say: Say)
     say(f"Reading {source.name} ...")
     dataset = source.load()
     check(dataset)
-    if dataset.note:
-        say(dataset.note)
+    for line in dataset.note.splitlines():
+        say(line)
     parts = _split(dataset, options.validation_size, seed)
     say(f"Writing {sum(len(indices) for _, indices in parts.values()):,} records ...")
     splits = {

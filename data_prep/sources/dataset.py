@@ -41,7 +41,7 @@ class Dataset:
       train: training images.
       eval: evaluation images.
       validation: validation images; None if the source does not have any of its own.
-      note: a line for people about how the images were divided; empty if there is nothing to say.
+      note: lines for people about how the images were divided, and what was left out.
     """
 
     kind: str
@@ -58,10 +58,12 @@ class Kind(abc.ABC):
     Attributes:
       name: its name in the manifest.
       looks: how people recognise it.
+      takes: what `load` takes as further arguments, of `labels`, `eval_fraction` and `seed`.
     """
 
     name: str
     looks: str
+    takes: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def claims(self, parts: tuple[str, ...]) -> bool:
@@ -139,8 +141,31 @@ def split_training(
     """
     size = len(labels) // _DEFAULT_RATIO if validation_size is None else validation_size
     rng = np.random.default_rng(seed)
+    return _divide(labels, _quotas(np.bincount(labels), size), rng)
+
+
+def hold_out(labels: Pixels, fraction: float, seed: int) -> tuple[Indices, Indices]:
+    """Splits images, in random order, into a part for training and one for evaluation.
+
+    Args:
+      labels: classes of the images, uint8 [n].
+      fraction: the share of each class that is held out. It is at least one image, and one stays
+        for training.
+      seed: seed of the choice of images and of the order of both parts.
+
+    Returns:
+      (kept, held out): indices into `labels`, int64, in random order.
+    """
+    counts = np.bincount(labels)
+    quotas = np.rint(counts * fraction).astype(np.int64)
+    quotas = np.minimum(np.maximum(quotas, 1), np.maximum(counts - 1, 0))
+    # Not the numbers that choose the validation images of what is kept.
+    return _divide(labels, quotas, np.random.default_rng([seed, 2]))
+
+
+def _divide(labels: Pixels, quotas: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """Takes the first `quotas[k]` images of each class k of a random order."""
     order = rng.permutation(len(labels))
-    quotas = _quotas(np.bincount(labels), size)
     taken = np.zeros(len(labels), dtype=bool)
     for label, quota in enumerate(quotas):
         taken[order[labels[order] == label][:quota]] = True

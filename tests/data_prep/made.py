@@ -125,8 +125,8 @@ def png(
     return file.getvalue()
 
 
-def load(path: Path, resize: Optional[str] = None) -> Dataset:
-    return detect.find(str(path), seed=0, resize=resize).load()
+def load(path: Path, resize: Optional[str] = None, seed: int = 0, **flags: Any) -> Dataset:
+    return detect.find(str(path), seed, resize=resize, **flags).load()
 
 
 def tar(path: Path, folder: Path, mode: str = "w:gz") -> Path:

@@ -44,6 +44,8 @@ def test_the_synthetic_set_is_never_passed_off_as_cifar10(tmp_path, capsys):
         ([*SMALL, "--shards", "200"], r"--shards must be 1 to 90 \(train images\), got 200"),
         ([*SMALL, "--resize", "crop"], "--resize is for image files, got it with --source synth"),
         ([*SMALL, "--resize", "blur"], "--resize: invalid choice: 'blur' .*crop.*pad.*stretch"),
+        ([*SMALL, "--eval-fraction", "0.5"], "--eval-fraction is for image folders without a test"),
+        ([*SMALL, "--eval-fraction", "1"], "must be a number between 0 and 1, got '1'"),
         (["--out", "x"], "required: --source"),
         (["--source", "synthetic", "--valid", "5"], "unrecognized arguments: --valid"),
         (
