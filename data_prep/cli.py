@@ -31,6 +31,7 @@ _EPILOG = """\
 convert finds out what --source is:
   cifar-10-python.tar.gz   the published Python archive, or its folder cifar-10-batches-py
   cifar-10-binary.tar.gz   the published binary archive, or its folder cifar-10-batches-bin
+  cifar-100-python.tar.gz  CIFAR-100 in the same two forms; --labels fine or coarse
   an image tree            train/CLASS/*, test/CLASS/* and, if there is one, validation/CLASS/*
                            of any classes: PNG, JPEG, WEBP, GIF or BMP of 32x32 pixels, or of
                            any size with --resize; a folder, a tar or a zip
@@ -158,6 +159,8 @@ def _parsers() -> dict[str, _Parser]:
     add("--out", default=schema.DEFAULT_DATA_DIR, metavar="DIR", **out)
     text = "training images to hold out, stratified (default: a tenth; 5,000 of 50,000); 0: none"
     add("--validation-size", type=int, metavar="N", help=text)
+    text = "which of CIFAR-100's labels: 100 classes or 20 (default fine)"
+    add("--labels", choices=("fine", "coarse"), help=text)
     text = "share of class folders without a test folder for eval (default 0.2)"
     add("--eval-fraction", type=_fraction, metavar="SHARE", help=text)
     text = "images that are not 32x32: middle square, black bars or distorted (default: refused)"

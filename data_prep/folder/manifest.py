@@ -41,6 +41,7 @@ class Options:
         were none.
       eval_fraction: share of image folders that was held out for evaluation; None: the default, or
         the source's own test images.
+      labels: which of CIFAR-100's labels, `fine` or `coarse`; None: the default, fine.
     """
 
     validation_size: Optional[int] = None
@@ -48,6 +49,7 @@ class Options:
     # Folders of older versions do not have these.
     resize: Optional[str] = None
     eval_fraction: Optional[float] = None
+    labels: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from cifar10 import schema
 from data_prep.errors import SourceError, UsageError
+from data_prep.sources.members import MAX_READ_BYTES
 from data_prep.tfrecord.write import MAX_CLASSES, Indices, Pixels
 
 # Training images per validation image in the published set; used for sets of other sizes, too.
@@ -58,12 +59,14 @@ class Kind(abc.ABC):
     Attributes:
       name: its name in the manifest.
       looks: how people recognise it.
+      most_bytes: the most bytes that a file may have.
       takes: what `load` takes as further arguments, of `labels`, `eval_fraction` and `seed`.
     """
 
     name: str
     looks: str
     takes: tuple[str, ...] = ()
+    most_bytes: int = MAX_READ_BYTES
 
     @abc.abstractmethod
     def claims(self, parts: tuple[str, ...]) -> bool:

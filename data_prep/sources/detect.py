@@ -11,11 +11,19 @@ from data_prep.sources import batches, class_folders, image_tree, kaggle, member
 from data_prep.sources.dataset import Dataset, Kind
 
 # The first one that claims a file of the source has it.
-KINDS: list[Kind] = [batches.PYTHON, batches.BINARY, kaggle.KAGGLE, image_tree.IMAGE_TREE]
+KINDS: list[Kind] = [
+    batches.PYTHON,
+    batches.BINARY,
+    batches.PYTHON_100,
+    batches.BINARY_100,
+    kaggle.KAGGLE,
+    image_tree.IMAGE_TREE,
+]
 # It claims any folder of images, so it has what no other kind claims.
 _LAST = class_folders.CLASS_FOLDERS
 
-_FOR = {"eval_fraction": "image folders without a test folder"}  # where such flags apply
+# Where such flags apply.
+_FOR = {"eval_fraction": "image folders without a test folder", "labels": "CIFAR-100"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,7 @@ def find(
     synthetic_size: Optional[int] = None,
     resize: Optional[str] = None,
     eval_fraction: Optional[float] = None,
+    labels: Optional[str] = None,
 ) -> Source:
     """Identifies a source and computes its fingerprint.
 
@@ -53,13 +62,14 @@ def find(
       resize: how images of other sizes are brought to 32x32, one of `schema.RESIZES`; None: they
         are refused.
       eval_fraction: the share of image folders that is for evaluation; None: the default.
+      labels: which of CIFAR-100's two labels, `fine` or `coarse`; None: the default.
 
     Raises:
       SourceError: there is no such path, it cannot be read, or is none of the known kinds.
       UsageError: `synthetic_size` is out of range or given with a path, or another argument does
         not apply to the source.
     """
-    flags = {"eval_fraction": eval_fraction}
+    flags = {"eval_fraction": eval_fraction, "labels": labels}
     if source == synthetic.KIND:
         size = synthetic.DEFAULT_SIZE if synthetic_size is None else synthetic_size
         least, most = synthetic.MIN_SIZE, synthetic.MAX_SIZE
@@ -95,7 +105,7 @@ def _fingerprint(path: Path) -> str:
     kind, digest = _kind(path), hashlib.sha256()
     for member in members.walk(path):
         if kind.decides(member.parts):
-            content = hashlib.sha256(member.read()).hexdigest()
+            content = hashlib.sha256(member.read(kind.most_bytes)).hexdigest()
             digest.update(f"{member.name}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 

@@ -46,18 +46,16 @@ class Member:
         """The components of the name."""
         return tuple(self.name.split("/"))
 
-    def read(self) -> bytes:
+    def read(self, most: int = MAX_READ_BYTES) -> bytes:
         """Returns the whole content.
 
         Raises:
-          SourceError: the file is empty, larger than MAX_READ_BYTES, damaged, or not of its size.
+          SourceError: the file is empty, larger than `most` bytes, damaged, or not of its size.
         """
         if self.size == 0:
             raise SourceError(f"{self.name}: the file is empty")
-        if self.size > MAX_READ_BYTES:
-            raise SourceError(
-                f"{self.name}: oversized: {self.size} bytes, the limit is {MAX_READ_BYTES}"
-            )
+        if self.size > most:
+            raise SourceError(f"{self.name}: oversized: {self.size} bytes, the limit is {most}")
         try:
             with self._open() as file:
                 data: bytes = file.read(self.size + 1)

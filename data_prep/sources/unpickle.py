@@ -24,7 +24,7 @@ from data_prep.errors import SourceError
 from data_prep.tfrecord.write import Pixels
 
 # A batch of 10,000 images has 20,000 instructions, 60,000 with the names of its images, and 80,000
-# more if its labels are numpy's integers. CIFAR-100's has five times as many images.
+# more if its labels are numpy's integers. CIFAR-100's file has five times as many images.
 _MOST_INSTRUCTIONS = 2_000_000
 
 _ADMITTED = re.compile(

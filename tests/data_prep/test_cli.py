@@ -1,7 +1,10 @@
 """The commands: what they print, and what they do not accept."""
 
+import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from PIL import Image
 from data_prep import cli
 from data_prep.folder import publish
 from data_prep.tfrecord import read, write
+from tests.data_prep import made
 from tests.unprivileged import open_folder, unprivileged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,3 +163,23 @@ def test_show_names_a_damaged_record(built, tmp_path, capsys):
     assert "eval.tfrecords: record 2 (byte 6252): the CRC" in capsys.readouterr().err
     assert cli.main(["show", str(tmp_path), "--split", "train"]) == 2
     assert "holds no train records" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("labels", "names"), [("fine", made.FINE_NAMES), ("coarse", made.COARSE_NAMES)]
+)
+def test_a_model_of_cifar_100_trains_is_reported_exported_and_predicts(labels, names, tmp_path):
+    source = made.tar(tmp_path / "c.tar.gz", made.cifar100_folder(tmp_path / "cifar-100-python"))
+    assert _code("--source", str(source), "--labels", labels, "--out", str(tmp_path / "data")) == 0
+    (tmp_path / "a.png").write_bytes(made.png())
+    lines = []
+    for flags in (["--model=mlp", "--train-steps=4"], ["--mode=predict", "--json", "a.png"]):
+        command = [sys.executable, str(ROOT / "cifar10_main.py"), *flags]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        lines.append(done.stdout)
+    assert list(json.loads(lines[1])["probabilities"]) == names
+    assert names[7] in (tmp_path / "output" / "report.html").read_text()
+    (model,) = (tmp_path / "output" / "export").glob("*/saved_model.pb")
+    assert names[7].encode() in model.read_bytes()

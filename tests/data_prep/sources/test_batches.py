@@ -1,5 +1,6 @@
 """The published batches, and which of their pickles are read."""
 
+import json
 import os
 import pickle
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_prep import cli
 from data_prep.errors import SourceError, UsageError
-from data_prep.sources import unpickle
+from data_prep.sources import members, unpickle
+from data_prep.sources.dataset import check
 from tests.data_prep import made
 from tests.data_prep.made import batch_pickle
 
@@ -37,7 +40,7 @@ def test_published_archives_are_told_apart_and_hold_the_same(kind, mode, tmp_pat
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("data_batch_2", None, "data_batch_2 missing; all six"),
+        ("data_batch_2", None, "data_batch_2 missing; all of its"),
         ("data_batch_2", b"", "data_batch_2: the file is empty"),
         ("test_batch", b"garbage", "test_batch: not a readable CIFAR batch"),
         (
@@ -71,6 +74,63 @@ def test_a_bad_batch_is_named(name, content, reason, tmp_path):
         (folder / name).write_bytes(content)
     with pytest.raises(SourceError, match=reason):
         made.load(folder)
+
+
+@pytest.mark.parametrize("mode", [None, "w:gz"])
+@pytest.mark.parametrize("form", ["python", "binary"])
+def test_cifar_100_has_fine_and_coarse_labels(form, mode, tmp_path, monkeypatch):
+    monkeypatch.setattr(members.Member.read, "__defaults__", (500 * 3072,))  # as 154 MB to 64
+    path = made.packed(mode, made.cifar100_folder(tmp_path / f"cifar-100-{form}", form))
+    for labels, names in ((None, made.FINE_NAMES), ("coarse", made.COARSE_NAMES)):
+        dataset = made.load(path, labels=labels)
+        check(dataset)
+        assert dataset.kind == f"cifar-100-{form}"
+        assert dataset.class_names == tuple(names)
+        each = 100 // len(names)
+        for images, index, count in ((dataset.train, 0, 500), (dataset.eval, 1, 100)):
+            assert np.array_equal(images.pixels, made.pixels(index, count))
+            assert images.labels.tolist() == [row % 100 // each for row in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "content", "reason"),
+    [
+        ("python", "meta", None, "cifar-100-python: meta missing; all of its files are needed"),
+        ("python", "test", None, "cifar-100-python: test missing; all of its files are needed"),
+        (
+            "python",
+            "meta",
+            made.python2_pickle({b"fine_label_names": []}),
+            "100 class names, got 0",
+        ),
+        (
+            "python",
+            "test",
+            made.python2_pickle({b"data": made.pixels(0, 2), b"fine_labels": [0, 100]}),
+            "test: image 1: label must be 0 to 99, got 100",
+        ),
+        ("binary", "train.bin", b"0" * 3073, "train.bin: .* are not a whole number of 3074-byte"),
+        ("binary", "fine_label_names.txt", b"apple\n" * 100, "must hold 100 class names"),
+    ],
+)
+def test_a_bad_file_of_cifar_100_is_named(form, name, content, reason, tmp_path):
+    folder = made.cifar100_folder(tmp_path / "renamed", form)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    with pytest.raises(SourceError, match=reason):
+        made.load(folder)
+
+
+def test_another_choice_of_labels_changes_the_records_of_cifar_100(tmp_path, capsys):
+    source, out = made.cifar100_folder(tmp_path / "cifar-100-python"), tmp_path / "out"
+    for flags, classes in (([], 100), (["--labels", "coarse"], 20)):
+        assert cli.main(["--source", str(source), "--out", str(out), *flags]) == 0
+        assert len(json.loads((out / "manifest.json").read_text())["class_names"]) == classes
+    assert "the options changed" in capsys.readouterr().out
+    made.python_folder(tmp_path / "ten")
+    with pytest.raises(UsageError, match="--labels is for CIFAR-100, got it with cifar-10-python"):
+        made.load(tmp_path / "ten", labels="fine")
 
 
 class _Touch:
