@@ -24,7 +24,7 @@ from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10_program.paths import is_utf8
-from cifar10_program.streams import complain
+from cifar10_program.streams import columns_of, complain, padded
 
 EXPORT_DIR = "export"
 _IMAGES = (None, HEIGHT, WIDTH, CHANNELS)
@@ -81,7 +81,7 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
     resize = model_settings.resize_of(config)
     errors: list[str] = []
     paths = [path for place in config.images for path in expand(config.place(place), errors.append)]
-    width = max(map(len, paths), default=0)
+    width = max(map(columns_of, paths), default=0)
     with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
         images = tf.placeholder(tf.uint8, _IMAGES)
         spec = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
@@ -99,7 +99,7 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
                 shares = session.run(spec.predictions["probabilities"], batch)
                 for (path, image), row in zip(read, shares):
                     found = _answer(path, image, resize, dict(zip(class_names, map(float, row))))
-                    words = f"{one_line(path):<{width}}  {describe(found)}"
+                    words = f"{padded(one_line(path), width)}  {describe(found)}"
                     say(as_json(found) if config.json else words)
     return errors
 

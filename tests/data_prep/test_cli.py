@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep import cli
+from data_prep import cli, sheet
 from data_prep.folder import publish
 from data_prep.tfrecord import read, write
 from tests.data_prep import made
@@ -80,6 +80,28 @@ def test_a_name_with_control_characters_cannot_write_on_the_terminal(tree, tmp_p
     error = capsys.readouterr().err
     assert "\x1b" not in error
     assert error.count("\n") == 1
+
+
+def test_names_of_other_scripts_are_aligned_and_drawn_or_numbered(tree, tmp_path, capsys):
+    names = {"airplane": "caf\u00e9", "bird": "\u732b", "cat": "\u72d7\u72d7", "deer": "Gr\u00fcn"}
+    for split in ("train", "test"):
+        for before, name in names.items():
+            (tree / split / before).rename(tree / split / name)
+    assert _code("--source", str(tree), "--out", str(tmp_path / "out")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, columns in (("caf\u00e9", 4), ("\u732b", 2), ("\u72d7\u72d7", 4)):
+        assert any(re.match(f"{name} {{{24 - columns - 1}}}[45] ", line) for line in lines), name
+    assert _code("show", str(tmp_path / "out"), "--out", str(tmp_path / "grid.png")) == 0
+    # The fonts that come with matplotlib have the letters of Europe.
+    fonts = sheet._fonts([*names.values(), "ship", "\U0010fffe"])
+    assert fonts["ship"] == sheet._OWN
+    assert fonts["Gr\u00fcn"] not in (sheet._OWN, None)
+    assert fonts["\U0010fffe"] is None
+    printed = capsys.readouterr().out
+    if fonts["\u732b"] is None:
+        assert "since no font here has the letters: \u72d7\u72d7, \u732b." in printed
+    else:
+        assert "no font here" not in printed
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(python_source, tmp_path, monkeypatch, capsys):
