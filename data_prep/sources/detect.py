@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from data_prep.errors import SourceError, UsageError
-from data_prep.sources import batches, class_folders, image_tree, kaggle, members, synthetic
+from data_prep.sources import batches, image_tree, kaggle, members, synthetic
 from data_prep.sources.dataset import Dataset, Kind
 
 # The first one that claims a file of the source has it.
@@ -20,7 +20,7 @@ KINDS: list[Kind] = [
     image_tree.IMAGE_TREE,
 ]
 # It claims any folder of images, so it has what no other kind claims.
-_LAST = class_folders.CLASS_FOLDERS
+_LAST = image_tree.CLASS_FOLDERS
 
 # Where such flags apply.
 _FOR = {"eval_fraction": "image folders without a test folder", "labels": "CIFAR-100"}

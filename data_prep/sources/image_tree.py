@@ -1,4 +1,4 @@
-"""A tree of image files: train/CLASS/* and test/CLASS/*, optionally validation/CLASS/*."""
+"""Trees of image files: train/CLASS/*, test/CLASS/* and at times validation/CLASS/*, or CLASS/*."""
 
 import os
 import unicodedata
@@ -30,6 +30,8 @@ class _ImageTree(Kind):
     name = "image-tree"
     looks = "train/CLASS/* and test/CLASS/* with image files"
     takes = ("eval_fraction", "seed")
+    unit = "split"  # Images outside of one are left out.
+    eval_fraction: Optional[float] = None  # the default
 
     def claims(self, parts: tuple[str, ...]) -> bool:
         # An image beside the class folders ends a conversion, so it counts, too.
@@ -46,28 +48,43 @@ class _ImageTree(Kind):
         seed: int = 0,
     ) -> Dataset:
         found = Found()
-        images = found.in_order(decode(_placed(path, found), resize))
+        images = found.in_order(decode(self.placed(path, found), resize))
         train, validation, test = (images[split] for split in schema.SPLITS)
         own = validation if len(validation) else None
+        fraction = self.eval_fraction if eval_fraction is None else eval_fraction
         if len(test) and eval_fraction is not None:
             raise UsageError(
                 f"--eval-fraction {eval_fraction:g}: the source has its own test folder of "
                 f"{len(test)} images; leave the flag out"
             )
-        if not len(test) and eval_fraction is None:
-            has = (
-                f" ({found.folders[schema.VALIDATION][-1]}/ is taken for validation)" if own else ""
-            )
-            raise SourceError(
-                f"{path}: test/CLASS/*, the images for evaluation, is missing{has}; add it, rename "
-                "a folder to test, or hold out a part of train/ by --eval-fraction 0.2"
-            )
         if not len(test):
-            train, test = divide(train, found, eval_fraction or 0, seed)
-        return Dataset(self.name, found.names, train, test, own, found.note(path, "split"))
+            if fraction is None:
+                has = f" ({found.folders[schema.VALIDATION][-1]}/ is for validation)" if own else ""
+                raise SourceError(
+                    f"{path}: test/CLASS/*, the images for evaluation, is missing{has}; add it, "
+                    "rename a folder to test, or hold out a part of train/ by --eval-fraction 0.2"
+                )
+            train, test = divide(train, found, fraction, seed)
+        return Dataset(self.name, found.names, train, test, own, found.note(path, self.unit))
+
+    def placed(self, path: Path, found: "Found") -> Iterator[Placed]:
+        """Yields the image files of all splits, and adds to `found` what else there is."""
+        return _placed(path, found)
 
 
-IMAGE_TREE = _ImageTree()
+class _ClassFolders(_ImageTree):
+    name = "class-folders"
+    looks = "CLASS/* with image files"
+    unit, eval_fraction = "class", 0.2
+
+    def claims(self, parts: tuple[str, ...]) -> bool:
+        return is_image(parts) and len(parts) > 1
+
+    def placed(self, path: Path, found: "Found") -> Iterator[Placed]:
+        return _undivided(path, found)
+
+
+IMAGE_TREE, CLASS_FOLDERS = _ImageTree(), _ClassFolders()
 
 
 @dataclass
@@ -184,6 +201,32 @@ def _placed(path: Path, found: Found) -> Iterator[Placed]:
             )
         elif is_image(member.parts):
             found.outside += 1
+
+
+def _undivided(path: Path, found: Found) -> Iterator[Placed]:
+    """Yields the image files of class folders, as of the train split; see `_placed`.
+
+    Raises:
+      SourceError: there are folders between a class folder and an image.
+    """
+    folders = {member.parts[:-1] for member in members.walk(path) if is_image(member.parts)}
+    shared = tuple(os.path.commonprefix([*folders]))
+    root = shared[:-1] if len(folders) == 1 else shared
+    found.folders[schema.TRAIN] = root
+    for member in members.walk(path):
+        depth = len(member.parts) - len(root)
+        if depth == 2 and is_image(member.parts):
+            yield member, schema.TRAIN, found.label(member, schema.TRAIN)
+        elif depth == 2:
+            found.others.append(member.name)
+        elif depth == 1 and is_image(member.parts):
+            found.outside += 1
+        elif is_image(member.parts):
+            raise SourceError(
+                f"{member.name}: images must be CLASS/FILE, or SPLIT/CLASS/FILE where SPLIT is "
+                "train, validation or test, without other folders between; move it there, or out "
+                "of the source"
+            )
 
 
 def divide(images: Images, found: Found, fraction: float, seed: int) -> tuple[Images, Images]:

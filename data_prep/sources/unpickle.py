@@ -14,7 +14,7 @@ import pickle
 import pickletools
 import re
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -160,14 +160,16 @@ def pixels(value: Any, name: str) -> Pixels:
     Raises:
       SourceError: the value is not an array, or its type, shape or number of bytes is wrong.
     """
-    array = _array(value)
-    if not isinstance(array, str):
+    try:
+        array = _array(value)
+        got = f"{array.dtype} {array.shape}"
         if array.dtype == np.uint8 and array.size and array.shape[1:] == (schema.IMAGE_BYTES,):
             return np.ascontiguousarray(array)
-        array = f"{array.dtype} {array.shape}"
+    except ValueError as error:
+        got = str(error)
     raise SourceError(
         f"{name}: data must be a whole numpy array of uint8 with the shape (images, "
-        f"{schema.IMAGE_BYTES}), got {array}"
+        f"{schema.IMAGE_BYTES}), got {got}"
     )
 
 
@@ -177,29 +179,26 @@ def numbers(value: Any, name: str) -> list[Any]:
     Raises:
       SourceError: the value is no list and no array of whole numbers of one dimension.
     """
-    if isinstance(value, list):
-        return [_number(entry, f"{name}: image {row}") for row, entry in enumerate(value)]
-    array = _array(value)
-    if isinstance(array, str) or array.ndim != 1:
-        got = array if isinstance(array, str) else f"the shape {array.shape}"
-        raise SourceError(f"{name}: labels must be a list or an array of whole numbers, got {got}")
-    return list(array.tolist())
+    try:
+        if isinstance(value, list):
+            return [_array(e).tolist() if isinstance(e, _Call) else e for e in value]
+        array = _array(value)
+        if array.ndim != 1:
+            raise ValueError(f"the shape {array.shape}")
+        return list(array.tolist())
+    except ValueError as error:
+        rule = "labels must be a list or an array of whole numbers"
+        raise SourceError(f"{name}: {rule}, got {error}") from error
 
 
-def _number(value: Any, where: str) -> Any:
-    """Returns a number of Python for one of numpy, and any other value as it is."""
+def _array(value: Any) -> npt.NDArray[np.integer[Any]]:
+    """Returns the array or number that a value stands for.
+
+    Raises:
+      ValueError: it stands for something else, which the message names.
+    """
     if not isinstance(value, _Call):
-        return value
-    number = _array(value)
-    if isinstance(number, str):
-        raise SourceError(f"{where}: label must be a whole number, got {number}")
-    return number.tolist()
-
-
-def _array(value: Any) -> Union[npt.NDArray[np.integer[Any]], str]:
-    """Returns the array or number that a value stands for, or what it is instead."""
-    if not isinstance(value, _Call):
-        return f"type {type(value).__name__}"
+        raise ValueError(f"type {type(value).__name__}")
     try:
         if value.function.endswith("_reconstruct"):
             _, shape, dtype, is_fortran, content = value.state
@@ -212,11 +211,12 @@ def _array(value: Any) -> Union[npt.NDArray[np.integer[Any]], str]:
             part.decode() if isinstance(part, bytes) else part
             for part in (dtype.arguments[0], dtype.state[1])
         )
-        if not re.fullmatch("[iu][1248]", code):
-            return f"numpy's type {code!r}"
-        if isinstance(content, _Call):
+        is_whole = re.fullmatch("[iu][1248]", code)
+        if is_whole and isinstance(content, _Call):
             content = content.arguments[0].encode("latin-1")
-        flat: npt.NDArray[Any] = np.frombuffer(content, byte_order + code)
-        return flat.reshape(shape, order="C" if order == "C" else "F")
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return "an array that is not whole"
+        if is_whole:
+            flat: npt.NDArray[Any] = np.frombuffer(content, byte_order + code)
+            return flat.reshape(shape, order="C" if order == "C" else "F")
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError("an array that is not whole") from error
+    raise ValueError(f"numpy's type {code!r}")

@@ -68,9 +68,7 @@ def test_a_class_of_trains_is_no_folder_of_kaggles(tree):
 
 def test_a_tree_without_test_images_says_so_or_holds_some_out(tree):
     (tree / "test").rename(tree / "val")
-    with pytest.raises(
-        SourceError, match=r"test/CLASS/\*, .* is missing \(val/ is taken for valid"
-    ):
+    with pytest.raises(SourceError, match=r"test/CLASS/\*, .* is missing \(val/ is for valid"):
         made.load(tree)
     dataset = made.load(tree, eval_fraction=0.4)
     assert (len(dataset.train), len(dataset.validation), len(dataset.eval)) == (30, 50, 20)
