@@ -26,7 +26,8 @@ CLASS_NAMES = (
 )
 NUM_CLASSES = len(CLASS_NAMES)
 
-# Features of a tf.train.Example: an image of 3,072 raw bytes, and a label, an int64 in [0, 10).
+# Features of a tf.train.Example: an image of 3,072 raw bytes, and a label, an int64, the
+# number of its class from 0.
 IMAGE_KEY = "image"
 LABEL_KEY = "label"
 

@@ -1,9 +1,10 @@
-"""Standard streams that may be closed, or that nobody reads any more."""
+"""Standard streams that may be closed, or that nobody reads any more; lines for them."""
 
 import atexit
 import io
 import os
 import sys
+import unicodedata
 from typing import TextIO
 
 
@@ -61,6 +62,19 @@ def discard(stream: TextIO) -> None:
 def one_line(message: str) -> str:
     """Returns a message as one printable line, since names and files may hold any character."""
     return "".join(c if c.isprintable() else " " for c in message)
+
+
+def columns_of(text: str) -> int:
+    """Returns how many columns of a terminal a text takes: Chinese letters take two each."""
+    return sum(
+        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
+        for c in text
+    )
+
+
+def padded(text: str, columns: int) -> str:
+    """Returns a text with spaces at its end, so that it takes at least so many columns."""
+    return text + " " * (columns - columns_of(text))
 
 
 def complain(line: str) -> None:

@@ -31,9 +31,11 @@ _EPILOG = """\
 convert finds out what --source is:
   cifar-10-python.tar.gz   the published Python archive, or its folder cifar-10-batches-py
   cifar-10-binary.tar.gz   the published binary archive, or its folder cifar-10-batches-bin
+  cifar-100-python.tar.gz  CIFAR-100 in the same two forms; --labels fine or coarse
   an image tree            train/CLASS/*, test/CLASS/* and, if there is one, validation/CLASS/*
-                           with CIFAR-10's class names: PNG, JPEG, WEBP, GIF or BMP of 32x32
-                           pixels, or of any size with --resize; a folder, a tar or a zip
+                           of any classes: PNG, JPEG, WEBP, GIF or BMP of 32x32 pixels, or of
+                           any size with --resize; a folder, a tar or a zip
+  folders of images        CLASS/*, not divided: --eval-fraction holds some out for eval
   Kaggle's files           train/ID.png and trainLabels.csv; a fifth is held out for eval
   synthetic                ten drawn shapes, seeded; not CIFAR-10 (./synthetic for such a folder)
 
@@ -157,6 +159,10 @@ def _parsers() -> dict[str, _Parser]:
     add("--out", default=schema.DEFAULT_DATA_DIR, metavar="DIR", **out)
     text = "training images to hold out, stratified (default: a tenth; 5,000 of 50,000); 0: none"
     add("--validation-size", type=int, metavar="N", help=text)
+    text = "which of CIFAR-100's labels: 100 classes or 20 (default fine)"
+    add("--labels", choices=("fine", "coarse"), help=text)
+    text = "share of class folders without a test folder for eval (default 0.2)"
+    add("--eval-fraction", type=_fraction, metavar="SHARE", help=text)
     text = "images that are not 32x32: middle square, black bars or distorted (default: refused)"
     add("--resize", choices=schema.RESIZES, help=text)
     text = "files of the train split; validation and eval are one each (default %(default)s)"
@@ -190,6 +196,16 @@ def _path(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("must not be empty; leave it out for the default")
     return path_of(text)
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, got {text!r}")
+    return value
 
 
 def _whole_number(least: int, most: Optional[int] = None) -> Callable[[str], int]:

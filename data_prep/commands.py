@@ -11,7 +11,7 @@ from typing import Optional
 
 from cifar10 import schema
 from cifar10_program import DATA, TRAIN, started_as
-from cifar10_program.streams import one_line
+from cifar10_program.streams import columns_of, one_line, padded
 from data_prep import sheet
 from data_prep.download import ARCHIVES, fetch
 from data_prep.folder import build, manifest
@@ -23,8 +23,9 @@ def convert(flags: argparse.Namespace) -> int:
     """Builds the records unless they are up to date."""
     started = time.monotonic()
     out = Path(flags.out)
-    source = detect.find(flags.source, flags.seed, flags.synthetic_size, flags.resize)
-    options = manifest.Options(flags.validation_size, flags.shards, flags.resize)
+    chosen = (flags.resize, flags.eval_fraction, flags.labels)
+    source = detect.find(flags.source, flags.seed, flags.synthetic_size, *chosen)
+    options = manifest.Options(flags.validation_size, flags.shards, *chosen)
     report = build.build(source, out, options, flags.seed, flags.force, _say)
     if report is None:
         _say(f"{out} is up to date with {source.name}: nothing to do (--force rebuilds).")
@@ -74,8 +75,12 @@ def verify(flags: argparse.Namespace) -> int:
 def show(flags: argparse.Namespace) -> int:
     """Draws a contact sheet."""
     path = Path(flags.out)
-    sheet.draw(Path(flags.folder), flags.split, path, flags.count, flags.seed)
+    unwritten = sheet.draw(Path(flags.folder), flags.split, path, flags.count, flags.seed)
     _say(f"{path}: {flags.split}, up to {flags.count} images a class.")
+    if unwritten:
+        names = ", ".join(unwritten)
+        _say(f"Shown by their numbers, since no font here has the letters: {names}.")
+        _say("A font such as Noto Sans CJK, installed or in ~/.fonts, has those of Chinese.")
     return 0
 
 
@@ -88,10 +93,12 @@ def _print_counts(report: checks.Report) -> None:
     """Prints the number of images of each split, and of each class within it."""
     counts = report.label_counts
     _say("")
-    _say(f"{'':12}" + "".join(f"{split:>12}" for split in counts))
+    width = max(12, *map(columns_of, report.class_names))
+    _say(" " * width + "".join(f"{split:>12}" for split in counts))
     for label, name in enumerate(report.class_names):
-        _say(f"{name:12}" + "".join(f"{of_class[label]:12,}" for of_class in counts.values()))
-    _say(f"{'all':12}" + "".join(f"{sum(of_class):12,}" for of_class in counts.values()))
+        cells = (f"{of_class[label]:12,}" for of_class in counts.values())
+        _say(padded(one_line(name), width) + "".join(cells))
+    _say(f"{'all':{width}}" + "".join(f"{sum(of_class):12,}" for of_class in counts.values()))
     _say("")
 
 

@@ -20,11 +20,16 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
     Args:
       place: a file, which need not exist; or a folder of this machine, for all image files in it
         and in the folders inside it, linked ones included and hidden ones left out.
-      report: a function that gets a line about each folder that cannot be read, and so is left out.
+      report: a function that gets a line about each folder that cannot be read, and so is left
+        out, and about a name with the end of a line of Windows.
 
     Raises:
       UserError: no image file is in the folder, although all of it could be read.
     """
+    if place.endswith("\r") and not os.path.exists(place):
+        way_out = "the list that it is from has the line ends of Windows; tr -d '\\r' removes them"
+        report(f"{place!r} cannot be read: its name ends in a carriage return; {way_out}")
+        return []
     if not os.path.isdir(place):
         return [place]
     found: list[str] = []

@@ -18,7 +18,7 @@ from cifar10.run.job import load_model
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.model_fn import model_fn
 from cifar10_program.paths import is_utf8
-from cifar10_program.streams import complain
+from cifar10_program.streams import columns_of, complain, padded
 
 _MOST_BYTES = 64 << 20  # of a file
 _SHOWN = 3  # classes per line
@@ -47,7 +47,7 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
     resize = model_settings.resize_of(config)
     errors: list[str] = []
     paths = [path for place in config.images for path in expand(config.place(place), errors.append)]
-    width = max(map(len, paths), default=0)
+    width = max(map(columns_of, paths), default=0)
     with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
         images = tf.placeholder(tf.uint8, (None, HEIGHT, WIDTH, CHANNELS))
         spec = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
@@ -65,7 +65,7 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
                 shares = session.run(spec.predictions["probabilities"], batch)
                 for (path, image), row in zip(read, shares):
                     found = _answer(path, image, resize, dict(zip(class_names, map(float, row))))
-                    words = f"{one_line(path):<{width}}  {describe(found)}"
+                    words = f"{padded(one_line(path), width)}  {describe(found)}"
                     say(as_json(found) if config.json else words)
     return errors
 

@@ -11,7 +11,7 @@ from data_prep.errors import DamageError, OutputError, UsageError
 from data_prep.folder import manifest as manifests
 from data_prep.folder import publish, verify
 from data_prep.folder.manifest import Manifest, Options, Origin, Split
-from data_prep.sources.dataset import Dataset, Images, check_classes, split_training
+from data_prep.sources.dataset import Dataset, Images, check, split_training
 from data_prep.sources.detect import Source
 from data_prep.tfrecord import write
 from data_prep.tfrecord.write import Indices
@@ -94,9 +94,9 @@ def _stage(source: Source, staging: Path, options: Options, seed: int, say: Say)
     """Writes the records and the manifest into `staging`."""
     say(f"Reading {source.name} ...")
     dataset = source.load()
-    check_classes(dataset)
-    if dataset.note:
-        say(dataset.note)
+    check(dataset)
+    for line in dataset.note.splitlines():
+        say(line)
     parts = _split(dataset, options.validation_size, seed)
     say(f"Writing {sum(len(indices) for _, indices in parts.values()):,} records ...")
     splits = {

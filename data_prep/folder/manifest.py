@@ -39,11 +39,17 @@ class Options:
       shards: number of files of the train split.
       resize: how images of other sizes were brought to 32x32, one of `schema.RESIZES`; None: there
         were none.
+      eval_fraction: share of image folders that was held out for evaluation; None: the default, or
+        the source's own test images.
+      labels: which of CIFAR-100's labels, `fine` or `coarse`; None: the default, fine.
     """
 
     validation_size: Optional[int] = None
     shards: int = 1
-    resize: Optional[str] = None  # Folders of older versions do not have it.
+    # Folders of older versions do not have these.
+    resize: Optional[str] = None
+    eval_fraction: Optional[float] = None
+    labels: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
-"""The published archives, Python and binary: six batches of labelled images each."""
+"""The published archives of CIFAR-10 and CIFAR-100, Python and binary: files of labelled images."""
 
 import abc
-import re
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,47 +12,59 @@ from data_prep.sources import members, unpickle
 from data_prep.sources.dataset import Dataset, Images, Kind
 from data_prep.tfrecord.write import Pixels
 
-_FULL_BATCH = 10_000
-_NAMES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
-_ROW = 1 + schema.IMAGE_BYTES  # of a binary batch
+FINE, COARSE = "fine", "coarse"
+_COUNTS = {FINE: 100, COARSE: 20}  # classes of CIFAR-100
+_FULL, _FULL_TEST = schema.NUM_TRAINING_IMAGES, 10_000
 
 
 class _Batches(Kind):
-    """A form in which the batches are published.
+    """A form in which a set is published.
 
     Attributes:
-      batch: matches the name of a batch.
+      files: the names of the files of images; the last one has those for evaluation.
       meta: the name of the file with the class names.
     """
 
-    batch: "re.Pattern[str]"
+    files: tuple[str, ...] = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
     meta: str
 
     @abc.abstractmethod
-    def parse(self, member: members.Member) -> Images:
-        """Reads a batch."""
+    def parse(self, member: members.Member, labels: Optional[str] = None) -> Images:
+        """Reads a file of images; `labels` says which of CIFAR-100's."""
+
+    def class_names(self, member: members.Member, labels: Optional[str]) -> tuple[str, ...]:
+        """Returns the class names in the file `meta`."""
+        check_meta(member)
+        return schema.CLASS_NAMES
 
     def claims(self, parts: tuple[str, ...]) -> bool:
-        return parts[-1] == self.meta or self.batch.fullmatch(parts[-1]) is not None
+        return parts[-1] in (self.meta, *self.files)
 
-    def load(self, path: Path, resize: Optional[str]) -> Dataset:
+    def load(self, path: Path, resize: Optional[str], labels: Optional[str] = None) -> Dataset:
         if resize is not None:
             raise UsageError(f"--resize is for image files, got it with {self.name}: {path}")
+        names: tuple[str, ...] = () if self.takes else schema.CLASS_NAMES  # CIFAR-10's are known.
+        labels = (labels or FINE) if self.takes else None
         batches: dict[str, Images] = {}
         for member in members.walk(path):
             name = member.parts[-1]
-            if name == self.meta:
-                check_meta(member)
-            elif self.claims(member.parts):
-                stem = name.split(".")[0]
-                if stem in batches:
+            if name == self.meta.format(labels):
+                names = self.class_names(member, labels)
+            elif name in self.files and self.claims(member.parts):
+                if name in batches:
                     raise SourceError(f"{member.name}: there is more than one {name}; keep one")
-                batches[stem] = self.parse(member)
-        return _join(batches, self.name)
+                batches[name] = self.parse(member, labels)
+        needed = {**dict.fromkeys(self.files), **({} if names else {self.meta.format(labels): 1})}
+        missing = [name for name in needed if name not in batches]
+        if missing:
+            raise SourceError(
+                f"{self.name}: {', '.join(missing)} missing; all of its files are needed"
+            )
+        return _join(self.name, names, [batches.pop(name) for name in self.files])
 
 
 def check_meta(member: members.Member) -> None:
-    """Checks the file of class names, pickled or not.
+    """Checks CIFAR-10's file of class names, pickled or not.
 
     Raises:
       SourceError: the classes are not CIFAR-10's, in its order.
@@ -70,65 +81,110 @@ def check_meta(member: members.Member) -> None:
 class _Python(_Batches):
     name = "cifar-10-python"
     looks = "data_batch_1 (CIFAR-10, Python)"
-    batch = re.compile(r"data_batch_[1-5]|test_batch")
     meta = "batches.meta"
 
-    def parse(self, member: members.Member) -> Images:
-        batch = unpickle.load(member.read(), member.name)
-        for key in (b"data", b"labels"):
-            if key not in batch:
-                raise SourceError(f"{member.name}: has no {key.decode()!r}, as each batch must")
-        pixels = unpickle.pixels(batch[b"data"], member.name)
-        return Images(pixels, _labels(batch[b"labels"], len(pixels), member.name))
+    def parse(self, member: members.Member, labels: Optional[str] = None) -> Images:
+        batch = unpickle.load(member.read(self.most_bytes), member.name)
+        key = f"{labels}_labels" if labels else "labels"
+        for needed in ("data", key):
+            if needed not in batch:
+                held = ", ".join(map(repr, batch))[:100] or "nothing"
+                raise SourceError(
+                    f"{member.name}: has no {needed!r}, as each batch must; it holds {held}"
+                )
+        pixels = unpickle.pixels(batch["data"], member.name)
+        values = unpickle.numbers(batch[key], member.name)
+        return Images(pixels, _labels(values, len(pixels), member.name, labels))
 
 
 class _Binary(_Batches):
     name = "cifar-10-binary"
     looks = "data_batch_1.bin (binary)"
-    batch = re.compile(r"(data_batch_[1-5]|test_batch)\.bin")
+    files = tuple(f"{name}.bin" for name in _Batches.files)
     meta = "batches.meta.txt"
 
-    def parse(self, member: members.Member) -> Images:
-        data = member.read()
-        if len(data) % _ROW:
+    def parse(self, member: members.Member, labels: Optional[str] = None) -> Images:
+        data, columns = member.read(self.most_bytes), 2 if labels else 1
+        row = columns + schema.IMAGE_BYTES
+        if len(data) % row:
             raise SourceError(
-                f"{member.name}: truncated or not a CIFAR-10 batch: {len(data)} bytes are not a "
-                f"whole number of {_ROW}-byte images"
+                f"{member.name}: truncated or not a CIFAR batch: {len(data)} bytes are not a "
+                f"whole number of {row}-byte images"
             )
-        rows = np.frombuffer(data, np.uint8).reshape(-1, _ROW)
-        return Images(rows[:, 1:], _labels(rows[:, 0].tolist(), len(rows), member.name))
+        rows = np.frombuffer(data, np.uint8).reshape(-1, row)
+        values = rows[:, 1 if labels == FINE else 0].tolist()
+        return Images(rows[:, columns:], _labels(values, len(rows), member.name, labels))
+
+
+class _Python100(_Python):
+    name = "cifar-100-python"
+    looks = "cifar-100-python/train"
+    takes = ("labels",)
+    most_bytes = 4 * members.MAX_READ_BYTES  # All training images are in one file.
+    files = ("train", "test")
+    meta = "meta"
+
+    def claims(self, parts: tuple[str, ...]) -> bool:
+        # Files of such names may be anything elsewhere.
+        is_there = len(parts) == 1 or parts[-2].startswith("cifar-100")
+        return is_there and parts[-1] in self.files
+
+    def decides(self, parts: tuple[str, ...]) -> bool:
+        return self.claims(parts) or parts[-1] in (self.meta.format(name) for name in _COUNTS)
+
+    def class_names(self, member: members.Member, labels: Optional[str]) -> tuple[str, ...]:
+        names = self.read_names(member, labels)
+        count = _COUNTS[labels or FINE]
+        if len(names) != count or len({*names}) != count:
+            raise SourceError(f"{member.name}: must hold {count} class names, got {len(names)}")
+        return tuple(names)
+
+    def read_names(self, member: members.Member, labels: Optional[str]) -> list[str]:
+        """Reads the file of class names."""
+        found = unpickle.load(member.read(), member.name).get(f"{labels}_label_names")
+        entries = found if isinstance(found, list) else []
+        return [e.decode("utf-8", "replace") if isinstance(e, bytes) else str(e) for e in entries]
+
+
+class _Binary100(_Python100):
+    name = "cifar-100-binary"
+    looks = "cifar-100-binary/train.bin"
+    files = ("train.bin", "test.bin")
+    meta = "{}_label_names.txt"
+    parse = _Binary.parse
+
+    def read_names(self, member: members.Member, labels: Optional[str]) -> list[str]:
+        return member.read().decode("utf-8", "replace").split()
 
 
 PYTHON, BINARY = _Python(), _Binary()
+PYTHON_100, BINARY_100 = _Python100(), _Binary100()
 
 
-def _labels(values: Any, count: int, name: str) -> Pixels:
-    if not isinstance(values, list) or len(values) != count:
-        held = len(values) if isinstance(values, list) else type(values).__name__
-        raise SourceError(f"{name}: {count} images need a list of {count} labels, got {held}")
+def _labels(values: list[Any], count: int, name: str, labels: Optional[str]) -> Pixels:
+    if len(values) != count:
+        raise SourceError(f"{name}: {count} images need {count} labels, got {len(values)}")
+    classes = _COUNTS[labels] if labels else schema.NUM_CLASSES
     for row, value in enumerate(values):
-        if type(value) is not int or not 0 <= value < schema.NUM_CLASSES:
-            raise SourceError(
-                f"{name}: image {row}: label must be 0 to {schema.NUM_CLASSES - 1}, "
-                f"got {str(value)[:50]}"
-            )
+        if type(value) is not int or not 0 <= value < classes:
+            is_short = type(value) is int and value.bit_length() <= 64
+            got = value if is_short else f"type {type(value).__name__}"
+            raise SourceError(f"{name}: image {row}: label must be 0 to {classes - 1}, got {got}")
     return np.array(values, np.uint8)
 
 
-def _join(batches: dict[str, Images], kind: str) -> Dataset:
-    missing = [name for name in _NAMES if name not in batches]
-    if missing:
-        raise SourceError(f"{kind}: {', '.join(missing)} missing; all six batches are needed")
-    sizes = [len(batches[name]) for name in _NAMES]
+def _join(kind: str, names: tuple[str, ...], batches: list[Images]) -> Dataset:
+    """Joins the files of training images; the last of `batches` is for evaluation."""
+    test, sizes = batches.pop(), [len(batch) for batch in batches]
     # A file that was cut between two images is valid by itself: compare the sizes.
-    if len(set(sizes[:5])) > 1 or sizes[0] == _FULL_BATCH != sizes[5]:
+    if len({*sizes}) > 1 or sum(sizes) == _FULL and len(test) != _FULL_TEST:
         raise SourceError(
             f"{kind}: the batches must hold the same number of images, got "
-            + ", ".join(map(str, sizes))
+            + ", ".join(map(str, [*sizes, len(test)]))
         )
-    labels = np.concatenate([batches[name].labels for name in _NAMES[:5]])
+    labels = np.concatenate([batch.labels for batch in batches])
     pixels = np.empty((len(labels), schema.IMAGE_BYTES), np.uint8)
-    for first, name in zip(range(0, len(labels), sizes[0]), _NAMES[:5]):
+    for first in range(0, len(labels), sizes[0]):
         # Frees each batch once it is copied: memory stays below twice the set.
-        pixels[first : first + sizes[0]] = batches.pop(name).pixels
-    return Dataset(kind, schema.CLASS_NAMES, Images(pixels, labels), batches["test_batch"])
+        pixels[first : first + sizes[0]] = batches.pop(0).pixels
+    return Dataset(kind, names, Images(pixels, labels), test)

@@ -9,7 +9,8 @@ import numpy as np
 
 from cifar10 import schema
 from data_prep.errors import SourceError, UsageError
-from data_prep.tfrecord.write import Indices, Pixels
+from data_prep.sources.members import MAX_READ_BYTES
+from data_prep.tfrecord.write import MAX_CLASSES, Indices, Pixels
 
 # Training images per validation image in the published set; used for sets of other sizes, too.
 _DEFAULT_RATIO = schema.NUM_TRAINING_IMAGES // schema.NUM_VALIDATION_IMAGES
@@ -20,7 +21,7 @@ class Images:
     """Labelled images.
 
     Attributes:
-      pixels: uint8 [n, 3072] in CHW order.
+      pixels: uint8 [n, 3072] in CHW order: the red, the green and the blue plane, each row by row.
       labels: uint8 [n].
     """
 
@@ -41,7 +42,7 @@ class Dataset:
       train: training images.
       eval: evaluation images.
       validation: validation images; None if the source does not have any of its own.
-      note: a line for people about how the images were divided; empty if there is nothing to say.
+      note: lines for people about how the images were divided, and what was left out.
     """
 
     kind: str
@@ -58,10 +59,14 @@ class Kind(abc.ABC):
     Attributes:
       name: its name in the manifest.
       looks: how people recognise it.
+      most_bytes: the most bytes that a file may have.
+      takes: what `load` takes as further arguments, of `labels`, `eval_fraction` and `seed`.
     """
 
     name: str
     looks: str
+    takes: tuple[str, ...] = ()
+    most_bytes: int = MAX_READ_BYTES
 
     @abc.abstractmethod
     def claims(self, parts: tuple[str, ...]) -> bool:
@@ -85,18 +90,36 @@ class Kind(abc.ABC):
         """
 
 
-def check_classes(dataset: Dataset) -> None:
-    """Checks that every class has images, and every image a class.
+def check(dataset: Dataset) -> None:
+    """Checks the form of all images, that every class has some, and that every image has a class.
 
     Raises:
-      SourceError: a class has no training image or no eval image, or a label has no class.
+      SourceError: there is one class or more than `MAX_CLASSES`, an array has another type or
+        shape, a class has no training image or no eval image, or a label has no class.
     """
-    for split, images in ((schema.TRAIN, dataset.train), (schema.EVAL, dataset.eval)):
-        counts = np.bincount(images.labels, minlength=len(dataset.class_names))
-        if len(counts) > len(dataset.class_names):
+    names = dataset.class_names
+    if not 2 <= len(names) <= MAX_CLASSES:
+        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        raise SourceError(
+            f"{dataset.kind}: there must be 2 to {MAX_CLASSES} classes, got {len(names)} ({some})"
+        )
+    splits = {schema.TRAIN: dataset.train, schema.EVAL: dataset.eval}
+    if dataset.validation is not None:
+        splits[schema.VALIDATION] = dataset.validation
+    for split, images in splits.items():
+        pixels, labels = images.pixels, images.labels
+        is_form = pixels.dtype == np.uint8 and labels.dtype.kind in "iu" and labels.ndim == 1
+        if not is_form or pixels.shape != (len(labels), schema.IMAGE_BYTES):
+            raise SourceError(
+                f"{dataset.kind}: the {split} images must be uint8 [n, {schema.IMAGE_BYTES}] (red, "
+                "green, blue plane), their labels whole numbers [n]; got "
+                f"{pixels.dtype} {[*pixels.shape]} and {labels.dtype} {[*labels.shape]}"
+            )
+        if any((labels < 0) | (labels >= len(names))):
             raise SourceError(f"the {split} images have labels of more classes than there are")
-        missing = [name for name, count in zip(dataset.class_names, counts) if count == 0]
-        if missing:
+        counts = np.bincount(labels, minlength=len(names))
+        missing = [name for name, count in zip(names, counts) if count == 0]
+        if missing and split != schema.VALIDATION:
             raise SourceError(
                 f"the {split} images hold none of class {', '.join(missing)}; each class needs one"
             )
@@ -121,8 +144,31 @@ def split_training(
     """
     size = len(labels) // _DEFAULT_RATIO if validation_size is None else validation_size
     rng = np.random.default_rng(seed)
+    return _divide(labels, _quotas(np.bincount(labels), size), rng)
+
+
+def hold_out(labels: Pixels, fraction: float, seed: int) -> tuple[Indices, Indices]:
+    """Splits images, in random order, into a part for training and one for evaluation.
+
+    Args:
+      labels: classes of the images, uint8 [n].
+      fraction: the share of each class that is held out. It is at least one image, and one stays
+        for training.
+      seed: seed of the choice of images and of the order of both parts.
+
+    Returns:
+      (kept, held out): indices into `labels`, int64, in random order.
+    """
+    counts = np.bincount(labels)
+    quotas = np.rint(counts * fraction).astype(np.int64)
+    quotas = np.minimum(np.maximum(quotas, 1), np.maximum(counts - 1, 0))
+    # Not the numbers that choose the validation images of what is kept.
+    return _divide(labels, quotas, np.random.default_rng([seed, 2]))
+
+
+def _divide(labels: Pixels, quotas: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """Takes the first `quotas[k]` images of each class k of a random order."""
     order = rng.permutation(len(labels))
-    quotas = _quotas(np.bincount(labels), size)
     taken = np.zeros(len(labels), dtype=bool)
     for label, quota in enumerate(quotas):
         taken[order[labels[order] == label][:quota]] = True

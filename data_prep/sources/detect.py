@@ -4,14 +4,26 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from data_prep.errors import SourceError, UsageError
 from data_prep.sources import batches, image_tree, kaggle, members, synthetic
 from data_prep.sources.dataset import Dataset, Kind
 
 # The first one that claims a file of the source has it.
-KINDS: list[Kind] = [batches.PYTHON, batches.BINARY, kaggle.KAGGLE, image_tree.IMAGE_TREE]
+KINDS: list[Kind] = [
+    batches.PYTHON,
+    batches.BINARY,
+    batches.PYTHON_100,
+    batches.BINARY_100,
+    kaggle.KAGGLE,
+    image_tree.IMAGE_TREE,
+]
+# It claims any folder of images, so it has what no other kind claims.
+_LAST = image_tree.CLASS_FOLDERS
+
+# Where such flags apply.
+_FOR = {"eval_fraction": "image folders without a test folder", "labels": "CIFAR-100"}
 
 
 @dataclass(frozen=True)
@@ -34,21 +46,30 @@ class Source:
 
 
 def find(
-    source: str, seed: int, synthetic_size: Optional[int] = None, resize: Optional[str] = None
+    source: str,
+    seed: int,
+    synthetic_size: Optional[int] = None,
+    resize: Optional[str] = None,
+    eval_fraction: Optional[float] = None,
+    labels: Optional[str] = None,
 ) -> Source:
     """Identifies a source and computes its fingerprint.
 
     Args:
       source: a path, or the word `synthetic`.
-      seed: seed of the synthetic set.
+      seed: seed of the synthetic set, and of the choice of the images for evaluation.
       synthetic_size: number of training images of the synthetic set; None: the default.
       resize: how images of other sizes are brought to 32x32, one of `schema.RESIZES`; None: they
         are refused.
+      eval_fraction: the share of image folders that is for evaluation; None: the default.
+      labels: which of CIFAR-100's two labels, `fine` or `coarse`; None: the default.
 
     Raises:
       SourceError: there is no such path, it cannot be read, or is none of the known kinds.
-      UsageError: `synthetic_size` is out of range or given with a path, or `resize` without one.
+      UsageError: `synthetic_size` is out of range or given with a path, or another argument does
+        not apply to the source.
     """
+    flags = {"eval_fraction": eval_fraction, "labels": labels}
     if source == synthetic.KIND:
         size = synthetic.DEFAULT_SIZE if synthetic_size is None else synthetic_size
         least, most = synthetic.MIN_SIZE, synthetic.MAX_SIZE
@@ -56,12 +77,26 @@ def find(
             raise UsageError(f"--synthetic-size must be {least} to {most}, got {size}")
         if resize is not None:
             raise UsageError(f"--resize is for image files, got it with --source {source}")
+        _check_flags(flags, (), f"--source {source}")
         fingerprint = synthetic.fingerprint(size, seed)
         return Source(source, fingerprint, lambda: synthetic.load(size, seed))
     if synthetic_size is not None:
         raise UsageError(f"--synthetic-size is for --source {synthetic.KIND}, got it with {source}")
     path = Path(source)
-    return Source(path.resolve().name, _fingerprint(path), lambda: _kind(path).load(path, resize))
+
+    def load() -> Dataset:
+        kind = _kind(path)
+        _check_flags(flags, kind.takes, f"{kind.name}: {path}")
+        further = {**flags, "seed": seed}
+        return kind.load(path, resize, **{name: further[name] for name in kind.takes})
+
+    return Source(path.resolve().name, _fingerprint(path), load)
+
+
+def _check_flags(flags: dict[str, Any], takes: tuple[str, ...], what: str) -> None:
+    for name, value in flags.items():
+        if value is not None and name not in takes:
+            raise UsageError(f"--{name.replace('_', '-')} is for {_FOR[name]}, got it with {what}")
 
 
 def _fingerprint(path: Path) -> str:
@@ -70,17 +105,21 @@ def _fingerprint(path: Path) -> str:
     kind, digest = _kind(path), hashlib.sha256()
     for member in members.walk(path):
         if kind.decides(member.parts):
-            content = hashlib.sha256(member.read()).hexdigest()
+            content = hashlib.sha256(member.read(kind.most_bytes)).hexdigest()
             digest.update(f"{member.name}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
 def _kind(path: Path) -> Kind:
+    has_images = False
     for member in members.walk(path):
+        has_images = has_images or _LAST.claims(member.parts)
         for kind in KINDS:
             if kind.claims(member.parts):
                 return kind
+    if has_images:
+        return _LAST
+    looks = ", nor ".join(kind.looks for kind in (*KINDS, _LAST))
     raise SourceError(
-        f"{path}: holds neither {', nor '.join(kind.looks for kind in KINDS)}; an archive inside, "
-        "such as train.7z, must be unpacked"
+        f"{path}: holds neither {looks}; an archive inside, such as train.7z, must be unpacked"
     )

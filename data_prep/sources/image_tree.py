@@ -1,10 +1,12 @@
-"""A tree of image files: train/CLASS/* and test/CLASS/*, optionally validation/CLASS/*."""
+"""Trees of image files: train/CLASS/*, test/CLASS/* and at times validation/CLASS/*, or CLASS/*."""
 
 import os
+import unicodedata
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Optional
@@ -12,9 +14,10 @@ from typing import Optional
 import numpy as np
 
 from cifar10 import image_decoding, schema
-from data_prep.errors import SourceError
+from data_prep.errors import SourceError, UsageError
 from data_prep.sources import members
-from data_prep.sources.dataset import Dataset, Images, Kind
+from data_prep.sources.dataset import Dataset, Images, Kind, hold_out
+from data_prep.tfrecord.write import MAX_CLASSES
 
 # Up to here, Python takes most of an image's time, and threads do not help.
 _SMALL_BYTES = 16 << 10
@@ -26,23 +29,135 @@ Placed = tuple[members.Member, str, int]
 class _ImageTree(Kind):
     name = "image-tree"
     looks = "train/CLASS/* and test/CLASS/* with image files"
+    takes = ("eval_fraction", "seed")
+    unit = "split"  # Images outside of one are left out.
+    eval_fraction: Optional[float] = None  # the default
 
     def claims(self, parts: tuple[str, ...]) -> bool:
         # An image beside the class folders ends a conversion, so it counts, too.
         return _is_placed(parts) or (is_image(parts) and _split_word(parts) is not None)
 
-    def load(self, path: Path, resize: Optional[str]) -> Dataset:
-        left_out, found = list[str](), dict[str, int]()
-        images = decode(_placed(path, left_out, found), resize)
-        names = tuple(sorted(found))  # as CIFAR-10's are
-        order = np.array([names.index(name) for name in found], np.uint8)
-        train, validation, test = (Images(one.pixels, order[one.labels]) for one in images.values())
+    def decides(self, parts: tuple[str, ...]) -> bool:
+        return is_image(parts) and self.claims(parts)
+
+    def load(
+        self,
+        path: Path,
+        resize: Optional[str],
+        eval_fraction: Optional[float] = None,
+        seed: int = 0,
+    ) -> Dataset:
+        found = Found()
+        images = found.in_order(decode(self.placed(path, found), resize))
+        train, validation, test = (images[split] for split in schema.SPLITS)
         own = validation if len(validation) else None
-        note = f"Left out, since they are in no folder of a split: {len(left_out):,} image files."
-        return Dataset(self.name, names, train, test, own, note if left_out else "")
+        fraction = self.eval_fraction if eval_fraction is None else eval_fraction
+        if len(test) and eval_fraction is not None:
+            raise UsageError(
+                f"--eval-fraction {eval_fraction:g}: the source has its own test folder of "
+                f"{len(test)} images; leave the flag out"
+            )
+        if not len(test):
+            if fraction is None:
+                has = f" ({found.folders[schema.VALIDATION][-1]}/ is for validation)" if own else ""
+                raise SourceError(
+                    f"{path}: test/CLASS/*, the images for evaluation, is missing{has}; add it, "
+                    "rename a folder to test, or hold out a part of train/ by --eval-fraction 0.2"
+                )
+            train, test = divide(train, found, fraction, seed)
+        return Dataset(self.name, found.names, train, test, own, found.note(path, self.unit))
+
+    def placed(self, path: Path, found: "Found") -> Iterator[Placed]:
+        """Yields the image files of all splits, and adds to `found` what else there is."""
+        return _placed(path, found)
 
 
-IMAGE_TREE = _ImageTree()
+class _ClassFolders(_ImageTree):
+    name = "class-folders"
+    looks = "CLASS/* with image files"
+    unit, eval_fraction = "class", 0.2
+
+    def claims(self, parts: tuple[str, ...]) -> bool:
+        return is_image(parts) and len(parts) > 1
+
+    def placed(self, path: Path, found: "Found") -> Iterator[Placed]:
+        return _undivided(path, found)
+
+
+IMAGE_TREE, CLASS_FOLDERS = _ImageTree(), _ClassFolders()
+
+
+@dataclass
+class Found:
+    """What a tree of images holds besides their pixels.
+
+    Attributes:
+      labels: label of each class, in the order in which the classes were found.
+      folders: the folder of class folders of each split, in components.
+      train_files: CLASS/FILE of each training image.
+      outside: the number of image files in no class folder.
+      others: names of files in class folders that are no images.
+      division: a line on how images were divided; empty if they were not.
+    """
+
+    labels: dict[str, int] = field(default_factory=dict)
+    folders: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    train_files: list[str] = field(default_factory=list)
+    outside: int = 0
+    others: list[str] = field(default_factory=list)
+    division: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes, sorted as CIFAR-10's are."""
+        return tuple(sorted(self.labels))
+
+    def label(self, member: members.Member, split: str) -> int:
+        """Adds an image file in a class folder; returns its label.
+
+        Systems write accents in two forms, so a folder that went from one to another may be there
+        twice; the two are one class.
+
+        Raises:
+          SourceError: there are more classes than records can have.
+        """
+        name = unicodedata.normalize("NFC", member.parts[-2])
+        label = self.labels.setdefault(name, len(self.labels))
+        if label >= MAX_CLASSES:
+            raise SourceError(f"{member.name}: there are more than {MAX_CLASSES} classes")
+        if split == schema.TRAIN:
+            self.train_files.append(f"{name}/{member.parts[-1]}")
+        return label
+
+    def in_order(self, images: dict[str, Images]) -> dict[str, Images]:
+        """Returns the images with labels in the order of `names`."""
+        order = np.array([self.names.index(name) for name in self.labels], np.uint8)
+        return {split: Images(some.pixels, order[some.labels]) for split, some in images.items()}
+
+    def note(self, path: Path, unit: str) -> str:
+        """Returns lines on how images were divided, and on what was left out.
+
+        Args:
+          path: the source.
+          unit: what an image outside of it was left out for: a split or a class.
+        """
+        lines = []
+        if self.outside:
+            lines.append(f"in no folder of a {unit}: {self.outside:,} image files")
+        if self.others:
+            more = f" and {len(self.others) - 1:,} more" if len(self.others) > 1 else ""
+            lines.append(f"no image files: {self.others[0]}{more}")
+        empty = [
+            "/".join([*folder, entry.name])
+            for folder in self.folders.values()
+            for entry in (sorted(path.joinpath(*folder).iterdir()) if path.is_dir() else ())
+            if entry.is_dir() and not members.is_hidden(entry.name)
+            if unicodedata.normalize("NFC", entry.name) not in self.labels
+        ]
+        if empty:
+            lines.append(f"no class of images: {', '.join(empty)}")
+        left_out = (f"Left out, since they are {line}." for line in lines)
+        return "\n".join([self.division] * bool(self.division) + [*left_out])
 
 
 def is_image(parts: tuple[str, ...]) -> bool:
@@ -58,38 +173,85 @@ def _split_word(parts: tuple[str, ...]) -> Optional[str]:
     return next((part for part in parts[:-1] if part in schema.SPLIT_WORDS), None)
 
 
-def _placed(path: Path, left_out: list[str], found: dict[str, int]) -> Iterator[Placed]:
-    """Yields the files of all splits; adds the names of images outside of these, and the classes.
+def _placed(path: Path, found: Found) -> Iterator[Placed]:
+    """Yields the image files of all splits, and adds to `found` what else there is.
 
     Raises:
-      SourceError: a file is not an image in a class folder, or a split has two folders. Images of a
-        copy would come into training and validation.
+      SourceError: an image in a split is in no class folder, or a split has two folders. Images of
+        a copy would come into training and validation.
     """
-    folders: dict[str, tuple[str, ...]] = {}
     for member in members.walk(path):
         folder, word = member.parts[:-2], _split_word(member.parts)
         if _is_placed(member.parts):
-            class_name, split = member.parts[-2], schema.SPLIT_WORDS[folder[-1]]
-            label = found.setdefault(class_name, len(found))
-            if label > 255:  # Labels are bytes.
-                raise SourceError(f"{member.name}: there are more than 256 class folders")
             if not is_image(member.parts):
-                known = ", ".join(schema.IMAGE_EXTENSIONS)
-                raise SourceError(f"{member.name}: must be an image file ({known})")
-            other = folders.setdefault(split, folder)
+                found.others.append(member.name)
+                continue
+            split = schema.SPLIT_WORDS[folder[-1]]
+            other = found.folders.setdefault(split, folder)
             if other != folder:
                 raise SourceError(
                     f"{member.name}: {'/'.join(other)} and {'/'.join(folder)} are two folders of "
                     "the same split; give one of them"
                 )
-            yield member, split, label
+            yield member, split, found.label(member, split)
         elif is_image(member.parts) and word is not None:
             raise SourceError(
                 f"{member.name}: images must be {word}/CLASS/FILE, without other folders between; "
                 "move it there, or out of the source"
             )
         elif is_image(member.parts):
-            left_out.append(member.name)
+            found.outside += 1
+
+
+def _undivided(path: Path, found: Found) -> Iterator[Placed]:
+    """Yields the image files of class folders, as of the train split; see `_placed`.
+
+    Raises:
+      SourceError: there are folders between a class folder and an image.
+    """
+    folders = {member.parts[:-1] for member in members.walk(path) if is_image(member.parts)}
+    shared = tuple(os.path.commonprefix([*folders]))
+    root = shared[:-1] if len(folders) == 1 else shared
+    found.folders[schema.TRAIN] = root
+    for member in members.walk(path):
+        depth = len(member.parts) - len(root)
+        if depth == 2 and is_image(member.parts):
+            yield member, schema.TRAIN, found.label(member, schema.TRAIN)
+        elif depth == 2:
+            found.others.append(member.name)
+        elif depth == 1 and is_image(member.parts):
+            found.outside += 1
+        elif is_image(member.parts):
+            raise SourceError(
+                f"{member.name}: images must be CLASS/FILE, or SPLIT/CLASS/FILE where SPLIT is "
+                "train, validation or test, without other folders between; move it there, or out "
+                "of the source"
+            )
+
+
+def divide(images: Images, found: Found, fraction: float, seed: int) -> tuple[Images, Images]:
+    """Divides training images into those that stay and those for evaluation, and notes it.
+
+    Classes and names of files decide, not their order in the source, so that a folder and an
+    archive of it give the same images.
+
+    Args:
+      images: the training images, in the order of `found.train_files`.
+      found: what else the source holds.
+      fraction: the share of each class that is held out, at least one image.
+      seed: seed of the choice.
+    """
+    files = found.train_files
+    order = np.array(sorted(range(len(files)), key=files.__getitem__), np.int64)
+    kept, held = (
+        Images(images.pixels[chosen], images.labels[chosen])
+        for chosen in (order[part] for part in hold_out(images.labels[order], fraction, seed))
+    )
+    found.division = (
+        f"{len(held):,} of {len(images):,} images are held out for eval, the same share of each "
+        f"class (--eval-fraction {fraction:g} --seed {seed})."
+    )
+    return kept, held
 
 
 def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]:

@@ -24,7 +24,11 @@ class _Kaggle(Kind):
     looks = f"Kaggle's train/* with {LABELS}"
 
     def claims(self, parts: tuple[str, ...]) -> bool:
-        return parts[-2:-1] in (("train",), ("test",)) and image_tree.is_image(parts)
+        # A folder train/train holds the images of a class of trains.
+        is_class = parts[-3:-2] != () and parts[-3] in schema.SPLIT_WORDS
+        return (
+            parts[-2:-1] in (("train",), ("test",)) and image_tree.is_image(parts) and not is_class
+        )
 
     def decides(self, parts: tuple[str, ...]) -> bool:
         return parts[-1] == LABELS or (self.claims(parts) and parts[-2] == "train")
@@ -65,9 +69,11 @@ def _labels(table: members.Member) -> dict[str, int]:
             name, label = row.get("id"), row.get("label")
             where = f"{table.name}:{rows.line_num}"
             if not name or label is None or label not in schema.CLASS_NAMES:
+                got = [text for text in row.values() if isinstance(text, str)]
                 raise SourceError(
                     f"{where}: must be the number of an image and one of "
-                    f"{', '.join(schema.CLASS_NAMES)}, below the line id,label"
+                    f"{', '.join(schema.CLASS_NAMES)}, below the line id,label, got "
+                    f"{','.join(got)[:50]!r} below {','.join(rows.fieldnames or [])[:50]}"
                 )
             if name in labels:
                 raise SourceError(f"{where}: image {name[:50]} has a label already")

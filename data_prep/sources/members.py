@@ -46,18 +46,16 @@ class Member:
         """The components of the name."""
         return tuple(self.name.split("/"))
 
-    def read(self) -> bytes:
+    def read(self, most: int = MAX_READ_BYTES) -> bytes:
         """Returns the whole content.
 
         Raises:
-          SourceError: the file is empty, larger than MAX_READ_BYTES, damaged, or not of its size.
+          SourceError: the file is empty, larger than `most` bytes, damaged, or not of its size.
         """
         if self.size == 0:
             raise SourceError(f"{self.name}: the file is empty")
-        if self.size > MAX_READ_BYTES:
-            raise SourceError(
-                f"{self.name}: oversized: {self.size} bytes, the limit is {MAX_READ_BYTES}"
-            )
+        if self.size > most:
+            raise SourceError(f"{self.name}: oversized: {self.size} bytes, the limit is {most}")
         try:
             with self._open() as file:
                 data: bytes = file.read(self.size + 1)
@@ -102,11 +100,12 @@ def walk(path: Path) -> Iterator[Member]:
                 f"{path}: oversized: more than {MAX_MEMBERS:,} files and folders, or "
                 f"{MAX_TOTAL_BYTES:,} bytes; the published archives have 8, an image tree 60,000"
             )
-        if member is not None and not any(map(_is_hidden, member.parts)):
+        if member is not None and not any(map(is_hidden, member.parts)):
             yield member
 
 
-def _is_hidden(part: str) -> bool:
+def is_hidden(part: str) -> bool:
+    """Tells whether a file or folder of this name is skipped."""
     return part.startswith(".") or part == "__MACOSX"
 
 
@@ -118,14 +117,14 @@ def _walk_folder(root: Path) -> Iterator[Optional[Member]]:
 
     for folder, subfolders, names in os.walk(root, onerror=fail, followlinks=True):
         # Sort, so that the same folder always gives the same records.
-        subfolders[:] = sorted(name for name in subfolders if not _is_hidden(name))
+        subfolders[:] = sorted(name for name in subfolders if not is_hidden(name))
         relative = os.path.relpath(folder, root).replace(os.sep, "/")
         prefix = "" if relative == "." else f"{relative}/"
         yield None
         for name in sorted(names):
             # Hidden files count, but are not looked at: Emacs locks a file by a link to nowhere.
             path = os.path.join(folder, name)
-            yield None if _is_hidden(name) else _folder_member(path, prefix + name)
+            yield None if is_hidden(name) else _folder_member(path, prefix + name)
 
 
 def _folder_member(path: str, name: str) -> Member:

@@ -20,6 +20,7 @@ MAX_RECORD_BYTES = 1 << 20
 # Number of damaged records after which the reader gives up on a file.
 MAX_DAMAGES = 20
 
+_TYPES = {"bytes": 1, "float": 2, "int64": 3}  # fields of a Feature
 _Value = Union[int, bytes]  # of a protobuf field
 
 
@@ -126,8 +127,8 @@ def _parse_any(payload: bytes) -> tuple[bytes, int]:
     for group in _values(payload, 1):  # Example.features
         for entry in _values(group, 1):  # Features.feature: a name and a Feature
             features.update(zip(_values(entry, 1), _values(entry, 2)))
-    image = _only_value(features, schema.IMAGE_KEY, 1, "bytes")
-    label = _only_value(features, schema.LABEL_KEY, 3, "int64")
+    image = _only_value(features, schema.IMAGE_KEY, "bytes")
+    label = _only_value(features, schema.LABEL_KEY, "int64")
     if not isinstance(image, bytes):
         raise RecordError(f"{schema.IMAGE_KEY!r} must be bytes, is a number")
     if isinstance(label, bytes):  # The list is packed.
@@ -138,12 +139,18 @@ def _parse_any(payload: bytes) -> tuple[bytes, int]:
     return image, label - (1 << 64) if label >> 63 else label
 
 
-def _only_value(features: dict[_Value, _Value], name: str, kind: int, wanted: str) -> _Value:
-    """Returns the value of a feature, `kind` being the field of its type in a Feature."""
+def _only_value(features: dict[_Value, _Value], name: str, wanted: str) -> _Value:
+    """Returns the value of a feature, `wanted` being its type."""
     if name.encode() not in features:
-        raise RecordError(f"it has no feature {name!r}")
-    lists = _values(features[name.encode()], kind)
-    values = [value for one in lists for value in _values(one, 1)]
+        held = ", ".join(
+            str(key.decode("utf-8", "replace")) for key in features if type(key) is bytes
+        )
+        raise RecordError(f"it has no feature {name!r}, but {held[:100] or 'none'}")
+    lists = {kind: _values(features[name.encode()], field) for kind, field in _TYPES.items()}
+    found = [kind for kind, held in lists.items() if held]
+    if found and wanted not in found:
+        raise RecordError(f"{name!r} must be {wanted}, is {found[0]}")
+    values = [value for held in lists[wanted] for value in _values(held, 1)]
     if len(values) != 1:
         raise RecordError(f"{name!r} must hold one {wanted} value, holds {len(values)}")
     return values[0]

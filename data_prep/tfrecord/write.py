@@ -23,6 +23,7 @@ Pixels = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
 
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
+MAX_CLASSES = 128  # A label is one byte of a protobuf varint.
 _MASK_DELTA = 0xA282EAD8
 _ROWS_AT_ONCE = 4096  # 12.8 MB
 
@@ -58,7 +59,7 @@ def encode_example(image: bytes, label: int) -> bytes:
 
     Args:
       image: the 3,072 bytes of the image in CHW order.
-      label: 0 to 127, the numbers that a protobuf varint holds in one byte.
+      label: 0 to MAX_CLASSES - 1.
     """
     image_feature = _field(1, _field(1, image))  # Feature.bytes_list.value
     label_feature = _field(3, _field(1, bytes([label])))  # Feature.int64_list.value, packed

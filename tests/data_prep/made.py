@@ -91,6 +91,33 @@ def binary_folder(folder: Path) -> Path:
     return folder
 
 
+FINE_NAMES = [f"fine_{label:02}" for label in range(100)]
+COARSE_NAMES = [f"coarse_{label:02}" for label in range(20)]
+
+
+def cifar100_folder(folder: Path, form: str = "python") -> Path:
+    """Makes CIFAR-100's files; the coarse label of an image is a fifth of its fine one."""
+    folder.mkdir(parents=True)
+    kinds = {"fine": FINE_NAMES, "coarse": COARSE_NAMES}
+    for index, (name, count) in enumerate({"train": 500, "test": 100}.items()):
+        rows, fine = pixels(index, count), np.arange(count) % 100
+        if form == "python":
+            by_kind = {b"fine_labels": fine.tolist(), b"coarse_labels": (fine // 5).tolist()}
+            content = {b"filenames": [b"a.png"] * count, **by_kind, b"data": rows}
+            (folder / name).write_bytes(python2_pickle(content))
+        else:
+            columns = np.stack([fine // 5, fine], axis=1).astype(np.uint8)
+            (folder / f"{name}.bin").write_bytes(np.concatenate([columns, rows], 1).tobytes())
+    if form == "python":
+        meta = {f"{k}_label_names".encode(): [n.encode() for n in v] for k, v in kinds.items()}
+        (folder / "meta").write_bytes(python2_pickle(meta))
+    else:
+        for kind, names in kinds.items():
+            (folder / f"{kind}_label_names.txt").write_text("\n".join(names) + "\n")
+    (folder / "file.txt~").write_text("")
+    return folder
+
+
 def image_folder(folder: Path, per_class: int = 5, extension: str = "png") -> Path:
     """Makes image folders; image `row` of class k has the colour (20 k, 20 k + row, 7)."""
     for split in ("train", "test"):
@@ -125,8 +152,8 @@ def png(
     return file.getvalue()
 
 
-def load(path: Path, resize: Optional[str] = None) -> Dataset:
-    return detect.find(str(path), seed=0, resize=resize).load()
+def load(path: Path, resize: Optional[str] = None, seed: int = 0, **flags: Any) -> Dataset:
+    return detect.find(str(path), seed, resize=resize, **flags).load()
 
 
 def tar(path: Path, folder: Path, mode: str = "w:gz") -> Path:

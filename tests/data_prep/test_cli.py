@@ -1,16 +1,20 @@
 """The commands: what they print, and what they do not accept."""
 
+import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep import cli
+from data_prep import cli, sheet
 from data_prep.folder import publish
 from data_prep.tfrecord import read, write
+from tests.data_prep import made
 from tests.unprivileged import open_folder, unprivileged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +48,8 @@ def test_the_synthetic_set_is_never_passed_off_as_cifar10(tmp_path, capsys):
         ([*SMALL, "--shards", "200"], r"--shards must be 1 to 90 \(train images\), got 200"),
         ([*SMALL, "--resize", "crop"], "--resize is for image files, got it with --source synth"),
         ([*SMALL, "--resize", "blur"], "--resize: invalid choice: 'blur' .*crop.*pad.*stretch"),
+        ([*SMALL, "--eval-fraction", "0.5"], "--eval-fraction is for image folders without a test"),
+        ([*SMALL, "--eval-fraction", "1"], "must be a number between 0 and 1, got '1'"),
         (["--out", "x"], "required: --source"),
         (["--source", "synthetic", "--valid", "5"], "unrecognized arguments: --valid"),
         (
@@ -74,6 +80,28 @@ def test_a_name_with_control_characters_cannot_write_on_the_terminal(tree, tmp_p
     error = capsys.readouterr().err
     assert "\x1b" not in error
     assert error.count("\n") == 1
+
+
+def test_names_of_other_scripts_are_aligned_and_drawn_or_numbered(tree, tmp_path, capsys):
+    names = {"airplane": "caf\u00e9", "bird": "\u732b", "cat": "\u72d7\u72d7", "deer": "Gr\u00fcn"}
+    for split in ("train", "test"):
+        for before, name in names.items():
+            (tree / split / before).rename(tree / split / name)
+    assert _code("--source", str(tree), "--out", str(tmp_path / "out")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, columns in (("caf\u00e9", 4), ("\u732b", 2), ("\u72d7\u72d7", 4)):
+        assert any(re.match(f"{name} {{{24 - columns - 1}}}[45] ", line) for line in lines), name
+    assert _code("show", str(tmp_path / "out"), "--out", str(tmp_path / "grid.png")) == 0
+    # The fonts that come with matplotlib have the letters of Europe.
+    fonts = sheet._fonts([*names.values(), "ship", "\U0010fffe"])
+    assert fonts["ship"] == sheet._OWN
+    assert fonts["Gr\u00fcn"] not in (sheet._OWN, None)
+    assert fonts["\U0010fffe"] is None
+    printed = capsys.readouterr().out
+    if fonts["\u732b"] is None:
+        assert "since no font here has the letters: \u72d7\u72d7, \u732b." in printed
+    else:
+        assert "no font here" not in printed
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(python_source, tmp_path, monkeypatch, capsys):
@@ -157,3 +185,23 @@ def test_show_names_a_damaged_record(built, tmp_path, capsys):
     assert "eval.tfrecords: record 2 (byte 6252): the CRC" in capsys.readouterr().err
     assert cli.main(["show", str(tmp_path), "--split", "train"]) == 2
     assert "holds no train records" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("labels", "names"), [("fine", made.FINE_NAMES), ("coarse", made.COARSE_NAMES)]
+)
+def test_a_model_of_cifar_100_trains_is_reported_exported_and_predicts(labels, names, tmp_path):
+    source = made.tar(tmp_path / "c.tar.gz", made.cifar100_folder(tmp_path / "cifar-100-python"))
+    assert _code("--source", str(source), "--labels", labels, "--out", str(tmp_path / "data")) == 0
+    (tmp_path / "a.png").write_bytes(made.png())
+    lines = []
+    for flags in (["--model=mlp", "--train-steps=4"], ["--mode=predict", "--json", "a.png"]):
+        command = [sys.executable, str(ROOT / "cifar10_main.py"), *flags]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        lines.append(done.stdout)
+    assert list(json.loads(lines[1])["probabilities"]) == names
+    assert names[7] in (tmp_path / "output" / "report.html").read_text()
+    (model,) = (tmp_path / "output" / "export").glob("*/saved_model.pb")
+    assert names[7].encode() in model.read_bytes()

@@ -10,6 +10,7 @@ import functools
 import io
 import json
 import os
+import pickle
 import random
 import tarfile
 import tempfile
@@ -42,7 +43,7 @@ from data_prep import cli as data_prep
 from data_prep.errors import DamageError, SourceError
 from data_prep.folder import manifest
 from data_prep.sources import batches, image_tree, unpickle
-from data_prep.sources.dataset import check_classes
+from data_prep.sources.dataset import check
 from data_prep.sources.members import Member
 from data_prep.tfrecord import read, write
 from launch.agent.protocol import EVENTS, read_event
@@ -183,7 +184,7 @@ def _archives() -> list[bytes]:
 def _load(data: bytes, folder: Path) -> None:
     (folder / "source").write_bytes(data)
     dataset = made.load(folder / "source")
-    check_classes(dataset)
+    check(dataset)
     assert min(len(dataset.train), len(dataset.eval)) > 0
 
 
@@ -397,7 +398,13 @@ PARSERS = [
     ),
     Parser(
         "python-batch", lambda data, _: _read_batch(batches.PYTHON, "data_batch_1", data),
-        examples=lambda: [made.batch_pickle(made.pixels(0, 2), made.labels(2))],
+        examples=lambda: [
+            made.batch_pickle(made.pixels(0, 2), made.labels(2)),
+            *(
+                pickle.dumps({"data": made.pixels(0, 2), "labels": [*np.arange(2)]}, protocol)
+                for protocol in (2, 5)
+            ),
+        ],
     ),
     Parser(
         "binary-batch", lambda data, _: _read_batch(batches.BINARY, "data_batch_1.bin", data),

@@ -157,6 +157,17 @@ def test_links_in_a_circle_end_and_each_folder_is_taken_once(tmp_path: pathlib.P
     assert sorted(found) == [str(tmp_path.resolve() / name) for name in names]
 
 
+def test_a_name_with_the_line_end_of_windows_says_so(tmp_path: pathlib.Path) -> None:
+    _make(tmp_path, "a.png", "b.png\r")
+    errors: list[str] = []
+    assert expand(f"{tmp_path}/a.png\r", errors.append) == []
+    assert errors == [
+        f"'{tmp_path}/a.png\\r' cannot be read: its name ends in a carriage return; the list that "
+        "it is from has the line ends of Windows; tr -d '\\r' removes them"
+    ]
+    assert expand(f"{tmp_path}/b.png\r", pytest.fail) == [f"{tmp_path}/b.png\r"]
+
+
 @pytest.fixture
 def shared() -> Iterator[pathlib.Path]:
     """A folder that every user may read."""

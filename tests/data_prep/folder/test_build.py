@@ -13,6 +13,7 @@ import pytest
 from cifar10 import schema
 from data_prep import cli
 from data_prep.folder import publish, verify
+from data_prep.tfrecord import read, write
 from tests.data_prep import made
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -73,15 +74,42 @@ def test_the_manifest_has_the_keys_that_training_reads(built):
     assert [manifest["splits"][split]["records"] for split in schema.SPLITS] == [90, 10, 20]
     (file,) = manifest["splits"]["validation"]["files"]
     assert (file["name"], file["records"], file["bytes"]) == ("validation.tfrecords", 10, 31_260)
-    assert manifest["options"] == {"validation_size": None, "shards": 1, "resize": None}
+    unset = dict.fromkeys(("validation_size", "resize", "eval_fraction", "labels"))
+    assert manifest["options"] == {**unset, "shards": 1}
     assert all(100 < value < 155 for value in manifest["channel_mean"])
 
 
-def test_a_second_run_does_nothing(python_source, built, capsys):
-    before = _snapshot(built)
-    assert _convert(python_source, built) == 0
-    assert _snapshot(built) == before
+def test_a_second_run_does_nothing_unless_an_option_differs(python_source, out, capsys):
+    before = _snapshot(out)
+    assert _convert(python_source, out) == 0
+    assert _snapshot(out) == before
     assert "up to date" in capsys.readouterr().out
+    assert _convert(python_source, out, "--seed", "1") == 0
+    assert "Rebuilding: the options changed." in capsys.readouterr().out
+    assert _manifest(out)["seed"] == 1
+
+
+def test_the_records_of_each_split_are_in_mixed_order(built):
+    for split in schema.SPLITS:
+        labels = [label for _, label in read.scan(built / f"{split}.tfrecords", [])]
+        assert labels != made.labels(len(labels))
+        assert sorted(labels) == sorted(made.labels(len(labels)))
+
+
+def test_records_that_do_not_read_back_replace_nothing(python_source, out, monkeypatch, capsys):
+    encode, before = write.encode_records, _snapshot(out)
+
+    def damaged(pixels: Any, labels: Any) -> Any:
+        rows = encode(pixels, labels)
+        rows[3, 500] ^= 1  # as by a disk or a memory that fails
+        return rows
+
+    monkeypatch.setattr(write, "encode_records", damaged)
+    assert _convert(python_source, out, "--force") == 1
+    error = capsys.readouterr().err
+    assert "do not read back as written" in error
+    assert "record 3 (byte 9378): the CRC of its content is wrong" in error
+    assert _snapshot(out) == before
 
 
 @pytest.mark.parametrize(

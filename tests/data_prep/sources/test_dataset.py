@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from data_prep.errors import UsageError
+from data_prep.errors import SourceError, UsageError
 from data_prep.sources import synthetic
-from data_prep.sources.dataset import split_training
+from data_prep.sources.dataset import Dataset, Images, check, split_training
 
 PUBLISHED = np.repeat(np.arange(10, dtype=np.uint8), 5_000)
 
@@ -43,3 +43,31 @@ def test_the_classes_are_balanced_and_do_not_have_cifar10_names():
     assert np.bincount(dataset.eval.labels).tolist() == [20] * 10
     assert "airplane" not in dataset.class_names
     assert dataset.kind == "synthetic"
+
+
+RGB = np.zeros((4, 3072), np.uint8)
+LABELS = np.array([0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("names", "pixels", "labels", "reason"),
+    [
+        (("cat",), RGB, LABELS, r"own: there must be 2 to 128 classes, got 1 \(cat\)$"),
+        (tuple(map(str, range(129))), RGB, LABELS, r"got 129 \(0, 1, 2, \.\.\.\)$"),
+        (
+            ("cat", "dog"),
+            RGB.reshape(4, 32, 32, 3),
+            LABELS,
+            r"own: the eval images must be uint8 \[n, 3072\] \(red, green, blue plane\), their "
+            r"labels whole numbers \[n\]; got uint8 \[4, 32, 32, 3\] and int64 \[4\]$",
+        ),
+        (("cat", "dog"), RGB / 255, LABELS, r"got float64 \[4, 3072\] and int64 \[4\]$"),
+        (("cat", "dog"), RGB[:3], LABELS, r"got uint8 \[3, 3072\] and int64 \[4\]$"),
+        (("cat", "dog"), RGB, LABELS / 2, r"got uint8 \[4, 3072\] and float64 \[4\]$"),
+        (("cat", "dog"), RGB, LABELS - 1, "the eval images have labels of more classes than ther"),
+        (("cat", "dog", "emu"), RGB, LABELS, "the train images hold none of class emu; each"),
+    ],
+)
+def test_images_and_classes_of_another_form_are_refused(names, pixels, labels, reason):
+    with pytest.raises(SourceError, match=reason):
+        check(Dataset("own", names, Images(RGB, LABELS), Images(pixels, labels)))

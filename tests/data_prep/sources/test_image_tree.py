@@ -1,5 +1,7 @@
 """Image folders, and Kaggle's."""
 
+import shutil
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +9,9 @@ import pytest
 from PIL import Image
 
 from cifar10 import schema
-from data_prep.errors import SourceError
+from data_prep.errors import SourceError, UsageError
 from data_prep.sources import detect, image_tree
-from data_prep.sources.dataset import check_classes
+from data_prep.sources.dataset import check
 from tests.data_prep import made
 
 
@@ -27,11 +29,97 @@ def test_an_image_tree_may_be_a_folder_a_tar_or_a_zip(mode, tree):
 
 def test_what_systems_leave_in_a_tree_and_files_beside_it_are_no_images(tree):
     (tree / "test").rename(tree / "eval")
+    before = detect.find(str(tree), seed=0).fingerprint
     for name in (".DS_Store", "train/cat/.DS_Store", "__MACOSX/train/cat/0.png", "README.txt"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_bytes(b"noise")
+    assert made.load(tree).note == ""
+    (tree / "eval" / "fox").mkdir()
+    for name in ("train/emu/a.tif", "train/cat/desktop.ini", "train/cat/Thumbs.db"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).touch()
     dataset = made.load(tree)
     assert [len(part) for part in (dataset.train, dataset.eval)] == [50, 50]
+    assert len(dataset.class_names) == 10
+    assert dataset.note == (
+        "Left out, since they are no image files: train/cat/Thumbs.db and 2 more.\n"
+        "Left out, since they are no class of images: eval/fox, train/emu."
+    )
+    assert detect.find(str(tree), seed=0).fingerprint == before
+
+
+def test_one_name_in_two_unicode_forms_is_one_class(tree):
+    for form, split in (("NFC", "train"), ("NFD", "train"), ("NFD", "test")):
+        place = tree / split / unicodedata.normalize(form, "caf\u00e9")
+        place.mkdir()
+        (place / f"{form}.png").write_bytes(made.png())
+    dataset = made.load(tree)
+    assert dataset.class_names[3] == "caf\u00e9"
+    assert np.bincount(dataset.train.labels).tolist() == [5, 5, 5, 2, 5, 5, 5, 5, 5, 5, 5]
+
+
+def test_a_class_of_trains_is_no_folder_of_kaggles(tree):
+    for split in ("train", "test"):
+        shutil.copytree(tree / split / "cat", tree / split / "train")
+        for name in schema.CLASS_NAMES[:9]:
+            shutil.rmtree(tree / split / name)
+    assert made.load(tree).class_names == ("train", "truck")
+
+
+def test_a_tree_without_test_images_says_so_or_holds_some_out(tree):
+    (tree / "test").rename(tree / "val")
+    with pytest.raises(SourceError, match=r"test/CLASS/\*, .* is missing \(val/ is for valid"):
+        made.load(tree)
+    dataset = made.load(tree, eval_fraction=0.4)
+    assert (len(dataset.train), len(dataset.validation), len(dataset.eval)) == (30, 50, 20)
+    (tree / "val").rename(tree / "test")
+    with pytest.raises(UsageError, match="--eval-fraction 0.4: the source has its own test folder"):
+        made.load(tree, eval_fraction=0.4)
+
+
+@pytest.mark.parametrize("mode", [None, "w", "zip"])
+def test_class_folders_are_divided_by_their_names_and_the_seed_alone(mode, tree):
+    shutil.rmtree(tree / "test")
+    for name in ("train/cat/notes.txt", "train/beside.png"):
+        (tree / name).write_bytes(made.png())
+    (tree / "train").rename(tree / "all")
+    flat = made.load(tree)
+    dataset = made.load(made.packed(mode, tree))
+    for found, expected in ((dataset.train, flat.train), (dataset.eval, flat.eval)):
+        np.testing.assert_array_equal(found.pixels, expected.pixels)
+        np.testing.assert_array_equal(found.labels, expected.labels)
+    assert dataset.class_names == schema.CLASS_NAMES
+    assert np.bincount(dataset.train.labels).tolist() == [4] * 10
+    assert np.bincount(dataset.eval.labels).tolist() == [1] * 10
+    assert dataset.note.splitlines() == [
+        "10 of 50 images are held out for eval, the same share of each class (--eval-fraction 0.2 "
+        "--seed 0).",
+        "Left out, since they are in no folder of a class: 1 image files.",
+        f"Left out, since they are no image files: {'' if mode is None else 'images/'}"
+        "all/cat/notes.txt.",
+    ]
+    other = made.load(tree, eval_fraction=0.4, seed=1)
+    assert np.bincount(other.eval.labels).tolist() == [2] * 10
+    assert sorted(map(tuple, flat.eval.pixels)) != sorted(
+        map(tuple, made.load(tree, seed=1).eval.pixels)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (
+            "cat/persian/1.png",
+            r"cat/persian/1\.png: images must be CLASS/FILE, or SPLIT/CLASS/FILE",
+        ),
+        ("emu/1.png", "the eval images hold none of class emu"),
+    ],
+)
+def test_class_folders_of_another_depth_or_of_one_image_are_refused(name, reason, tree):
+    (tree / "train" / name).parent.mkdir()
+    (tree / "train" / name).write_bytes(made.png())
+    with pytest.raises(SourceError, match=reason):
+        check(made.load((tree / "train").rename(tree / "all")))
 
 
 def test_images_outside_of_the_splits_are_counted(tree):
@@ -100,7 +188,7 @@ def test_the_folders_are_the_classes_and_each_split_needs_all_of_them(tree):
     assert np.bincount(dataset.train.labels).tolist() == [5] * 10
     (tree / "test" / "Zebra").rename(tree / "test" / "zebra")
     with pytest.raises(SourceError, match="the train images hold none of class zebra"):
-        check_classes(made.load(tree))
+        check(made.load(tree))
 
 
 @pytest.mark.parametrize("name", ["train/cat/more/x.png", "test/a/b/frog/x.JPG", "eval/x.png"])
@@ -131,7 +219,6 @@ def test_the_fingerprint_follows_the_content_not_the_times(tree):
             (64 << 20) + 1,
             r"cat/large\.png: oversized: 67108865 bytes",
         ),
-        ("images/train/cat/notes.txt", 9, r"train/cat/notes\.txt: must be an image file \(\.png, "),
         ("old/train/cat/0.png", 9, "are two folders of the same split; give one of them"),
     ],
 )
@@ -172,8 +259,14 @@ def test_no_seed_changes_the_images_for_evaluation(folder):
     ("line", "reason"),
     [
         ("1,frog\n", r"trainLabels\.csv:102: image 1 has a label already"),
-        ("101,zebra\n", r"trainLabels\.csv:102: must be the number of an image and one of airpl"),
-        ("101\n", r"trainLabels\.csv:102: must be the number of an image and one of airplane"),
+        (
+            "101,zebra\n",
+            r"trainLabels\.csv:102: must be the number of .* got '101,zebra' below id,label$",
+        ),
+        (
+            "101\n",
+            r"trainLabels\.csv:102: must be the number of .* got '101' below id,label$",
+        ),
         ("101,cat\n", r"trainLabels\.csv: train/101\.png is missing"),
         ('"' + "x" * 200_000, r"trainLabels\.csv: field larger than field limit"),
     ],

@@ -42,9 +42,9 @@ def test_an_archive_writes_no_file(tmp_path):
     path = tmp_path / "archive" / "evil.zip"
     path.parent.mkdir()
     with zipfile.ZipFile(path, "w") as zipped:
-        for name in ("../evil/train/cat/0.png", f"{tmp_path}/evil/train/cat/0.png"):
+        for name in ("../evil/test/cat/0.png", f"{tmp_path}/evil/test/cat/0.png"):
             zipped.writestr(name, made.png())
-    assert len(made.load(path).train) == 1  # The other one leads out of the archive.
+    assert len(made.load(path).eval) == 1  # The other one leads out of the archive.
     assert os.listdir(tmp_path) == ["archive"]
 
 

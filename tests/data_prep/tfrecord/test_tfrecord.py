@@ -60,7 +60,15 @@ def test_a_label_may_be_packed_or_not_but_is_one(labels, found):
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (b"", "no feature 'image'"),
+        (b"", "no feature 'image', but none"),
+        (
+            write.encode_example(b"\0" * 3072, 1).replace(b"image", b"pixel"),
+            "no feature 'image', but pixel, label",
+        ),
+        (
+            write.encode_example(b"\0" * 3072, 1).replace(b"\x1a\x03\x0a", b"\x12\x03\x0a"),
+            "'label' must be int64, is float",
+        ),
         (b"\xff" * 50, "varint has no end"),
         (b"\x0b", "wire type 3"),
         (b"\x0a\x7fabc", "ends beyond it"),
