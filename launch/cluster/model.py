@@ -148,6 +148,8 @@ class Limits:
       stop_secs: the time for a task to save and end after it was asked to stop.
       lease_secs: the time without a message between the launcher and a host after which each
         considers the other lost.
+      rejoin_secs: the time for a host that was lost to be reached again, if its tasks may be
+        restarted; attempts to reach it are no restarts.
     """
 
     start_secs: Optional[float] = setting(600, seconds_or_off)
@@ -155,6 +157,7 @@ class Limits:
     grace_secs: float = setting(30, seconds)
     stop_secs: float = setting(60, seconds)
     lease_secs: float = setting(30, seconds)
+    rejoin_secs: float = setting(600, seconds)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from launch.agent import processes
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
 from launch.connect.agent_client import everywhere
-from launch.connect.link import Transport, start
+from launch.connect.link import LEASE_SECS, Transport, start
 from launch.errors import HostError, LaunchError
 
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
@@ -240,7 +240,7 @@ def _take(
 ) -> None:
     """Takes a step on a host; HostError if it fails."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
-    command = transport.command(host, ["sh", "-c", line], line)
+    command = transport.command(host, ["sh", "-c", line], line, LEASE_SECS)
     wrong, begun = "", False
     with contextlib.ExitStack() as stack:
         tar = None if step.files is None else stack.enter_context(_tar(host.name, step.files))

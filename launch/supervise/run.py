@@ -18,6 +18,7 @@ from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Start, Supervisor
 
+_REOPEN_SECS = 5.0  # between two attempts to reach a host
 _MORE_PORTS = 3  # how often a job starts again because another program took a port
 
 
@@ -68,7 +69,7 @@ def run_with_agents(
                 task.name: _order_to_start(task, variables, masked=sorted(passed))
                 for task in ready.tasks
             }
-            agents = Agents(supervisor, loop, connections, orders)
+            agents = Agents(supervisor, loop, connections, orders, cluster.limits.rejoin_secs)
             outcome = loop.run(agents)
         finally:
             connections.close_all()
@@ -125,6 +126,7 @@ class Agents:
       loop: the run loop, which takes the tasks' lines and notes for the user.
       connections: the connections to the agents.
       orders: task's name -> the order that starts the task.
+      rejoin_secs: for how long a host that cannot be reached is tried again.
       clock: returns the time in seconds.
 
     Attributes:
@@ -137,11 +139,14 @@ class Agents:
         loop: RunLoop,
         connections: Connections,
         orders: Mapping[str, Message],
+        rejoin_secs: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._rejoin_secs = rejoin_secs
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
+        self._lost_at: dict[str, float] = {}  # host's name -> when it could not be reached
         self.without_port: list[str] = []
 
     def start(self) -> None:
@@ -214,14 +219,24 @@ class Agents:
                 self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
+        now = self._clock()
         if link is not None:
             self._connections.use(host, link)
+        elif self._waiting[host] and now < self._lost_at.get(host, now) + self._rejoin_secs:
+            if host not in self._lost_at:
+                again = f"tried again for {self._rejoin_secs:g} s (rejoin_secs)"
+                self._loop.note(f"{message['reason']}; {again}")
+            self._lost_at.setdefault(host, now)
+            self._connections.reopen(host, _REOPEN_SECS)
+            return
         while self._waiting[host]:  # the end of the job withdraws the rest
             order = self._waiting[host].pop(0)
             if not self._connections.send(host, order):
-                name, now, reason = order["task"], self._clock(), message["reason"]
-                self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
+                ended = self._supervisor.ended
+                lost = (order["task"], None, now, message["reason"], Cause.HOST_LOST)
+                self._carry_out(ended(*lost, is_final=True))
         del self._waiting[host]
+        self._lost_at.pop(host, None)
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:

@@ -189,6 +189,7 @@ class Supervisor:
         reason: str = "",
         cause: Cause = Cause.TASK_FAILED,
         signals: Optional[Sequence[int]] = None,
+        is_final: bool = False,
     ) -> list[Action]:
         """Records that a task has ended, and decides what to do.
 
@@ -200,6 +201,7 @@ class Supervisor:
           cause: the cause of the job's end, if this failure ends it.
           signals: the launcher's signals that the task got before its end; None if that is not
             known, so that all that were sent count.
+          is_final: whether a restart is of no use, as on a host that cannot be reached.
         """
         state = self.states[name]
         if not state.alive:
@@ -217,7 +219,8 @@ class Supervisor:
             return [Note(f"{name} is done")]
         # A task that never ran would only fail again in the same way.
         can_restart = has_run and code != _USERS_MISTAKE and state.restarts < self._restarts
-        return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
+        restarts = can_restart and not is_final
+        return [self._restart_later(state, now)] if restarts else self._fail(state, now)
 
     def withdrawn(self, name: str, now: float) -> list[Action]:
         """Records that a task was not started, because the job has ended before it could be."""

@@ -117,7 +117,7 @@ def _transport(cluster: Cluster) -> Transport:
     counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
     cores = {host.name: count for host, count in zip(cluster.hosts, counts)}
 
-    def command(host: Host, command: Sequence[str], _: str) -> list[str]:
+    def command(host: Host, command: Sequence[str], *_: object) -> list[str]:
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
         return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
 

@@ -33,7 +33,8 @@ from tests.launch.launcher import signals_once
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
 
 LIMITS = (
-    '{"start_secs": 600, "idle_secs": 1800, "grace_secs": 30, "stop_secs": 60, "lease_secs": 30}'
+    '{"start_secs": 600, "idle_secs": 1800, "grace_secs": 30, "stop_secs": 60, "lease_secs": 30, '
+    '"rejoin_secs": 600}'
 )
 JOB = "launch.backends.slurm.job"
 SCRIPT = f"""\

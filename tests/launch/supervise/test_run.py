@@ -51,7 +51,8 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     supervisor = Supervisor(job.tasks, cluster.limits, 0, 0.0)
     display = Display(shown, live=False)
     loop = RunLoop(supervisor, folder, display, connections.events, [])
-    agents = Agents(supervisor, loop, connections, {"master/0": {"task": "master/0"}}, lambda: 0.0)
+    orders = {"master/0": {"task": "master/0"}}
+    agents = Agents(supervisor, loop, connections, orders, 600, lambda: 0.0)
     agents.start()
     supervisor.started("master/0")
     yield agents
@@ -102,18 +103,29 @@ def test_a_start_that_waits_for_a_lost_host_is_withdrawn_once_the_job_is_to_end(
     assert agents._waiting == {}
 
 
-def test_starts_that_wait_for_a_host_that_cannot_be_reached_are_withdrawn_after_the_first(
-    agents: Agents, monkeypatch: pytest.MonkeyPatch
+def test_a_host_that_cannot_be_reached_is_tried_again_without_a_restart_for_rejoin_secs(
+    agents: Agents, shown: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents._connections, "reopen", lambda host: None)
+    waits: list[float] = []
+    reopen = lambda host, wait_secs=0.0: waits.append(wait_secs)  # noqa: E731
+    monkeypatch.setattr(agents._connections, "reopen", reopen)
     job = make_job(on_this_machine(1, 1), [], {"localhost": free_ports(3)})
-    supervisor = Supervisor(job.tasks, job.cluster.limits, 0, 0.0)
+    supervisor = Supervisor(job.tasks, job.cluster.limits, 3, 0.0)
     del agents._connections._links["localhost"]
     orders: dict[str, Message] = {name: {"task": name} for name in supervisor.states}
-    agents = Agents(supervisor, agents._loop, agents._connections, orders)
+    now = [0.0]
+    connections, loop = agents._connections, agents._loop
+    agents = Agents(supervisor, loop, connections, orders, 600, lambda: now[0])
     agents.start()
-    agents.handle(("localhost", None, {"event": "unreachable", "reason": "no route"}))
-    assert sorted(one.status for one in supervisor.states.values()) == ["ended", "ended", "failed"]
+    for secs in (10.0, 609.0, 610.0):
+        assert {state.status for state in supervisor.states.values()} == {"starting"}
+        now[0] = secs
+        agents.handle(("localhost", None, {"event": "unreachable", "reason": "node1: no route"}))
+    assert waits == [0.0, 5.0, 5.0]
+    assert shown.getvalue().count("node1: no route; tried again for 600 s (rejoin_secs)\n") == 1
+    states = supervisor.states.values()
+    assert sorted(state.status for state in states) == ["ended", "ended", "failed"]
+    assert {state.restarts for state in states} == {0}
 
 
 class FailsForItsPort:

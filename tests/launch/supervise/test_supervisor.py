@@ -293,13 +293,11 @@ def test_a_task_that_never_ran_is_not_started_again() -> None:
     assert supervisor.ending
 
 
-def test_a_host_that_stays_away_uses_up_the_restarts() -> None:
+def test_a_host_that_stays_away_ends_the_job_though_restarts_are_left() -> None:
     supervisor = running("master/0", "worker/0", restarts=2)
     supervisor.ended("worker/0", None, 0, "lost")
     assert starts(supervisor.tick(1)) == ["worker/0"]
-    supervisor.ended("worker/0", None, 2, "unreachable")
-    assert starts(supervisor.tick(4)) == ["worker/0"]
-    supervisor.ended("worker/0", None, 5, "unreachable")
+    supervisor.ended("worker/0", None, 2, "unreachable", is_final=True)
     assert supervisor.ending
 
 

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.system
 def transport(before: str = "") -> Transport:
     """Runs the program here, after shell commands such as those of a login shell."""
 
-    def command(host: Host, words: Sequence[str], line: str) -> list[str]:
+    def command(host: Host, words: Sequence[str], line: str, lease_secs: float) -> list[str]:
         return ["sh", "-c", f"{before}\n{line}"]
 
     def explain(host: Host, code: int, errors: str) -> str:
