@@ -161,6 +161,12 @@ class Connections:
         self._closed.set()
         end(self._all, _CLOSE_SECS)
 
+    def abandon(self) -> None:
+        """Closes every connection without a word: the agents end their tasks, which save."""
+        self._closed.set()
+        for link in self._all:
+            link.hang_up()
+
     def _keep_beating(self) -> None:
         while not self._closed.wait(self.lease_secs / _BEATS):
             self.beat()

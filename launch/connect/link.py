@@ -191,13 +191,17 @@ class Link:
         self._process.kill()
         self._to_write.put(None)
 
+    def hang_up(self) -> None:
+        """Closes standard input once what is queued is written, and waits for nothing."""
+        self._to_write.put(None)
+
     def close(self, patience_secs: float) -> None:
         """Writes what is queued, closes standard input, and kills the process if it stays.
 
         Args:
           patience_secs: the seconds that the process has to end before it is killed.
         """
-        self._to_write.put(None)
+        self.hang_up()
         try:
             self._process.wait(patience_secs)
         except subprocess.TimeoutExpired:

@@ -30,7 +30,10 @@ def run_with_agents(
     adapt: Callable[[Job], Job] = lambda job: job,
     containers: Optional[Message] = None,
 ) -> Outcome:
-    """Runs a job to its end, then ends every agent that can be reached, even after an error.
+    """Runs a job to its end, then ends every agent that can be reached, even after a LaunchError.
+
+    Any other exception is an error of the launcher itself: it only closes the connections, and the
+    agents let the tasks save, as after a launcher that was killed.
 
     Args:
       job: the job to run.
@@ -58,6 +61,7 @@ def run_with_agents(
                 lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
             )
             if ports is None:
+                connections.close_all()
                 words = "stopped before the start"
                 return Outcome(128 + signals[0], words, cause=Cause.USER), []
             ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
@@ -71,8 +75,13 @@ def run_with_agents(
             }
             agents = Agents(supervisor, loop, connections, orders, cluster.limits.rejoin_secs)
             outcome = loop.run(agents)
-        finally:
+        except LaunchError:
             connections.close_all()
+            raise
+        except BaseException:
+            connections.abandon()
+            raise
+        connections.close_all()
         is_early = outcome.cause is Cause.TASK_FAILED and not supervisor.has_stepped
         return outcome, agents.without_port if is_early and finds_ports else []
 

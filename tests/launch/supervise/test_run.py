@@ -128,6 +128,22 @@ def test_a_host_that_cannot_be_reached_is_tried_again_without_a_restart_for_rejo
     assert {state.restarts for state in states} == {0}
 
 
+def test_after_an_error_of_the_launcher_itself_the_tasks_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(loop: RunLoop, task: str, *_: object) -> None:
+        if task == "master/0":
+            raise RuntimeError("a fault of the launcher")
+
+    monkeypatch.setattr(RunLoop, "take_lines", fail)
+    with pytest.raises(RuntimeError, match="a fault of the launcher"):
+        run_of(tmp_path, "steps=1000")
+    (folder,) = (tmp_path / "state").iterdir()
+    saved = tmp_path / "work" / f"saved-master-0-{folder.name}"
+    wait_for(saved.exists, "the master's checkpoint", 20)
+    assert_nothing_left(folder.name, timeout_secs=20)
+
+
 class FailsForItsPort:
     """A run loop whose attempts fail for their ports, as the first two do."""
 
@@ -185,9 +201,9 @@ def test_a_job_whose_ports_are_always_taken_fails_after_three_more_attempts_unle
     assert len(ports) == attempts
 
 
-def run_of(folder: Path) -> tuple[RunFolder, Outcome]:
+def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Outcome]:
     """Runs a job of a master and a worker under an agent here."""
-    job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(folder / "work"))), [])
+    job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(folder / "work"))), arguments)
     found = RunFolder.create(folder / "state", job)
     with contextlib.closing(Display(io.StringIO(), live=False)) as display:
         return found, run_with_agents(job, found, TRANSPORT, display)
