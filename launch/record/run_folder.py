@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -87,6 +88,11 @@ class RunFolder:
             folder.path.mkdir(mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
         return folder
+
+    def remove(self) -> None:
+        """Takes the run off the list, with all its files; HostError if they cannot be removed."""
+        with self._writes():
+            shutil.rmtree(self.path)
 
     @contextlib.contextmanager
     def _writes(self) -> Iterator[None]:

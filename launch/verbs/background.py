@@ -18,7 +18,7 @@ from typing import Union
 
 from launch.backends.base import Backend
 from launch.cluster.tasks import Job
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause, Outcome
 from launch.record.output import writer
 from launch.record.run_folder import RunFolder
@@ -139,12 +139,15 @@ def _work(backend: Backend, job: Job, folder: RunFolder, log: Path, channel: Cha
         end = said if backend.transport is not None or folder.end() is not None else None
     except LaunchError as error:
         said = error
+        if isinstance(error, NotHereError) or not isinstance(error, HostError):
+            with contextlib.suppress(HostError):
+                folder.remove()  # nothing was started, so there is nothing to list
         # Without agents, something may have been submitted.
         failed = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
         end = failed if backend.transport is not None else None
     except KeyboardInterrupt:  # before the job's own handling of signals
         said = end = Outcome(128 + signal.SIGINT, "stopped before the start", cause=Cause.USER)
-    if end is not None:
+    if end is not None and folder.path.exists():
         folder.write_end(end)
     with contextlib.suppress(OSError):  # nobody waits for it any more
         channel.send(said)

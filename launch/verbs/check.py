@@ -62,6 +62,8 @@ def check_job(job: Job) -> int:
         return 0
     facts, wrong = _examine(job, backend)
     found = [_has(name, one) for name, one in facts.items() if "unreachable" not in one]
+    if "://" in job.folder("data"):
+        found.append(f"{job.folder('data')}: not looked at; the tasks read it by themselves")
     found += [f"problem: {one}" for one in wrong]
     found += [f"warning: {one}" for one in warnings(job, facts)]
     found += [] if wrong else ["everything is in place"]
@@ -105,7 +107,7 @@ def _examine(job: Job, backend: Backend) -> tuple[dict[str, Facts], list[str]]:
             "code": CODE if SCRIPT in PROGRAM else (),
             "engine": None if containers is None else containers.engine,
             "image": None if containers is None else containers.image,
-            "data": records if host.trains else None,
+            "data": records if host.trains and "://" not in records else None,
             "ports": [task.port for task in job.on(host) if task.port is not None],
         }
 
@@ -161,7 +163,7 @@ def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNe
             wrong.append(found["engine_error"])
         elif found["image"] is None:
             wrong.append(f"it has no image {containers.image}; {_IMAGE}")
-    if host.trains and found["data"] is None:
+    if host.trains and found["data"] is None and "://" not in place:
         wrong.append(f"no records in {place}; copy them there{way_out}, or name {key}")
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [

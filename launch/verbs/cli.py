@@ -38,7 +38,7 @@ _VERBS: dict[str, tuple[str, str, Sequence[flags.Flag]]] = {
     "status": ("runs:status", "show the state of each task of a run", flags.RUN),
     "logs": ("runs:logs", "print the logs of tasks", flags.LOGS),
     "stop": ("runs:stop", "end a run; the master saves first", flags.STOP),
-    "clean": ("runs:clean", "end what a run has left behind on any host", flags.RUN),
+    "clean": ("runs:clean", "end what a run has left behind on any host", flags.CLEAN),
 }
 
 
@@ -50,6 +50,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     open_streams()
     with contextlib.suppress(OSError):  # a pipe of others, as of Node, may refuse lines
         os.set_blocking(sys.stdout.fileno(), True)
+    if not sys.platform.startswith("linux"):  # it reads /proc, and so do the agents
+        complain(f"error: the launcher runs on Linux, not on {sys.platform}; see docs/launch.md")
+        return 2
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     try:

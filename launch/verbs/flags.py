@@ -78,6 +78,7 @@ LOGS = (
     _value("--tail", "N", "the last N lines", _COUNT),
     (("tasks",), {"nargs": "*", "metavar": "TASK", "help": _TASKS}),
 )
+CLEAN = (*RUN, _switch("--forget", "end nothing, but take the run off the list"))
 STOP = (*RUN, _switch("--now", "end the tasks without saving"))
 
 

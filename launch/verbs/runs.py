@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 
 from cifar10_program.streams import complain
 from launch.backends.registry import backend_named
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
@@ -57,13 +57,18 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         return State("stopped" if end.cause is Cause.USER else name, words)
     record, elsewhere = folder.record(), folder.other_machine()
     backend = backend_named(record["backend"])
-    can_ask = asks and (elsewhere is None or backend.is_lasting)
-    if can_ask and (job := backend.going_on(record)):
+    job = unknown = ""
+    if asks and (elsewhere is None or backend.is_lasting):
+        try:
+            job = backend.going_on(record)
+        except NotHereError as error:
+            unknown = f"; whether the job goes on is not known: {error}"
+    if job:
         owner = "its launcher" if elsewhere is None else "a launcher here"
         way_out = f"to end it: {'stop' if backend.is_lasting else 'clean'} --run {folder.run_id}"
         words = f"continues without {owner}: {job}; {way_out}"
         return State(GOES_ON, words, writes=backend.is_lasting)
-    rest = f"to end the remaining processes: clean --run {folder.run_id}"
+    rest = f"to end the remaining processes: clean --run {folder.run_id}{unknown}"
     if elsewhere is None:
         return State("not followed", f"its launcher has ended; {rest}")
     words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
@@ -192,16 +197,19 @@ def _chosen(folder: RunFolder, asked: "list[str]") -> set[str]:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Ends a run as Ctrl-C in its launcher would, and waits for its end.
+    """Ends a run as Ctrl-C in its launcher would, and waits for its end; one that is over stays.
 
     Raises:
-      HostError: the run is over, or its launcher has gone and no job goes on without it that could
-        be stopped, or its launcher may run on another machine.
+      HostError: its launcher has gone and no job goes on without it that could be stopped, or its
+        launcher may run on another machine.
     """
     folder = find(state_dir(options.state_dir), options.run)
     pid, record = folder.launcher_pid(), folder.record()
     if pid is None:
         state, backend = state_of(folder), backend_named(record["backend"])
+        if folder.end() is not None:
+            say(f"run {folder.run_id} has ended before: {state.words}")
+            return 0
         if state.name != GOES_ON or not backend.is_lasting:
             raise HostError(f"run {folder.run_id}: {state.words}")
         backend.stop(record, now=options.now)
@@ -221,7 +229,8 @@ def clean(options: argparse.Namespace) -> int:
     """Ends what is left of a run, by default of the newest one; Ctrl-C ends `clean` at once.
 
     A job that goes on without its launcher is ended only if `--run` names its run; so is one whose
-    launcher may run on another machine.
+    launcher may run on another machine. With --forget, nothing is ended, and the run leaves the
+    list.
 
     Raises:
       LaunchError: the run is still running, or could not be cleaned.
@@ -235,6 +244,10 @@ def clean(options: argparse.Namespace) -> int:
         if state.name == GOES_ON or folder.other_machine() is not None:
             say(f"run {folder.run_id}: {state.words}")
             return 0
+    if options.forget:
+        folder.remove()
+        say(f"run {folder.run_id}: forgotten; {folder.path} is removed")
+        return 0
     record = folder.record()
     for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
         say(f"run {folder.run_id}: {line}")

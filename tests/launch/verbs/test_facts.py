@@ -68,6 +68,10 @@ def test_each_problem_is_told_with_its_mend(second: dict[str, Any], problem: str
     assert found.startswith(problem)
 
 
+def test_records_in_an_object_store_are_not_looked_for_on_the_hosts() -> None:
+    assert problems(job("--data-dir=gs://bucket/data"), facts(data=None)) == []
+
+
 def test_a_folder_that_is_missing_is_one_problem() -> None:
     missing = dict.fromkeys(("code", "python", "tensorflow"))
     (found,) = problems(job(), facts(has_workdir=False, python_error="x does not exist", **missing))

@@ -136,6 +136,38 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
         assert said(tmp_path, capfd, verb, code=1) == error
 
 
+def test_a_start_that_submitted_nothing_leaves_no_run(launcher: Launcher) -> None:
+    launcher.env["PATH"] = "/nowhere"
+    output = launcher.up(("--on", "slurm"), exit_code=1)
+    words = "error: no sbatch on PATH here; run this on a login node of the cluster"
+    assert output.splitlines()[-1] == words
+    assert list(launcher.state.iterdir()) == []
+
+
+def test_a_run_whose_scheduler_is_not_here_is_listed_and_can_be_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    folder.add(backend="slurm")
+    monkeypatch.setenv("PATH", "/nowhere")
+    why = "no squeue on PATH here; run this on a login node of the cluster"
+    status = said(tmp_path, capfd, "status", code=1)
+    assert f"; whether the job goes on is not known: {why}\n" in status
+    assert said(tmp_path, capfd, "clean", code=1) == f"error: {why}\n"
+    forgotten = f"run {folder.run_id}: forgotten; {folder.path} is removed\n"
+    assert said(tmp_path, capfd, "clean", "--forget") == forgotten
+    assert said(tmp_path, capfd, "list") == f"no runs in {tmp_path}\n"
+
+
+def test_a_stop_of_a_run_that_has_ended_is_no_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    folder.write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
+    words = f"run {folder.run_id} has ended before: exit code 3: worker/0 failed\n"
+    assert said(tmp_path, capfd, "stop") == words
+
+
 JOB = make_job(on_this_machine(1, 1))
 
 
