@@ -8,7 +8,13 @@ from typing import Any, Optional
 
 import yaml
 
-from launch.cluster.host_list import chosen_hosts, is_this_machine, named, nameless_host
+from launch.cluster.host_list import (
+    chosen_hosts,
+    expand,
+    is_this_machine,
+    named,
+    nameless_host,
+)
 from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Kind, Limits, host_name
 from launch.cluster.yaml_section import (
     Node,
@@ -68,11 +74,21 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
     shared = read_fields(top, Host)
-    hosts = []
-    for position, node in enumerate(hosts_node.value):
-        layout = (("worker" if position else "master", 1), ("ps", 1))
-        hosts.append(_host(top, node, {**shared, "roles": layout}))
+    hosts: list[Host] = []
+    for node in hosts_node.value:
+        for word in _words(top, node):
+            layout = (("worker" if hosts else "master", 1), ("ps", 1))
+            hosts.append(_host(top, word, {**shared, "roles": layout}))
     return tuple(hosts)
+
+
+def _words(top: Section, node: Node) -> list[Node]:
+    """Returns a node for each host of `- node[01-04]`."""
+    if not isinstance(node, yaml.ScalarNode) or "[" not in node.value[1:]:
+        return [node]
+    with top.at(node):
+        names = expand(node.value)
+    return [yaml.ScalarNode(node.tag, name, node.start_mark, node.end_mark) for name in names]
 
 
 def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:

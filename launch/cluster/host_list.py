@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Optional
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import FREE_PORTS, LEADS, USER_NAME, Cluster, Host, Kind, host_name
+from launch.cluster.model import (
+    FREE_PORTS,
+    LEADS,
+    MAX_TASKS,
+    USER_NAME,
+    Cluster,
+    Host,
+    Kind,
+    host_name,
+)
 from launch.errors import LaunchError
 
 # The folder that holds this package, and in a checkout cifar10_main.py.
@@ -83,6 +92,38 @@ def named(base: Host, word: str) -> Host:
     return replace(base, name=name, address=name, user=user or base.user)
 
 
+_RANGES = re.compile(r"\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]")
+
+
+def expand(words: str) -> list[str]:
+    """Returns the hosts of a list as Slurm writes it: `a,node[01-03,7]` -> a, node01, node02, ...
+
+    Raises:
+      LaunchError: a range has more than MAX_TASKS hosts.
+    """
+    names = [""]
+    # Commas between hosts, not those within brackets.
+    for word in re.split(r",(?![^\[\]]*\])", words):
+        before, *rest = _RANGES.split(word.strip())
+        found = [before]
+        for ranges, after in zip(rest[::2], rest[1::2]):
+            numbers = [number for part in ranges.split(",") for number in _numbers(part)]
+            found = [f"{name}{number}{after}" for name in found for number in numbers]
+            if len(found) > MAX_TASKS:
+                raise LaunchError(
+                    f"{word}: {len(found):,} hosts; a cluster has at most {MAX_TASKS:,}"
+                )
+        names += found
+    return names[1:]
+
+
+def _numbers(part: str) -> list[str]:
+    """Returns the numbers of `07` or `07-12`, as wide as the first one."""
+    first, _, last = part.partition("-")
+    end = min(int(last or first), int(first) + MAX_TASKS)
+    return [str(number).zfill(len(first)) for number in range(int(first), end + 1)]
+
+
 def counts_of(workers: int, ps: int, evaluator: bool = False) -> dict[str, int]:
     """Returns how many tasks of each type a job has; with an evaluator, its master is a chief."""
     counts = {"chief" if evaluator else "master": 1, "worker": workers, "ps": ps}
@@ -95,13 +136,13 @@ def from_hosts(
     """Makes a cluster with a master on the first host, a worker on each other, and a ps on each.
 
     Args:
-      names: host names or addresses, with or without `user@`, separated by commas.
+      names: host names or addresses, with or without `user@`, separated by commas; see `expand`.
       python: the same as for `nameless_host`.
       workdir: the same as for `nameless_host`.
       evaluator: whether to add an evaluator on the last host; the master is then called chief.
     """
     base = nameless_host(python, workdir)
-    hosts = [named(base, word.strip()) for word in names.split(",")]
+    hosts = [named(base, word) for word in expand(names)]
     roles = [{"worker": 1, "ps": 1} for _ in hosts]
     roles[0] = {"chief" if evaluator else "master": 1, "ps": 1}
     roles[-1].update({"evaluator": 1} if evaluator else {})

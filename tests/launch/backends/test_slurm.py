@@ -14,6 +14,7 @@ import pytest
 from launch.backends import batch
 from launch.backends.batch import Follower, JobState, description, how_it_ended
 from launch.backends.registry import KINDS
+from launch.backends.slurm import job as slurm_job
 from launch.backends.slurm.backend import Slurm, state_of
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
@@ -298,6 +299,27 @@ def test_a_script_submitted_by_hand_says_why_it_was_ended(
     assert "[master/0 m1] hello\n" in capfd.readouterr().out
     (folder,) = (tools / "state").iterdir()
     assert RunFolder(folder).status()["cause"] == cause
+
+
+def test_the_third_time_limit_without_a_newer_checkpoint_is_the_last(tmp_path: Path) -> None:
+    def time_limit(*details: str) -> bool:
+        outcome = Outcome(124, "late", details=details, cause=Cause.TIME_LIMIT)
+        return slurm_job._may_go_on(tmp_path / "timeouts", outcome)
+
+    assert [time_limit() for _ in range(3)] == [True, True, False]
+    assert [time_limit("saved o/model.ckpt-40") for _ in range(3)] == [True, True, False]
+    assert time_limit("saved o/model.ckpt-80")
+    assert [time_limit() for _ in range(2)] == [True, False]  # it did not come to a checkpoint
+
+
+def test_the_nodes_of_a_job_are_known_without_scontrol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "m[08-09]")
+    hosts = slurm_job._on_its_nodes(slurm_cluster()).hosts
+    assert [(host.name, host.address) for host in hosts] == [("m08", "m08"), ("m09", "m09")]
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "m[1-3]")
+    with pytest.raises(LaunchError, match="the job has 3 nodes, but its description 2; change"):
+        slurm_job._on_its_nodes(slurm_cluster())
 
 
 class Controller(Slurm):
