@@ -69,6 +69,13 @@ def here(tmp_path: Path) -> Path:
     return root
 
 
+def test_thousands_of_records_are_copied_and_found(here: Path, tmp_path: Path) -> None:
+    for number in range(2000):
+        (here / "data" / f"it's {number:04}.tfrecords").write_bytes(b"%d" % number)
+    assert Run(tmp_path / "there", here).success()[1] == "records: 2002 files copied"
+    assert Run(tmp_path / "there", here).success()[1] == "records: are there"
+
+
 def write_records(folder: Path, content: bytes) -> None:
     folder.mkdir()
     (folder / "train.tfrecords").write_bytes(content * 1000)
@@ -130,7 +137,7 @@ def test_a_bare_host_gets_what_it_needs_and_the_second_time_no_records(
     there = tmp_path / "it's; $(there)"
     lines = Run(there, here, "data", "", kernels_step("python3")).success()
     assert lines[:2] == ["code: 4 files copied", "records: 2 files copied"]
-    assert "No module named 'cifar10.ops'" in lines[2]
+    assert "No module named 'cifar10.kernels'" in lines[2]
     assert lines[2].startswith("kernels: left out: ")
     assert lines[2].endswith("; training takes longer without")
     assert sorted(state(there)) == sorted([*CODE, "data/manifest.json", "data/train.tfrecords"])
