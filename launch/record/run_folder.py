@@ -2,6 +2,7 @@
 
 RUN/run.json     what was started, on which hosts, by which process; no values of variables
 RUN/status.json  the status of each task, and the outcome; each update replaces the file
+RUN/end.json     blanks, until how the job ended takes their room: a full disk cannot prevent it
 RUN/output.log   what tasks and launcher have written, line by line (`launch.record.output`)
 RUN/launcher.log what the launcher has written, if the job writes output.log itself
 """
@@ -24,6 +25,7 @@ from launch.record.outcome import Outcome, end_record, read_cause
 Record = dict[str, Any]
 
 _MAYBE_TEXT, _MAYBE_CODE = (str, type(None)), (int, type(None))
+_END_SIZE = 1 << 16  # bytes; a failed task's last lines have less
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
 
 # The types of the fields on which those rely that read run.json and status.json; see `_load`.
@@ -86,6 +88,7 @@ class RunFolder:
         with folder._writes():
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.path.mkdir(mode=0o700)
+            folder.reserve_end()
             _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
         return folder
 
@@ -129,23 +132,42 @@ class RunFolder:
         self.add(launcher=_process(os.getpid()))
 
     def status(self) -> Record:
-        """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
-        with contextlib.suppress(OSError, ValueError):
-            return _load((self.path / "status.json").read_bytes(), _STATUS, tasks=[], details=[])
-        return {}
+        """Returns the content of status.json and end.json, without what is damaged or missing."""
+        found: Record = {}
+        for name in ("status.json", "end.json"):
+            with contextlib.suppress(OSError, ValueError):
+                file = (self.path / name).read_bytes()
+                found |= _load(file, _STATUS, **{"tasks": [], "details": [], **found})
+        return found
 
     def write_status(self, status: Record) -> None:
         """Replaces status.json; ignores errors, since the job must go on."""
         with contextlib.suppress(OSError):
             _replace(self.path / "status.json", status)
 
+    def reserve_end(self) -> None:
+        """Makes room for how the job will end; OSError if there is none."""
+        self._write_end_file(b"")
+
+    def _write_end_file(self, data: bytes) -> None:
+        """Writes end.json in place, and so without new room on the disk."""
+        descriptor = os.open(self.path / "end.json", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(descriptor, data.ljust(_END_SIZE), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def write_end(self, outcome: Outcome) -> None:
-        """Writes how the job ended into status.json."""
-        known = {**self.status(), "time": time.time(), "details": outcome.details}
-        self.write_status({**known, **end_record(outcome)})
+        """Writes how the job ended into end.json and status.json."""
+        end = {"time": time.time(), **end_record(outcome)}
+        data = json.dumps({**end, "details": outcome.details}).encode()
+        with contextlib.suppress(OSError):
+            self._write_end_file(data if len(data) <= _END_SIZE else json.dumps(end).encode())
+        self.write_status({**self.status(), **end, "details": outcome.details})
 
     def end(self) -> Optional[Outcome]:
-        """Returns how the job ended, as status.json says; None if it does not."""
+        """Returns how the job ended, as its files say; None if they do not."""
         status = self.status()
         if status.get("exit_code") is None:
             return None

@@ -57,6 +57,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     signal.signal(_NEAR_ITS_END, note)
     folder = RunFolder(Path(options.run)) if options.run else None
     try:
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                folder.reserve_end()  # an earlier start of this job may have ended
         cluster = _on_its_nodes(read_cluster("/dev/stdin", KINDS))
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])

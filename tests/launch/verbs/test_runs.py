@@ -292,7 +292,7 @@ def test_the_files_of_a_run_are_their_owners_alone(launcher: Launcher) -> None:
         os.umask(before)
     run = launcher.run_id()
     folders = {".", run}
-    files = ["run.json", "status.json", "output.log"]
+    files = ["run.json", "status.json", "end.json", "output.log"]
     assert modes_below(launcher.state) == {
         **dict.fromkeys(folders, 0o700),
         **{f"{run}/{name}": 0o600 for name in files},
