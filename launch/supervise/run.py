@@ -1,4 +1,4 @@
-"""Runs a job with one agent on each host, over any transport, and again if its ports were taken."""
+"""Runs a job with one agent on each host, over any transport."""
 
 import os
 import signal
@@ -19,7 +19,6 @@ from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Start, Supervisor
 
 _REOPEN_SECS = 5.0  # between two attempts to reach a host
-_MORE_PORTS = 3  # how often a job starts again because another program took a port
 
 
 def run_with_agents(
@@ -53,28 +52,27 @@ def run_with_agents(
     passed = passed_values(job.cluster.passed)
     finds_ports = job.cluster.ports == FREE_PORTS
 
-    def attempt(signals: Sequence[int]) -> tuple[Outcome, list[str]]:
-        """Runs the job; returns its outcome, and the tasks that have failed for their ports."""
-        connections = Connections(job.cluster, folder.run_id, transport, containers)
+    connections = Connections(job.cluster, folder.run_id, transport, containers)
+    with stop_signals() as signals:
         try:
             ports = connections.open_all(
                 lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
             )
             if ports is None:
-                connections.close_all()
                 words = "stopped before the start"
-                return Outcome(128 + signals[0], words, cause=Cause.USER), []
-            ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
-            cluster = ready.cluster
-            supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
-            loop = RunLoop(supervisor, folder, display, connections.events, signals)
-            variables = {**dict(cluster.environment), **passed}
-            orders = {
-                task.name: _order_to_start(task, variables, masked=sorted(passed))
-                for task in ready.tasks
-            }
-            agents = Agents(supervisor, loop, connections, orders, cluster.limits.rejoin_secs)
-            outcome = loop.run(agents)
+                outcome = Outcome(128 + signals[0], words, cause=Cause.USER)
+            else:
+                ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
+                cluster, now = ready.cluster, time.monotonic()
+                supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, now)
+                loop = RunLoop(supervisor, folder, display, connections.events, signals)
+                variables = {**dict(cluster.environment), **passed}
+                orders = {
+                    task.name: _order_to_start(task, variables, masked=sorted(passed))
+                    for task in ready.tasks
+                }
+                rejoin_secs = cluster.limits.rejoin_secs
+                outcome = loop.run(Agents(supervisor, loop, connections, orders, rejoin_secs))
         except LaunchError:
             connections.close_all()
             raise
@@ -82,18 +80,6 @@ def run_with_agents(
             connections.abandon()
             raise
         connections.close_all()
-        is_early = outcome.cause is Cause.TASK_FAILED and not supervisor.has_stepped
-        return outcome, agents.without_port if is_early and finds_ports else []
-
-    with stop_signals() as signals:
-        for number in range(1, _MORE_PORTS + 2):
-            outcome, taken = attempt(signals)
-            if not taken or number > _MORE_PORTS:
-                break
-            display.note(
-                f"another program took the port of {', '.join(taken)}: starting the job again "
-                f"with other ports ({number} of {_MORE_PORTS})"
-            )
     return outcome
 
 
@@ -137,9 +123,6 @@ class Agents:
       orders: task's name -> the order that starts the task.
       rejoin_secs: for how long a host that cannot be reached is tried again.
       clock: returns the time in seconds.
-
-    Attributes:
-      without_port: the tasks that ended because another process had their port.
     """
 
     def __init__(
@@ -156,7 +139,6 @@ class Agents:
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
         self._lost_at: dict[str, float] = {}  # host's name -> when it could not be reached
-        self.without_port: list[str] = []
 
     def start(self) -> None:
         """Starts all tasks."""
@@ -214,8 +196,6 @@ class Agents:
         elif event == "started":
             self._supervisor.started(name)
         elif event == "exit":
-            if message["port_taken"]:
-                self.without_port.append(name)
             found = {key: message[key] for key in ("code", "reason", "signals")}
             self._carry_out(self._supervisor.ended(name, now=now, **found))
 

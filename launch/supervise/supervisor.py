@@ -145,7 +145,6 @@ class Supervisor:
         self._began = self._heard = self._settled_at = now
         self._end: Optional[list[Stage]] = None  # what is left of it; None while the job goes on
         self._stop_signals = 0
-        self._is_excused = False  # whether a SIGTERM was the platform's
 
     @property
     def ending(self) -> bool:
@@ -239,8 +238,9 @@ class Supervisor:
     ) -> list[Action]:
         """Ends the job in order; at the user's second call, kills all tasks.
 
-        If the job is already ending after a failure, the first call may change the verdict, but
-        sends no signal again: a second signal would keep tasks from saving.
+        A SIGTERM is no call of the user once the platform says that it ends the job. If the job is
+        already ending after a failure, the first call may change the verdict, but sends no signal
+        again: a second signal would keep tasks from saving.
 
         Args:
           signum: the signal that asked for the end.
@@ -249,17 +249,10 @@ class Supervisor:
           cause: the cause of the job's end; only the calls of the user are counted.
         """
         is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
-        if is_told and cause is Cause.USER and signum == signal.SIGTERM:
-            # The platform may have sent the first one to this process; `stop --now` sends two.
-            self._stop_signals = max(self._stop_signals, 2 * self._is_excused)
-            self._is_excused = True
-        else:
-            self._stop_signals += cause is Cause.USER
+        self._stop_signals += cause is Cause.USER and not (is_told and signum == signal.SIGTERM)
         words = reason or f"stopped by {signal.Signals(signum).name}"
         is_done = self.verdict is not None and self.verdict.exit_code == 0
         took = self.report(Outcome(128 + signum, words, cause=cause), now)
-        if took and cause is Cause.PLATFORM:
-            self._stop_signals = 0  # the same, but in the other order
         if self._stop_signals == 2 and cause is Cause.USER:
             self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
         elif is_done and cause is Cause.USER and self._stop_signals == 1:

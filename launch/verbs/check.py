@@ -1,13 +1,10 @@
 """`plan` and `check`: what would run where, and whether all hosts are ready for it."""
 
 import argparse
-import contextlib
-import ipaddress
 from collections.abc import Mapping
 from typing import Any, Optional
 
 from cifar10_program import IS_INSTALLED, PACKAGE
-from cifar10_program.streams import complain
 from launch.backends.base import Backend, ContainerNeeds
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
@@ -24,10 +21,6 @@ _SETUP = ": python -m launch setup"
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _COMPARED = ("image", "code", "python", "tensorflow", "data")  # the same on all hosts
 _LEAST_DISK = 1 << 30
-_OPEN = (
-    "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there with a "
-    "firewall (`ports:` sets the ports), or use hosts with private addresses alone"
-)
 
 
 # What a host's agent has found, see launch.agent.host_facts.look, with `failures`: (address, port,
@@ -49,7 +42,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def check_job(job: Job) -> int:
-    """Prints the facts about the hosts, problems and warnings; returns 1 for a problem, else 0.
+    """Prints the facts about the hosts and the problems; returns 1 for a problem, else 0.
 
     For a backend with a scheduler that can judge a job, prints its answer instead.
 
@@ -65,7 +58,6 @@ def check_job(job: Job) -> int:
     if "://" in job.folder("data"):
         found.append(f"{job.folder('data')}: not looked at; the tasks read it by themselves")
     found += [f"problem: {one}" for one in wrong]
-    found += [f"warning: {one}" for one in warnings(job, facts)]
     found += [] if wrong else ["everything is in place"]
     print(plain_lines("\n".join(found)))
     return 1 if wrong else 0
@@ -77,14 +69,12 @@ def _has(name: str, found: Facts) -> str:
 
 
 def refuse_problems(job: Job, backend: Backend) -> None:
-    """Checks the hosts before a job starts; writes warnings to standard error.
+    """Checks the hosts before a job starts.
 
     Raises:
       HostError: there are problems; the message names all of them.
     """
-    facts, wrong = _examine(job, backend)
-    for warning in warnings(job, facts):
-        complain(f"warning: {plain_lines(warning)}")
+    _, wrong = _examine(job, backend)
     if wrong:
         raise HostError(below_each_other([*wrong, "to start anyway: --no-check"]))
 
@@ -222,34 +212,3 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
             if value != values[0][1]
         ]
     return wrong
-
-
-def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
-    """Returns a message for each host whose tasks the internet may reach.
-
-    Whether a firewall is in the way cannot be known, so these are no problems.
-
-    Args:
-      job: the job that is to run.
-      facts: host name -> the facts about that host.
-    """
-    serving = [task for task in job.tasks if task.task_type != "evaluator"]
-    if len(serving) < 2:
-        return []  # a trainer alone starts no server
-    found = []
-    for host in job.cluster.hosts:
-        tasks = [task for task in serving if task.host is host]
-        public = dict.fromkeys([*facts[host.name].get("public", ()), *_public(host.address)])
-        ports = ", ".join(str(task.port) for task in tasks if task.port is not None)
-        where = f"port{'s' * (',' in ports)} {ports}" if ports else "free ports"
-        if tasks and public:
-            reached = f"{', '.join(public)} may be reached from the internet, on {where}"
-            found.append(f"{host.name}: {reached}; {_OPEN}")
-    return found
-
-
-def _public(address: str) -> list[str]:
-    """Returns the address if it is one that the internet may reach; a name is not looked up."""
-    with contextlib.suppress(ValueError):
-        return [address] if ipaddress.ip_address(address).is_global else []
-    return []

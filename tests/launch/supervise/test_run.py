@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Optional
+from typing import Optional
 from unittest.mock import Mock
 
 import pytest
@@ -20,10 +20,10 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host
 from launch.cluster.tasks import Devices, Task, make_job
 from launch.connect.connections import Connections
-from launch.record.outcome import Cause, Outcome
+from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise import run, run_loop
+from launch.supervise import run_loop
 from launch.supervise.run import Agents, run_with_agents
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Start, Supervisor
@@ -66,7 +66,7 @@ def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(
     link = Mock()
     agents._connections.use("node2", link)
     failed = {"event": "exit", "task": task, "code": 1, "reason": ""}
-    agents.handle(("node2", link, {**failed, "signals": [], "port_taken": False}))
+    agents.handle(("node2", link, {**failed, "signals": []}))
     assert agents._supervisor.states["master/0"].status == "running"
     wait_for(lambda: shown.getvalue(), "the note")
     assert "node2: ignored a message about a task that it does not run" in shown.getvalue()
@@ -76,8 +76,8 @@ def _tell(agents: Agents, message: Message) -> None:
     agents.handle(("localhost", agents._connections._links["localhost"], message))
 
 
-@pytest.mark.parametrize("signals", [(15, 15), (2, 2), (15, 2, 2)], ids=str)
-def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_same_request(
+@pytest.mark.parametrize("signals", [(2, 2), (15, 15, 2, 2)], ids=str)
+def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_platforms(
     agents: Agents, signals: Sequence[int]
 ) -> None:
     _tell(agents, TOLD)
@@ -142,63 +142,6 @@ def test_after_an_error_of_the_launcher_itself_the_tasks_save(
     saved = tmp_path / "work" / f"saved-master-0-{folder.name}"
     wait_for(saved.exists, "the master's checkpoint", 20)
     assert_nothing_left(folder.name, timeout_secs=20)
-
-
-class FailsForItsPort:
-    """A run loop whose attempts fail for their ports, as the first two do."""
-
-    has_stepped = False  # what the supervisor is told
-    num_failures = 2
-    ports: ClassVar[list[int]] = []  # of the master in each attempt
-
-    def __init__(self, supervisor: Supervisor, *_: object) -> None:
-        port = supervisor.states["master/0"].task.port
-        assert port is not None
-        self.ports.append(port)
-        supervisor.has_stepped = self.has_stepped
-
-    def run(self, agents: Agents) -> Outcome:
-        if len(self.ports) > self.num_failures:
-            return Outcome(0, "master/0 is done", cause=Cause.DONE)
-        agents.without_port.append("worker/0")
-        return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
-
-
-def test_a_job_whose_port_was_taken_starts_again_with_others_until_the_user_stops_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
-    notes: list[str] = []
-    monkeypatch.setattr(Display, "note", lambda _, text: notes.append(text))
-    why = "another program took the port of worker/0: starting the job again with other ports"
-    folder, outcome = run_of(tmp_path / "done")
-    assert outcome.exit_code == 0
-    assert len(set(FailsForItsPort.ports)) == 3
-    assert notes == [f"{why} ({number} of 3)" for number in (1, 2)]
-    assert_nothing_left(folder.run_id, timeout_secs=10)
-    FailsForItsPort.ports.clear()
-
-    def stop(self: Display, text: str) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(Display, "note", stop)
-    folder, outcome = run_of(tmp_path / "stopped")
-    assert outcome == Outcome(130, "stopped before the start", cause=Cause.USER)
-    assert_nothing_left(folder.run_id, timeout_secs=10)
-
-
-@pytest.mark.parametrize(("has_stepped", "attempts"), [(False, 4), (True, 1)])
-def test_a_job_whose_ports_are_always_taken_fails_after_three_more_attempts_unless_it_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_stepped: bool, attempts: int
-) -> None:
-    ports: list[int] = []
-    monkeypatch.setattr(FailsForItsPort, "ports", ports)
-    monkeypatch.setattr(FailsForItsPort, "num_failures", 9)
-    monkeypatch.setattr(FailsForItsPort, "has_stepped", has_stepped)
-    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
-    _, outcome = run_of(tmp_path)
-    assert outcome.reason == "worker/0 on localhost failed: exit code 1"
-    assert len(ports) == attempts
 
 
 def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Outcome]:
