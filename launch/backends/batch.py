@@ -112,7 +112,7 @@ class Batch(Backend):
                 f"{self.title} job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"
             )
-            if not folder.status():  # until the job writes its own
+            if not folder.status()["tasks"]:  # until the job writes its own
                 tasks = [vars(TaskState(task).row()) for task in job.tasks]
                 folder.write_status({"time": time.time(), **end_record(None), "tasks": tasks})
             follower = Follower(self, job_id, folder, display)

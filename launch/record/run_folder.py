@@ -24,20 +24,11 @@ from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
-_MAYBE_TEXT, _MAYBE_CODE = (str, type(None)), (int, type(None))
 _END_SIZE = 1 << 16  # bytes; a failed task's last lines have less
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
 
-# The types of the fields on which those rely that read run.json and status.json; see `_load`.
-_RECORD = {
-    "run": str,
-    "backend": str,
-    "began": (int, float),
-    "launcher": {"pid": int, "started": str, "boot": str, "machine": str},
-    "hosts": [{"name": str, "user": _MAYBE_TEXT, "agent_python": str}],
-    "tasks": [{"task": str, "host": str}],
-}
-_STATUS = {"exit_code": _MAYBE_CODE, "reason": _MAYBE_TEXT, "tasks": [{}], "details": [str]}
+# The fields of run.json on which all verbs rely.
+_RECORD = {"run", "backend", "began", "launcher", "hosts", "tasks"}
 
 
 def state_dir(given: Optional[str] = None) -> Path:
@@ -113,7 +104,10 @@ class RunFolder:
         """
         path = self.path / "run.json"
         try:
-            return _load(path.read_bytes(), _RECORD)
+            found = _load(path.read_bytes())
+            if missing := _RECORD - found.keys():
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+            return found
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}") from None
         except ValueError as error:
@@ -136,9 +130,8 @@ class RunFolder:
         found: Record = {}
         for name in ("status.json", "end.json"):
             with contextlib.suppress(OSError, ValueError):
-                file = (self.path / name).read_bytes()
-                found |= _load(file, _STATUS, **{"tasks": [], "details": [], **found})
-        return found
+                found |= _load((self.path / name).read_bytes())
+        return {"exit_code": None, "reason": None, "tasks": [], "details": [], **found}
 
     def write_status(self, status: Record) -> None:
         """Replaces status.json; ignores errors, since the job must go on."""
@@ -172,7 +165,7 @@ class RunFolder:
         if status.get("exit_code") is None:
             return None
         words, details = status["reason"] or "ended", tuple(status["details"])
-        return Outcome(status["exit_code"], words, details=details, cause=read_cause(status))
+        return Outcome(int(status["exit_code"]), words, details=details, cause=read_cause(status))
 
     def accuracy(self) -> str:
         """Returns the accuracy in the run's result.json, such as `91.32 %`.
@@ -205,34 +198,12 @@ class RunFolder:
         return None if machine == _process(os.getpid())["machine"] or self.end() else machine
 
 
-def _load(data: bytes, form: Any, **defaults: object) -> dict[str, Any]:
-    """Returns the JSON object that a file of a run, or a line of it, holds.
-
-    Args:
-      data: the content.
-      form: its form: the key of each field -> a type or several, the form of an object, or a list
-        with the form of every item.
-      defaults: what fields hold that are missing.
-
-    Raises:
-      ValueError: it is no JSON, or has another form.
-    """
+def _load(data: bytes) -> Record:
+    """Returns the JSON object that a file of a run holds; ValueError if it holds none."""
     try:
-        found = json.loads(data)
-    except RecursionError as error:
+        return dict(json.loads(data))
+    except (RecursionError, TypeError) as error:
         raise ValueError(str(error)) from None
-    found = {**defaults, **found} if isinstance(found, dict) else found
-    if not _fits(found, form):
-        raise ValueError("a field is missing, or of another type")
-    return dict(found)
-
-
-def _fits(found: Any, form: Any) -> bool:
-    if isinstance(form, dict):
-        return isinstance(found, dict) and all(_fits(found.get(k), f) for k, f in form.items())
-    if isinstance(form, list):
-        return isinstance(found, list) and all(_fits(one, form[0]) for one in found)
-    return isinstance(found, form)
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:

@@ -146,6 +146,15 @@ class Agents:
 
     def handle(self, event: Event) -> None:
         """Handles an agent's message, or the result of connecting to a host again."""
+        try:
+            self._handle(event)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            host, link, message = event
+            if link is None or not self._connections.is_current(host, link):
+                raise
+            self._lose(host, f"lost: its agent sent {str(message)[:200]}: {error!r}")
+
+    def _handle(self, event: Event) -> None:
         host, link, message = event
         what = message["event"]
         if what in ("connected", "unreachable"):
@@ -187,17 +196,17 @@ class Agents:
     def _take_from_task(self, name: str, host: str, message: Message) -> None:
         event, now = message["event"], self._clock()
         if event == "lines":
-            lines = list(message["lines"])
-            if message["dropped"]:
-                lines.insert(
-                    0, f"[{message['dropped']:,} lines left out: the launcher was too slow]"
-                )
+            lines = list(map(str, message["lines"]))
+            if dropped := int(message["dropped"]):
+                lines.insert(0, f"[{dropped:,} lines left out: the launcher was too slow]")
             self._loop.take_lines(name, host, lines)
         elif event == "started":
             self._supervisor.started(name)
         elif event == "exit":
-            found = {key: message[key] for key in ("code", "reason", "signals")}
-            self._carry_out(self._supervisor.ended(name, now=now, **found))
+            # What is of another type fails here, before the supervisor has taken it.
+            code = None if message["code"] is None else int(message["code"])
+            reason, signals = str(message["reason"]), [int(signum) for signum in message["signals"]]
+            self._carry_out(self._supervisor.ended(name, code, now, reason, signals=signals))
 
     def _lose(self, host: str, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
         """Drops a host's connection, and records its tasks as ended: the agent will end them."""

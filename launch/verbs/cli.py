@@ -65,6 +65,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except LaunchError as error:
         complain(f"error: {plain_lines(str(error))}")
         return error.exit_code
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if not hasattr(options, "run"):  # then no file of a run can be the reason
+            raise
+        damage = f"a file of the run is damaged ({error!r})"
+        complain(f"error: {plain_lines(damage)}; clean --forget takes the run off the list")
+        return HostError.exit_code
     except BrokenPipeError:  # The reader, such as `head`, has ended.
         return 0
     except OSError as error:  # such as a full disk, or a folder of another user

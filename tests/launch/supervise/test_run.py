@@ -72,6 +72,15 @@ def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(
     assert "node2: ignored a message about a task that it does not run" in shown.getvalue()
 
 
+def test_a_host_that_sends_what_no_agent_does_is_lost_with_a_clear_line(
+    agents: Agents, shown: io.StringIO
+) -> None:
+    _tell(agents, {"event": "exit", "task": "master/0", "code": [], "reason": "", "signals": []})
+    assert agents._supervisor.states["master/0"].status == "failed"
+    (line,) = [line for line in shown.getvalue().splitlines() if "its agent sent" in line]
+    assert line.startswith("master/0 on localhost failed: lost: its agent sent {'event': 'exit', ")
+
+
 def _tell(agents: Agents, message: Message) -> None:
     agents.handle(("localhost", agents._connections._links["localhost"], message))
 

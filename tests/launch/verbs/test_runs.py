@@ -269,7 +269,7 @@ def test_a_damaged_record_is_told_in_one_line_with_the_way_out(
     (folder.path / "run.json").write_text('{"backend": "local", "tasks": 5}')
     output = said(tmp_path, capfd, verb, "--run", folder.run_id, code=1)
     assert output == (
-        f"error: {folder.path}/run.json is damaged (a field is missing, or of another type); end "
+        f"error: {folder.path}/run.json is damaged (it lacks began, hosts, launcher, run); end "
         f"what has {folder.run_id} in its environment or name on the hosts, then remove that "
         "folder\n"
     )
