@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from launch.backends import batch
-from launch.backends.batch import Follower, JobState, description, how_it_ended
 from launch.backends.registry import KINDS
+from launch.backends.slurm import backend, follow
 from launch.backends.slurm import job as slurm_job
 from launch.backends.slurm.backend import Slurm, state_of
+from launch.backends.slurm.follow import Follower, JobState, how_it_ended
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
-from launch.backends.slurm.script import SlurmSettings, options, script, seconds_of
+from launch.backends.slurm.script import SlurmSettings, description, options, script, seconds_of
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import FREE_PORTS, Cluster, Limits
@@ -186,7 +186,7 @@ def put_tool(folder: Path, name: str, script: str) -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
-    monkeypatch.setattr(batch, "_HURRY_SECS", 0.05)
+    monkeypatch.setattr(follow, "HURRY_SECS", 0.05)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -223,13 +223,13 @@ def test_an_end_without_a_word_is_explained(
 ) -> None:
     ended = state_of({"JobState": state, "NodeList": "m[1-2]"})
     (tmp_path / "slurm.out").write_text("".join(f"line {i}\n\n" for i in range(14)))
-    outcome = how_it_ended("Slurm", "7", ended, {}, tmp_path / "slurm.out")
+    outcome = how_it_ended("7", ended, {}, tmp_path / "slurm.out")
     assert outcome.exit_code == exit_code
     assert outcome.reason.startswith(f"Slurm job 7: {words}")
     lines = [f"  | line {i}" for i in range(2, 14)]
     assert outcome.details == (*lines, f"  log: {tmp_path}/slurm.out")
     assert outcome.cause is cause
-    (line,) = how_it_ended("Slurm", "7", ended, {}, tmp_path / "no.out").details
+    (line,) = how_it_ended("7", ended, {}, tmp_path / "no.out").details
     words = "is empty or not there; do the nodes share that folder? see --state-dir"
     assert line == f"  log: {tmp_path}/no.out {words}"
 
@@ -237,7 +237,7 @@ def test_an_end_without_a_word_is_explained(
 def test_the_jobs_own_word_goes_before_slurms(tmp_path: Path) -> None:
     def end(state: str, status: dict[str, Any]) -> Outcome:
         ended = state_of({"JobState": state, "NodeList": "m2"})
-        return how_it_ended("Slurm", "7", ended, status, tmp_path / "slurm.out")
+        return how_it_ended("7", ended, status, tmp_path / "slurm.out")
 
     status = {"exit_code": 3, "reason": "worker/0 on m2 failed: exit code 3", "details": ["  | x"]}
     outcome = end("NODE_FAIL", status)
@@ -490,7 +490,7 @@ def test_clean_of_a_job_that_is_being_requeued_leaves_none_that_starts_later(
         slurm.state = states.pop(0)
 
     clock = SimpleNamespace(sleep=sleep, monotonic=itertools.count(step=3).__next__)
-    monkeypatch.setattr(batch, "time", clock)
+    monkeypatch.setattr(backend, "time", clock)
     slurm.state, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
     assert slurm.clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
     assert slurm.requests == ["cancel"] * 3
