@@ -25,6 +25,7 @@ from launch.cluster.yaml_section import (
     read_settings,
     whole,
 )
+from launch.errors import LaunchError
 
 
 def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
@@ -67,6 +68,51 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     top.finish()
     with top.at(hosts_node):
         return Cluster(hosts=hosts, backend=kind.name, source=path, **said)
+
+
+def with_setting(cluster: Cluster, pair: str, kinds: Mapping[str, Kind]) -> Cluster:
+    """Returns the cluster with another value of one key of a cluster file.
+
+    Args:
+      cluster: the cluster.
+      pair: the key and its value, `slurm.partition=gpu`; a list is written as `[a, b]`.
+      kinds: backend name -> its kind.
+
+    Raises:
+      LaunchError: there is no such key, or its value is wrong.
+    """
+    keys, equals, text = pair.partition("=")
+    if not keys or not equals:
+        raise LaunchError(f"--set must be KEY=VALUE, such as slurm.partition=gpu, got {pair!r}")
+    node: Node = yaml.ScalarNode("", text)
+    if text.startswith("["):
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError:
+            raise LaunchError(f"--set {pair}: not a list as in YAML, such as [a, b]") from None
+    for key in reversed(keys.split(".")):
+        node = yaml.MappingNode("", [(yaml.ScalarNode("", key), node)])
+    top = Section(f"--set {keys}", node, "a cluster file")
+    said, of_hosts = read_fields(top, Cluster), read_fields(top, Host)
+    if "environment" in said:
+        added = dict(said["environment"])
+        said["environment"] = tuple({**dict(cluster.environment), **added}.items())
+    for name in ("limits", *kinds):
+        if name not in top.left:
+            continue
+        settings = Limits if name == "limits" else kinds[name].settings
+        section = top.section(name)
+        if settings is None or section is None:
+            raise LaunchError(f"--set {keys}: {name} has no settings")
+        before = cluster.limits if name == "limits" else cluster.settings.get(name, settings())
+        after = replace(before, **read_fields(section, settings))
+        section.finish()
+        said |= (
+            {name: after} if name == "limits" else {"settings": {**cluster.settings, name: after}}
+        )
+    top.finish()
+    hosts = tuple(replace(host, **of_hosts) for host in cluster.hosts)
+    return replace(cluster, hosts=hosts, **said)
 
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:

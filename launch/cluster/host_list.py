@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
 from cifar10_program import IS_INSTALLED
 from launch.cluster.model import (
@@ -130,21 +130,63 @@ def counts_of(workers: int, ps: int, evaluator: bool = False) -> dict[str, int]:
     return {**counts, "evaluator": int(evaluator)}
 
 
+_HOST_LINE = re.compile(
+    r"((?:[^\s:@]+@)?(?:\[[^\s\]]+\]|[^\s:]+))(?::(\d{1,4}))?((?:\s+(?:max[-_])?slots=\d{1,4})*)"
+)
+
+
+def read_hostfile(path: str) -> dict[str, int]:
+    """Returns the hosts of a hostfile as MPI, Horovod and DeepSpeed have it: host -> its slots.
+
+    Lines are `node0`, `node0 slots=4` or `node0:4`, with or without `user@`; `#` begins a comment.
+    The slots of a host that is listed again are added.
+
+    Raises:
+      LaunchError: it cannot be read, or a line is no host; the message begins with `FILE:LINE:`.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise LaunchError(f"{path}: {reason}; --hostfile names a file of hosts") from None
+    slots = Counter[str]()
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].strip()
+        match = _HOST_LINE.fullmatch(words)
+        if words and match is None:
+            rule = "must be a host, such as `node0`, `node0 slots=4` or `node0:4`"
+            raise LaunchError(f"{path}:{number}: {rule}, got {words!r}")
+        if match is not None:
+            given = re.search(r"\bslots=(\d+)", re.sub(r"max[-_]slots=\d+", "", match[3]))
+            count = int(match[2] or (given[1] if given else 1))
+            if not count:
+                raise LaunchError(f"{path}:{number}: slots must be 1 or more, got {words!r}")
+            slots.update(dict.fromkeys(expand(match[1]), count))
+    if not slots:
+        raise LaunchError(f"{path}: no hosts; write one on each line")
+    return dict(slots)
+
+
 def from_hosts(
-    names: str, python: Optional[str] = None, workdir: Optional[str] = None, evaluator: bool = False
+    names: Union[str, Mapping[str, int]],
+    python: Optional[str] = None,
+    workdir: Optional[str] = None,
+    evaluator: bool = False,
 ) -> Cluster:
     """Makes a cluster with a master on the first host, a worker on each other, and a ps on each.
 
     Args:
-      names: host names or addresses, with or without `user@`, separated by commas; see `expand`.
+      names: host names or addresses, with or without `user@`, separated by commas; see `expand`. Or
+        host -> the number of its workers, of which the first host's first one is the master.
       python: the same as for `nameless_host`.
       workdir: the same as for `nameless_host`.
       evaluator: whether to add an evaluator on the last host; the master is then called chief.
     """
     base = nameless_host(python, workdir)
-    hosts = [named(base, word) for word in expand(names)]
-    roles = [{"worker": 1, "ps": 1} for _ in hosts]
-    roles[0] = {"chief" if evaluator else "master": 1, "ps": 1}
+    slots = [(name, 1) for name in expand(names)] if isinstance(names, str) else names.items()
+    hosts = [named(base, name) for name, _ in slots]
+    roles = [{"worker": count, "ps": 1} for _, count in slots]
+    roles[0] = {"chief" if evaluator else "master": 1, "worker": roles[0]["worker"] - 1, "ps": 1}
     roles[-1].update({"evaluator": 1} if evaluator else {})
     return Cluster(tuple(map(_with_roles, hosts, roles)))
 

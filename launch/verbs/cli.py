@@ -5,6 +5,7 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from typing import NoReturn, Optional
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.streams import complain, open_streams
+from launch.backends.registry import KINDS
+from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.tasks import with_settings
 from launch.errors import HostError, LaunchError
 from launch.screen.row import plain_lines
@@ -81,6 +84,33 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 130
 
 
+# What other launchers call a verb -> the verb.
+_OTHER_WORDS = {"log": "logs", "cancel": "stop", "delete": "stop", "down": "stop"}
+
+
+def _key_of(flag: str, words: Sequence[str]) -> str:
+    """Returns the key of a cluster file that a flag may mean, such as `slurm.time`; "" if none.
+
+    Of several backends with such a key, the one that `words` name counts.
+    """
+    name = flag.lstrip("-").partition("=")[0].replace("-", "_")
+    kinds = sorted(KINDS.values(), key=lambda kind: kind.name not in words)
+    if name in ("e", "env"):
+        return "environment.NAME"
+    for prefix, settings in (
+        ("", Cluster), ("", Host), ("limits.", Limits),
+        *((f"{kind.name}.", kind.settings) for kind in kinds if kind.settings),
+    ):  # fmt: skip
+        fields = {
+            field.metadata["name"] or field.name
+            for field in dataclasses.fields(settings)
+            if "rule" in field.metadata
+        }
+        if name in fields:
+            return f"{prefix}{name}"
+    return ""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         complain(f"error: {plain_lines(message)}; see {self.prog} --help")
@@ -102,8 +132,12 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         of_verb = subparsers.add_parser(verb, allow_abbrev=False, help=words_of_help)
         for names, facts in flags_of_verb:
             of_verb.add_argument(*names, **facts)
+    if words and words[0] in _OTHER_WORDS:
+        parser.error(f"no verb {words[0]}; the verb for that is `{_OTHER_WORDS[words[0]]}`")
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        way_out = "keys of cluster files have no flags, and training's own arguments go after --"
+        keys = [key for word in unknown if word.startswith("-") and (key := _key_of(word, words))]
+        way_out = f"write it as {', '.join(f'--set {key}=VALUE' for key in keys)}" if keys else ""
+        way_out = way_out or "training's own arguments go after --"
         parser.error(f"unknown: {' '.join(unknown)}; {way_out}")
     return options

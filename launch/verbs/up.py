@@ -53,6 +53,9 @@ def up(options: argparse.Namespace) -> int:
         cluster = dataclasses.replace(cluster, restarts=options.restarts)
     job = make_job(cluster, options.arguments)
     backend = backend_named(cluster.backend)
+    if options.dry_run:
+        print(backend.plan_text(job))
+        return 0
     if backend.is_checked_first and not options.no_check:
         from launch.verbs.check import refuse_problems
 
