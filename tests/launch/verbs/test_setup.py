@@ -38,7 +38,7 @@ from launch.verbs import setup as verb
 from launch.verbs.cli import main
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
-pytestmark = pytest.mark.system
+pytestmark = pytest.mark.slow
 
 
 def transport(before: str = "") -> Transport:
