@@ -167,10 +167,10 @@ class RunFolder:
         words, details = status["reason"] or "ended", tuple(status["details"])
         return Outcome(int(status["exit_code"]), words, details=details, cause=read_cause(status))
 
-    def accuracy(self) -> str:
-        """Returns the accuracy in the run's result.json, such as `91.32 %`.
+    def accuracy(self) -> Optional[float]:
+        """Returns the accuracy in the run's result.json, within [0, 1].
 
-        It is "" without one, and if the file may be of another run: runs that share an output
+        It is None without one, and if the file may be of another run: runs that share an output
         folder replace each other's results.
         """
         record, status = self.record(), self.status()
@@ -180,8 +180,9 @@ class RunFolder:
             written = path.stat().st_mtime if path.is_absolute() else -math.inf
             if record["began"] <= written <= ended + _WRITTEN_SECS:
                 figures = json.loads(path.read_bytes())["figures"]
-                return f"{100 * figures['eval_accuracy']:.2f} %"
-        return ""
+                accuracy: float = 0.0 + figures["eval_accuracy"]
+                return accuracy
+        return None
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
@@ -229,6 +230,7 @@ def all_runs(parent: Path) -> list[RunFolder]:
 def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
     return {
         "run": run_id,
+        "name": job.cluster.name,
         "backend": job.cluster.backend,
         "source": job.cluster.source,
         "arguments": job.arguments,

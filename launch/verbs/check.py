@@ -1,6 +1,7 @@
 """`plan` and `check`: what would run where, and whether all hosts are ready for it."""
 
 import argparse
+import json
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -8,10 +9,11 @@ from cifar10_program import IS_INSTALLED, PACKAGE
 from launch.backends.base import Backend, ContainerNeeds
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
-from launch.cluster.show import as_documents
+from launch.cluster.show import as_documents, variables
 from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
 from launch.connect.agent_client import Questions
 from launch.errors import HostError, below_each_other
+from launch.screen.display import print_json
 from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.flags import cluster_of
@@ -32,16 +34,28 @@ def plan(options: argparse.Namespace) -> int:
     """Prints what would run where, or with --shell what to run by hand; contacts nobody."""
     job = make_job(cluster_of(options), options.arguments)
     backend = backend_named(job.cluster.backend)
+    if options.json:
+        tasks = [
+            {"task": task.name, "host": task.host.name, "user": task.host.user, "port": task.port,
+             "address": task.host.address, "workdir": task.host.workdir, "argv": task.argv,
+             "TF_CONFIG": json.loads(task.tf_config), "gpus": task.devices.gpus}
+            for task in job.tasks
+        ]  # fmt: skip
+        is_script = backend.transport is None
+        files = [vars(document) for document in backend.plan(job)] if is_script else []
+        names = variables(job)
+        print_json(backend=backend.name, tasks=tasks, environment=names, documents=files)
+        return 0
     print(as_documents(backend.plan(job)) if options.shell else backend.plan_text(job))
     return 0
 
 
 def check(options: argparse.Namespace) -> int:
     """Examines all hosts in parallel; see `check_job`."""
-    return check_job(make_job(cluster_of(options), options.arguments))
+    return check_job(make_job(cluster_of(options), options.arguments), as_json=options.json)
 
 
-def check_job(job: Job) -> int:
+def check_job(job: Job, *, as_json: bool = False) -> int:
     """Prints the facts about the hosts and the problems; returns 1 for a problem, else 0.
 
     For a backend with a scheduler that can judge a job, prints its answer instead.
@@ -51,9 +65,16 @@ def check_job(job: Job) -> int:
     """
     backend = backend_named(job.cluster.backend)
     if backend.transport is None:
-        print(plain_lines("\n".join(backend.check(job))))
+        said = backend.check(job)
+        if as_json:
+            print_json(hosts={}, problems=[], said=said)
+        else:
+            print(plain_lines("\n".join(said)))
         return 0
     facts, wrong = _examine(job, backend)
+    if as_json:
+        print_json(hosts=facts, problems=wrong, said=[])
+        return 1 if wrong else 0
     found = [_has(name, one) for name, one in facts.items() if "unreachable" not in one]
     if "://" in job.folder("data"):
         found.append(f"{job.folder('data')}: not looked at; the tasks read it by themselves")

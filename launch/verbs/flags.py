@@ -8,7 +8,7 @@ from typing import Any
 from cifar10_program.paths import path_of
 from launch.backends.registry import KINDS
 from launch.cluster import host_list
-from launch.cluster.model import MAX_TASKS, PATH_RULE, PYTHON_RULE, Cluster
+from launch.cluster.model import MAX_TASKS, NAME_RULE, PATH_RULE, PYTHON_RULE, Cluster
 from launch.cluster.yaml_section import matching, whole
 from launch.errors import LaunchError
 
@@ -60,8 +60,13 @@ CLUSTER = (
     _value("--nodes", "N", "slurm: number of hosts for the tasks", _TASK_COUNT),
     (("--set",), {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": _SET}),
 )
+JSON = _switch("--json", "as JSON, in the form that docs/formats.md describes")
 INIT = (*LAYOUT, _value("--out", "FILE", "default: %(default)s", default="cluster.yaml"))
-PLAN = (*CLUSTER, _switch("--shell", "what to run by hand: a line for each node, or a script"))
+PLAN = (
+    *CLUSTER,
+    JSON,
+    _switch("--shell", "what to run by hand: a line for each node, or a script"),
+)
 SETUP = (
     *CLUSTER,
     _value("--requirements", "FILE", _LOCK, _IN_CHECKOUT, default="requirements.lock"),
@@ -70,6 +75,7 @@ LIST = (_value("--state-dir", "DIR", _STATE_DIR, path_of),)
 UP = (
     *CLUSTER,
     *LIST,
+    _value("--name", "NAME", "a name for the run, in list and schedulers", NAME_RULE),
     _value("--restarts", "N", "start a failed task again", _COUNT),
     _switch("--no-check", "start without checking the hosts"),
     _switch("--detach", "return when the job has started"),

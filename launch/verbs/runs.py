@@ -16,8 +16,8 @@ from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
-from launch.screen.display import say
-from launch.screen.row import duration, plain, saved_rows
+from launch.screen.display import print_json, say
+from launch.screen.row import duration, percent, plain, saved_rows
 from launch.verbs.up import LOOK_SECS, View, closing_lines, ways_back
 
 _ASK_SECS = 5.0  # between two questions to schedulers, which others use, too
@@ -80,9 +80,13 @@ def list_runs(options: argparse.Namespace) -> int:
     from launch.screen.table import print_table
 
     parent = state_dir(options.state_dir)
+    if options.json:
+        found = [folder for folder in reversed(all_runs(parent)) if _cells(folder)[2] != "damaged"]
+        print_json(runs=[_facts(folder, asks=False) for folder in found])
+        return 0
     rows = [_cells(folder) for folder in reversed(all_runs(parent))]
     if rows:
-        print_table(("run", "state", "age", "backend", "tasks", "step", "accuracy"), rows)
+        print_table(("run", "name", "state", "age", "backend", "tasks", "step", "accuracy"), rows)
     else:
         print(f"no runs in {parent}")
     return 0
@@ -90,12 +94,13 @@ def list_runs(options: argparse.Namespace) -> int:
 
 def _cells(folder: RunFolder) -> "tuple[str, ...]":
     try:
-        record, accuracy = folder.record(), folder.accuracy()
+        record, accuracy = folder.record(), percent(folder.accuracy())
     except HostError:
-        return (folder.run_id, "damaged")
+        return (folder.run_id, "", "damaged")
     rows = saved_rows(folder.status())
     return (
         folder.run_id,
+        record.get("name") or "",
         state_of(folder, asks=False).name,
         duration(time.time() - record["began"]),
         record["backend"],
@@ -105,16 +110,27 @@ def _cells(folder: RunFolder) -> "tuple[str, ...]":
     )
 
 
+def _facts(folder: RunFolder, *, asks: bool) -> dict[str, object]:
+    """Returns what --json says of a run."""
+    record, status, state = folder.record(), folder.status(), state_of(folder, asks=asks)
+    kept = {key: record.get(key) for key in ("run", "name", "backend", "began", "output")}
+    ended = {key: status.get(key) for key in ("exit_code", "reason", "cause", "tasks")}
+    more = {"folder": str(folder.path), "accuracy": folder.accuracy()}
+    return {**kept, "state": state.name, "words": state.words, **ended, **more}
+
+
 def status(options: argparse.Namespace) -> int:
     """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
     from launch.screen.table import print_tasks
 
     folder = find(state_dir(options.state_dir), options.run)
     state, end = state_of(folder), folder.end()
-    say(f"run {folder.run_id}: {state.words}", f"run folder: {folder.path}")
-    rows = saved_rows(folder.status())
-    if rows:
-        print_tasks(rows)
+    if options.json:
+        print_json(**_facts(folder, asks=True))
+    else:
+        say(f"run {folder.run_id}: {state.words}", f"run folder: {folder.path}")
+        if rows := saved_rows(folder.status()):
+            print_tasks(rows)
     return 0 if state.name in (RUNNING, GOES_ON) else 1 if end is None else end.exit_code
 
 

@@ -30,7 +30,7 @@ from launch.record.outcome import Outcome
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display, say
-from launch.screen.row import duration, saved_rows
+from launch.screen.row import duration, percent, saved_rows
 from launch.supervise.run_loop import stop_signals
 from launch.verbs import background
 from launch.verbs.background import Background
@@ -51,6 +51,8 @@ def up(options: argparse.Namespace) -> int:
     cluster = cluster_of(options)
     if options.restarts is not None:
         cluster = dataclasses.replace(cluster, restarts=options.restarts)
+    if options.name is not None:
+        cluster = dataclasses.replace(cluster, name=options.name)
     job = make_job(cluster, options.arguments)
     backend = backend_named(cluster.backend)
     if options.dry_run:
@@ -215,7 +217,7 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
     """
     record = folder.record()
     if outcome.exit_code == 0:
-        accuracy, num_tasks = folder.accuracy(), len(record["tasks"])
+        accuracy, num_tasks = percent(folder.accuracy()), len(record["tasks"])
         secs = folder.status().get("time", time.time()) - record["began"]
         words = f"{num_tasks} task{'s' * (num_tasks > 1)}, {duration(secs)}"
         report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"

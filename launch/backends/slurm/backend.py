@@ -78,7 +78,12 @@ class Slurm(Backend):
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}; --state-dir names another place") from None
         said = f"--output={str(output).replace('%', '%%')}"
-        words = ["--parsable", f"--job-name={_name(folder.run_id)}", said, "--export=ALL"]
+        words = [
+            "--parsable",
+            f"--job-name={_name(folder.run_id, job.cluster.name)}",
+            said,
+            "--export=ALL",
+        ]
         # The script holds no value of a variable: the job gets them from the environment of sbatch.
         # If this launcher runs in a Slurm job, the variables of that job must not get into it.
         kept = (n for n in os.environ if not n.startswith("SLURM_") or n == "SLURM_CONF")
@@ -88,9 +93,10 @@ class Slurm(Backend):
         done = run("sbatch", *options(job.cluster), *words, *last, env=env, secs=_SUBMIT_SECS)
         return done.stdout.strip().split(";")[0]
 
-    def find(self, run_id: str) -> str:
+    def find(self, record: Record) -> str:
         """Returns the id of this user's job that has the run's name."""
-        words = ("squeue", "--noheader", "--me", f"--name={_name(run_id)}", "--format=%i")
+        name = _name(record["run"], record.get("name"))
+        words = ("squeue", "--noheader", "--me", f"--name={name}", "--format=%i")
         return run(*words).stdout.partition("\n")[0]
 
     def poll(self, job_id: str) -> JobState:
@@ -133,7 +139,7 @@ class Slurm(Backend):
         return [] if state.is_over else [cancelled]
 
     def _found(self, record: Record) -> tuple[str, JobState]:
-        job_id = self.find(record["run"])
+        job_id = self.find(record)
         return job_id, self.poll(job_id) if job_id else JobState("", is_over=True)
 
     def _end(self, record: Record, urgency: int) -> tuple[str, JobState]:
@@ -150,8 +156,8 @@ class Slurm(Backend):
         return first
 
 
-def _name(run_id: str) -> str:
-    return f"{NAME}-{run_id}"
+def _name(run_id: str, name: Optional[str]) -> str:
+    return f"{name or NAME}-{run_id}"
 
 
 def _is_over(state: str) -> bool:

@@ -35,7 +35,7 @@ def make_link(*command: str) -> Link:
     "sent",
     [
         "[1]",
-        '{"event": "exit", "task": "worker/0"}',
+        '{"event": "lost", "task": "worker/0"}',
         '{"event":' * 100_000,
     ],
     ids=lambda sent: sent[:30],

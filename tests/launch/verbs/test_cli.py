@@ -1,9 +1,16 @@
 """The command line: how it describes a cluster, and what it refuses."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from launch.cluster.host_list import on_this_machine
+from launch.cluster.tasks import make_job
+from launch.record.outcome import Cause, Outcome
+from launch.record.run_folder import RunFolder
 from launch.verbs.cli import main
 
 
@@ -135,6 +142,31 @@ def test_a_key_or_value_that_cannot_be_set_is_refused(
 ) -> None:
     code, output = run(capsys, "plan", "--on", "slurm", "--set", pair)
     assert (code, output.startswith(f"error: {error}")) == (2, True)
+
+
+def test_plan_list_and_status_print_the_same_form_of_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def found(*words: str) -> Any:
+        return json.loads(run(capsys, *words, "--json")[1])
+
+    plan = found("plan", "--hosts", "bob@a,b", "--set", "environment.A=1")
+    assert (plan["version"], plan["backend"], plan["environment"]) == (1, "ssh", ["A"])
+    worker = plan["tasks"][2]
+    assert (worker["task"], worker["host"], worker["port"]) == ("worker/0", "b", 2222)
+    assert worker["TF_CONFIG"]["task"] == {"type": "worker", "index": 0}
+    assert plan["tasks"][0]["user"] == "bob"
+    documents = found("plan", "--on", "slurm")["documents"]
+    assert documents[0]["text"].startswith("#!/bin/bash\n#SBATCH")
+    cluster = replace(on_this_machine(0, 1), name="exp1")
+    folder = RunFolder.create(tmp_path, make_job(cluster))
+    folder.write_end(Outcome(3, "ps/0 failed", cause=Cause.TASK_FAILED))
+    state = ("--state-dir", str(tmp_path))
+    status = found("status", *state)
+    ended = {"name": "exp1", "exit_code": 3, "reason": "ps/0 failed", "cause": "task failed"}
+    assert {**status, **ended, "version": 1, "accuracy": None} == status
+    runs = found("list", *state)
+    assert runs == {"version": 1, "runs": [{k: v for k, v in status.items() if k != "version"}]}
 
 
 def test_hosts_come_from_a_hostfile_with_their_slots(

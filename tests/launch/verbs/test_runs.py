@@ -206,7 +206,7 @@ def test_runs_are_listed_with_the_newest_first(
     assert [
         " ".join(line.split()) for line in said(tmp_path / "runs", capfd, "list").splitlines()
     ] == [
-        "run state age backend tasks step accuracy",
+        "run name state age backend tasks step accuracy",
         "20260131-000007-abcd done 3m13s local 3",
         "20260131-000006-abcd elsewhere 3m14s local 3",
         "20260131-000005-abcd running 3m15s local 3",
@@ -235,7 +235,7 @@ def test_a_figure_of_another_run_or_a_damaged_one_is_not_shown(
     run.write_status({"exit_code": 0, "time": began + 10, "tasks": []})
     (tmp_path / "result.json").write_text(text)
     os.utime(tmp_path / "result.json", (began + written, began + written))
-    assert run.accuracy() == ""
+    assert run.accuracy() is None
 
 
 @pytest.mark.parametrize(
