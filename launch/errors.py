@@ -1,7 +1,8 @@
 """The errors that end a command with a clear message.
 
-LaunchError      the user made a mistake: exit code 2
-└── HostError    a host, or the saved state of a run, cannot be used: exit code 1
+LaunchError               the user made a mistake, and nothing was started: exit code 2
+└── HostError             a host, or the saved state of a run, cannot be used: exit code 1
+    └── NotHereError      this machine has not what it takes to ask, so nothing was started
 """
 
 from collections.abc import Iterable
@@ -17,6 +18,10 @@ class HostError(LaunchError):
     """A host or the saved state of a run cannot be used."""
 
     exit_code = 1
+
+
+class NotHereError(HostError):
+    """This machine lacks a program, such as sbatch, so that nothing could be asked or started."""
 
 
 def below_each_other(reasons: Iterable[str]) -> str:

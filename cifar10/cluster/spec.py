@@ -24,7 +24,7 @@ CHIEF = "chief"  # Another name of the master.
 TOKEN = "CIFAR10_JOB_TOKEN"
 _SHOWN_CHARS = 16  # of a token's digest
 Jobs = Mapping[str, tuple[str, ...]]  # job -> address of each of its tasks
-_ADDRESS = re.compile(r"([\w.-]{1,253}|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
+_ADDRESS = re.compile(r"([\w.-]{1,253}|\[[0-9a-fA-F:.]+(?:%[\w.-]+)?\]):([0-9]{1,5})")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,15 +2,13 @@
 
 import contextlib
 import hashlib
-import ipaddress
 import json
 import os
-import re
 import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from launch.agent import processes, tcp_ports
 from launch.agent.containers import Containers
@@ -66,7 +64,6 @@ def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
             facts["ports"].append([port, None])
         except OSError as error:
             facts["ports"].append([port, str(error)])
-    facts["public"] = public()
     facts["gpus"] = gpus_here()
     facts["disk_free"] = shutil.disk_usage(cwd if facts["has_workdir"] else "/").free
     return facts
@@ -130,24 +127,3 @@ def _dial(address: str, port: int) -> Optional[str]:
     except OSError as error:
         return str(error.strerror or error).lower()
     return None
-
-
-_IPV4 = "/proc/net/fib_trie"
-_IPV6 = "/proc/net/if_inet6"
-
-
-def public() -> list[str]:
-    """Returns this host's global addresses, in order; empty also where the kernel does not tell.
-
-    Global addresses are those outside all ranges for private networks, link-local and loopback
-    addresses, and the shared ones of providers (RFC 6598). A host may still be reachable by an
-    address that it does not know itself, through a router that translates addresses.
-    """
-    found: set[Union[ipaddress.IPv4Address, ipaddress.IPv6Address]] = set()
-    for path, pattern in ((_IPV4, r"\|-- (\S+)\n\s+/32 host LOCAL"), (_IPV6, r"^[0-9a-f]{32}")):
-        with contextlib.suppress(OSError):
-            texts = re.findall(pattern, Path(path).read_text(), re.M)
-            raw = map(bytes.fromhex, texts) if path == _IPV6 else texts
-            found.update(map(ipaddress.ip_address, raw))
-    known = [one for one in found if one.is_global and not one.is_multicast]
-    return [str(one) for one in sorted(known, key=lambda one: (one.version, one.packed))]

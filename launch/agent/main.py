@@ -41,12 +41,10 @@ class Machine:
     Attributes:
       is_slurm_step: whether Slurm runs the agent as a step of a job.
       now: returns the time in seconds; it never jumps.
-      is_port_taken: returns whether a process of this machine listens on a port.
       guard: makes the tasks end if this process is killed; see `processes.start_guard`.
     """
 
     now = staticmethod(time.monotonic)
-    is_port_taken = staticmethod(tcp_ports.is_taken)
     guard = staticmethod(processes.start_guard)
 
     def __init__(self) -> None:
@@ -242,8 +240,7 @@ class Agent:
                 order = self._containers.prepare(order, marks)
             task = self._machine.spawn(order)
         except OSError as error:
-            taken = isinstance(error, tcp_ports.PortTaken)
-            self.say("exit", task=name, code=None, reason=str(error), signals=[], port_taken=taken)
+            self.say("exit", task=name, code=None, reason=str(error), signals=[])
             return
         self._running[name] = task  # an earlier one that outlived SIGKILL is of no interest
         self.say("started", task=name)
@@ -274,15 +271,8 @@ class Agent:
             if error is not None:
                 words = f"{error}; its container may still run: see `clean`"
                 self.say("note", text=f"{task.name}: {words}")
-            # A task that could not listen ends by itself, and then another process has its port.
-            may_tell = error is None and code > 0 and task.port is not None
-            found = {
-                "code": code,
-                "reason": "" if containers is None else containers.reason(code),
-                "signals": task.signals,
-                "port_taken": may_tell and self._machine.is_port_taken(task.port or 0),
-            }
-            self.say("exit", task=task.name, **found)
+            reason = "" if containers is None else containers.reason(code)
+            self.say("exit", task=task.name, code=code, reason=reason, signals=task.signals)
 
         if containers is None or code == 0 or self._is_ending:
             tell(None)

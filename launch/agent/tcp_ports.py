@@ -82,16 +82,11 @@ def _candidates() -> list[int]:
     return sorted(ports, key=lambda port: low <= port <= high)
 
 
-class PortTaken(OSError):
-    """Another process listens on a port."""
-
-
 def listen(port: int) -> socket.socket:
     """Returns a socket that listens on `port` of all addresses of this host.
 
     Raises:
-      PortTaken: the port is in use.
-      OSError: the port is not permitted.
+      OSError: the port is in use, or not permitted.
     """
     is_dual = _FAMILY == socket.AF_INET6
     try:
@@ -102,16 +97,7 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise OSError(f"port {port}: {error.strerror}") from None
-        raise PortTaken(
+        raise OSError(
             f"port {port} is in use (ss -ltnp shows by what); end that, or choose another with "
             "`ports:`"
         ) from None
-
-
-def is_taken(port: int) -> bool:
-    """Returns whether another process listens on the port."""
-    try:
-        listen(port).close()
-    except OSError as error:
-        return isinstance(error, PortTaken)
-    return False

@@ -62,8 +62,8 @@ class Backend(Kind):
         return show.shell_documents(job)
 
     def plan_text(self, job: Job) -> str:
-        """Returns the plan for people; by default, a description of every task."""
-        return show.as_text(job)
+        """Returns the plan for people: what is submitted, or a description of every task."""
+        return show.as_documents(self.plan(job)) if self.transport is None else show.as_text(job)
 
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns the folder to which training writes its results, as a path on the master's host.

@@ -93,10 +93,10 @@ def is_here(host: Host) -> bool:
     return host.user is None and is_this_machine(host.name)
 
 
-def _command(host: Host, words: Sequence[str], line: str) -> list[str]:
+def _command(host: Host, words: Sequence[str], line: str, lease_secs: float) -> list[str]:
     if is_here(host):
         return [sys.executable, *words[1:]]
-    return ssh.TRANSPORT.command(host, words, line)
+    return ssh.TRANSPORT.command(host, words, line, lease_secs)
 
 
 def _explain(host: Host, code: int, errors: str) -> str:

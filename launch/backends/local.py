@@ -9,7 +9,7 @@ from launch.cluster.tasks import Job
 from launch.connect.link import Transport
 
 TRANSPORT = Transport(
-    command=lambda host, command, line: list(command),
+    command=lambda host, command, line, lease_secs: list(command),
     explain=lambda host, code, errors: (
         f"the agent ended with exit code {code}: {errors or 'without an error message'}"
     ),

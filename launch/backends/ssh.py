@@ -6,6 +6,7 @@ Nothing of the user is lent to the hosts, whatever that configuration says: no s
 Kerberos ticket or port. Nothing of that configuration runs instead of the agent, or stays behind.
 """
 
+import math
 from collections.abc import Sequence
 
 from launch.backends.base import Backend
@@ -17,7 +18,6 @@ _FLAGS = ("-T", "-a", "-x", "-k")  # no terminal, no agent, no X11, no credentia
 _OPTIONS = (
     "BatchMode=yes",
     "ConnectTimeout=10",
-    "ServerAliveInterval=15",  # A connection is given up after a minute without an answer.
     "ServerAliveCountMax=4",
     "ClearAllForwardings=yes",
     "Tunnel=no",
@@ -29,7 +29,6 @@ _MEANINGS: Meanings = (
     ("REMOTE HOST ID", "its host key has changed; if that is right: ssh-keygen -R {name}"),
     ("Host key verification", "its host key is not known; look at it once: ssh {target}"),
     (r"Permission denied \([a-z]", "login refused; install your key: ssh-copy-id {target}"),
-    ("Could not resolve hostname", "ssh does not know the name; try: ssh {target}"),
     ("Connection (refused|timed out)|No route", "it does not answer; is it up, and in reach?"),
     # Last: a jump host that cannot be reached is a nearer cause.
     ("(kex|ssh)_exchange_identification", "closed before the login; raise MaxStartups of its sshd"),
@@ -41,8 +40,10 @@ def _target(host: Host) -> str:
     return f"{host.user}@{host.name}" if host.user else host.name
 
 
-def _command(host: Host, command: Sequence[str], line: str) -> list[str]:
-    return ["ssh", *_FLAGS, *(f"-o{option}" for option in _OPTIONS), "--", _target(host), line]
+def _command(host: Host, command: Sequence[str], line: str, lease_secs: float) -> list[str]:
+    # ssh gives a silent connection up after two leases: the launcher and the agent decide before.
+    options = [*_OPTIONS, f"ServerAliveInterval={math.ceil(lease_secs / 2)}"]
+    return ["ssh", *_FLAGS, *(f"-o{option}" for option in options), "--", _target(host), line]
 
 
 def _explain(host: Host, code: int, errors: str) -> str:

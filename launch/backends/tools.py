@@ -12,7 +12,7 @@ from functools import partial
 from typing import IO, Optional
 
 from launch.agent.processes import die_with
-from launch.errors import HostError
+from launch.errors import HostError, NotHereError
 
 # (regular expression for a tool's standard error, what that means and the way out)
 Meanings = Sequence[tuple[str, str]]
@@ -45,11 +45,12 @@ def call(
       env: its environment; None for this process's.
 
     Raises:
-      HostError: it is not installed, cannot be run, or did not end in time.
+      NotHereError: it is not installed.
+      HostError: it cannot be run, or did not end in time.
     """
     tool = command[0]
     if shutil.which(tool) is None:
-        raise HostError(f"no {tool} on PATH here; {way_out}")
+        raise NotHereError(f"no {tool} on PATH here; {way_out}")
     try:
         # Files: what a program for credentials leaves behind may hold a pipe open.
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:

@@ -8,7 +8,13 @@ from typing import Any, Optional
 
 import yaml
 
-from launch.cluster.host_list import chosen_hosts, is_this_machine, named, nameless_host
+from launch.cluster.host_list import (
+    chosen_hosts,
+    expand,
+    is_this_machine,
+    named,
+    nameless_host,
+)
 from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Kind, Limits, host_name
 from launch.cluster.yaml_section import (
     Node,
@@ -19,6 +25,7 @@ from launch.cluster.yaml_section import (
     read_settings,
     whole,
 )
+from launch.errors import LaunchError
 
 
 def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
@@ -63,16 +70,71 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
         return Cluster(hosts=hosts, backend=kind.name, source=path, **said)
 
 
+def with_setting(cluster: Cluster, pair: str, kinds: Mapping[str, Kind]) -> Cluster:
+    """Returns the cluster with another value of one key of a cluster file.
+
+    Args:
+      cluster: the cluster.
+      pair: the key and its value, `slurm.partition=gpu`; a list is written as `[a, b]`.
+      kinds: backend name -> its kind.
+
+    Raises:
+      LaunchError: there is no such key, or its value is wrong.
+    """
+    keys, equals, text = pair.partition("=")
+    if not keys or not equals:
+        raise LaunchError(f"--set must be KEY=VALUE, such as slurm.partition=gpu, got {pair!r}")
+    node: Node = yaml.ScalarNode("", text)
+    if text.startswith("["):
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError:
+            raise LaunchError(f"--set {pair}: not a list as in YAML, such as [a, b]") from None
+    for key in reversed(keys.split(".")):
+        node = yaml.MappingNode("", [(yaml.ScalarNode("", key), node)])
+    top = Section(f"--set {keys}", node, "a cluster file")
+    said, of_hosts = read_fields(top, Cluster), read_fields(top, Host)
+    if "environment" in said:
+        added = dict(said["environment"])
+        said["environment"] = tuple({**dict(cluster.environment), **added}.items())
+    for name in ("limits", *kinds):
+        if name not in top.left:
+            continue
+        settings = Limits if name == "limits" else kinds[name].settings
+        section = top.section(name)
+        if settings is None or section is None:
+            raise LaunchError(f"--set {keys}: {name} has no settings")
+        before = cluster.limits if name == "limits" else cluster.settings.get(name, settings())
+        after = replace(before, **read_fields(section, settings))
+        section.finish()
+        said |= (
+            {name: after} if name == "limits" else {"settings": {**cluster.settings, name: after}}
+        )
+    top.finish()
+    hosts = tuple(replace(host, **of_hosts) for host in cluster.hosts)
+    return replace(cluster, hosts=hosts, **said)
+
+
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     """Reads the list of hosts; settings at the top of the file apply to each of them."""
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
     shared = read_fields(top, Host)
-    hosts = []
-    for position, node in enumerate(hosts_node.value):
-        layout = (("worker" if position else "master", 1), ("ps", 1))
-        hosts.append(_host(top, node, {**shared, "roles": layout}))
+    hosts: list[Host] = []
+    for node in hosts_node.value:
+        for word in _words(top, node):
+            layout = (("worker" if hosts else "master", 1), ("ps", 1))
+            hosts.append(_host(top, word, {**shared, "roles": layout}))
     return tuple(hosts)
+
+
+def _words(top: Section, node: Node) -> list[Node]:
+    """Returns a node for each host of `- node[01-04]`."""
+    if not isinstance(node, yaml.ScalarNode) or "[" not in node.value[1:]:
+        return [node]
+    with top.at(node):
+        names = expand(node.value)
+    return [yaml.ScalarNode(node.tag, name, node.start_mark, node.end_mark) for name in names]
 
 
 def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:

@@ -9,10 +9,19 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import FREE_PORTS, LEADS, USER_NAME, Cluster, Host, Kind, host_name
+from launch.cluster.model import (
+    FREE_PORTS,
+    LEADS,
+    MAX_TASKS,
+    USER_NAME,
+    Cluster,
+    Host,
+    Kind,
+    host_name,
+)
 from launch.errors import LaunchError
 
 # The folder that holds this package, and in a checkout cifar10_main.py.
@@ -83,27 +92,101 @@ def named(base: Host, word: str) -> Host:
     return replace(base, name=name, address=name, user=user or base.user)
 
 
+_RANGES = re.compile(r"\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]")
+
+
+def expand(words: str) -> list[str]:
+    """Returns the hosts of a list as Slurm writes it: `a,node[01-03,7]` -> a, node01, node02, ...
+
+    Raises:
+      LaunchError: a range has more than MAX_TASKS hosts.
+    """
+    names = [""]
+    # Commas between hosts, not those within brackets.
+    for word in re.split(r",(?![^\[\]]*\])", words):
+        before, *rest = _RANGES.split(word.strip())
+        found = [before]
+        for ranges, after in zip(rest[::2], rest[1::2]):
+            numbers = [number for part in ranges.split(",") for number in _numbers(part)]
+            found = [f"{name}{number}{after}" for name in found for number in numbers]
+            if len(found) > MAX_TASKS:
+                raise LaunchError(
+                    f"{word}: {len(found):,} hosts; a cluster has at most {MAX_TASKS:,}"
+                )
+        names += found
+    return names[1:]
+
+
+def _numbers(part: str) -> list[str]:
+    """Returns the numbers of `07` or `07-12`, as wide as the first one."""
+    first, _, last = part.partition("-")
+    end = min(int(last or first), int(first) + MAX_TASKS)
+    return [str(number).zfill(len(first)) for number in range(int(first), end + 1)]
+
+
 def counts_of(workers: int, ps: int, evaluator: bool = False) -> dict[str, int]:
     """Returns how many tasks of each type a job has; with an evaluator, its master is a chief."""
     counts = {"chief" if evaluator else "master": 1, "worker": workers, "ps": ps}
     return {**counts, "evaluator": int(evaluator)}
 
 
+_HOST_LINE = re.compile(
+    r"((?:[^\s:@]+@)?(?:\[[^\s\]]+\]|[^\s:]+))(?::(\d{1,4}))?((?:\s+(?:max[-_])?slots=\d{1,4})*)"
+)
+
+
+def read_hostfile(path: str) -> dict[str, int]:
+    """Returns the hosts of a hostfile as MPI, Horovod and DeepSpeed have it: host -> its slots.
+
+    Lines are `node0`, `node0 slots=4` or `node0:4`, with or without `user@`; `#` begins a comment.
+    The slots of a host that is listed again are added.
+
+    Raises:
+      LaunchError: it cannot be read, or a line is no host; the message begins with `FILE:LINE:`.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise LaunchError(f"{path}: {reason}; --hostfile names a file of hosts") from None
+    slots = Counter[str]()
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].strip()
+        match = _HOST_LINE.fullmatch(words)
+        if words and match is None:
+            rule = "must be a host, such as `node0`, `node0 slots=4` or `node0:4`"
+            raise LaunchError(f"{path}:{number}: {rule}, got {words!r}")
+        if match is not None:
+            given = re.search(r"\bslots=(\d+)", re.sub(r"max[-_]slots=\d+", "", match[3]))
+            count = int(match[2] or (given[1] if given else 1))
+            if not count:
+                raise LaunchError(f"{path}:{number}: slots must be 1 or more, got {words!r}")
+            slots.update(dict.fromkeys(expand(match[1]), count))
+    if not slots:
+        raise LaunchError(f"{path}: no hosts; write one on each line")
+    return dict(slots)
+
+
 def from_hosts(
-    names: str, python: Optional[str] = None, workdir: Optional[str] = None, evaluator: bool = False
+    names: Union[str, Mapping[str, int]],
+    python: Optional[str] = None,
+    workdir: Optional[str] = None,
+    evaluator: bool = False,
 ) -> Cluster:
     """Makes a cluster with a master on the first host, a worker on each other, and a ps on each.
 
     Args:
-      names: host names or addresses, with or without `user@`, separated by commas.
+      names: host names or addresses, with or without `user@`, separated by commas; see `expand`. Or
+        host -> the number of its workers, of which the first host's first one is the master.
       python: the same as for `nameless_host`.
       workdir: the same as for `nameless_host`.
       evaluator: whether to add an evaluator on the last host; the master is then called chief.
     """
     base = nameless_host(python, workdir)
-    hosts = [named(base, word.strip()) for word in names.split(",")]
-    roles = [{"worker": 1, "ps": 1} for _ in hosts]
-    roles[0] = {"chief" if evaluator else "master": 1, "ps": 1}
+    slots = [(name, 1) for name in expand(names)] if isinstance(names, str) else names.items()
+    hosts = [named(base, name) for name, _ in slots]
+    roles = [{"worker": count, "ps": 1} for _, count in slots]
+    roles[0] = {"chief" if evaluator else "master": 1, "worker": roles[0]["worker"] - 1, "ps": 1}
     roles[-1].update({"evaluator": 1} if evaluator else {})
     return Cluster(tuple(map(_with_roles, hosts, roles)))
 

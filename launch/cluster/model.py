@@ -39,6 +39,11 @@ PYTHON_RULE = matching(
 )
 
 
+NAME_RULE = matching(
+    r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?", "at most 30 small letters, digits and -, from a letter on"
+)
+
+
 def host_name(text: str) -> str:
     """Reads a host's name or address; an IPv6 address may stand in brackets.
 
@@ -148,6 +153,8 @@ class Limits:
       stop_secs: the time for a task to save and end after it was asked to stop.
       lease_secs: the time without a message between the launcher and a host after which each
         considers the other lost.
+      rejoin_secs: the time for a host that was lost to be reached again, if its tasks may be
+        restarted; attempts to reach it are no restarts.
     """
 
     start_secs: Optional[float] = setting(600, seconds_or_off)
@@ -155,6 +162,7 @@ class Limits:
     grace_secs: float = setting(30, seconds)
     stop_secs: float = setting(60, seconds)
     lease_secs: float = setting(30, seconds)
+    rejoin_secs: float = setting(600, seconds)
 
 
 @dataclass(frozen=True)
@@ -168,6 +176,7 @@ class Cluster:
       environment: (name, value) pairs of variables for every task.
       passed: the names of variables that every task gets with their values in the launcher.
       restarts: how often each task may be started again.
+      name: a name for the run, which `list` and schedulers show; None for none.
       source: the flag or file that gave the description, for the record of the run.
       settings: backend name -> the settings of its section; without them, a backend uses its
         defaults.
@@ -181,6 +190,7 @@ class Cluster:
     passed: tuple[str, ...] = setting((), _VARIABLE, name="pass_environment")
     limits: Limits = Limits()
     restarts: int = setting(0, whole(0, 1_000_000))
+    name: Optional[str] = setting(None, NAME_RULE)
     source: str = "--hosts"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

@@ -44,7 +44,8 @@ class Section:
 
     def error(self, node: Node, message: str) -> LaunchError:
         """Returns an error with the line of `node`: `lab.yaml:12: message`."""
-        return LaunchError(f"{self.path}:{node.start_mark.line + 1}: {message}")
+        line = "" if node.start_mark is None else f":{node.start_mark.line + 1}"
+        return LaunchError(f"{self.path}{line}: {message}")
 
     @contextmanager
     def at(self, node: Node, words: str = "") -> Iterator[None]:

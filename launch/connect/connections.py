@@ -100,11 +100,14 @@ class Connections:
         answers = everywhere(list(self._hosts.values()), open_one, meanwhile=meanwhile)
         return None if is_stopped() else answers.of_all()
 
-    def reopen(self, host_name: str) -> None:
+    def reopen(self, host_name: str, wait_secs: float = 0.0) -> None:
         """Connects to a host again in a thread; "connected" or "unreachable" comes as an event."""
-        threading.Thread(target=self._open_again, args=(host_name,), daemon=True).start()
+        words = (host_name, wait_secs)
+        threading.Thread(target=self._open_again, args=words, daemon=True).start()
 
-    def _open_again(self, host_name: str) -> None:
+    def _open_again(self, host_name: str, wait_secs: float) -> None:
+        if self._closed.wait(wait_secs):
+            return
         try:
             link, _ = self._open(self._hosts[host_name])
         except HostError as error:
@@ -158,6 +161,12 @@ class Connections:
         self._closed.set()
         end(self._all, _CLOSE_SECS)
 
+    def abandon(self) -> None:
+        """Closes every connection without a word: the agents end their tasks, which save."""
+        self._closed.set()
+        for link in self._all:
+            link.hang_up()
+
     def _keep_beating(self) -> None:
         while not self._closed.wait(self.lease_secs / _BEATS):
             self.beat()
@@ -171,7 +180,9 @@ class Connections:
 
     def _open(self, host: Host, num_ports: int = 0) -> tuple[Link, list[int]]:
         """Connects to an agent on a host, which chooses free ports; HostError if that fails."""
-        link = self._transport.link(host, self._run_id, lambda *one: self.put((host.name, *one)))
+        link = self._transport.link(
+            host, self._run_id, lambda *event: self.put((host.name, *event)), self.lease_secs
+        )
         self._all.append(link)
         # It tells what an agent leaves behind from what its successor starts.
         mark = f"{host.name}.{secrets.token_hex(4)}"

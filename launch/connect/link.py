@@ -24,6 +24,7 @@ from launch.cluster.model import Host
 from launch.errors import HostError
 
 _OPEN_SECS = 30.0
+LEASE_SECS = 30.0  # of silence, after which a connection without a run may be given up
 
 # Orders that ask -> the event that answers.
 _ANSWERS = {"begin": "hello", "look": "looked", "dial": "dialled", "sweep": "swept"}
@@ -86,20 +87,28 @@ class Transport:
 
     Attributes:
       command: a function of (host, command that starts an agent, the same command as a line for a
-        login shell) that returns the command to run on this machine.
+        login shell, seconds of silence that the connection is to outlast) that returns the
+        command to run on this machine.
       explain: a function of (host, exit code, standard error) that returns why the connection
         ended, and the way out.
     """
 
-    command: Callable[[Host, Sequence[str], str], list[str]]
+    command: Callable[[Host, Sequence[str], str, float], list[str]]
     explain: Callable[[Host, int, str], str]
 
-    def link(self, host: Host, run_id: str, hear: "Callable[[Link, Message], None]") -> "Link":
+    def link(
+        self,
+        host: Host,
+        run_id: str,
+        hear: "Callable[[Link, Message], None]",
+        lease_secs: float = LEASE_SECS,
+    ) -> "Link":
         """Starts an agent on a host; returns the connection, which `Link.ask` awaits."""
         words = agent_command(host.agent_python, run_id)
         # The same command as one line that any login shell understands.
         line = f"exec {host.agent_python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
-        return Link(host.name, self.command(host, words, line), partial(self.explain, host), hear)
+        command = self.command(host, words, line, lease_secs)
+        return Link(host.name, command, partial(self.explain, host), hear)
 
 
 class Link:
@@ -182,13 +191,17 @@ class Link:
         self._process.kill()
         self._to_write.put(None)
 
+    def hang_up(self) -> None:
+        """Closes standard input once what is queued is written, and waits for nothing."""
+        self._to_write.put(None)
+
     def close(self, patience_secs: float) -> None:
         """Writes what is queued, closes standard input, and kills the process if it stays.
 
         Args:
           patience_secs: the seconds that the process has to end before it is killed.
         """
-        self._to_write.put(None)
+        self.hang_up()
         try:
             self._process.wait(patience_secs)
         except subprocess.TimeoutExpired:

@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from launch.agent import processes
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
 from launch.connect.agent_client import everywhere
-from launch.connect.link import Transport, start
+from launch.connect.link import LEASE_SECS, Transport, start
 from launch.errors import HostError, LaunchError
 
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
@@ -80,8 +81,11 @@ done && rm -rf {_PART} || fail "the code could not be replaced"
 finish "$count files copied"
 """
 
-# A folder with the records may be read-only.
+# A folder with the records may be read-only. Their sums come before the archive, since the words of
+# a command have less room than those of thousands of files.
 _RECORDS = f"""\
+sums=$(head -c "$size")
+names=$(echo "$sums" | cut -c 67- | grep '[.]tfrecords$')
 mkdir -p "$folder" && cd "$folder" || fail "$folder cannot be used"
 is_sent() {{ echo "$sums" | sha256sum -c >/dev/null 2>&1; }}
 is_whole() {{
@@ -141,16 +145,19 @@ class Step:
       values: variables of the script, whose values may have any characters, and begin with `~`.
       files: name below a folder -> path of the files that the script reads in an archive; None: its
         standard input stays open while the launcher is there.
+      before: what the script reads before the archive; it knows its `size` in bytes.
     """
 
     name: str
     script: str
     values: Mapping[str, str]
     files: Optional[Mapping[str, Path]] = None
+    before: bytes = b""
 
     def line(self, host: Host) -> str:
         """Returns the line for a host's login shell, whichever that is."""
-        values = {"workdir": host.workdir, "count": str(len(self.files or ())), **self.values}
+        sizes = {"count": str(len(self.files or ())), "size": str(len(self.before))}
+        values = {"workdir": host.workdir, **sizes, **self.values}
         set_ = "".join(f"{name}=$(place {shlex.quote(text)})\n" for name, text in values.items())
         code = base64.b64encode(f"{_TOOLS}{set_}{_BEGIN}{self.script}".encode()).decode()
         return f"""exec sh -c 'eval "$(echo {code} | base64 -d)"'"""
@@ -172,12 +179,8 @@ def records_step(files: Mapping[str, Path], folder: str) -> Step:
       folder: the folder there.
     """
     sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-    values = {
-        "folder": folder,
-        "names": "\n".join(sorted(name for name in files if name.endswith(".tfrecords"))),
-        "sums": "\n".join(f"{digest}  {name}" for name, digest in sums.items()),
-    }
-    return Step("records", _RECORDS, values, files)
+    before = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums, key=os.fsencode))
+    return Step("records", _RECORDS, {"folder": folder}, files, os.fsencode(before))
 
 
 def venv_step(venv: str, agent_python: str, requirements: str) -> Step:
@@ -240,10 +243,10 @@ def _take(
 ) -> None:
     """Takes a step on a host; HostError if it fails."""
     line, last = step.line(host), collections.deque[str](maxlen=_LAST_LINES)
-    command = transport.command(host, ["sh", "-c", line], line)
+    command = transport.command(host, ["sh", "-c", line], line, LEASE_SECS)
     wrong, begun = "", False
     with contextlib.ExitStack() as stack:
-        tar = None if step.files is None else stack.enter_context(_tar(host.name, step.files))
+        tar = None if step.files is None else stack.enter_context(_tar(host.name, step))
         given = subprocess.PIPE if tar is None else tar.stdout
         process = start(host.name, command, given=given, errors=subprocess.STDOUT)
         running.append(stack.enter_context(process))
@@ -269,14 +272,18 @@ def _take(
         raise HostError("\n    ".join([f"{host.name}: {step.name}: {why}", *last]))
 
 
-def _tar(host_name: str, files: Mapping[str, Path]) -> "subprocess.Popen[bytes]":
-    """Starts to write files into an archive, by their names below one folder.
+def _tar(host_name: str, step: Step) -> "subprocess.Popen[bytes]":
+    """Starts to write a step's files into an archive, by their names below one folder.
 
     It ends once its output is closed: a host that has the files does not read it.
     """
-    name, path = next(iter(files.items()))
-    words = ["tar", "-chf", "-", "-C", str(path).removesuffix(name), "--", *files]
-    return start(host_name, words, errors=None)
+    name, path = next(iter((step.files or {}).items()))
+    words = ["tar", "-chf", "-", "-C", str(path).removesuffix(name), "--", *(step.files or ())]
+    with tempfile.TemporaryFile() as before:
+        before.write(step.before)
+        before.seek(0)
+        command = ["sh", "-c", 'cat; exec "$@"', "sh", *words]
+        return start(host_name, command, given=before, errors=None)
 
 
 def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path]:

@@ -2,6 +2,7 @@
 
 RUN/run.json     what was started, on which hosts, by which process; no values of variables
 RUN/status.json  the status of each task, and the outcome; each update replaces the file
+RUN/end.json     blanks, until how the job ended takes their room: a full disk cannot prevent it
 RUN/output.log   what tasks and launcher have written, line by line (`launch.record.output`)
 RUN/launcher.log what the launcher has written, if the job writes output.log itself
 """
@@ -10,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -22,19 +24,11 @@ from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
-_MAYBE_TEXT, _MAYBE_CODE = (str, type(None)), (int, type(None))
+_END_SIZE = 1 << 16  # bytes; a failed task's last lines have less
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
 
-# The types of the fields on which those rely that read run.json and status.json; see `_load`.
-_RECORD = {
-    "run": str,
-    "backend": str,
-    "began": (int, float),
-    "launcher": {"pid": int, "started": str, "boot": str, "machine": str},
-    "hosts": [{"name": str, "user": _MAYBE_TEXT, "agent_python": str}],
-    "tasks": [{"task": str, "host": str}],
-}
-_STATUS = {"exit_code": _MAYBE_CODE, "reason": _MAYBE_TEXT, "tasks": [{}], "details": [str]}
+# The fields of run.json on which all verbs rely.
+_RECORD = {"run", "backend", "began", "launcher", "hosts", "tasks"}
 
 
 def state_dir(given: Optional[str] = None) -> Path:
@@ -85,8 +79,14 @@ class RunFolder:
         with folder._writes():
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.path.mkdir(mode=0o700)
+            folder.reserve_end()
             _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
         return folder
+
+    def remove(self) -> None:
+        """Takes the run off the list, with all its files; HostError if they cannot be removed."""
+        with self._writes():
+            shutil.rmtree(self.path)
 
     @contextlib.contextmanager
     def _writes(self) -> Iterator[None]:
@@ -104,7 +104,10 @@ class RunFolder:
         """
         path = self.path / "run.json"
         try:
-            return _load(path.read_bytes(), _RECORD)
+            found = _load(path.read_bytes())
+            if missing := _RECORD - found.keys():
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+            return found
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}") from None
         except ValueError as error:
@@ -123,33 +126,51 @@ class RunFolder:
         self.add(launcher=_process(os.getpid()))
 
     def status(self) -> Record:
-        """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
-        with contextlib.suppress(OSError, ValueError):
-            return _load((self.path / "status.json").read_bytes(), _STATUS, tasks=[], details=[])
-        return {}
+        """Returns the content of status.json and end.json, without what is damaged or missing."""
+        found: Record = {}
+        for name in ("status.json", "end.json"):
+            with contextlib.suppress(OSError, ValueError):
+                found |= _load((self.path / name).read_bytes())
+        return {"exit_code": None, "reason": None, "tasks": [], "details": [], **found}
 
     def write_status(self, status: Record) -> None:
         """Replaces status.json; ignores errors, since the job must go on."""
         with contextlib.suppress(OSError):
             _replace(self.path / "status.json", status)
 
+    def reserve_end(self) -> None:
+        """Makes room for how the job will end; OSError if there is none."""
+        self._write_end_file(b"")
+
+    def _write_end_file(self, data: bytes) -> None:
+        """Writes end.json in place, and so without new room on the disk."""
+        descriptor = os.open(self.path / "end.json", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(descriptor, data.ljust(_END_SIZE), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def write_end(self, outcome: Outcome) -> None:
-        """Writes how the job ended into status.json."""
-        known = {**self.status(), "time": time.time(), "details": outcome.details}
-        self.write_status({**known, **end_record(outcome)})
+        """Writes how the job ended into end.json and status.json."""
+        end = {"time": time.time(), **end_record(outcome)}
+        data = json.dumps({**end, "details": outcome.details}).encode()
+        with contextlib.suppress(OSError):
+            self._write_end_file(data if len(data) <= _END_SIZE else json.dumps(end).encode())
+        self.write_status({**self.status(), **end, "details": outcome.details})
 
     def end(self) -> Optional[Outcome]:
-        """Returns how the job ended, as status.json says; None if it does not."""
+        """Returns how the job ended, as its files say; None if they do not."""
         status = self.status()
         if status.get("exit_code") is None:
             return None
         words, details = status["reason"] or "ended", tuple(status["details"])
-        return Outcome(status["exit_code"], words, details=details, cause=read_cause(status))
+        return Outcome(int(status["exit_code"]), words, details=details, cause=read_cause(status))
 
-    def accuracy(self) -> str:
-        """Returns the accuracy in the run's result.json, such as `91.32 %`.
+    def accuracy(self) -> Optional[float]:
+        """Returns the accuracy in the run's result.json, within [0, 1].
 
-        It is "" without one, and if the file may be of another run: runs that share an output
+        It is None without one, and if the file may be of another run: runs that share an output
         folder replace each other's results.
         """
         record, status = self.record(), self.status()
@@ -159,8 +180,9 @@ class RunFolder:
             written = path.stat().st_mtime if path.is_absolute() else -math.inf
             if record["began"] <= written <= ended + _WRITTEN_SECS:
                 figures = json.loads(path.read_bytes())["figures"]
-                return f"{100 * figures['eval_accuracy']:.2f} %"
-        return ""
+                accuracy: float = 0.0 + figures["eval_accuracy"]
+                return accuracy
+        return None
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
@@ -177,34 +199,12 @@ class RunFolder:
         return None if machine == _process(os.getpid())["machine"] or self.end() else machine
 
 
-def _load(data: bytes, form: Any, **defaults: object) -> dict[str, Any]:
-    """Returns the JSON object that a file of a run, or a line of it, holds.
-
-    Args:
-      data: the content.
-      form: its form: the key of each field -> a type or several, the form of an object, or a list
-        with the form of every item.
-      defaults: what fields hold that are missing.
-
-    Raises:
-      ValueError: it is no JSON, or has another form.
-    """
+def _load(data: bytes) -> Record:
+    """Returns the JSON object that a file of a run holds; ValueError if it holds none."""
     try:
-        found = json.loads(data)
-    except RecursionError as error:
+        return dict(json.loads(data))
+    except (RecursionError, TypeError) as error:
         raise ValueError(str(error)) from None
-    found = {**defaults, **found} if isinstance(found, dict) else found
-    if not _fits(found, form):
-        raise ValueError("a field is missing, or of another type")
-    return dict(found)
-
-
-def _fits(found: Any, form: Any) -> bool:
-    if isinstance(form, dict):
-        return isinstance(found, dict) and all(_fits(found.get(k), f) for k, f in form.items())
-    if isinstance(form, list):
-        return isinstance(found, list) and all(_fits(one, form[0]) for one in found)
-    return isinstance(found, form)
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
@@ -230,6 +230,7 @@ def all_runs(parent: Path) -> list[RunFolder]:
 def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
     return {
         "run": run_id,
+        "name": job.cluster.name,
         "backend": job.cluster.backend,
         "source": job.cluster.source,
         "arguments": job.arguments,

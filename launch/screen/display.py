@@ -1,6 +1,7 @@
 """Shows a running job: lines with a prefix, and on a terminal a live table below them."""
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,9 @@ from launch.screen.row import LEADS, Row, plain, read_saved, read_step
 
 if TYPE_CHECKING:
     from launch.screen.table import LiveTable
+
+
+JSON_VERSION = 1  # of what --json prints; it grows where a field changes or goes
 
 
 class Display:
@@ -73,6 +77,11 @@ def say(*lines: str) -> None:
     display = Display(live=False)
     for line in lines:
         display.note(line)
+
+
+def print_json(**content: object) -> None:
+    """Prints content in the form that docs/formats.md describes, as one JSON object."""
+    print(json.dumps({"version": JSON_VERSION, **content}, indent=1))
 
 
 def _is_terminal(stream: TextIO) -> bool:

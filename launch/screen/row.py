@@ -84,6 +84,11 @@ def job_line(rows: Sequence[Row], secs: float) -> str:
     return f"{words}   {duration(secs)} elapsed"
 
 
+def percent(accuracy: Optional[float]) -> str:
+    """Formats an accuracy within [0, 1]: `91.32 %`; None as ""."""
+    return "" if accuracy is None else f"{100 * accuracy:.2f} %"
+
+
 def duration(secs: float) -> str:
     """Formats a time span in its two largest units: `42s`, `4m12s`, `1h03m`, `2d04h`."""
     minutes, seconds = divmod(max(int(secs), 0), 60)

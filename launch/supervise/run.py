@@ -1,4 +1,4 @@
-"""Runs a job with one agent on each host, over any transport, and again if its ports were taken."""
+"""Runs a job with one agent on each host, over any transport."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Start, Supervisor
 
-_MORE_PORTS = 3  # how often a job starts again because another program took a port
+_REOPEN_SECS = 5.0  # between two attempts to reach a host
 
 
 def run_with_agents(
@@ -29,7 +29,10 @@ def run_with_agents(
     adapt: Callable[[Job], Job] = lambda job: job,
     containers: Optional[Message] = None,
 ) -> Outcome:
-    """Runs a job to its end, then ends every agent that can be reached, even after an error.
+    """Runs a job to its end, then ends every agent that can be reached, even after a LaunchError.
+
+    Any other exception is an error of the launcher itself: it only closes the connections, and the
+    agents let the tasks save, as after a launcher that was killed.
 
     Args:
       job: the job to run.
@@ -49,41 +52,34 @@ def run_with_agents(
     passed = passed_values(job.cluster.passed)
     finds_ports = job.cluster.ports == FREE_PORTS
 
-    def attempt(signals: Sequence[int]) -> tuple[Outcome, list[str]]:
-        """Runs the job; returns its outcome, and the tasks that have failed for their ports."""
-        connections = Connections(job.cluster, folder.run_id, transport, containers)
+    connections = Connections(job.cluster, folder.run_id, transport, containers)
+    with stop_signals() as signals:
         try:
             ports = connections.open_all(
                 lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
             )
             if ports is None:
                 words = "stopped before the start"
-                return Outcome(128 + signals[0], words, cause=Cause.USER), []
-            ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
-            cluster = ready.cluster
-            supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
-            loop = RunLoop(supervisor, folder, display, connections.events, signals)
-            variables = {**dict(cluster.environment), **passed}
-            orders = {
-                task.name: _order_to_start(task, variables, masked=sorted(passed))
-                for task in ready.tasks
-            }
-            agents = Agents(supervisor, loop, connections, orders)
-            outcome = loop.run(agents)
-        finally:
+                outcome = Outcome(128 + signals[0], words, cause=Cause.USER)
+            else:
+                ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
+                cluster, now = ready.cluster, time.monotonic()
+                supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, now)
+                loop = RunLoop(supervisor, folder, display, connections.events, signals)
+                variables = {**dict(cluster.environment), **passed}
+                orders = {
+                    task.name: _order_to_start(task, variables, masked=sorted(passed))
+                    for task in ready.tasks
+                }
+                rejoin_secs = cluster.limits.rejoin_secs
+                outcome = loop.run(Agents(supervisor, loop, connections, orders, rejoin_secs))
+        except LaunchError:
             connections.close_all()
-        is_early = outcome.cause is Cause.TASK_FAILED and not supervisor.has_stepped
-        return outcome, agents.without_port if is_early and finds_ports else []
-
-    with stop_signals() as signals:
-        for number in range(1, _MORE_PORTS + 2):
-            outcome, taken = attempt(signals)
-            if not taken or number > _MORE_PORTS:
-                break
-            display.note(
-                f"another program took the port of {', '.join(taken)}: starting the job again "
-                f"with other ports ({number} of {_MORE_PORTS})"
-            )
+            raise
+        except BaseException:
+            connections.abandon()
+            raise
+        connections.close_all()
     return outcome
 
 
@@ -125,10 +121,8 @@ class Agents:
       loop: the run loop, which takes the tasks' lines and notes for the user.
       connections: the connections to the agents.
       orders: task's name -> the order that starts the task.
+      rejoin_secs: for how long a host that cannot be reached is tried again.
       clock: returns the time in seconds.
-
-    Attributes:
-      without_port: the tasks that ended because another process had their port.
     """
 
     def __init__(
@@ -137,12 +131,14 @@ class Agents:
         loop: RunLoop,
         connections: Connections,
         orders: Mapping[str, Message],
+        rejoin_secs: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._rejoin_secs = rejoin_secs
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
-        self.without_port: list[str] = []
+        self._lost_at: dict[str, float] = {}  # host's name -> when it could not be reached
 
     def start(self) -> None:
         """Starts all tasks."""
@@ -150,6 +146,15 @@ class Agents:
 
     def handle(self, event: Event) -> None:
         """Handles an agent's message, or the result of connecting to a host again."""
+        try:
+            self._handle(event)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            host, link, message = event
+            if link is None or not self._connections.is_current(host, link):
+                raise
+            self._lose(host, f"lost: its agent sent {str(message)[:200]}: {error!r}")
+
+    def _handle(self, event: Event) -> None:
         host, link, message = event
         what = message["event"]
         if what in ("connected", "unreachable"):
@@ -191,19 +196,17 @@ class Agents:
     def _take_from_task(self, name: str, host: str, message: Message) -> None:
         event, now = message["event"], self._clock()
         if event == "lines":
-            lines = list(message["lines"])
-            if message["dropped"]:
-                lines.insert(
-                    0, f"[{message['dropped']:,} lines left out: the launcher was too slow]"
-                )
+            lines = list(map(str, message["lines"]))
+            if dropped := int(message["dropped"]):
+                lines.insert(0, f"[{dropped:,} lines left out: the launcher was too slow]")
             self._loop.take_lines(name, host, lines)
         elif event == "started":
             self._supervisor.started(name)
         elif event == "exit":
-            if message["port_taken"]:
-                self.without_port.append(name)
-            found = {key: message[key] for key in ("code", "reason", "signals")}
-            self._carry_out(self._supervisor.ended(name, now=now, **found))
+            # What is of another type fails here, before the supervisor has taken it.
+            code = None if message["code"] is None else int(message["code"])
+            reason, signals = str(message["reason"]), [int(signum) for signum in message["signals"]]
+            self._carry_out(self._supervisor.ended(name, code, now, reason, signals=signals))
 
     def _lose(self, host: str, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
         """Drops a host's connection, and records its tasks as ended: the agent will end them."""
@@ -214,14 +217,24 @@ class Agents:
                 self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
+        now = self._clock()
         if link is not None:
             self._connections.use(host, link)
+        elif self._waiting[host] and now < self._lost_at.get(host, now) + self._rejoin_secs:
+            if host not in self._lost_at:
+                again = f"tried again for {self._rejoin_secs:g} s (rejoin_secs)"
+                self._loop.note(f"{message['reason']}; {again}")
+            self._lost_at.setdefault(host, now)
+            self._connections.reopen(host, _REOPEN_SECS)
+            return
         while self._waiting[host]:  # the end of the job withdraws the rest
             order = self._waiting[host].pop(0)
             if not self._connections.send(host, order):
-                name, now, reason = order["task"], self._clock(), message["reason"]
-                self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
+                ended = self._supervisor.ended
+                lost = (order["task"], None, now, message["reason"], Cause.HOST_LOST)
+                self._carry_out(ended(*lost, is_final=True))
         del self._waiting[host]
+        self._lost_at.pop(host, None)
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:

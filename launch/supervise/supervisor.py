@@ -145,7 +145,6 @@ class Supervisor:
         self._began = self._heard = self._settled_at = now
         self._end: Optional[list[Stage]] = None  # what is left of it; None while the job goes on
         self._stop_signals = 0
-        self._is_excused = False  # whether a SIGTERM was the platform's
 
     @property
     def ending(self) -> bool:
@@ -189,6 +188,7 @@ class Supervisor:
         reason: str = "",
         cause: Cause = Cause.TASK_FAILED,
         signals: Optional[Sequence[int]] = None,
+        is_final: bool = False,
     ) -> list[Action]:
         """Records that a task has ended, and decides what to do.
 
@@ -200,6 +200,7 @@ class Supervisor:
           cause: the cause of the job's end, if this failure ends it.
           signals: the launcher's signals that the task got before its end; None if that is not
             known, so that all that were sent count.
+          is_final: whether a restart is of no use, as on a host that cannot be reached.
         """
         state = self.states[name]
         if not state.alive:
@@ -217,7 +218,8 @@ class Supervisor:
             return [Note(f"{name} is done")]
         # A task that never ran would only fail again in the same way.
         can_restart = has_run and code != _USERS_MISTAKE and state.restarts < self._restarts
-        return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
+        restarts = can_restart and not is_final
+        return [self._restart_later(state, now)] if restarts else self._fail(state, now)
 
     def withdrawn(self, name: str, now: float) -> list[Action]:
         """Records that a task was not started, because the job has ended before it could be."""
@@ -236,8 +238,9 @@ class Supervisor:
     ) -> list[Action]:
         """Ends the job in order; at the user's second call, kills all tasks.
 
-        If the job is already ending after a failure, the first call may change the verdict, but
-        sends no signal again: a second signal would keep tasks from saving.
+        A SIGTERM is no call of the user once the platform says that it ends the job. If the job is
+        already ending after a failure, the first call may change the verdict, but sends no signal
+        again: a second signal would keep tasks from saving.
 
         Args:
           signum: the signal that asked for the end.
@@ -246,17 +249,10 @@ class Supervisor:
           cause: the cause of the job's end; only the calls of the user are counted.
         """
         is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
-        if is_told and cause is Cause.USER and signum == signal.SIGTERM:
-            # The platform may have sent the first one to this process; `stop --now` sends two.
-            self._stop_signals = max(self._stop_signals, 2 * self._is_excused)
-            self._is_excused = True
-        else:
-            self._stop_signals += cause is Cause.USER
+        self._stop_signals += cause is Cause.USER and not (is_told and signum == signal.SIGTERM)
         words = reason or f"stopped by {signal.Signals(signum).name}"
         is_done = self.verdict is not None and self.verdict.exit_code == 0
         took = self.report(Outcome(128 + signum, words, cause=cause), now)
-        if took and cause is Cause.PLATFORM:
-            self._stop_signals = 0  # the same, but in the other order
         if self._stop_signals == 2 and cause is Cause.USER:
             self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
         elif is_done and cause is Cause.USER and self._stop_signals == 1:

@@ -2,12 +2,13 @@
 
 The process and the one that started it hold the two ends of a pipe. The one that started it sends
 `LEAVE` to let the run go on without it; if it ends without that, the run is asked to end as by
-SIGHUP. The process sends how the run ended.
+SIGHUP. The process sends the lines that a full disk keeps from its log, and how the run ended.
 """
 
 import contextlib
 import multiprocessing
 import os
+import queue
 import signal
 import sys
 import threading
@@ -18,13 +19,15 @@ from typing import Union
 
 from launch.backends.base import Backend
 from launch.cluster.tasks import Job
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause, Outcome
-from launch.record.output import writer
+from launch.record.output import Line, parse, writer
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
 LEAVE = "leave"
+_MOST_UNSAID = 10_000  # lines
+_SPEAK_SECS = 10.0
 
 
 class Background:
@@ -41,14 +44,26 @@ class Background:
         self._folder, self._log, self._pid, self._channel = folder, log, pid, channel
         self._said: Union[Outcome, LaunchError, None] = None
         self._is_over = False
+        self._unlogged: list[Line] = []
 
     def wait(self, secs: float) -> bool:
         """Waits until the process has ended, at most `secs`; returns whether it has."""
-        if not self._is_over and self._channel.poll(secs):
-            self._is_over = True
-            with contextlib.suppress(EOFError, OSError):  # it was killed
-                self._said = self._channel.recv()
+        while not self._is_over and self._channel.poll(secs):
+            try:
+                said = self._channel.recv()
+            except (EOFError, OSError):  # it was killed
+                said = None
+            if isinstance(said, str):
+                self._unlogged += map(parse, said.splitlines())
+                secs = 0.0
+            else:
+                self._is_over, self._said = True, said
         return self._is_over
+
+    def take_unlogged(self) -> list[Line]:
+        """Returns the lines, since the last call, that the disk did not take."""
+        taken, self._unlogged = self._unlogged, []
+        return taken
 
     def signal(self, signum: int) -> None:
         """Passes on a signal that asks for the end of the run, unless the process has ended."""
@@ -108,7 +123,7 @@ def start(backend: Backend, job: Job, folder: RunFolder, log: Path) -> Backgroun
         _work(backend, job, folder, log, theirs)
         code = 0
     except BaseException:
-        traceback.print_exc()  # to the log
+        writer(log).write(traceback.format_exc())
     finally:
         os._exit(code)
 
@@ -131,23 +146,44 @@ def _give_up_the_terminal(path: Path, kept: int) -> None:
 def _work(backend: Backend, job: Job, folder: RunFolder, log: Path, channel: Channel) -> None:
     """Runs the job, writes how it ended, and sends that."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
+    to_say: queue.Queue[Union[str, Outcome, LaunchError]] = queue.Queue(_MOST_UNSAID)
+    speaker = threading.Thread(target=_speak, args=(channel, to_say), daemon=True)
+    speaker.start()
+
+    def lost(lines: str) -> None:
+        with contextlib.suppress(queue.Full):  # a terminal that stands still holds up nothing
+            to_say.put_nowait(lines)
+
     said: Union[Outcome, LaunchError]
     try:
         folder.take_over()
-        said = backend.run(job, folder, Display(writer(log), live=False))
+        said = backend.run(job, folder, Display(writer(log, lost), live=False))
         # A job without agents that has no end yet may go on.
         end = said if backend.transport is not None or folder.end() is not None else None
     except LaunchError as error:
         said = error
+        if isinstance(error, NotHereError) or not isinstance(error, HostError):
+            with contextlib.suppress(HostError):
+                folder.remove()  # nothing was started, so there is nothing to list
         # Without agents, something may have been submitted.
         failed = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
         end = failed if backend.transport is not None else None
     except KeyboardInterrupt:  # before the job's own handling of signals
         said = end = Outcome(128 + signal.SIGINT, "stopped before the start", cause=Cause.USER)
-    if end is not None:
+    if end is not None and folder.path.exists():
         folder.write_end(end)
-    with contextlib.suppress(OSError):  # nobody waits for it any more
-        channel.send(said)
+    with contextlib.suppress(queue.Full):
+        to_say.put(said, timeout=_SPEAK_SECS)
+    speaker.join(_SPEAK_SECS)
+
+
+def _speak(channel: Channel, to_say: "queue.Queue[Union[str, Outcome, LaunchError]]") -> None:
+    """Sends lines, and last how the run ended, to the process that started this one."""
+    said: object = ""
+    while isinstance(said, str):
+        said = to_say.get()
+        with contextlib.suppress(OSError):  # nobody waits for it any more
+            channel.send(said)
 
 
 def _heed(channel: Channel) -> None:

@@ -1,20 +1,19 @@
 """`plan` and `check`: what would run where, and whether all hosts are ready for it."""
 
 import argparse
-import contextlib
-import ipaddress
+import json
 from collections.abc import Mapping
 from typing import Any, Optional
 
 from cifar10_program import IS_INSTALLED, PACKAGE
-from cifar10_program.streams import complain
 from launch.backends.base import Backend, ContainerNeeds
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
-from launch.cluster.show import as_documents
+from launch.cluster.show import as_documents, variables
 from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
 from launch.connect.agent_client import Questions
 from launch.errors import HostError, below_each_other
+from launch.screen.display import print_json
 from launch.screen.row import plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.flags import cluster_of
@@ -24,10 +23,6 @@ _SETUP = ": python -m launch setup"
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _COMPARED = ("image", "code", "python", "tensorflow", "data")  # the same on all hosts
 _LEAST_DISK = 1 << 30
-_OPEN = (
-    "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there with a "
-    "firewall (`ports:` sets the ports), or use hosts with private addresses alone"
-)
 
 
 # What a host's agent has found, see launch.agent.host_facts.look, with `failures`: (address, port,
@@ -39,17 +34,29 @@ def plan(options: argparse.Namespace) -> int:
     """Prints what would run where, or with --shell what to run by hand; contacts nobody."""
     job = make_job(cluster_of(options), options.arguments)
     backend = backend_named(job.cluster.backend)
+    if options.json:
+        tasks = [
+            {"task": task.name, "host": task.host.name, "user": task.host.user, "port": task.port,
+             "address": task.host.address, "workdir": task.host.workdir, "argv": task.argv,
+             "TF_CONFIG": json.loads(task.tf_config), "gpus": task.devices.gpus}
+            for task in job.tasks
+        ]  # fmt: skip
+        is_script = backend.transport is None
+        files = [vars(document) for document in backend.plan(job)] if is_script else []
+        names = variables(job)
+        print_json(backend=backend.name, tasks=tasks, environment=names, documents=files)
+        return 0
     print(as_documents(backend.plan(job)) if options.shell else backend.plan_text(job))
     return 0
 
 
 def check(options: argparse.Namespace) -> int:
     """Examines all hosts in parallel; see `check_job`."""
-    return check_job(make_job(cluster_of(options), options.arguments))
+    return check_job(make_job(cluster_of(options), options.arguments), as_json=options.json)
 
 
-def check_job(job: Job) -> int:
-    """Prints the facts about the hosts, problems and warnings; returns 1 for a problem, else 0.
+def check_job(job: Job, *, as_json: bool = False) -> int:
+    """Prints the facts about the hosts and the problems; returns 1 for a problem, else 0.
 
     For a backend with a scheduler that can judge a job, prints its answer instead.
 
@@ -58,12 +65,20 @@ def check_job(job: Job) -> int:
     """
     backend = backend_named(job.cluster.backend)
     if backend.transport is None:
-        print(plain_lines("\n".join(backend.check(job))))
+        said = backend.check(job)
+        if as_json:
+            print_json(hosts={}, problems=[], said=said)
+        else:
+            print(plain_lines("\n".join(said)))
         return 0
     facts, wrong = _examine(job, backend)
+    if as_json:
+        print_json(hosts=facts, problems=wrong, said=[])
+        return 1 if wrong else 0
     found = [_has(name, one) for name, one in facts.items() if "unreachable" not in one]
+    if "://" in job.folder("data"):
+        found.append(f"{job.folder('data')}: not looked at; the tasks read it by themselves")
     found += [f"problem: {one}" for one in wrong]
-    found += [f"warning: {one}" for one in warnings(job, facts)]
     found += [] if wrong else ["everything is in place"]
     print(plain_lines("\n".join(found)))
     return 1 if wrong else 0
@@ -75,14 +90,12 @@ def _has(name: str, found: Facts) -> str:
 
 
 def refuse_problems(job: Job, backend: Backend) -> None:
-    """Checks the hosts before a job starts; writes warnings to standard error.
+    """Checks the hosts before a job starts.
 
     Raises:
       HostError: there are problems; the message names all of them.
     """
-    facts, wrong = _examine(job, backend)
-    for warning in warnings(job, facts):
-        complain(f"warning: {plain_lines(warning)}")
+    _, wrong = _examine(job, backend)
     if wrong:
         raise HostError(below_each_other([*wrong, "to start anyway: --no-check"]))
 
@@ -105,7 +118,7 @@ def _examine(job: Job, backend: Backend) -> tuple[dict[str, Facts], list[str]]:
             "code": CODE if SCRIPT in PROGRAM else (),
             "engine": None if containers is None else containers.engine,
             "image": None if containers is None else containers.image,
-            "data": records if host.trains else None,
+            "data": records if host.trains and "://" not in records else None,
             "ports": [task.port for task in job.on(host) if task.port is not None],
         }
 
@@ -161,7 +174,7 @@ def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNe
             wrong.append(found["engine_error"])
         elif found["image"] is None:
             wrong.append(f"it has no image {containers.image}; {_IMAGE}")
-    if host.trains and found["data"] is None:
+    if host.trains and found["data"] is None and "://" not in place:
         wrong.append(f"no records in {place}; copy them there{way_out}, or name {key}")
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [
@@ -220,34 +233,3 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
             if value != values[0][1]
         ]
     return wrong
-
-
-def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
-    """Returns a message for each host whose tasks the internet may reach.
-
-    Whether a firewall is in the way cannot be known, so these are no problems.
-
-    Args:
-      job: the job that is to run.
-      facts: host name -> the facts about that host.
-    """
-    serving = [task for task in job.tasks if task.task_type != "evaluator"]
-    if len(serving) < 2:
-        return []  # a trainer alone starts no server
-    found = []
-    for host in job.cluster.hosts:
-        tasks = [task for task in serving if task.host is host]
-        public = dict.fromkeys([*facts[host.name].get("public", ()), *_public(host.address)])
-        ports = ", ".join(str(task.port) for task in tasks if task.port is not None)
-        where = f"port{'s' * (',' in ports)} {ports}" if ports else "free ports"
-        if tasks and public:
-            reached = f"{', '.join(public)} may be reached from the internet, on {where}"
-            found.append(f"{host.name}: {reached}; {_OPEN}")
-    return found
-
-
-def _public(address: str) -> list[str]:
-    """Returns the address if it is one that the internet may reach; a name is not looked up."""
-    with contextlib.suppress(ValueError):
-        return [address] if ipaddress.ip_address(address).is_global else []
-    return []

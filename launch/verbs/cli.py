@@ -5,6 +5,7 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from typing import NoReturn, Optional
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.streams import complain, open_streams
+from launch.backends.registry import KINDS
+from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.tasks import with_settings
 from launch.errors import HostError, LaunchError
 from launch.screen.row import plain_lines
@@ -31,14 +34,14 @@ _VERBS: dict[str, tuple[str, str, Sequence[flags.Flag]]] = {
     "init": ("init:init", "write a commented cluster file", flags.INIT),
     "plan": ("check:plan", "show every task's TF_CONFIG, command and devices", flags.PLAN),
     "setup": ("setup:setup", "prepare bare hosts: code, .venv, kernels, records", flags.SETUP),
-    "check": ("check:check", "check the hosts before a job", flags.CLUSTER),
+    "check": ("check:check", "check the hosts before a job", (*flags.CLUSTER, flags.JSON)),
     "up": ("up:up", "run the job to its end", flags.UP),
     "attach": ("runs:attach", "show a run again; Ctrl-C leaves it running", flags.RUN),
-    "list": ("runs:list_runs", "show all runs: state, age and accuracy", flags.LIST),
-    "status": ("runs:status", "show the state of each task of a run", flags.RUN),
+    "list": ("runs:list_runs", "show all runs: state, age and accuracy", (*flags.LIST, flags.JSON)),
+    "status": ("runs:status", "show the state of each task of a run", (*flags.RUN, flags.JSON)),
     "logs": ("runs:logs", "print the logs of tasks", flags.LOGS),
     "stop": ("runs:stop", "end a run; the master saves first", flags.STOP),
-    "clean": ("runs:clean", "end what a run has left behind on any host", flags.RUN),
+    "clean": ("runs:clean", "end what a run has left behind on any host", flags.CLEAN),
 }
 
 
@@ -50,6 +53,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     open_streams()
     with contextlib.suppress(OSError):  # a pipe of others, as of Node, may refuse lines
         os.set_blocking(sys.stdout.fileno(), True)
+    if not sys.platform.startswith("linux"):  # it reads /proc, and so do the agents
+        complain(f"error: the launcher runs on Linux, not on {sys.platform}; see docs/launch.md")
+        return 2
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     try:
@@ -62,6 +68,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except LaunchError as error:
         complain(f"error: {plain_lines(str(error))}")
         return error.exit_code
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if not hasattr(options, "run"):  # then no file of a run can be the reason
+            raise
+        damage = f"a file of the run is damaged ({error!r})"
+        complain(f"error: {plain_lines(damage)}; clean --forget takes the run off the list")
+        return HostError.exit_code
     except BrokenPipeError:  # The reader, such as `head`, has ended.
         return 0
     except OSError as error:  # such as a full disk, or a folder of another user
@@ -70,6 +82,33 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return HostError.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+# What other launchers call a verb -> the verb.
+_OTHER_WORDS = {"log": "logs", "cancel": "stop", "delete": "stop", "down": "stop"}
+
+
+def _key_of(flag: str, words: Sequence[str]) -> str:
+    """Returns the key of a cluster file that a flag may mean, such as `slurm.time`; "" if none.
+
+    Of several backends with such a key, the one that `words` name counts.
+    """
+    name = flag.lstrip("-").partition("=")[0].replace("-", "_")
+    kinds = sorted(KINDS.values(), key=lambda kind: kind.name not in words)
+    if name in ("e", "env"):
+        return "environment.NAME"
+    for prefix, settings in (
+        ("", Cluster), ("", Host), ("limits.", Limits),
+        *((f"{kind.name}.", kind.settings) for kind in kinds if kind.settings),
+    ):  # fmt: skip
+        fields = {
+            field.metadata["name"] or field.name
+            for field in dataclasses.fields(settings)
+            if "rule" in field.metadata
+        }
+        if name in fields:
+            return f"{prefix}{name}"
+    return ""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -93,8 +132,12 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         of_verb = subparsers.add_parser(verb, allow_abbrev=False, help=words_of_help)
         for names, facts in flags_of_verb:
             of_verb.add_argument(*names, **facts)
+    if words and words[0] in _OTHER_WORDS:
+        parser.error(f"no verb {words[0]}; the verb for that is `{_OTHER_WORDS[words[0]]}`")
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        way_out = "keys of cluster files have no flags, and training's own arguments go after --"
+        keys = [key for word in unknown if word.startswith("-") and (key := _key_of(word, words))]
+        way_out = f"write it as {', '.join(f'--set {key}=VALUE' for key in keys)}" if keys else ""
+        way_out = way_out or "training's own arguments go after --"
         parser.error(f"unknown: {' '.join(unknown)}; {way_out}")
     return options

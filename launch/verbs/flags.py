@@ -8,7 +8,7 @@ from typing import Any
 from cifar10_program.paths import path_of
 from launch.backends.registry import KINDS
 from launch.cluster import host_list
-from launch.cluster.model import MAX_TASKS, PATH_RULE, PYTHON_RULE, Cluster
+from launch.cluster.model import MAX_TASKS, NAME_RULE, PATH_RULE, PYTHON_RULE, Cluster
 from launch.cluster.yaml_section import matching, whole
 from launch.errors import LaunchError
 
@@ -41,10 +41,12 @@ _COUNT, _TASK_COUNT = whole(0, 999_999), whole(0, MAX_TASKS)
 _WORKDIR = "the folder of the tasks, with cifar10_main.py unless the package is installed"
 _LOCK = "what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)"
 _TASKS = "such as worker/0, or worker for all workers (default: all tasks)"
+_SET = "a key of the cluster file, such as slurm.partition=gpu (repeatable)"
 _STATE_DIR = "where runs are kept (default: ~/.local/state/cifar10-launch)"
 
 LAYOUT = (
-    _value("--hosts", "IP0,IP1", "master on the first, a ps on each"),
+    _value("--hosts", "IP0,IP1", "master on the first, a ps on each; also node[01-04]"),
+    _value("--hostfile", "FILE", "hosts as MPI has them: `node0 slots=4` is 4 workers"),
     (("--on",), {"choices": tuple(KINDS), "help": "where tasks run (default: ssh)"}),
     _value("--workers", "N", "workers beside the master, if no hosts are given", _TASK_COUNT),
     _value("--ps", "N", "number of parameter servers (default: 1)", _TASK_COUNT),
@@ -56,9 +58,15 @@ CLUSTER = (
     _value("--cluster", "FILE", "YAML description of the cluster"),
     *LAYOUT,
     _value("--nodes", "N", "slurm: number of hosts for the tasks", _TASK_COUNT),
+    (("--set",), {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": _SET}),
 )
+JSON = _switch("--json", "as JSON, in the form that docs/formats.md describes")
 INIT = (*LAYOUT, _value("--out", "FILE", "default: %(default)s", default="cluster.yaml"))
-PLAN = (*CLUSTER, _switch("--shell", "a line for each node, to run by hand"))
+PLAN = (
+    *CLUSTER,
+    JSON,
+    _switch("--shell", "what to run by hand: a line for each node, or a script"),
+)
 SETUP = (
     *CLUSTER,
     _value("--requirements", "FILE", _LOCK, _IN_CHECKOUT, default="requirements.lock"),
@@ -67,9 +75,11 @@ LIST = (_value("--state-dir", "DIR", _STATE_DIR, path_of),)
 UP = (
     *CLUSTER,
     *LIST,
+    _value("--name", "NAME", "a name for the run, in list and schedulers", NAME_RULE),
     _value("--restarts", "N", "start a failed task again", _COUNT),
     _switch("--no-check", "start without checking the hosts"),
     _switch("--detach", "return when the job has started"),
+    _switch("--dry-run --shell", "only show what would run or be submitted, as plan does"),
 )
 RUN = (*LIST, _value("--run", "ID", "by default the newest one"))
 LOGS = (
@@ -78,15 +88,26 @@ LOGS = (
     _value("--tail", "N", "the last N lines", _COUNT),
     (("tasks",), {"nargs": "*", "metavar": "TASK", "help": _TASKS}),
 )
+CLEAN = (*RUN, _switch("--forget", "end nothing, but take the run off the list"))
 STOP = (*RUN, _switch("--now", "end the tasks without saving"))
 
 
 def cluster_of(options: argparse.Namespace) -> Cluster:
-    """Returns the cluster that --cluster, --hosts, or --on with counts of tasks describes.
+    """Returns the cluster that the flags or the cluster file describe, changed by --set.
 
     Raises:
       LaunchError: no cluster is described, or a flag does not go with the description.
     """
+    from launch.cluster.cluster_file import with_setting
+
+    cluster = _described(options)
+    for pair in options.set:
+        cluster = with_setting(cluster, pair, KINDS)
+    return cluster
+
+
+def _described(options: argparse.Namespace) -> Cluster:
+    """Returns the cluster that --cluster, --hosts, or --on with counts of tasks describes."""
 
     def refuse(flags: str, way: str, why: str) -> None:
         for flag in flags.split():
@@ -98,23 +119,26 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     if options.cluster is not None:
         from launch.cluster.cluster_file import read_cluster
 
-        theirs = "hosts workers ps nodes evaluator python workdir"
+        theirs = "hosts hostfile workers ps nodes evaluator python workdir"
         refuse(theirs, "--cluster", "the cluster file sets this; change it there")
         return read_cluster(options.cluster, KINDS, options.on)
     kind = KINDS[options.on or "ssh"]
     way = f"--on {kind.name}"
     if kind.is_this_machine or kind.chooses_hosts:
-        refuse("hosts", way, "it needs none; give --workers and --ps, or --on ssh")
+        refuse("hosts hostfile", way, "it needs none; give --workers and --ps, or --on ssh")
     if not kind.chooses_hosts:
         refuse("nodes", way, "only a backend that chooses the hosts takes it, such as slurm")
     if kind.has_image:
         inside = "python workdir" if kind.chooses_hosts else "python"
         refuse(inside, way, "the image has its own; leave it out")
     place = {"python": options.python, "workdir": options.workdir}
-    if options.hosts is not None:
-        rule = "--hosts decides each host's tasks; leave it out, or set `roles:` in a file"
-        refuse("workers ps", "--hosts", f"{rule} (--cluster)")
-        cluster = host_list.from_hosts(options.hosts, **place, evaluator=options.evaluator)
+    if options.hosts is not None or options.hostfile is not None:
+        given = "--hosts" if options.hosts is not None else "--hostfile"
+        refuse("hostfile" if options.hosts else "", "--hosts", "give one of them")
+        rule = f"{given} decides each host's tasks; leave it out, or set `roles:` in a file"
+        refuse("workers ps", given, f"{rule} (--cluster)")
+        hosts = options.hosts or host_list.read_hostfile(options.hostfile)
+        cluster = host_list.from_hosts(hosts, **place, evaluator=options.evaluator)
         return replace(cluster, backend=kind.name, ports=kind.default_ports)
     tasks = (options.workers or 0, 1 if options.ps is None else options.ps)
     if kind.is_this_machine:
@@ -122,4 +146,6 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     if kind.chooses_hosts:
         counts = host_list.counts_of(*tasks, options.evaluator)
         return host_list.on_chosen_hosts(kind, counts, options.nodes, **place)
-    raise LaunchError(f"{way} needs hosts: name them with --hosts or --cluster, or take --on local")
+    raise LaunchError(
+        f"{way} needs hosts: name them with --hosts, --hostfile or --cluster, or take --on local"
+    )

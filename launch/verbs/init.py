@@ -24,7 +24,7 @@ def init(options: argparse.Namespace) -> int:
     kind = KINDS[options.on or "ssh"]
     if options.workers is None and (kind.chooses_hosts or kind.is_this_machine):
         options.workers = 1
-    options.cluster = options.nodes = None  # flags of the other verbs
+    options.cluster, options.nodes, options.set = None, None, []  # flags of the other verbs
     cluster = cluster_of(options)
     template = resources.files("launch.verbs") / "templates" / f"{kind.name}.yaml"
     text = string.Template(template.read_text("utf-8")).substitute(

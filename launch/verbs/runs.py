@@ -12,12 +12,12 @@ from typing import NamedTuple, Optional
 
 from cifar10_program.streams import complain
 from launch.backends.registry import backend_named
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
-from launch.screen.display import say
-from launch.screen.row import duration, plain, saved_rows
+from launch.screen.display import print_json, say
+from launch.screen.row import duration, percent, plain, saved_rows
 from launch.verbs.up import LOOK_SECS, View, closing_lines, ways_back
 
 _ASK_SECS = 5.0  # between two questions to schedulers, which others use, too
@@ -57,13 +57,18 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         return State("stopped" if end.cause is Cause.USER else name, words)
     record, elsewhere = folder.record(), folder.other_machine()
     backend = backend_named(record["backend"])
-    can_ask = asks and (elsewhere is None or backend.is_lasting)
-    if can_ask and (job := backend.going_on(record)):
+    job = unknown = ""
+    if asks and (elsewhere is None or backend.is_lasting):
+        try:
+            job = backend.going_on(record)
+        except NotHereError as error:
+            unknown = f"; whether the job goes on is not known: {error}"
+    if job:
         owner = "its launcher" if elsewhere is None else "a launcher here"
         way_out = f"to end it: {'stop' if backend.is_lasting else 'clean'} --run {folder.run_id}"
         words = f"continues without {owner}: {job}; {way_out}"
         return State(GOES_ON, words, writes=backend.is_lasting)
-    rest = f"to end the remaining processes: clean --run {folder.run_id}"
+    rest = f"to end the remaining processes: clean --run {folder.run_id}{unknown}"
     if elsewhere is None:
         return State("not followed", f"its launcher has ended; {rest}")
     words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
@@ -75,9 +80,13 @@ def list_runs(options: argparse.Namespace) -> int:
     from launch.screen.table import print_table
 
     parent = state_dir(options.state_dir)
+    if options.json:
+        found = [folder for folder in reversed(all_runs(parent)) if _cells(folder)[2] != "damaged"]
+        print_json(runs=[_facts(folder, asks=False) for folder in found])
+        return 0
     rows = [_cells(folder) for folder in reversed(all_runs(parent))]
     if rows:
-        print_table(("run", "state", "age", "backend", "tasks", "step", "accuracy"), rows)
+        print_table(("run", "name", "state", "age", "backend", "tasks", "step", "accuracy"), rows)
     else:
         print(f"no runs in {parent}")
     return 0
@@ -85,12 +94,13 @@ def list_runs(options: argparse.Namespace) -> int:
 
 def _cells(folder: RunFolder) -> "tuple[str, ...]":
     try:
-        record, accuracy = folder.record(), folder.accuracy()
+        record, accuracy = folder.record(), percent(folder.accuracy())
     except HostError:
-        return (folder.run_id, "damaged")
+        return (folder.run_id, "", "damaged")
     rows = saved_rows(folder.status())
     return (
         folder.run_id,
+        record.get("name") or "",
         state_of(folder, asks=False).name,
         duration(time.time() - record["began"]),
         record["backend"],
@@ -100,16 +110,27 @@ def _cells(folder: RunFolder) -> "tuple[str, ...]":
     )
 
 
+def _facts(folder: RunFolder, *, asks: bool) -> dict[str, object]:
+    """Returns what --json says of a run."""
+    record, status, state = folder.record(), folder.status(), state_of(folder, asks=asks)
+    kept = {key: record.get(key) for key in ("run", "name", "backend", "began", "output")}
+    ended = {key: status.get(key) for key in ("exit_code", "reason", "cause", "tasks")}
+    more = {"folder": str(folder.path), "accuracy": folder.accuracy()}
+    return {**kept, "state": state.name, "words": state.words, **ended, **more}
+
+
 def status(options: argparse.Namespace) -> int:
     """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
     from launch.screen.table import print_tasks
 
     folder = find(state_dir(options.state_dir), options.run)
     state, end = state_of(folder), folder.end()
-    say(f"run {folder.run_id}: {state.words}", f"run folder: {folder.path}")
-    rows = saved_rows(folder.status())
-    if rows:
-        print_tasks(rows)
+    if options.json:
+        print_json(**_facts(folder, asks=True))
+    else:
+        say(f"run {folder.run_id}: {state.words}", f"run folder: {folder.path}")
+        if rows := saved_rows(folder.status()):
+            print_tasks(rows)
     return 0 if state.name in (RUNNING, GOES_ON) else 1 if end is None else end.exit_code
 
 
@@ -192,16 +213,19 @@ def _chosen(folder: RunFolder, asked: "list[str]") -> set[str]:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Ends a run as Ctrl-C in its launcher would, and waits for its end.
+    """Ends a run as Ctrl-C in its launcher would, and waits for its end; one that is over stays.
 
     Raises:
-      HostError: the run is over, or its launcher has gone and no job goes on without it that could
-        be stopped, or its launcher may run on another machine.
+      HostError: its launcher has gone and no job goes on without it that could be stopped, or its
+        launcher may run on another machine.
     """
     folder = find(state_dir(options.state_dir), options.run)
     pid, record = folder.launcher_pid(), folder.record()
     if pid is None:
         state, backend = state_of(folder), backend_named(record["backend"])
+        if folder.end() is not None:
+            say(f"run {folder.run_id} has ended before: {state.words}")
+            return 0
         if state.name != GOES_ON or not backend.is_lasting:
             raise HostError(f"run {folder.run_id}: {state.words}")
         backend.stop(record, now=options.now)
@@ -221,7 +245,8 @@ def clean(options: argparse.Namespace) -> int:
     """Ends what is left of a run, by default of the newest one; Ctrl-C ends `clean` at once.
 
     A job that goes on without its launcher is ended only if `--run` names its run; so is one whose
-    launcher may run on another machine.
+    launcher may run on another machine. With --forget, nothing is ended, and the run leaves the
+    list.
 
     Raises:
       LaunchError: the run is still running, or could not be cleaned.
@@ -235,6 +260,10 @@ def clean(options: argparse.Namespace) -> int:
         if state.name == GOES_ON or folder.other_machine() is not None:
             say(f"run {folder.run_id}: {state.words}")
             return 0
+    if options.forget:
+        folder.remove()
+        say(f"run {folder.run_id}: forgotten; {folder.path} is removed")
+        return 0
     record = folder.record()
     for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
         say(f"run {folder.run_id}: {line}")

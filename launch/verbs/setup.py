@@ -55,7 +55,7 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
     job = make_job(cluster, options.arguments)
     root, folder = Path(code_folder()), job.folder("data")
     found = records(root / os.path.expanduser(folder))
-    if not found:
+    if not found and "://" not in folder:
         words = "make them here or there: python -m data_prep --help"
         _say("records", f"none in {folder} here to copy; {words}")
     code = code_files(root, options.requirements)

@@ -30,7 +30,7 @@ from launch.record.outcome import Outcome
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display, say
-from launch.screen.row import duration, saved_rows
+from launch.screen.row import duration, percent, saved_rows
 from launch.supervise.run_loop import stop_signals
 from launch.verbs import background
 from launch.verbs.background import Background
@@ -51,8 +51,13 @@ def up(options: argparse.Namespace) -> int:
     cluster = cluster_of(options)
     if options.restarts is not None:
         cluster = dataclasses.replace(cluster, restarts=options.restarts)
+    if options.name is not None:
+        cluster = dataclasses.replace(cluster, name=options.name)
     job = make_job(cluster, options.arguments)
     backend = backend_named(cluster.backend)
+    if options.dry_run:
+        print(backend.plan_text(job))
+        return 0
     if backend.is_checked_first and not options.no_check:
         from launch.verbs.check import refuse_problems
 
@@ -65,16 +70,14 @@ def up(options: argparse.Namespace) -> int:
     process = background.start(backend, job, folder, log)
 
     def is_enough() -> bool:
-        return options.detach and (view.is_blind or _has_started(folder, backend))
+        return options.detach and (_has_started(folder, backend) or _is_full(folder))
 
     outcome = follow(process, view, is_enough)
     if outcome is None:
         ways_back(folder)
-        if options.detach and view.is_blind:
+        if options.detach and not _has_started(folder, backend):
             raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
-    if outcome.exit_code == 0 and folder.end() is None:
-        say(f"{folder.path}: the end of the run could not be written there; see its disk")
     say(*closing_lines(folder, outcome))
     return outcome.exit_code
 
@@ -89,6 +92,13 @@ def _has_started(folder: RunFolder, backend: Backend) -> bool:
     return bool(tasks) and (backend.transport is None or {*states} <= {"running", "done"})
 
 
+def _is_full(folder: RunFolder) -> bool:
+    """Returns whether the disk is full, so that what the run does cannot be seen there."""
+    with contextlib.suppress(OSError):  # the folder was removed
+        return shutil.disk_usage(folder.path).free < _ROOM
+    return False
+
+
 class View:
     """Shows one run.
 
@@ -96,9 +106,6 @@ class View:
       folder: the run's folder.
       tail: how many of the lines before now to show; None for all.
       is_start: whether to show the launcher's own lines alone, and no table.
-
-    Attributes:
-      is_blind: whether the disk was full, so that what the run does cannot be seen.
     """
 
     def __init__(
@@ -108,14 +115,18 @@ class View:
         self._began = folder.record()["began"]
         self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
         self._display: Optional[Display] = None
-        self.is_blind = False
 
-    def show_new(self, *, final: bool = False) -> None:
-        """Shows what is new since the last call; `final` if nothing more will come."""
+    def show_new(self, unlogged: Sequence[Line] = (), *, final: bool = False) -> None:
+        """Shows what is new since the last call.
+
+        Args:
+          unlogged: lines that are not in the logs.
+          final: whether nothing more will come.
+        """
         if self._display is None:
             self._display = Display(live=False if self._is_start else None, began=self._began)
         new = (log.lines(final=final) for log in self._logs)
-        lines: Iterable[Line] = heapq.merge(*new, key=lambda line: line.time)
+        lines: Iterable[Line] = heapq.merge(*new, unlogged, key=lambda line: line.time)
         if self._tail is not None:
             lines, self._tail = collections.deque(lines, self._tail), None
         for line in lines:
@@ -124,10 +135,6 @@ class View:
             elif not self._is_start:
                 self._display.task_line(line.task, line.host, line.text)
         self._display.table(saved_rows(self._folder.status()))
-        with contextlib.suppress(OSError):  # the folder was removed
-            if not self.is_blind and shutil.disk_usage(self._folder.path).free < _ROOM:
-                self.is_blind = True
-                self._display.note(f"{self._folder.path}: no space left; lines are lost")
 
     def close(self) -> None:
         """Ends what is shown, below which others may write; what comes later begins anew."""
@@ -159,7 +166,7 @@ def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Op
     with stop_signals(pass_on) as signals:
         is_left = False
         while not process.wait(LOOK_SECS) and not is_left:
-            view.show_new()
+            view.show_new(process.take_unlogged())
             is_left = is_enough()
             if signals and not passed and not is_left:
                 view.close()
@@ -169,7 +176,7 @@ def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Op
                 if answer == _STOP:
                     passed.append(signal.SIGINT)
                     process.signal(signal.SIGINT)
-    view.show_new(final=not is_left)
+    view.show_new(process.take_unlogged(), final=not is_left)
     view.close()
     if is_left:
         process.leave()
@@ -210,7 +217,7 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
     """
     record = folder.record()
     if outcome.exit_code == 0:
-        accuracy, num_tasks = folder.accuracy(), len(record["tasks"])
+        accuracy, num_tasks = percent(folder.accuracy()), len(record["tasks"])
         secs = folder.status().get("time", time.time()) - record["began"]
         words = f"{num_tasks} task{'s' * (num_tasks > 1)}, {duration(secs)}"
         report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"

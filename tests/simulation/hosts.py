@@ -212,10 +212,6 @@ class SimMachine:
         process.program = self.host.make_program(process)
         return process
 
-    def is_port_taken(self, port: int) -> bool:
-        """Returns that no other process listens."""
-        return False
-
     def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
         """Kills the processes with these marks, at once."""
         found = []

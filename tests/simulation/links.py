@@ -119,7 +119,9 @@ class SimTransport:
     def __init__(self, hosts: dict[str, SimHost]) -> None:
         self._hosts = hosts
 
-    def link(self, host: Any, run_id: str, hear: Callable[[Any, Message], None]) -> SimLink:
+    def link(
+        self, host: Any, run_id: str, hear: Callable[[Any, Message], None], lease_secs: float
+    ) -> SimLink:
         """Returns a connection."""
         return SimLink(self._hosts[host.name], hear)
 
@@ -140,9 +142,10 @@ class SimConnections(Connections):
             self.beat()
         return super().silent(now)
 
-    def reopen(self, host_name: str) -> None:
+    def reopen(self, host_name: str, wait_secs: float = 0.0) -> None:
         """Connects to a host again, after a while."""
-        self.world.later(self.world.rng.uniform(0.1, 4.0), self._open_again, host_name)
+        secs = self.world.rng.uniform(0.1, 4.0) + wait_secs
+        self.world.later(secs, self._open_again, host_name, 0.0)
 
     def finish(self) -> None:
         """Ends every agent that can be reached; see `close_all`."""

@@ -90,9 +90,8 @@ class AgentRun:
         rng = world.rng
         self.is_slurm = rng.random() < 0.4
         self.training = Training(world)
-        self.limits = Limits(
-            start_secs=20, idle_secs=15, grace_secs=3, stop_secs=rng.choice((2, 8)), lease_secs=6
-        )
+        limits = {"start_secs": 20, "idle_secs": 15, "grace_secs": 3, "lease_secs": 6}
+        self.limits = Limits(**limits, stop_secs=rng.choice((2, 8)), rejoin_secs=10)
         names = [f"n{i}" for i in range(rng.choice((1, 2, 2, 3)))]
         self.hosts = {
             name: SimHost(world, name, self.is_slurm, self.training.program) for name in names
@@ -113,9 +112,8 @@ class AgentRun:
         self.connections.world = world
         orders = {task.name: _order(task) for task in tasks}
         loop: Any = self
-        self.agents = Agents(
-            self.supervisor, loop, self.connections, orders, lambda: self.world.now
-        )
+        clock, rejoin_secs = lambda: self.world.now, self.limits.rejoin_secs
+        self.agents = Agents(self.supervisor, loop, self.connections, orders, rejoin_secs, clock)
         self._queue: list[Any] = []
         self.paused_until = 0.0
         self.is_dead = False

@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from launch.backends.batch import Follower, JobState
 from launch.backends.slurm.backend import state_of
+from launch.backends.slurm.follow import Follower, JobState
 from launch.errors import HostError
 from launch.record.outcome import Outcome, end_record
 from tests.simulation.world import World
@@ -35,8 +35,8 @@ class SlurmRun:
         self._stops: list[int] = []
         self._requeues = rng.choice((0, 0, 1, 2))
         self._exit_code = rng.choice((0, 0, 3))
-        slurm: Any = SimpleNamespace(title="Slurm", poll=self.poll, end=self.end)
-        slurm.output_path = lambda folder: Path("/nowhere")
+        slurm: Any = SimpleNamespace(poll=self.poll, end=self.end)
+        self.path = Path("/nowhere")
         folder: Any = self
         display: Any = SimpleNamespace(note=lambda text: None)
         self.outcome: Any = None

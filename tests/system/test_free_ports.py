@@ -28,7 +28,10 @@ for each in bound:
     except OSError:
         continue
     used.append(each.getsockname()[1])
-free = [port for port in range(20000, 20150) if not tcp_ports.is_taken(port)]
+free = []
+for port in range(20000, 20150):
+    tcp_ports.listen(port).close()
+    free.append(port)
 chosen = [one.getsockname()[1] for one in tcp_ports.hold(300)]
 print(json.dumps({"used": used, "free": free, "chosen": chosen}))
 """

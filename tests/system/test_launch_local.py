@@ -20,11 +20,19 @@ def test_a_full_disk_does_not_end_the_job_and_is_told(tmp_path: Path, small_disk
     try:
         output = launcher.up((*LOCAL, "--workers", "1"), "--", "steps=20", "flood=2000")
         run_id = launcher.run_id()
+        listed = launcher.verb("list")
     finally:
         launcher.end()
-    words = "the end of the run could not be written there; see its disk"
-    assert f"{launcher.state / run_id}: {words}" in output
-    assert output.splitlines()[-1] == "master/0 is done"
+    lines = output.splitlines()
+    assert (
+        lines.count(
+            f"{launcher.state / run_id}/output.log: No space left on device; it lacks lines"
+        )
+        == 1
+    )
+    assert lines.count(f"[worker/0 localhost] line 1999 {'x' * 100}") == 1
+    assert lines[-1] == "master/0 is done"
+    assert f"{run_id}  done " in listed
     assert_nothing_left(run_id)
 
 

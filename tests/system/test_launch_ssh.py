@@ -16,7 +16,6 @@ import pytest
 from launch.connect.preparing import code_files
 from launch.record.run_folder import RunFolder
 from testbeds import namespaces
-from testbeds.namespaces import ip
 from testbeds.nodes import Nodes
 from testbeds.ports import free_ports
 from testbeds.terminal import Terminal
@@ -239,24 +238,18 @@ def test_an_unreachable_host_is_named(launcher: Launcher, nodes: Nodes) -> None:
     hosts = ("--hosts", f"node1,{absent},nowhere.invalid")
     output = launcher.up(hosts, "--no-check", "--", exit_code=1)
     assert f"{absent}: it does not answer; is it up, and in reach?" in output
-    assert "nowhere.invalid: ssh does not know the name; try: ssh nowhere.invalid" in output
+    assert "nowhere.invalid: ssh: Could not resolve hostname nowhere.invalid: " in output
 
 
-def test_check_names_what_is_wrong_and_what_the_internet_may_reach_and_up_heeds_it(
-    launcher: Launcher, nodes: Nodes
-) -> None:
-    """The stand-in has no records; a port is taken, and an address public in its own network."""
-    in_node2, address = nodes.namespace("node2"), "11.78.0.2/32"
+def test_check_names_what_is_wrong_and_up_refuses_it(launcher: Launcher, nodes: Nodes) -> None:
+    """The stand-in has no records; a port is taken."""
+    in_node2 = nodes.namespace("node2")
     code = 's = socket.create_server(("", 2222)); print(flush=True); time.sleep(60)'
     taken = launcher.run(
         [*namespaces.enter(in_node2), "python3", "-c", f"import socket, time; {code}"]
     )
     read_until(taken, "")
-    ip("-n", in_node2, "addr", "add", address, "dev", "eth0")
-    try:
-        output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)
-    finally:
-        ip("-n", in_node2, "addr", "del", address, "dev", "eth0")
+    output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)
     problems = [line for line in output.splitlines() if line.startswith("problem: ")]
     assert (
         "problem: node1: no records in data; copy them there: python -m launch setup, or name "
@@ -264,11 +257,6 @@ def test_check_names_what_is_wrong_and_what_the_internet_may_reach_and_up_heeds_
     )
     assert "node2: port 2222 is in use (ss -ltnp shows by what); end that, or" in output, output
     assert not any("cannot reach" in problem for problem in problems)
-    assert [line for line in output.splitlines() if line.startswith("warning: ")] == [
-        "warning: node2: 11.78.0.2 may be reached from the internet, on ports 2222, 2223; "
-        "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there "
-        "with a firewall (`ports:` sets the ports), or use hosts with private addresses alone"
-    ]
     output = launcher.up(cluster(launcher, nodes), "--", "steps=1", exit_code=1)
     assert output.startswith("error: node1: ")
     assert output.endswith("to start anyway: --no-check\n")

@@ -4,21 +4,30 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from typing import Optional
 
-from launch.backends.batch import Batch, JobState
+from launch.backends.base import Backend
+from launch.backends.slurm import follow
+from launch.backends.slurm.follow import CANCEL, SAVE, Ending, Follower, JobState, output_path
 from launch.backends.slurm.script import NAME, SlurmSettings, options, script
 from launch.backends.tools import call, last_line
+from launch.cluster.model import FREE_PORTS
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause
-from launch.record.run_folder import RunFolder
+from launch.record.outcome import Cause, Outcome, end_record
+from launch.record.run_folder import Record, RunFolder
+from launch.screen.display import Display
 from launch.supervise.run import passed_values
+from launch.supervise.run_loop import stop_signals
+from launch.supervise.task_state import TaskState
 
 _SUBMIT_SECS = 60
 _ANSWER_SECS = 20
+_LOOK_SECS = 0.5  # between two looks at what the job has written
+_END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
 
 # Slurm's state of an ended job -> (cause of the end, what the state means, with the way out).
 ENDS: dict[str, tuple[Optional[Cause], str]] = {
@@ -35,12 +44,14 @@ _LIVE |= {"COMPLETING", "POWER_UP_NODE", "UPDATE_DB"}
 _NO_ANSWER = "Unable to contact|Socket timed out|Connection refused|configuration source"
 
 
-class Slurm(Batch):
-    """Runs all tasks in one batch job of Slurm."""
+class Slurm(Backend):
+    """Runs all tasks in one batch job of Slurm, which goes on without its launcher."""
 
     name = "slurm"
-    title = "Slurm"
     settings = SlurmSettings
+    chooses_hosts = True
+    default_ports = FREE_PORTS
+    is_lasting = True
 
     def plan(self, job: Job) -> list[Document]:
         """Returns the batch script."""
@@ -59,7 +70,7 @@ class Slurm(Batch):
     def submit(self, job: Job, folder: RunFolder) -> str:
         """Submits the batch script, with the variables that the tasks get; returns the job's id."""
         passed_values(job.cluster.passed)
-        path, output = folder.path / f"{NAME}.sbatch", self.output_path(folder)
+        path, output = folder.path / f"{NAME}.sbatch", output_path(folder)
         try:
             for file in (path, output):
                 file.touch(mode=0o600)  # only its owner may read it
@@ -67,7 +78,12 @@ class Slurm(Batch):
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}; --state-dir names another place") from None
         said = f"--output={str(output).replace('%', '%%')}"
-        words = ["--parsable", f"--job-name={_name(folder.run_id)}", said, "--export=ALL"]
+        words = [
+            "--parsable",
+            f"--job-name={_name(folder.run_id, job.cluster.name)}",
+            said,
+            "--export=ALL",
+        ]
         # The script holds no value of a variable: the job gets them from the environment of sbatch.
         # If this launcher runs in a Slurm job, the variables of that job must not get into it.
         kept = (n for n in os.environ if not n.startswith("SLURM_") or n == "SLURM_CONF")
@@ -77,9 +93,10 @@ class Slurm(Batch):
         done = run("sbatch", *options(job.cluster), *words, *last, env=env, secs=_SUBMIT_SECS)
         return done.stdout.strip().split(";")[0]
 
-    def find(self, run_id: str) -> str:
+    def find(self, record: Record) -> str:
         """Returns the id of this user's job that has the run's name."""
-        words = ("squeue", "--noheader", "--me", f"--name={_name(run_id)}", "--format=%i")
+        name = _name(record["run"], record.get("name"))
+        words = ("squeue", "--noheader", "--me", f"--name={name}", "--format=%i")
         return run(*words).stdout.partition("\n")[0]
 
     def poll(self, job_id: str) -> JobState:
@@ -90,9 +107,57 @@ class Slurm(Batch):
         """Sends SIGTERM to the batch script alone, or cancels the job, in whatever state it is."""
         run("scancel", *(["--batch", "--signal=TERM"] if saves else []), job_id)
 
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+        """Submits the batch script, and follows the job to its end."""
+        with stop_signals() as stops:
+            job_id = self.submit(job, folder)  # a signal waits: only its answer names the job
+            display.note(
+                f"Slurm job {job_id}: submitted; should this launcher end, it goes on: "
+                f"stop --run {folder.run_id}"
+            )
+            if not folder.status()["tasks"]:  # until the job writes its own
+                tasks = [vars(TaskState(task).row()) for task in job.tasks]
+                folder.write_status({"time": time.time(), **end_record(None), "tasks": tasks})
+            follower = Follower(self, job_id, folder, display)
+            while (outcome := follower.step(time.monotonic(), stops)) is None:
+                time.sleep(_LOOK_SECS)
+            return outcome
 
-def _name(run_id: str) -> str:
-    return f"{NAME}-{run_id}"
+    def going_on(self, record: Record) -> str:
+        """Returns the id and state of the run's job in words; an empty string once it is over."""
+        job_id, state = self._found(record)
+        return "" if state.is_over else f"Slurm job {job_id}: {state.words}"
+
+    def stop(self, record: Record, *, now: bool) -> None:
+        """Ends the run's job, and waits for its end; with `now`, the scheduler ends its tasks."""
+        self._end(record, CANCEL if now else SAVE)
+
+    def clean(self, record: Record) -> list[str]:
+        """Cancels the run's job if it is not over, and waits for its end."""
+        job_id, state = self._end(record, CANCEL)
+        cancelled = f"Slurm job {job_id}: cancelled; it was {state.words}"
+        return [] if state.is_over else [cancelled]
+
+    def _found(self, record: Record) -> tuple[str, JobState]:
+        job_id = self.find(record)
+        return job_id, self.poll(job_id) if job_id else JobState("", is_over=True)
+
+    def _end(self, record: Record, urgency: int) -> tuple[str, JobState]:
+        """Ends the run's job, also if it is requeued meanwhile; returns it as it was."""
+        deadline, ending = time.monotonic() + _END_SECS, Ending(self, urgency)
+        first = job_id, state = self._found(record)
+        while not state.is_over:
+            why = ending.ask(job_id, state)
+            if time.monotonic() > deadline:
+                words = f"{state.words}, not over after {_END_SECS:g} s; {why}"
+                raise HostError(f"Slurm job {job_id}: {words}")
+            time.sleep(follow.HURRY_SECS)
+            state = self.poll(job_id)
+        return first
+
+
+def _name(run_id: str, name: Optional[str]) -> str:
+    return f"{name or NAME}-{run_id}"
 
 
 def _is_over(state: str) -> bool:

@@ -6,8 +6,11 @@ agents.
 """
 
 import argparse
+import contextlib
+import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -21,6 +24,7 @@ from launch.backends.registry import KINDS
 from launch.backends.slurm import backend
 from launch.backends.tools import PYTHON, last_line, meaning
 from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import expand
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
 from launch.connect.link import Transport
@@ -33,6 +37,7 @@ from launch.supervise.run import passed_values, run_with_agents
 
 _NEAR_ITS_END = signal.SIGUSR1  # Slurm sends it some time before the job's time limit
 _REQUEUE_SECS = 60.0
+_MOST_TIMEOUTS = 3  # in a row without a newer checkpoint
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -52,6 +57,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     signal.signal(_NEAR_ITS_END, note)
     folder = RunFolder(Path(options.run)) if options.run else None
     try:
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                folder.reserve_end()  # an earlier start of this job may have ended
         cluster = _on_its_nodes(read_cluster("/dev/stdin", KINDS))
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
@@ -70,8 +78,16 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             elif is_late:
                 why = "stopped in time to save before Slurm's time limit; raise `time:`"
                 outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
-            if shown.get("Requeue") == "1" and (is_late or "PreemptTime" in shown):
-                _requeue(folder)
+            is_preempted = "PreemptTime" in shown
+            if shown.get("Requeue") == "1" and (is_late or is_preempted):
+                # Each start of a script that was submitted by hand makes a folder of its own.
+                by_hand = folder.path.with_name(f"slurm-{_job_id()}.timeouts")
+                counted = folder.path / "timeouts" if options.run else by_hand
+                if is_preempted or _may_go_on(counted, outcome):
+                    _requeue(folder)
+                else:
+                    why = f"{_MOST_TIMEOUTS} time limits without a newer checkpoint; raise `time:`"
+                    outcome = replace(outcome, reason=why)
     except LaunchError as error:
         outcome = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
     if folder is not None:
@@ -97,13 +113,15 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
     nodes = os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         raise LaunchError("this is no job of Slurm; submit the script: sbatch SCRIPT")
-    names = backend.run("scontrol", "show", "hostnames", nodes).stdout.split()
+    names = expand(nodes)
     if len(names) != len(cluster.hosts):
         raise LaunchError(
             f"the job has {len(names)} nodes, but its description {len(cluster.hosts)}; "
             "change `nodes:` rather than sbatch's --nodes"
         )
-    shown = backend.run("scontrol", "--oneliner", "show", "node", nodes).stdout.splitlines()
+    # Some clusters have no scontrol on compute nodes; there a node's address is its name.
+    words = ("scontrol", "--oneliner", "show", "node", nodes)
+    shown = backend.run(*words).stdout.splitlines() if shutil.which("scontrol") else []
     known = {found.get("NodeName"): found.get("NodeAddr") for found in map(backend.fields, shown)}
     hosts = [
         replace(host, name=name, address=known.get(name) or name)
@@ -117,7 +135,7 @@ def _transport(cluster: Cluster) -> Transport:
     counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
     cores = {host.name: count for host, count in zip(cluster.hosts, counts)}
 
-    def command(host: Host, command: Sequence[str], _: str) -> list[str]:
+    def command(host: Host, command: Sequence[str], *_: object) -> list[str]:
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
         return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
 
@@ -133,10 +151,30 @@ def explain_srun(host: Host, code: int, errors: str) -> str:
 def _shown() -> dict[str, str]:
     """Returns what Slurm says of this job; {} if it does not answer."""
     try:
-        return backend.show(os.environ["SLURM_JOB_ID"])
+        return backend.show(_job_id())
     except HostError as error:
         print(error)
         return {}
+
+
+def _job_id() -> str:
+    return os.environ["SLURM_JOB_ID"]
+
+
+def _may_go_on(path: Path, outcome: Outcome) -> bool:
+    """Counts time limits without a newer checkpoint, which would come again and again.
+
+    Args:
+      path: the file with the count and the last checkpoint, for all starts of this job.
+      outcome: how this start of the job ended; its details name the checkpoint that was saved.
+    """
+    known, count = "", 0
+    with contextlib.suppress(OSError, ValueError):
+        known, count = json.loads(path.read_text())
+    saved = next((line for line in outcome.details if line.startswith("saved ")), known)
+    count = count + 1 if saved == known else 1
+    path.write_text(json.dumps([saved, count]))
+    return count < _MOST_TIMEOUTS
 
 
 def _requeue(folder: RunFolder) -> None:
@@ -144,7 +182,7 @@ def _requeue(folder: RunFolder) -> None:
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
     try:
-        backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
+        backend.run("scontrol", "requeue", _job_id())
     except HostError as error:  # the requeue may also have ended scontrol before it answered
         print(error)
     time.sleep(_REQUEUE_SECS)

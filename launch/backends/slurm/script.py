@@ -11,18 +11,18 @@ slurm:                          # a section of a cluster file
   options: [--constraint=ib, --mail-type=END]
 """
 
+import json
 import os
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
-from launch.backends.batch import description
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host
 from launch.cluster.show import quoted_path, variables
 from launch.cluster.tasks import Job
-from launch.cluster.yaml_section import matching, option, setting, whole, yes_or_no
+from launch.cluster.yaml_section import matching, option, said, setting, whole, yes_or_no
 
 NAME = "cifar10"
 _SAVE_SECS = 10  # on top of the time that tasks get to stop, for messages to the nodes
@@ -142,3 +142,23 @@ def seconds_of(time: str) -> int:
     # are minutes and seconds.
     weights = (3600, 60, 1) if days or len(numbers) == 3 else (60, 1)
     return int(days or 0) * 86_400 + sum(n * w for n, w in zip(numbers, weights))
+
+
+def description(cluster: Cluster) -> str:
+    """Returns the cluster as the text of a cluster file, one key on each line.
+
+    It has every key that a cluster file can set for hosts and tasks, except that the values of
+    `environment` come from the batch script's own environment.
+    """
+    counts = {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)}
+    content: dict[str, Any] = {
+        "backend": cluster.backend,
+        "tasks": counts,
+        "nodes": len(cluster.hosts),
+    }
+    content |= {**said(cluster.hosts[0]), **said(cluster), "limits": said(cluster.limits)}
+    content.pop("environment", None)
+    # JSON is valid YAML, and json.dumps writes each value on one line.
+    return "\n".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()
+    )

@@ -41,6 +41,7 @@ def test_trainers_on_one_host_share_it_and_ps_do_not_count():
     [
         ("ip0:2222", ("ip0", 2222)),
         ("[::1]:2222", ("::1", 2222)),
+        ("[fe80::1%eth0]:2222", ("fe80::1%eth0", 2222)),
         ("Compose_worker_1:2222", ("compose_worker_1", 2222)),
         *((one, None) for one in ("ip0", "[::1]", ":2222", "[ip0]:2222", "ip0:0", "ip0:65536")),
         *((one, None) for one in ("ip0:ssh", "::1:2222", "grpc://ip0:2222", "ip0:1\n")),

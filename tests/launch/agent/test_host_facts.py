@@ -1,4 +1,4 @@
-"""What a check finds out about a host: Python, code, records, and addresses of the internet."""
+"""What a check finds out about a host: Python, code and records."""
 
 import errno
 import os
@@ -95,50 +95,3 @@ def test_code_that_may_not_be_looked_at_hinders_no_check(
     monkeypatch.setattr(os, "stat", deny)
     found = look("/nowhere/python", tmp_path, code=["main.py", "other.py"])
     assert (found["code"] is None) == (denied == "main.py")
-
-
-# As the kernel writes it: a tree for each table, in which an address may show twice.
-_FIB_TRIE = """\
-Main:
-     |-- 0.0.0.0
-        /0 universe UNICAST
-        |-- 10.0.0.7
-           /32 host LOCAL
-        |-- 10.0.0.255
-           /32 link BROADCAST
-Local:
-     |-- {address}
-        /32 host LOCAL
-        /32 link BROADCAST
-     |-- 127.0.0.1
-        /32 host LOCAL
-     |-- 9.9.9.9
-        /32 link UNICAST
-"""
-_IF_INET6 = "{digits} 02 40 00 80     eth0\n"
-
-
-@pytest.mark.parametrize(
-    ("ipv4", "ipv6", "public"),
-    [
-        ("8.8.4.4", "26064700000000000000000000000001", ["8.8.4.4", "2606:4700::1"]),
-        ("172.16.0.1", "fe800000000000000000000000000001", []),  # private, link-local
-        ("100.64.0.1", "fd000000000000000000000000000001", []),  # of a provider, unique local
-    ],
-)
-def test_an_address_is_public_outside_the_ranges_for_private_networks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ipv4: str, ipv6: str, public: list[str]
-) -> None:
-    (tmp_path / "fib_trie").write_text(_FIB_TRIE.replace("{address}", ipv4))
-    (tmp_path / "if_inet6").write_text(_IF_INET6.format(digits=ipv6))
-    monkeypatch.setattr(host_facts, "_IPV4", str(tmp_path / "fib_trie"))
-    monkeypatch.setattr(host_facts, "_IPV6", str(tmp_path / "if_inet6"))
-    assert host_facts.public() == public
-
-
-def test_a_kernel_that_does_not_tell_of_addresses_is_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("_IPV4", "_IPV6"):
-        monkeypatch.setattr(host_facts, name, "/nowhere")
-    assert host_facts.public() == []

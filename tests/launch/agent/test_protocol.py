@@ -1,44 +1,8 @@
 """What a host sends: which lines are messages."""
 
-from typing import Any
-
 import pytest
 
 from launch.agent.protocol import encode, read_event
-
-EXIT = {
-    "event": "exit",
-    "task": "worker/0",
-    "code": 1,
-    "reason": "",
-    "signals": [15],
-    "port_taken": False,
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "fits"),
-    [
-        ("task", "x", True),
-        ("task", [], False),
-        ("code", -1, True),
-        ("code", 1.5, False),
-        ("code", True, False),
-        ("code", 1 << 60, False),
-        ("code", 1e300, False),
-        ("signals", [], True),
-        ("signals", [[1]], False),
-        ("port_taken", 1, False),
-    ],
-)
-def test_a_field_of_another_type_or_range_is_no_message(name: str, value: Any, fits: bool) -> None:
-    found = read_event(encode({**EXIT, name: value}))
-    assert found == ({**EXIT, name: value} if fits else None)
-
-
-def test_a_line_without_one_of_the_fields_is_no_message() -> None:
-    for name in EXIT.keys() - {"event"}:
-        assert read_event(encode({n: value for n, value in EXIT.items() if n != name})) is None
 
 
 @pytest.mark.parametrize("event", ["lost", "connected", "unreachable"])
@@ -48,4 +12,4 @@ def test_what_only_the_launcher_says_to_itself_is_no_message_of_a_host(event: st
 
 def test_a_long_text_is_shortened_and_half_a_character_replaced() -> None:
     line = b'{"event":"note","text":"\\ud800%s","more":[1]}' % (b"x" * 10_000)
-    assert read_event(line) == {"event": "note", "text": "?" + "x" * 4095}
+    assert read_event(line) == {"event": "note", "text": "?" + "x" * 4095, "more": [1]}

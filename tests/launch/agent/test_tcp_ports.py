@@ -53,12 +53,10 @@ def test_the_task_can_listen_at_a_held_port_and_another_server_cannot(
 ) -> None:
     port = held[0].getsockname()[1]
     assert refusal(port, reuse=False) == errno.EADDRINUSE
-    assert not tcp_ports.is_taken(port)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 5)
     for _ in range(2):  # a task that is started again, too
         with socket.create_server(("", port)):
-            assert tcp_ports.is_taken(port)
             assert refusal(port, reuse=True) == errno.EADDRINUSE
             socket.create_connection(("127.0.0.1", port), 5).close()
 
@@ -70,7 +68,6 @@ def test_a_later_agent_holds_a_port_together_with_the_one_before_and_after_it(
     with tcp_ports.hold_port(port, shared=True):
         held[0].close()
         assert refusal(port, reuse=False) == errno.EADDRINUSE
-        assert not tcp_ports.is_taken(port)
         with socket.create_server(("", port)), pytest.raises(OSError, match="in use"):
             tcp_ports.hold_port(port, shared=True)
 
@@ -94,6 +91,6 @@ def test_a_check_finds_ports_that_listen_over_ipv4_and_ipv6(held: list[socket.so
     addresses = ["127.0.0.1", *(["::1"] if os.path.exists("/proc/net/if_inet6") else [])]
     with tcp_ports.listen(one):
         assert host_facts.dial([(address, one) for address in addresses]) == []
-        with pytest.raises(tcp_ports.PortTaken, match=f"^port {one} is in use "):
+        with pytest.raises(OSError, match=f"^port {one} is in use "):
             tcp_ports.listen(one)
     assert host_facts.dial([("127.0.0.1", two)]) == [("127.0.0.1", two, "connection refused")]

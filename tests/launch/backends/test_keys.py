@@ -7,8 +7,8 @@ from typing import Any, Optional
 
 import pytest
 
-from launch.backends.batch import description
 from launch.backends.registry import KINDS, backend_named
+from launch.backends.slurm.script import description
 from launch.cluster import cluster_file
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import nameless_host

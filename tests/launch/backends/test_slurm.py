@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from launch.backends import batch
-from launch.backends.batch import Follower, JobState, description, how_it_ended
 from launch.backends.registry import KINDS
+from launch.backends.slurm import backend, follow
+from launch.backends.slurm import job as slurm_job
 from launch.backends.slurm.backend import Slurm, state_of
+from launch.backends.slurm.follow import Follower, JobState, how_it_ended
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
-from launch.backends.slurm.script import SlurmSettings, options, script, seconds_of
+from launch.backends.slurm.script import SlurmSettings, description, options, script, seconds_of
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import FREE_PORTS, Cluster, Limits
@@ -33,7 +34,8 @@ from tests.launch.launcher import signals_once
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
 
 LIMITS = (
-    '{"start_secs": 600, "idle_secs": 1800, "grace_secs": 30, "stop_secs": 60, "lease_secs": 30}'
+    '{"start_secs": 600, "idle_secs": 1800, "grace_secs": 30, "stop_secs": 60, "lease_secs": 30, '
+    '"rejoin_secs": 600}'
 )
 JOB = "launch.backends.slurm.job"
 SCRIPT = f"""\
@@ -184,7 +186,7 @@ def put_tool(folder: Path, name: str, script: str) -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
-    monkeypatch.setattr(batch, "_HURRY_SECS", 0.05)
+    monkeypatch.setattr(follow, "HURRY_SECS", 0.05)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -221,13 +223,13 @@ def test_an_end_without_a_word_is_explained(
 ) -> None:
     ended = state_of({"JobState": state, "NodeList": "m[1-2]"})
     (tmp_path / "slurm.out").write_text("".join(f"line {i}\n\n" for i in range(14)))
-    outcome = how_it_ended("Slurm", "7", ended, {}, tmp_path / "slurm.out")
+    outcome = how_it_ended("7", ended, {}, tmp_path / "slurm.out")
     assert outcome.exit_code == exit_code
     assert outcome.reason.startswith(f"Slurm job 7: {words}")
     lines = [f"  | line {i}" for i in range(2, 14)]
     assert outcome.details == (*lines, f"  log: {tmp_path}/slurm.out")
     assert outcome.cause is cause
-    (line,) = how_it_ended("Slurm", "7", ended, {}, tmp_path / "no.out").details
+    (line,) = how_it_ended("7", ended, {}, tmp_path / "no.out").details
     words = "is empty or not there; do the nodes share that folder? see --state-dir"
     assert line == f"  log: {tmp_path}/no.out {words}"
 
@@ -235,7 +237,7 @@ def test_an_end_without_a_word_is_explained(
 def test_the_jobs_own_word_goes_before_slurms(tmp_path: Path) -> None:
     def end(state: str, status: dict[str, Any]) -> Outcome:
         ended = state_of({"JobState": state, "NodeList": "m2"})
-        return how_it_ended("Slurm", "7", ended, status, tmp_path / "slurm.out")
+        return how_it_ended("7", ended, status, tmp_path / "slurm.out")
 
     status = {"exit_code": 3, "reason": "worker/0 on m2 failed: exit code 3", "details": ["  | x"]}
     outcome = end("NODE_FAIL", status)
@@ -299,6 +301,27 @@ def test_a_script_submitted_by_hand_says_why_it_was_ended(
     assert RunFolder(folder).status()["cause"] == cause
 
 
+def test_the_third_time_limit_without_a_newer_checkpoint_is_the_last(tmp_path: Path) -> None:
+    def time_limit(*details: str) -> bool:
+        outcome = Outcome(124, "late", details=details, cause=Cause.TIME_LIMIT)
+        return slurm_job._may_go_on(tmp_path / "timeouts", outcome)
+
+    assert [time_limit() for _ in range(3)] == [True, True, False]
+    assert [time_limit("saved o/model.ckpt-40") for _ in range(3)] == [True, True, False]
+    assert time_limit("saved o/model.ckpt-80")
+    assert [time_limit() for _ in range(2)] == [True, False]  # it did not come to a checkpoint
+
+
+def test_the_nodes_of_a_job_are_known_without_scontrol(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "m[08-09]")
+    hosts = slurm_job._on_its_nodes(slurm_cluster()).hosts
+    assert [(host.name, host.address) for host in hosts] == [("m08", "m08"), ("m09", "m09")]
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "m[1-3]")
+    with pytest.raises(LaunchError, match="the job has 3 nodes, but its description 2; change"):
+        slurm_job._on_its_nodes(slurm_cluster())
+
+
 class Controller(Slurm):
     """Slurm with one job; a test sets the job's state."""
 
@@ -315,7 +338,7 @@ class Controller(Slurm):
             raise HostError("slurmctld: no answer")
         return state_of({"JobState": self.state, "Reason": self.reason})
 
-    def find(self, run_id: str) -> str:
+    def find(self, record: Any) -> str:
         return "7"
 
     def end(self, job_id: str, *, saves: bool) -> None:
@@ -467,7 +490,7 @@ def test_clean_of_a_job_that_is_being_requeued_leaves_none_that_starts_later(
         slurm.state = states.pop(0)
 
     clock = SimpleNamespace(sleep=sleep, monotonic=itertools.count(step=3).__next__)
-    monkeypatch.setattr(batch, "time", clock)
+    monkeypatch.setattr(backend, "time", clock)
     slurm.state, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
     assert slurm.clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
     assert slurm.requests == ["cancel"] * 3

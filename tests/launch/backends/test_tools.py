@@ -86,10 +86,12 @@ def test_the_users_configuration_of_ssh_runs_nothing_else_and_leaves_nothing_beh
     config = tmp_path / "config"
     config.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
     host = Host("node1", "node1", (("master", 1),), workdir="x")
-    ssh, *words = SSH.command(host, ["python3"], "exec python3")
+    ssh, *words = SSH.command(host, ["python3"], "exec python3", 300.0)
     command = [ssh, "-F", str(config), "-G", *words]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     found = done.stdout.splitlines()
     assert {"port 2200", "requesttty false", "controlmaster false"} <= set(found)
+    # ssh keeps a silent connection for longer than the lease of 300 s.
+    assert {"serveraliveinterval 150", "serveralivecountmax 4"} <= set(found)
     assert not [line for line in found if line.startswith("remotecommand")]

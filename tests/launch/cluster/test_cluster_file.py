@@ -189,6 +189,19 @@ def test_an_ipv6_address_is_a_host_with_brackets_or_without(word: str, name: str
     assert [host.address for host in host_list.from_hosts(word).hosts] == [name]
 
 
+def test_hosts_are_listed_as_slurm_writes_them(tmp_path: Path) -> None:
+    hosts = host_list.from_hosts("a@r[1-2]n[08-10,1], login,[::1]").hosts
+    numbers = [f"r{r}n{n}" for r in (1, 2) for n in ("08", "09", "10", "1")]
+    assert [host.name for host in hosts] == [*numbers, "login", "::1"]
+    assert [host.user for host in hosts] == ["a"] * 8 + [None] * 2
+    of_file = read(tmp_path, "hosts:\n- node[01-02]\n- b\n").hosts
+    assert [(host.name, host.roles[0]) for host in of_file] == [
+        ("node01", ("master", 1)), ("node02", ("worker", 1)), ("b", ("worker", 1)),
+    ]  # fmt: skip
+    with pytest.raises(LaunchError, match=r"lab.yaml:2: a\[1-9999\]: 2,001 hosts; a cluster has"):
+        read(tmp_path, "hosts:\n- a[1-9999]\n")
+
+
 @pytest.mark.parametrize("word", ["node0:2222", "a:b", "fe80::12345", "fe80::1%a b", "-oProxy=x"])
 def test_what_is_no_name_and_no_address_is_refused(word: str) -> None:
     with pytest.raises(LaunchError, match="is not a host: it must be NAME or USER@NAME"):

@@ -235,6 +235,7 @@ def test_of_a_result_only_its_settings_are_passed(folder: Path) -> None:
     ("arguments", "data", "output"),
     [
         (['--config={"data_dir": "c"}', "--data_dir", "f", "--job-dir=j"], "f", "j"),
+        (["--data-dir=f", '--config={"data_dir": "c", "output_dir": "o"}'], "f", "o"),
         (['--config={"data_dir": null}'], "data", "output"),
         (['--config={"work-dir": "w", "data_dir": "c"}', "--job-dir=/o"], "w/c", "/o"),
         (["--work-dir", "w", "--data-dir=gs://bucket/records"], "gs://bucket/records", "w/output"),

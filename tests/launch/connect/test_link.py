@@ -35,7 +35,7 @@ def make_link(*command: str) -> Link:
     "sent",
     [
         "[1]",
-        '{"event": "exit", "task": "worker/0"}',
+        '{"event": "lost", "task": "worker/0"}',
         '{"event":' * 100_000,
     ],
     ids=lambda sent: sent[:30],
@@ -153,7 +153,7 @@ def test_a_command_that_cannot_be_started_is_named_with_the_way_out(
 def test_the_remote_command_needs_no_quoting_in_any_shell() -> None:
     lines: list[str] = []
 
-    def command(host: Host, words: Sequence[str], line: str) -> list[str]:
+    def command(host: Host, words: Sequence[str], line: str, lease_secs: float) -> list[str]:
         lines.append(line)
         return ["true"]
 
@@ -183,7 +183,7 @@ class FakeLink:
 class FakeTransport:
     """Opens connections without hosts."""
 
-    def link(self, host: Any, run_id: str, hear: Any) -> FakeLink:
+    def link(self, host: Any, run_id: str, hear: Any, lease_secs: float) -> FakeLink:
         return FakeLink()
 
 

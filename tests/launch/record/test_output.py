@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.record.output import Follower, Line, utc, writer
+from launch.record import output
+from launch.record.output import Follower, Line, parse, utc, writer
 from launch.screen.display import Display
 
 
@@ -70,12 +71,31 @@ def test_half_a_line_comes_once_it_is_whole_or_the_log_is_over(tmp_path: Path) -
     assert texts(log) == ["thr"]
 
 
+def test_a_log_that_is_long_begins_anew_and_its_readers_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_LONGEST_LOG", 150)
+    path = tmp_path / "output.log"
+    log, reader = writer(path), Follower(path)
+    for number in range(3):
+        log.write(f"line {number} {'x' * 20}\n")
+    assert len(texts(reader)) == 3
+    for number in range(3, 6):
+        log.write(f"line {number} {'x' * 20}\n")
+    assert [text[:6] for text in texts(reader)] == ["line 3", "line 4", "line 5"]
+    assert len(texts(Follower(path))) == 6
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["output.log", "output.log.1"]
+
+
 def test_a_log_goes_on_once_the_disk_has_room_again(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.symlink_to("/dev/full")
-    log = writer(path)
-    log.write("lost\n")
-    log.write("lost\n")
+    lost: list[str] = []
+    log = writer(path, lost.append)
+    log.write("lost 1\n")
+    log.write("lost 2\n")
+    full = f"{path}: No space left on device; it lacks lines"
+    assert [parse(line).text for line in lost] == [full, "lost 1", "lost 2"]
     path.unlink()
     log.write("one\n")
     log.write("two\n")

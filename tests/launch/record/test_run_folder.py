@@ -6,12 +6,14 @@ import pwd
 import socket
 from pathlib import Path
 from typing import Optional
+from unittest.mock import Mock
 
 import pytest
 
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
+from launch.record import run_folder
 from launch.record.outcome import (
     Cause,
     Outcome,
@@ -103,6 +105,22 @@ def test_whatever_fails_the_record_is_the_old_or_the_new_one(tmp_path: Path) -> 
     assert run.status()["exit_code"] == 0
 
 
+@pytest.mark.parametrize("status", ["", '{"exit_code": null, "reason": null, "tasks": []}', "{"])
+def test_the_end_of_a_run_needs_no_room_on_the_disk_and_no_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    run = RunFolder.create(tmp_path, JOB)
+    size = (run.path / "end.json").stat().st_size
+    (run.path / "status.json").write_text(status)
+    monkeypatch.setattr(run_folder, "_replace", Mock(side_effect=OSError(28, "full")))
+    for details in (("  | x",), ("x" * size,)):
+        run.write_end(Outcome(3, "worker/0 failed", details=details))
+        assert run.end() == Outcome(3, "worker/0 failed", details=details[: len(details[0]) < 9])
+    assert (run.path / "end.json").stat().st_size == size
+    run.reserve_end()
+    assert run.end() is None
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -142,7 +160,7 @@ def test_the_page_names_the_fields_of_run_json(tmp_path: Path) -> None:
     of_kubernetes = ("context", "namespace", "name", "kind")
     of_other_backends = ["engine", *(f"kubernetes.{x}" for x in of_kubernetes)]
     assert check_fields(PAGE, "run.json", folder.record()) == ([], of_other_backends)
-    assert {path.name for path in folder.path.iterdir()} == {"run.json"}
+    assert {path.name for path in folder.path.iterdir()} == {"run.json", "end.json"}
 
 
 def test_the_page_names_the_fields_of_status_json(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Optional
+from typing import Optional
 from unittest.mock import Mock
 
 import pytest
@@ -20,10 +20,10 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host
 from launch.cluster.tasks import Devices, Task, make_job
 from launch.connect.connections import Connections
-from launch.record.outcome import Cause, Outcome
+from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise import run, run_loop
+from launch.supervise import run_loop
 from launch.supervise.run import Agents, run_with_agents
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Start, Supervisor
@@ -51,7 +51,8 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     supervisor = Supervisor(job.tasks, cluster.limits, 0, 0.0)
     display = Display(shown, live=False)
     loop = RunLoop(supervisor, folder, display, connections.events, [])
-    agents = Agents(supervisor, loop, connections, {"master/0": {"task": "master/0"}}, lambda: 0.0)
+    orders = {"master/0": {"task": "master/0"}}
+    agents = Agents(supervisor, loop, connections, orders, 600, lambda: 0.0)
     agents.start()
     supervisor.started("master/0")
     yield agents
@@ -65,18 +66,27 @@ def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(
     link = Mock()
     agents._connections.use("node2", link)
     failed = {"event": "exit", "task": task, "code": 1, "reason": ""}
-    agents.handle(("node2", link, {**failed, "signals": [], "port_taken": False}))
+    agents.handle(("node2", link, {**failed, "signals": []}))
     assert agents._supervisor.states["master/0"].status == "running"
     wait_for(lambda: shown.getvalue(), "the note")
     assert "node2: ignored a message about a task that it does not run" in shown.getvalue()
+
+
+def test_a_host_that_sends_what_no_agent_does_is_lost_with_a_clear_line(
+    agents: Agents, shown: io.StringIO
+) -> None:
+    _tell(agents, {"event": "exit", "task": "master/0", "code": [], "reason": "", "signals": []})
+    assert agents._supervisor.states["master/0"].status == "failed"
+    (line,) = [line for line in shown.getvalue().splitlines() if "its agent sent" in line]
+    assert line.startswith("master/0 on localhost failed: lost: its agent sent {'event': 'exit', ")
 
 
 def _tell(agents: Agents, message: Message) -> None:
     agents.handle(("localhost", agents._connections._links["localhost"], message))
 
 
-@pytest.mark.parametrize("signals", [(15, 15), (2, 2), (15, 2, 2)], ids=str)
-def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_same_request(
+@pytest.mark.parametrize("signals", [(2, 2), (15, 15, 2, 2)], ids=str)
+def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_platforms(
     agents: Agents, signals: Sequence[int]
 ) -> None:
     _tell(agents, TOLD)
@@ -102,80 +112,50 @@ def test_a_start_that_waits_for_a_lost_host_is_withdrawn_once_the_job_is_to_end(
     assert agents._waiting == {}
 
 
-def test_starts_that_wait_for_a_host_that_cannot_be_reached_are_withdrawn_after_the_first(
-    agents: Agents, monkeypatch: pytest.MonkeyPatch
+def test_a_host_that_cannot_be_reached_is_tried_again_without_a_restart_for_rejoin_secs(
+    agents: Agents, shown: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents._connections, "reopen", lambda host: None)
+    waits: list[float] = []
+    reopen = lambda host, wait_secs=0.0: waits.append(wait_secs)  # noqa: E731
+    monkeypatch.setattr(agents._connections, "reopen", reopen)
     job = make_job(on_this_machine(1, 1), [], {"localhost": free_ports(3)})
-    supervisor = Supervisor(job.tasks, job.cluster.limits, 0, 0.0)
+    supervisor = Supervisor(job.tasks, job.cluster.limits, 3, 0.0)
     del agents._connections._links["localhost"]
     orders: dict[str, Message] = {name: {"task": name} for name in supervisor.states}
-    agents = Agents(supervisor, agents._loop, agents._connections, orders)
+    now = [0.0]
+    connections, loop = agents._connections, agents._loop
+    agents = Agents(supervisor, loop, connections, orders, 600, lambda: now[0])
     agents.start()
-    agents.handle(("localhost", None, {"event": "unreachable", "reason": "no route"}))
-    assert sorted(one.status for one in supervisor.states.values()) == ["ended", "ended", "failed"]
+    for secs in (10.0, 609.0, 610.0):
+        assert {state.status for state in supervisor.states.values()} == {"starting"}
+        now[0] = secs
+        agents.handle(("localhost", None, {"event": "unreachable", "reason": "node1: no route"}))
+    assert waits == [0.0, 5.0, 5.0]
+    assert shown.getvalue().count("node1: no route; tried again for 600 s (rejoin_secs)\n") == 1
+    states = supervisor.states.values()
+    assert sorted(state.status for state in states) == ["ended", "ended", "failed"]
+    assert {state.restarts for state in states} == {0}
 
 
-class FailsForItsPort:
-    """A run loop whose attempts fail for their ports, as the first two do."""
-
-    has_stepped = False  # what the supervisor is told
-    num_failures = 2
-    ports: ClassVar[list[int]] = []  # of the master in each attempt
-
-    def __init__(self, supervisor: Supervisor, *_: object) -> None:
-        port = supervisor.states["master/0"].task.port
-        assert port is not None
-        self.ports.append(port)
-        supervisor.has_stepped = self.has_stepped
-
-    def run(self, agents: Agents) -> Outcome:
-        if len(self.ports) > self.num_failures:
-            return Outcome(0, "master/0 is done", cause=Cause.DONE)
-        agents.without_port.append("worker/0")
-        return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
-
-
-def test_a_job_whose_port_was_taken_starts_again_with_others_until_the_user_stops_it(
+def test_after_an_error_of_the_launcher_itself_the_tasks_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
-    notes: list[str] = []
-    monkeypatch.setattr(Display, "note", lambda _, text: notes.append(text))
-    why = "another program took the port of worker/0: starting the job again with other ports"
-    folder, outcome = run_of(tmp_path / "done")
-    assert outcome.exit_code == 0
-    assert len(set(FailsForItsPort.ports)) == 3
-    assert notes == [f"{why} ({number} of 3)" for number in (1, 2)]
-    assert_nothing_left(folder.run_id, timeout_secs=10)
-    FailsForItsPort.ports.clear()
+    def fail(loop: RunLoop, task: str, *_: object) -> None:
+        if task == "master/0":
+            raise RuntimeError("a fault of the launcher")
 
-    def stop(self: Display, text: str) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(Display, "note", stop)
-    folder, outcome = run_of(tmp_path / "stopped")
-    assert outcome == Outcome(130, "stopped before the start", cause=Cause.USER)
-    assert_nothing_left(folder.run_id, timeout_secs=10)
+    monkeypatch.setattr(RunLoop, "take_lines", fail)
+    with pytest.raises(RuntimeError, match="a fault of the launcher"):
+        run_of(tmp_path, "steps=1000")
+    (folder,) = (tmp_path / "state").iterdir()
+    saved = tmp_path / "work" / f"saved-master-0-{folder.name}"
+    wait_for(saved.exists, "the master's checkpoint", 20)
+    assert_nothing_left(folder.name, timeout_secs=20)
 
 
-@pytest.mark.parametrize(("has_stepped", "attempts"), [(False, 4), (True, 1)])
-def test_a_job_whose_ports_are_always_taken_fails_after_three_more_attempts_unless_it_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_stepped: bool, attempts: int
-) -> None:
-    ports: list[int] = []
-    monkeypatch.setattr(FailsForItsPort, "ports", ports)
-    monkeypatch.setattr(FailsForItsPort, "num_failures", 9)
-    monkeypatch.setattr(FailsForItsPort, "has_stepped", has_stepped)
-    monkeypatch.setattr(run, "RunLoop", FailsForItsPort)
-    _, outcome = run_of(tmp_path)
-    assert outcome.reason == "worker/0 on localhost failed: exit code 1"
-    assert len(ports) == attempts
-
-
-def run_of(folder: Path) -> tuple[RunFolder, Outcome]:
+def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Outcome]:
     """Runs a job of a master and a worker under an agent here."""
-    job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(folder / "work"))), [])
+    job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(folder / "work"))), arguments)
     found = RunFolder.create(folder / "state", job)
     with contextlib.closing(Display(io.StringIO(), live=False)) as display:
         return found, run_with_agents(job, found, TRANSPORT, display)

@@ -1,9 +1,16 @@
 """The command line: how it describes a cluster, and what it refuses."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from launch.cluster.host_list import on_this_machine
+from launch.cluster.tasks import make_job
+from launch.record.outcome import Cause, Outcome
+from launch.record.run_folder import RunFolder
 from launch.verbs.cli import main
 
 
@@ -16,7 +23,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["plan"], "error: --on ssh needs hosts: name them with --hosts or --cluster, or take "),
+        (["plan"], "error: --on ssh needs hosts: name them with --hosts, --hostfile or "),
         (["up", "--cluster", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
         (["plan", "--on", "slurm", "--nodes", "9"], "error: 9 nodes are too many for 2"),
         (["plan", "--hosts", "a,a"], "error: host a is listed twice; list it once; `roles:` in a"),
@@ -61,7 +68,7 @@ def test_the_backend_that_is_chosen_reads_the_cluster_file(
     file = tmp_path / "lab.yaml"
     file.write_text("backend: slurm\ntasks: {master: 1, worker: 1, ps: 1}\nnodes: 1\n")
     code, output = run(capsys, "plan", "--cluster", str(file))
-    assert (code, output.splitlines()[0]) == (0, "1 master, 1 worker, 1 ps on 1 host (slurm)")
+    assert (code, output.splitlines()[2]) == (0, "#SBATCH --nodes=1")
     _, output = run(capsys, "plan", "--cluster", str(file), "--on", "kubernetes")
     rule = "kubernetes chooses nodes itself, a pod for each task; leave them out"
     assert output == f"error: {file}:2: {rule}\n"
@@ -74,9 +81,118 @@ def test_an_unknown_flag_is_told_where_others_belong(capsys: pytest.CaptureFixtu
         main(["plan", "--host=a", "--train-batch-size=16"])
     assert raised.value.code == 2
     assert capsys.readouterr().err == (
-        "error: unknown: --host=a --train-batch-size=16; keys of cluster files have no flags, and "
-        "training's own arguments go after --; see python -m launch --help\n"
+        "error: unknown: --host=a --train-batch-size=16; training's own arguments go after --; see "
+        "python -m launch --help\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "way_out"),
+    [
+        ("plan --on slurm --time=1:00", "write it as --set slurm.time=VALUE"),
+        ("plan --on kubernetes --image x", "write it as --set kubernetes.image=VALUE"),
+        ("plan -e A=1 --stop-secs 5", "write it as --set environment.NAME=VALUE, --set limits.sto"),
+        ("cancel", "no verb cancel; the verb for that is `stop`"),
+        ("log -f", "no verb log; the verb for that is `logs`"),
+    ],
+)
+def test_what_users_of_other_launchers_type_names_the_form(
+    words: str, way_out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(words.split())
+    assert raised.value.code == 2
+    assert way_out in capsys.readouterr().err
+
+
+def test_keys_of_a_cluster_file_are_set_from_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text("backend: slurm\ntasks: {master: 1}\nslurm: {mem: 1G}\nenvironment: {A: 1}\n")
+    pairs = ("slurm.partition=gpu", "slurm.options=[--constraint=ib]", "limits.stop_secs=9",
+             "environment.B=x=y", "gpus=2", "workdir=/w")  # fmt: skip
+    code, output = run(
+        capsys, "up", "--dry-run", "--cluster", str(file), *(f"--set={pair}" for pair in pairs)
+    )
+    assert code == 0
+    for line in ("#SBATCH --partition=gpu", "#SBATCH --mem=1G", "#SBATCH --constraint=ib",
+                 "#SBATCH --gres=gpu:2", "#SBATCH --signal=B:USR1@28",
+                 "# The shell that submits it must have set: A, B", 'workdir: "/w"'):  # fmt: skip
+        assert line in output.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("pair", "error"),
+    [
+        (
+            "slurm.time=soon",
+            "--set slurm.time: time must be minutes, h:mm:ss or d-hh:mm:ss, as sba",
+        ),
+        ("slurm.shelf=1", "--set slurm.shelf: shelf is not a key of slurm; known: partition, acc"),
+        ("shelf=1", "--set shelf: shelf is not a key of a cluster file; known: gpus_per_task, po"),
+        ("local.a=1", "--set local.a: local has no settings"),
+        ("slurm=1", "--set slurm: slurm must be a mapping (`key: value` lines)"),
+        ("slurm.options=[--x", "--set slurm.options=[--x: not a list as in YAML, such as [a, b]"),
+        ("slurm.time", "--set must be KEY=VALUE, such as slurm.partition=gpu, got 'slurm.time'"),
+    ],
+)
+def test_a_key_or_value_that_cannot_be_set_is_refused(
+    pair: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, output = run(capsys, "plan", "--on", "slurm", "--set", pair)
+    assert (code, output.startswith(f"error: {error}")) == (2, True)
+
+
+def test_plan_list_and_status_print_the_same_form_of_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def found(*words: str) -> Any:
+        return json.loads(run(capsys, *words, "--json")[1])
+
+    plan = found("plan", "--hosts", "bob@a,b", "--set", "environment.A=1")
+    assert (plan["version"], plan["backend"], plan["environment"]) == (1, "ssh", ["A"])
+    worker = plan["tasks"][2]
+    assert (worker["task"], worker["host"], worker["port"]) == ("worker/0", "b", 2222)
+    assert worker["TF_CONFIG"]["task"] == {"type": "worker", "index": 0}
+    assert plan["tasks"][0]["user"] == "bob"
+    documents = found("plan", "--on", "slurm")["documents"]
+    assert documents[0]["text"].startswith("#!/bin/bash\n#SBATCH")
+    cluster = replace(on_this_machine(0, 1), name="exp1")
+    folder = RunFolder.create(tmp_path, make_job(cluster))
+    folder.write_end(Outcome(3, "ps/0 failed", cause=Cause.TASK_FAILED))
+    state = ("--state-dir", str(tmp_path))
+    status = found("status", *state)
+    ended = {"name": "exp1", "exit_code": 3, "reason": "ps/0 failed", "cause": "task failed"}
+    assert {**status, **ended, "version": 1, "accuracy": None} == status
+    runs = found("list", *state)
+    assert runs == {"version": 1, "runs": [{k: v for k, v in status.items() if k != "version"}]}
+
+
+def test_hosts_come_from_a_hostfile_with_their_slots(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_bytes(
+        b"# mine\r\nnode0 slots=2\r\n\r\nann@node1:2 # fast\r\nnode[2-3] max_slots=8\r\n[::1]\n"
+        b"node0 slots=1\n"
+    )
+    code, output = run(capsys, "plan", "--hostfile", str(file))
+    assert code == 0
+    assert [line for line in output.splitlines() if " on " in line and "/" in line] == [
+        *("master/0 on node0", "worker/0 on node0", "worker/1 on node0", "ps/0 on node0"),
+        *("worker/2 on ann@node1", "worker/3 on ann@node1", "ps/1 on ann@node1"),
+        *("worker/4 on node2", "ps/2 on node2", "worker/5 on node3", "ps/3 on node3"),
+        *("worker/6 on ::1", "ps/4 on ::1"),
+    ]
+    for text, error in (
+        ("a b c\n", "1: must be a host, such as `node0`, `node0 slots=4` or `node0:4`, got 'a b"),
+        ("a\nb slots=0\n", "2: slots must be 1 or more, got 'b slots=0'"),
+        ("# a\n", " no hosts; write one on each line"),
+    ):
+        file.write_text(text)
+        code, output = run(capsys, "plan", "--hostfile", str(file))
+        assert (code, output.startswith(f"error: {file}:{error}")) == (2, True), output
 
 
 @pytest.mark.parametrize(

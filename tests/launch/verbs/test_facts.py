@@ -8,7 +8,7 @@ import pytest
 from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
-from launch.verbs.check import Facts, problems, warnings
+from launch.verbs.check import Facts, problems
 
 GOOD: dict[str, Any] = {
     "has_workdir": True,
@@ -68,6 +68,10 @@ def test_each_problem_is_told_with_its_mend(second: dict[str, Any], problem: str
     assert found.startswith(problem)
 
 
+def test_records_in_an_object_store_are_not_looked_for_on_the_hosts() -> None:
+    assert problems(job("--data-dir=gs://bucket/data"), facts(data=None)) == []
+
+
 def test_a_folder_that_is_missing_is_one_problem() -> None:
     missing = dict.fromkeys(("code", "python", "tensorflow"))
     (found,) = problems(job(), facts(has_workdir=False, python_error="x does not exist", **missing))
@@ -90,37 +94,3 @@ def test_more_gpus_than_are_there_is_a_problem() -> None:
     cluster = Cluster(job().cluster.hosts, gpus_per_task=2)
     found = problems(make_job(cluster), facts(gpus=["A", "B"]))
     assert found == ["a: needs 2 GPUs, but has 0; see gpus, gpus_per_task"]
-
-
-_REST = (
-    "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there with a "
-    "firewall (`ports:` sets the ports), or use hosts with private addresses alone"
-)
-
-
-def job_on(hosts: str = "10.0.0.1,10.0.0.2", **changes: Any) -> Job:
-    return make_job(replace(from_hosts(hosts, python="python3", workdir="/data"), **changes))
-
-
-def with_addresses(first: str, second: str, *public: str) -> dict[str, Facts]:
-    return {first: {}, second: {"public": public}}
-
-
-def test_a_host_with_a_public_address_is_warned_of_with_its_ports_and_the_way_out() -> None:
-    assert warnings(
-        job_on(), with_addresses("10.0.0.1", "10.0.0.2", "8.8.4.4", "2606:4700::1")
-    ) == [
-        "10.0.0.2: 8.8.4.4, 2606:4700::1 may be reached from the internet, on ports 2222, 2223; "
-        + _REST
-    ]
-
-
-def test_the_address_of_a_host_may_be_public_where_its_own_are_not() -> None:
-    (warning,) = warnings(job_on("10.0.0.1,8.8.4.4"), with_addresses("10.0.0.1", "8.8.4.4"))
-    assert warning.startswith("8.8.4.4: 8.8.4.4 may be reached from the internet, on ports 2222, ")
-
-
-def test_a_trainer_alone_listens_nowhere() -> None:
-    hosts = job_on().cluster.hosts
-    alone = make_job(Cluster((replace(hosts[1], roles=(("master", 1),)),)))
-    assert warnings(alone, with_addresses("10.0.0.1", "10.0.0.2", "8.8.4.4")) == []

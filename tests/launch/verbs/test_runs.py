@@ -136,6 +136,38 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
         assert said(tmp_path, capfd, verb, code=1) == error
 
 
+def test_a_start_that_submitted_nothing_leaves_no_run(launcher: Launcher) -> None:
+    launcher.env["PATH"] = "/nowhere"
+    output = launcher.up(("--on", "slurm"), exit_code=1)
+    words = "error: no sbatch on PATH here; run this on a login node of the cluster"
+    assert output.splitlines()[-1] == words
+    assert list(launcher.state.iterdir()) == []
+
+
+def test_a_run_whose_scheduler_is_not_here_is_listed_and_can_be_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    folder.add(backend="slurm")
+    monkeypatch.setenv("PATH", "/nowhere")
+    why = "no squeue on PATH here; run this on a login node of the cluster"
+    status = said(tmp_path, capfd, "status", code=1)
+    assert f"; whether the job goes on is not known: {why}\n" in status
+    assert said(tmp_path, capfd, "clean", code=1) == f"error: {why}\n"
+    forgotten = f"run {folder.run_id}: forgotten; {folder.path} is removed\n"
+    assert said(tmp_path, capfd, "clean", "--forget") == forgotten
+    assert said(tmp_path, capfd, "list") == f"no runs in {tmp_path}\n"
+
+
+def test_a_stop_of_a_run_that_has_ended_is_no_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    folder.write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
+    words = f"run {folder.run_id} has ended before: exit code 3: worker/0 failed\n"
+    assert said(tmp_path, capfd, "stop") == words
+
+
 JOB = make_job(on_this_machine(1, 1))
 
 
@@ -174,7 +206,7 @@ def test_runs_are_listed_with_the_newest_first(
     assert [
         " ".join(line.split()) for line in said(tmp_path / "runs", capfd, "list").splitlines()
     ] == [
-        "run state age backend tasks step accuracy",
+        "run name state age backend tasks step accuracy",
         "20260131-000007-abcd done 3m13s local 3",
         "20260131-000006-abcd elsewhere 3m14s local 3",
         "20260131-000005-abcd running 3m15s local 3",
@@ -203,7 +235,7 @@ def test_a_figure_of_another_run_or_a_damaged_one_is_not_shown(
     run.write_status({"exit_code": 0, "time": began + 10, "tasks": []})
     (tmp_path / "result.json").write_text(text)
     os.utime(tmp_path / "result.json", (began + written, began + written))
-    assert run.accuracy() == ""
+    assert run.accuracy() is None
 
 
 @pytest.mark.parametrize(
@@ -237,7 +269,7 @@ def test_a_damaged_record_is_told_in_one_line_with_the_way_out(
     (folder.path / "run.json").write_text('{"backend": "local", "tasks": 5}')
     output = said(tmp_path, capfd, verb, "--run", folder.run_id, code=1)
     assert output == (
-        f"error: {folder.path}/run.json is damaged (a field is missing, or of another type); end "
+        f"error: {folder.path}/run.json is damaged (it lacks began, hosts, launcher, run); end "
         f"what has {folder.run_id} in its environment or name on the hosts, then remove that "
         "folder\n"
     )
@@ -260,7 +292,7 @@ def test_the_files_of_a_run_are_their_owners_alone(launcher: Launcher) -> None:
         os.umask(before)
     run = launcher.run_id()
     folders = {".", run}
-    files = ["run.json", "status.json", "output.log"]
+    files = ["run.json", "status.json", "end.json", "output.log"]
     assert modes_below(launcher.state) == {
         **dict.fromkeys(folders, 0o700),
         **{f"{run}/{name}": 0o600 for name in files},

@@ -38,13 +38,13 @@ from launch.verbs import setup as verb
 from launch.verbs.cli import main
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
-pytestmark = pytest.mark.system
+pytestmark = pytest.mark.slow
 
 
 def transport(before: str = "") -> Transport:
     """Runs the program here, after shell commands such as those of a login shell."""
 
-    def command(host: Host, words: Sequence[str], line: str) -> list[str]:
+    def command(host: Host, words: Sequence[str], line: str, lease_secs: float) -> list[str]:
         return ["sh", "-c", f"{before}\n{line}"]
 
     def explain(host: Host, code: int, errors: str) -> str:
@@ -67,6 +67,13 @@ def here(tmp_path: Path) -> Path:
     (root / "requirements.lock").write_text("")
     write_records(root / "data", b"one")
     return root
+
+
+def test_thousands_of_records_are_copied_and_found(here: Path, tmp_path: Path) -> None:
+    for number in range(2000):
+        (here / "data" / f"it's {number:04}.tfrecords").write_bytes(b"%d" % number)
+    assert Run(tmp_path / "there", here).success()[1] == "records: 2002 files copied"
+    assert Run(tmp_path / "there", here).success()[1] == "records: are there"
 
 
 def write_records(folder: Path, content: bytes) -> None:
@@ -130,7 +137,7 @@ def test_a_bare_host_gets_what_it_needs_and_the_second_time_no_records(
     there = tmp_path / "it's; $(there)"
     lines = Run(there, here, "data", "", kernels_step("python3")).success()
     assert lines[:2] == ["code: 4 files copied", "records: 2 files copied"]
-    assert "No module named 'cifar10.ops'" in lines[2]
+    assert "No module named 'cifar10.kernels'" in lines[2]
     assert lines[2].startswith("kernels: left out: ")
     assert lines[2].endswith("; training takes longer without")
     assert sorted(state(there)) == sorted([*CODE, "data/manifest.json", "data/train.tfrecords"])

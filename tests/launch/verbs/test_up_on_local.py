@@ -3,9 +3,7 @@
 import os
 import re
 import signal
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,59 +68,3 @@ def test_a_task_that_is_started_again_keeps_the_token(launcher: Launcher) -> Non
     found = re.findall(r"CIFAR10_JOB_TOKEN=(\S+)", output)
     assert len(found) == 4
     assert len(set(found)) == 1
-
-
-# Makes the first attempt fail: before the worker listens at its port, another process, which is no
-# part of the run, does. Meanwhile the master makes no step.
-_STOLEN = """\
-#!{python}
-import json, os, pathlib, subprocess, sys
-config = json.loads(os.environ["TF_CONFIG"])
-pids = pathlib.Path({folder!r})
-try:
-    (pids / config["task"]["type"]).touch(exist_ok=False)
-except FileExistsError:
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-if config["task"]["type"] == "worker":
-    port = int(config["cluster"]["worker"][0].rpartition(":")[2])
-    code = (
-        f"import socket, time; server = socket.create_server(('', {{port}})); print(flush=True);"
-        "time.sleep(300)"
-    )
-    env = {{name: value for name, value in os.environ.items() if not name.startswith("LAUNCH_")}}
-    thief = subprocess.Popen(
-        [sys.executable, "-c", code], env=env, start_new_session=True, stdout=subprocess.PIPE
-    )
-    (pids / f"{{thief.pid}}.pid").write_text(str(port))
-    thief.stdout.readline()
-if config["task"]["type"] == "master":
-    os.execvp("sleep", ["sleep", "300"])
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
-
-
-@pytest.fixture
-def thieves(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a file PID.pid for each process that has taken a port."""
-    folder = tmp_path / "thieves"
-    folder.mkdir()
-    yield folder
-    for path in folder.glob("*.pid"):
-        os.kill(int(path.stem), signal.SIGKILL)
-
-
-def test_a_port_that_is_taken_before_the_first_step_starts_the_job_with_others(
-    launcher: Launcher, thieves: Path
-) -> None:
-    python = thieves / "python"
-    python.write_text(_STOLEN.format(python=sys.executable, folder=str(thieves)))
-    python.chmod(0o755)
-    output = launcher.up((*TWO, "--python", str(python)), "--", "steps=40", "env=TF_CONFIG")
-    again = "another program took the port of worker/0: starting the job again with other ports"
-    assert output.count(again) == 1
-    assert f"{again} (1 of 3)\n" in output
-    assert output.splitlines()[-1] == "master/0 is done"
-    (stolen,) = [path.read_text() for path in thieves.glob("*.pid")]
-    ports = re.findall(r'"worker": \["127.0.0.1:(\d+)"\]', launcher.log("ps/0"))
-    assert ports[-1] != stolen
-    assert_nothing_left(launcher.run_id())
