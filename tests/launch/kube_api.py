@@ -51,6 +51,7 @@ _PATH = re.compile(
 )
 _OPENAPI = b"\n\x032.0"  # an OpenAPI document without schemas, as protobuf, for kubectl's check
 _REMOVAL_SECS = 1.0  # until a kubelet confirms the deletion of a pod that has ended
+_DELETED = "deletionTimestamp"
 _JOB, _ROLE, _INDEX = (
     f"training.kubeflow.org/{name}" for name in ("job-name", "replica-type", "replica-index")
 )
@@ -92,7 +93,6 @@ class Cluster:
         self.processes: dict[str, _Container] = {}  # by the pod's uid
         self._began: dict[str, float] = {}  # by the TFJob's uid
         self._deleted: dict[str, float] = {}  # by the pod's uid
-        self._with_pods: set[str] = set()  # uids of Jobs that have made their pod
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._addresses: dict[str, str] = {}
 
@@ -268,11 +268,17 @@ class Cluster:
             self._clean_up(job, list(pods.values()))
 
     def _reconcile_job(self, job: Object) -> None:
-        """Reconciles a Job of one pod once, as Kubernetes does."""
-        uid = job["metadata"]["uid"]
-        if uid not in self._with_pods:  # with a backoffLimit of 0, it makes no other one
-            self._with_pods.add(uid)
-            self._create_pod(job, f"{_key(job)[1]}-{uid[:5]}", job["spec"]["template"], {})
+        """Reconciles a Job of one pod once: up to 1.22, Kubernetes replaces one that is deleted.
+
+        It makes no other pod if one has failed, which is what a backoffLimit of 0 means.
+        """
+        for pod in self.all_of("pods", _key(job)[0]):
+            metadata, phase = pod["metadata"], pod.get("status", {}).get("phase")
+            is_its = metadata["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+            if is_its and (phase in ("Failed", "Succeeded") or not metadata.get(_DELETED)):
+                return
+        name = f"{_key(job)[1]}-{uuid.uuid4().hex[:5]}"
+        self._create_pod(job, name, job["spec"]["template"], {})
 
     def _conclude(self, job: Object, verdict: tuple[str, str]) -> None:
         condition = {"type": verdict[0], "status": "True", "message": verdict[1]}

@@ -3,7 +3,8 @@
 The supervisor decides how the job continues and ends, as with every other backend. Nothing here has
 side effects outside its objects: `launch.backends.kubernetes.backend` polls, and carries out the
 actions. What happens between two polls is seen only by what it leaves: a pod that is gone, or
-another one in its place.
+another one in its place. In place of a pod that somebody deletes, the controller of a Job makes
+another one at once, so that a poll may show both while the earlier one ends.
 """
 
 import math
@@ -13,7 +14,7 @@ from dataclasses import replace
 from typing import Optional
 
 from launch.backends.kubernetes.manifests import overdue_secs
-from launch.backends.kubernetes.state import Pod, Poll
+from launch.backends.kubernetes.state import DELETED, Pod, Poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome
@@ -86,14 +87,18 @@ class Follower:
         had_failed, self._has_failed = self._has_failed, bool(poll.failed)
         pods = [pod for pod in poll.pods if pod.task in self.states]
         self.live_tasks = [pod.task for pod in pods if pod.state != "ended"]
-        new = [pod for pod in pods if pod.uid not in self._past]
+        shown = {pod.uid: pod for pod in pods}
+        for task, before in self._newest.items():
+            self._newest[task] = shown.get(before.uid, before)
+        # Of two pods of the same second, the one that was deleted is the earlier one.
+        pods.sort(key=lambda pod: (pod.created, not pod.by_deletion))
+        new = [pod for pod in {p.task: p for p in pods}.values() if pod.uid not in self._past]
         # Disruptions explain failures, and failures explain deletions.
         new.sort(key=lambda pod: (pod.by_deletion, not pod.is_disrupted))
         fails = any(pod.state == "ended" and pod.code and not pod.is_disrupted for pod in new)
         for pod in new:
             is_cause = fails and pod.is_disrupted and not pod.by_deletion
             actions += self._saw_pod(pod, now, has_ended=is_cause or pod.state == "ended")
-        shown = {pod.uid for pod in pods}
         for pod in [*self._newest.values()]:
             if pod.uid not in shown:
                 actions += self._gone(pod, now)
@@ -141,9 +146,11 @@ class Follower:
         return actions
 
     def _gone(self, pod: Pod, now: float) -> list[Action]:
-        """Judges a pod that does not exist any more, and whose end no poll has shown."""
+        """Judges a pod that does not exist any more, or in whose place there is another one."""
         if pod.uid in self._past:
             return []
+        if pod.state == "ended":
+            return self._ended(pod, now)
         if self._supervisor.ending:
             return self._ended(replace(pod, code=_TERMINATED, by_deletion=True), now)
         if self._has_failed:
@@ -151,7 +158,7 @@ class Follower:
             self.states[pod.task].status = "ended"
             return []
         if not pod.is_disrupted:
-            pod = replace(pod, words="its pod was lost", cause=Cause.HOST_LOST)
+            pod = replace(pod, words=DELETED, cause=Cause.PLATFORM)
         return self._ended(replace(pod, code=None), now)
 
     def _ended(self, pod: Pod, now: float) -> list[Action]:

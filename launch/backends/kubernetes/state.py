@@ -27,6 +27,7 @@ _ADVICE = {
 _PASSING = (None, "ContainerCreating", "PodInitializing")
 # An eviction for which the pod itself is to blame.
 _OWN_FAULT = re.compile("exceeds the (total )?limit|exceeded its local ephemeral storage limit")
+DELETED = "its pod was deleted"
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
 
 
@@ -44,6 +45,7 @@ class Pod:
       words: why the pod waits, is to end, or ended; "" if there is nothing to say.
       cause: what the end of this pod means for the job, if it is a failure.
       by_deletion: whether the pod was deleted, and nothing else explains its end.
+      created: when the API server took the pod, as text that sorts by time.
     """
 
     task: str
@@ -55,6 +57,7 @@ class Pod:
     words: str = ""
     cause: Cause = Cause.TASK_FAILED
     by_deletion: bool = False
+    created: str = ""
 
     @property
     def is_disrupted(self) -> bool:
@@ -124,7 +127,7 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     has_grace = metadata.get("deletionGracePeriodSeconds") != 0
     by_deletion = is_killed and "deletionTimestamp" in metadata and has_grace
     if by_deletion:
-        why = {"message": "its pod was deleted"}
+        why = {"message": DELETED}
     words = _words(why)
     if ended is not None or status.get("phase") in ("Failed", "Succeeded"):
         now = "ended"
@@ -141,7 +144,7 @@ def read_pod(pod: dict[str, Any]) -> Pod:
         cause = Cause.TASK_FAILED
     task = f"{metadata['labels'][TYPE]}/{metadata['labels'][INDEX]}"
     names = (task, metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
-    return Pod(*names, now, code, words, cause, by_deletion)
+    return Pod(*names, now, code, words, cause, by_deletion, metadata.get("creationTimestamp", ""))
 
 
 def _condition(found: dict[str, Any], kind: str, value: str) -> Optional[dict[str, Any]]:

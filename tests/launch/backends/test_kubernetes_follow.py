@@ -388,8 +388,9 @@ def test_a_worker_that_fails_because_of_a_drained_ps_is_not_the_cause() -> None:
 
 def test_a_pod_that_is_gone_unseen_fails_the_job() -> None:
     told = running()
-    assert told.gone("worker/0") == ["worker/0 on n1 failed: its pod was lost; stopping the others"]
-    assert told.cause is Cause.HOST_LOST
+    words = "worker/0 on n1 failed: its pod was deleted; stopping the others"
+    assert told.gone("worker/0") == [words]
+    assert told.cause is Cause.PLATFORM
 
 
 def test_pods_that_are_removed_after_a_success_have_not_failed() -> None:
@@ -402,12 +403,37 @@ def test_pods_that_are_removed_after_a_success_have_not_failed() -> None:
 def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
     told = running(restarts=1)
     assert told.pod("worker/0", RUNNING, uid="2") == [
-        "worker/0 on n1: its pod was lost; restart 1 of 1"
+        "worker/0 on n1: its pod was deleted; restart 1 of 1"
     ]
     assert told.poll() == []
     told.pass_secs(10)
     state = told.follower.states["worker/0"]
     assert (state.status, state.restarts, told.follower.verdict) == ("running", 1, None)
+
+
+@pytest.mark.parametrize("is_newest_first", [True, False])
+def test_a_deleted_pod_and_the_one_in_its_place_cost_one_restart(is_newest_first: bool) -> None:
+    """The Job's controller makes a pod at once; kubectl lists pods by their names."""
+    told = Told(restarts=1, is_tfjob=False)
+    told.all_run()
+
+    def see(status: Any) -> list[str]:
+        old = pod_status(RUNNING, uid="worker/0-1")
+        old["metadata"] |= {"deletionTimestamp": "2026-01-31T09:05:00Z"}
+        new = pod_status(status, uid="worker/0-2")
+        new["metadata"] |= {"creationTimestamp": "2026-01-31T09:05:00Z"}
+        del told.pods["worker/0"]
+        pair = [read_pod(one) for one in (old, new)]
+        poll = Poll((*told.pods.values(), *(pair[::-1] if is_newest_first else pair)))
+        told.pods["worker/0"] = pair[1]
+        return told._said(told.follower.saw(poll, told.now))
+
+    waits = see(container_state(waiting={"reason": "ContainerCreating"}))
+    assert waits == ["worker/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"]
+    assert see(RUNNING) == []
+    assert told.pass_secs(9.0) == []
+    told.pod("worker/0", terminated(3), uid="2")  # it is watched
+    assert told.end == (3, "worker/0 on n1 failed: exit code 3, after 1 restarts")
 
 
 DOWN = HostError("the cluster does not answer")
