@@ -1,4 +1,4 @@
-"""The kubernetes backend: a Kubeflow TFJob or Jobs, which kubectl creates, follows and deletes.
+"""The kubernetes backend: a Job for each task, which kubectl creates, follows and deletes.
 
 The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
 with its run ends it. What fails before the job exists ends the run, and so does a refusal of the
@@ -16,7 +16,7 @@ from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import JOBS, TFJOB, JobObjects, Kubectl, connect
+from launch.backends.kubernetes.kubectl import JobObjects, Kubectl, connect
 from launch.backends.kubernetes.logs import Event, PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
@@ -32,17 +32,21 @@ from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Signal, Start
 
+_TFJOB = "#T "  # begins each line of the TFJob
+_INSTEAD = (
+    "# Where Kubeflow's training operator runs, this TFJob can take the place of the Service and "
+    "the\n# Jobs: sed -n 's/^#T //p'. `launch` does not follow it."
+)
 _BACKLOG = 2000  # lines
 _POLL_SECS = 2.0
 _SOON_SECS = 0.3  # between two polls where a log has ended
 _AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 _END_SECS = 180.0  # how long `clean` waits for pods to end
-_AUTO = "`operator: auto`: a TFJob; where the cluster has none, `up` creates what `none` plans"
 
 
 class Kubernetes(Backend):
-    """Runs all tasks as one TFJob, or as a Job each where there is no training operator."""
+    """Runs each task as a Job of Kubernetes itself."""
 
     name = "kubernetes"
     chooses_hosts = True
@@ -51,20 +55,23 @@ class Kubernetes(Backend):
     settings = KubernetesSettings
 
     def plan(self, job: Job) -> list[Document]:
-        """Returns the manifests for `kubectl apply -f -`, without the values of variables."""
+        """Returns the manifests for `kubectl apply -f -`, without the values of variables.
+
+        Comments after them hold a TFJob, for clusters where Kubeflow's operator is to run the job.
+        """
         text = manifests.as_yaml(manifests.planned(job))
-        if settings_of(job.cluster).operator == "auto":
-            text = f"# {_AUTO}\n{text}"
         if names := show.variables(job):
             secret = manifests.secret_name(manifests.NAME)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
             )
-        return [Document("kubectl apply -f -", text)]
+        tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.NAME)])
+        comments = [f"{_TFJOB}{line}" for line in tfjob.splitlines()]
+        return [Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
 
     def plan_text(self, job: Job) -> str:
-        """Returns the manifests, without TF_CONFIG, which the operator writes."""
+        """Returns the manifests, which have each task's TF_CONFIG."""
         return f"# {show.counts(job)} (kubernetes)\n{show.as_documents(self.plan(job))}"
 
     def output_folder(self, job: Job) -> Optional[str]:
@@ -81,25 +88,21 @@ class Kubernetes(Backend):
         values = {**dict(job.cluster.environment), **passed}
         name = f"{manifests.NAME}-{folder.run_id}"
         kubectl = connect(settings)
-        kind = kubectl.kind_for(settings.operator)
-        is_tfjob, jobs = kind == TFJOB, dict[str, Manifest]()
-        if not is_tfjob:
-            jobs = manifests.task_jobs(job, name)
-        owner = manifests.tfjob(job, name) if is_tfjob else manifests.service(job, name)
+        jobs = manifests.task_jobs(job, name)
         secret = manifests.secret(job, name, values)
         owned = [manifests.network_policy(job, name), secret, *jobs.values()]
         place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
-        folder.add(kubernetes={**place, "kind": kind})
-        objects = JobObjects(kubectl, kind, name)
+        folder.add(kubernetes=place)
+        objects = JobObjects(kubectl, name)
         with stop_signals() as signals:
             now, restarts = time.monotonic(), job.cluster.restarts
-            follower = Follower(job.tasks, limits, restarts, now, is_tfjob=is_tfjob)
+            follower = Follower(job.tasks, limits, restarts, now)
             events: queue.Queue[Event] = queue.Queue(_BACKLOG)
             loop = RunLoop(follower, folder, display, events, signals)
             runner = Runner(objects, follower, loop, list(passed.values()), jobs)
             is_left = False
             try:
-                objects.create(owner, owned)
+                objects.create(manifests.service(job, name), owned)
                 return loop.run(runner)
             except Left:
                 is_left = True
@@ -110,14 +113,12 @@ class Kubernetes(Backend):
                 runner.end(folder.run_id, is_left=is_left)
 
     def going_on(self, record: Record) -> str:
-        """Returns the name of the run's TFJob in words; an empty string once it is over."""
+        """Returns the name of the run's job in words; an empty string once it is over."""
         objects = _objects(record)
         if objects is None:
             return ""
         found = objects.poll()
-        is_over = found.is_deleted or found.succeeded or bool(found.failed)
-        # An operator makes pods anew; without one, they have ended for good, or were removed since.
-        is_over |= objects.kind == JOBS and all(pod.state == "ended" for pod in found.pods)
+        is_over = found.is_deleted or all(pod.state == "ended" for pod in found.pods)
         return "" if is_over else objects.title
 
     def clean(self, record: Record) -> list[str]:
@@ -142,7 +143,7 @@ def _objects(record: Record) -> Optional[JobObjects]:
     if place is None:
         return None
     kubectl = Kubectl(place["context"], place["namespace"])
-    return JobObjects(kubectl, place["kind"], place["name"])
+    return JobObjects(kubectl, place["name"])
 
 
 class Left(Exception):

@@ -7,7 +7,6 @@ another one in its place. In place of a pod that somebody deletes, the controlle
 another one at once, so that a poll may show both while the earlier one ends.
 """
 
-import math
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,11 +19,9 @@ from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome
 from launch.supervise.supervisor import Action, Note, Supervisor
 
-_LATE = "active longer than specified deadline"  # of a TFJob that has failed
-_FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
+_NO_POD = "its pod was not created, or does not start; `kubectl get events` may say why"
 _BY_DELETION = (signal.SIGTERM, signal.SIGKILL)
 _TERMINATED = 128 + signal.SIGTERM
-_NO_POD = "its pod was not created, or does not start; `kubectl get events` may say why"
 
 
 class Follower:
@@ -33,9 +30,8 @@ class Follower:
     Args:
       tasks: all tasks of the job.
       limits: the job's time limits.
-      restarts: how often each task's pod may be replaced.
+      restarts: how often each task may be restarted.
       now: the time at which the job starts, in seconds, on the same clock as all later times.
-      is_tfjob: whether the training operator makes pods anew; otherwise actions ask for it.
 
     Attributes:
       states: task's name -> its state.
@@ -44,22 +40,18 @@ class Follower:
       is_deleted: whether this launcher has asked for the deletion of the job.
     """
 
-    def __init__(
-        self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float, *, is_tfjob: bool
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         somewhere = [replace(task, host=replace(task.host, name="-")) for task in tasks]
         # The nodes end pods in their order and time; the launcher waits for all of it.
         patient = replace(limits, stop_secs=float(overdue_secs(limits)))
-        self._supervisor = Supervisor(somewhere, patient, 0 if is_tfjob else restarts, now)
+        self._supervisor = Supervisor(somewhere, patient, restarts, now)
         self._supervisor.start()  # all tasks are in the manifests
         self.states = self._supervisor.states
         self.outcome: Optional[Outcome] = None
         self.live_tasks: list[str] = []
-        self._operators_restarts = restarts if is_tfjob else 0
         self._newest: dict[str, Pod] = {}  # task's name -> its newest pod
         self._past: set[str] = set()  # uids of pods whose end is known
         self._waits = dict.fromkeys(self.states, _NO_POD)  # task that does not run yet -> why
-        self._has_failed = False  # whether a poll has shown that the TFJob has failed
         self.is_deleted = False
 
     @property
@@ -83,8 +75,12 @@ class Follower:
 
     def saw(self, poll: Poll, now: float) -> list[Action]:
         """Decides what to do about what a poll shows."""
-        actions = self._saw_job(poll, now)
-        had_failed, self._has_failed = self._has_failed, bool(poll.failed)
+        actions: list[Action] = []
+        if poll.is_deleted and not self.is_deleted:
+            self.is_deleted = True
+            actions = self._supervisor.stop(
+                signal.SIGTERM, now, "the job was deleted by someone else", Cause.CANCELLED
+            )
         pods = [pod for pod in poll.pods if pod.task in self.states]
         self.live_tasks = [pod.task for pod in pods if pod.state != "ended"]
         shown = {pod.uid: pod for pod in pods}
@@ -100,27 +96,14 @@ class Follower:
             is_cause = fails and pod.is_disrupted and not pod.by_deletion
             actions += self._saw_pod(pod, now, has_ended=is_cause or pod.state == "ended")
         for pod in [*self._newest.values()]:
-            if pod.uid not in shown:
+            if pod.uid not in shown and poll.jobs.get(pod.task) == "Complete":
+                actions += self._ended(replace(pod, code=0, words=""), now)
+            elif pod.uid not in shown:
                 actions += self._gone(pod, now)
-        if had_failed and not self._supervisor.ending:  # the first one may not show the pod
-            words = f"the TFJob has failed: {poll.failed}"
-            actions += self._stop(words, Cause.TASK_FAILED, now)
         if poll.is_deleted:  # no further pod will be created
             for name in self.states.keys() - {pod.task for pod in pods}:
                 actions += self._supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
         return actions
-
-    def _saw_job(self, poll: Poll, now: float) -> list[Action]:
-        if poll.succeeded:
-            lead = next(name for name, state in self.states.items() if state.task.is_lead)
-            return self._supervisor.ended(lead, 0, now, signals=())
-        if poll.is_deleted and not self.is_deleted:
-            self.is_deleted = True
-            return self._stop("the job was deleted by someone else", Cause.CANCELLED, now)
-        if _LATE in poll.failed and not self.is_deleted:
-            words = f"{poll.failed}; `deadline_secs:` under `kubernetes:` is the limit"
-            return self._stop(words, Cause.TIME_LIMIT, now)
-        return []
 
     def _saw_pod(self, pod: Pod, now: float, *, has_ended: bool) -> list[Action]:
         state, before = self.states[pod.task], self._newest.get(pod.task)
@@ -153,10 +136,6 @@ class Follower:
             return self._ended(pod, now)
         if self._supervisor.ending:
             return self._ended(replace(pod, code=_TERMINATED, by_deletion=True), now)
-        if self._has_failed:
-            self._past.add(pod.uid)
-            self.states[pod.task].status = "ended"
-            return []
         if not pod.is_disrupted:
             pod = replace(pod, words=DELETED, cause=Cause.PLATFORM)
         return self._ended(replace(pod, code=None), now)
@@ -167,24 +146,14 @@ class Follower:
         if not supervisor.ending:
             self._waits.pop(pod.task, None)
         supervisor.started(pod.task)
-        where = f"{pod.task} on {state.task.host.name}"
         actions: list[Action] = []
         is_late = pod.cause is Cause.TIME_LIMIT
-        is_killed = pod.code is None or pod.code >= _FIRST_SIGNAL
         if is_late:  # a new pod would be late, too
-            actions = self._stop(f"{where} failed: {pod.words}", Cause.TIME_LIMIT, now)
-        is_made_anew = is_killed and state.alive and not supervisor.ending
-        if is_made_anew and state.restarts < self._operators_restarts:
-            state.restarts += 1
-            state.status, state.last, state.due = "restarting", pod.words, math.inf
-            again = f"restart {state.restarts} of {self._operators_restarts}"
-            return [Note(f"{where}: {pod.words}; {again}")]
+            words = f"{pod.task} on {state.task.host.name} failed: {pod.words}"
+            actions = supervisor.stop(signal.SIGTERM, now, words, Cause.TIME_LIMIT)
         signals = _BY_DELETION if pod.by_deletion or is_late else ()
         found = (pod.task, pod.code, now, pod.words, pod.cause)
         return [*actions, *supervisor.ended(*found, signals=signals)]
-
-    def _stop(self, why: str, cause: Cause, now: float) -> list[Action]:
-        return self._supervisor.stop(signal.SIGTERM, now, why, cause)
 
     def _in_words(self, outcome: Optional[Outcome]) -> Optional[Outcome]:
         """Returns an outcome with its exit code, and with why a task waits at a time limit."""
@@ -193,6 +162,4 @@ class Follower:
         if outcome.cause is Cause.TIME_LIMIT:
             waits = [f": {name} waits: {why}" for name, why in self._waits.items()]
             return replace(outcome, exit_code=124, reason="".join([outcome.reason, *waits[:1]]))
-        if outcome.cause in (Cause.CANCELLED, Cause.TASK_FAILED):
-            return replace(outcome, exit_code=1)
-        return outcome
+        return replace(outcome, exit_code=1) if outcome.cause is Cause.CANCELLED else outcome

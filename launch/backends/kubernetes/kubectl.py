@@ -1,8 +1,8 @@
 """Runs kubectl as a child process: creates, polls and deletes the objects of a job.
 
-The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions. With
-an operator, a TFJob stands for the job; without one, the Service of its Jobs. Whoever deletes the
-object that stands for a job, Kubernetes then deletes all others: it owns them.
+The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions. The
+Service of its Jobs stands for a job: it owns all other objects, so that Kubernetes deletes them
+with it.
 """
 
 import json
@@ -21,18 +21,12 @@ _CALL_SECS = 10.0  # for calls while the job runs
 _INSTALL = "install it: https://kubernetes.io/docs/tasks/tools"
 _MEANINGS: Meanings = (
     (
-        r'no matches for kind "TFJob"|have a resource type "?tfjobs?',
-        "the cluster does not support TFJob: say `operator: none`, or install Kubeflow's training "
-        "operator, https://www.kubeflow.org/docs/components/trainer/legacy-v1/installation",
-    ),
-    (
         "current-context must exist|current-context is not set",
         "kubectl has no current context; choose one: kubectl config use-context NAME, or say "
         "`context:` under `kubernetes:`",
     ),
 )
 _QUIETLY = ("--ignore-not-found", "--wait=false")
-TFJOB, JOBS = "TFJob", "Service"  # a Service stands for Jobs
 
 
 class Kubectl:
@@ -63,24 +57,6 @@ class Kubectl:
         if done.returncode:
             raise HostError(self.explain(done.stderr))
         return done.stdout
-
-    def kind_for(self, operator: str) -> str:
-        """Returns the kind of the object that is to stand for a new job: TFJOB or JOBS.
-
-        Args:
-          operator: `tfjob`, `none`, or `auto` to ask the cluster whether it knows TFJobs.
-
-        Raises:
-          HostError: kubectl failed.
-        """
-        if operator != "auto":
-            return TFJOB if operator == "tfjob" else JOBS
-        try:
-            return TFJOB if '"tfjobs"' in self("get", "--raw", "/apis/kubeflow.org/v1") else JOBS
-        except HostError as error:
-            if "(NotFound)" not in str(error):
-                raise
-            return JOBS
 
     def explain(self, errors: str) -> str:
         """Returns what kubectl's standard error means, in one line."""
@@ -116,25 +92,23 @@ class JobObjects:
 
     Args:
       kubectl: runs kubectl for the job's cluster and namespace.
-      kind: the kind of the object that stands for the job.
       name: the name of the job.
 
     Attributes:
       title: what to call the job.
-      owner: the object that stands for the job, as others refer to it; {} until it is created.
+      owner: the Service that stands for the job, as others refer to it; {} until it is created.
     """
 
-    def __init__(self, kubectl: Kubectl, kind: str, name: str) -> None:
-        self.kubectl, self.kind, self.name = kubectl, kind, name
-        self.title = f"{'TFJob' if kind == TFJOB else 'job'} {name}"
-        self._plural = f"{kind.lower()}s"
+    def __init__(self, kubectl: Kubectl, name: str) -> None:
+        self.kubectl, self.name = kubectl, name
+        self.title = f"job {name}"
         self.owner: Manifest = {}
 
     def create(self, owner: Manifest, owned: Sequence[Manifest]) -> None:
         """Creates all objects. The pods wait until their Secret is there.
 
         Args:
-          owner: the manifest of the object that stands for the job.
+          owner: the manifest of the Service that stands for the job.
           owned: the manifests of the others.
 
         Raises:
@@ -154,22 +128,22 @@ class JobObjects:
 
     def poll(self) -> Poll:
         """Asks for the state of the job and of its pods; HostError if kubectl failed."""
-        words = ("get", f"pods,{self._plural}", selector(self.name), "--output=json")
+        words = ("get", "pods,jobs.batch,services", selector(self.name), "--output=json")
         return state.read_poll(self.kubectl(*words, timeout_secs=_CALL_SECS))
 
-    def delete(self, kind: str = "", *words: str) -> None:
-        """Deletes the job, and with it its pods; or the objects of another kind alone.
+    def delete(self, kinds: str = "services", *words: str) -> None:
+        """Deletes the job, and with it its pods; or its objects of other kinds alone.
 
         Raises:
           HostError: kubectl failed; the request may have reached the cluster.
         """
-        what = (kind or self._plural, selector(self.name))
-        self.kubectl("delete", *what, *words, *_QUIETLY, timeout_secs=_CALL_SECS)
+        self.kubectl(
+            "delete", kinds, selector(self.name), *words, *_QUIETLY, timeout_secs=_CALL_SECS
+        )
 
     def left(self) -> list[str]:
         """Returns what exists of the job, as `kind/name`; HostError if kubectl failed."""
-        kinds = f"{self._plural},pods"
-        return self.kubectl("get", kinds, selector(self.name), "--output=name").split()
+        return self.kubectl("get", "services,pods", selector(self.name), "--output=name").split()
 
     def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
         owners = {"ownerReferences": [self.owner]}

@@ -1,7 +1,7 @@
-"""Describes a job as Kubernetes objects: a Kubeflow TFJob, or Jobs; a NetworkPolicy and a Secret.
+"""Describes a job as Kubernetes objects: a Job for each task, a Service, a NetworkPolicy, a Secret.
 
-For a TFJob, the training operator creates a pod and a service for each task, and writes TF_CONFIG.
-Without an operator, each task is a Job of Kubernetes itself.
+`plan` describes it as a Kubeflow TFJob, too: the training operator would create a pod and a service
+for each task, and write TF_CONFIG.
 
 When a job ends, Kubernetes deletes all of its pods at once. In each pod it runs the preStop hook,
 sends SIGTERM, and sends SIGKILL at the end of the grace period, which begins with the hook:
@@ -56,9 +56,7 @@ _HOLD = "while sleep 1; grep -Eqs ':{:04X} [0-9A-F]+:[0-9A-F]+ 01 ' {}; do :; do
 
 def planned(job: Job) -> list[Manifest]:
     """Returns the manifests that `plan` shows: all but the Secret with the variables' values."""
-    if settings_of(job.cluster).operator == "none":
-        return [network_policy(job, NAME), service(job, NAME), *task_jobs(job, NAME).values()]
-    return [network_policy(job, NAME), tfjob(job, NAME)]
+    return [network_policy(job, NAME), service(job, NAME), *task_jobs(job, NAME).values()]
 
 
 def network_policy(job: Job, name: str) -> Manifest:
@@ -151,12 +149,9 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
         "activeDeadlineSeconds": _deadline(settings, _LATER_SECS),
         "template": {"metadata": {"labels": _pod_labels(name) | own}, "spec": pod},
     }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _metadata(job, name, job_name(name, task.name)),
-        "spec": _given(spec),
-    }
+    metadata = _metadata(job, name, job_name(name, task.name))
+    metadata["labels"] |= own
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _given(spec)}
 
 
 def _tf_config(job: Job, task: Task, name: str) -> str:

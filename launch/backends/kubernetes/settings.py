@@ -9,8 +9,7 @@ kubernetes:                       # each key is optional; lines show the default
   cpu: 4                          # of each trainer (default: 2); ps_cpu: of each ps (1)
   memory: 8Gi                     # of each trainer (default: 8Gi); ps_memory: of each ps (2Gi)
   gpu: nvidia.com/gpu             # what gpus_per_task counts
-  operator: auto                  # tfjob: a TFJob; none: a Job for each task; auto: what there is
-  pod: '{"nodeSelector": {"pool": "gpus"}}'         # further fields of each pod's spec, in JSON
+    pod: '{"nodeSelector": {"pool": "gpus"}}'         # further fields of each pod's spec, in JSON
   deadline_secs: 604800           # the job ends then, whoever follows it; or off
 """
 
@@ -31,7 +30,6 @@ _VOLUME = matching(
     "a persistentVolumeClaim (records), a folder of the nodes (/records) or an NFS folder "
     "(server:/records)",
 )
-_OPERATOR = matching("tfjob|none|auto", "tfjob, none or auto")
 # Fields of a pod's spec that the launcher sets, or that would undo its restrictions.
 _OURS = (
     "activeDeadlineSeconds automountServiceAccountToken containers enableServiceLinks hostIPC "
@@ -50,6 +48,13 @@ def _pod(text: str) -> str:
         words = f"must be fields of a pod's spec as JSON, and none of {_OURS}"
         raise LaunchError(f"{words}, which the launcher sets, got {text!r}")
     return text
+
+
+def _operator(text: str) -> str:
+    raise LaunchError(
+        "is no key any more: `up` creates Jobs on every cluster, and `plan` shows a TFJob for "
+        f"those with the training operator; leave it out, got {text!r}"
+    )
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,7 @@ class KubernetesSettings:
       ps_cpu: cores of each ps, as request and limit; None for 1.
       ps_memory: memory of each ps, as request and limit; None for 2Gi.
       gpu: the resource that `gpus_per_task` counts.
-      operator: `tfjob` for a TFJob, which Kubeflow's training operator runs; `none` for a Job of
-        Kubernetes itself for each task; `auto` for a TFJob if the cluster knows TFJobs.
+      operator: None; a cluster file that names it is refused.
       pod: further fields of each pod's spec, such as `nodeSelector`, `tolerations` or
         `imagePullSecrets`, as a JSON object.
       deadline_secs: seconds after which the cluster ends the job and each pod, whether a launcher
@@ -89,7 +93,7 @@ class KubernetesSettings:
     ps_cpu: Optional[str] = setting(None, _WORD)
     ps_memory: Optional[str] = setting(None, _WORD)
     gpu: str = setting("nvidia.com/gpu", _WORD)
-    operator: str = setting("auto", _OPERATOR)
+    operator: Optional[str] = setting(None, _operator)
     pod: str = setting("{}", _pod)
     deadline_secs: Optional[float] = setting(604_800, seconds_or_off)
 

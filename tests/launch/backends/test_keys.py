@@ -55,10 +55,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "gpu": "amd.com/gpu",
         "pod": '\'{"priorityClassName": "low"}\'',
         "deadline_secs": "off",
-        "operator": "none",
     },
 }
-LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context"}}
+LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context", "operator"}}
 
 
 def read(folder: Path, text: str) -> Cluster:

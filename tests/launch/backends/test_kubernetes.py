@@ -1,6 +1,7 @@
 """The objects that a description becomes, the hook of a ps, and calls of kubectl."""
 
 import json
+import re
 import socket
 import subprocess
 import time
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.kubectl import JOBS, TFJOB, Kubectl
+from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster import show
@@ -28,7 +29,7 @@ from tests.launch.launcher import has_ended, wait_for
 GOLDEN = Path(__file__).with_name("kubernetes_plan.yaml")
 FULL = """\
 backend: kubernetes
-tasks: {chief: 1, worker: 3, ps: 2}
+tasks: {chief: 1, worker: 1, ps: 1}
 gpus_per_task: 2
 ports: 3000
 restarts: 3
@@ -91,6 +92,9 @@ def test_the_plan_is_literally_this_and_says_no_values_of_variables(tmp_path: Pa
     assert f"{backend.plan_text(job)}\n" == GOLDEN.read_text()
     planned = list(yaml.safe_load_all(GOLDEN.read_text()))
     assert list(yaml.safe_load_all(show.as_documents(backend.plan(job)))) == planned
+    assert [one["kind"] for one in planned] == ["NetworkPolicy", "Service", *["Job"] * 3]
+    tfjob = "".join(re.findall("^#T (.*\n)", GOLDEN.read_text(), re.MULTILINE))
+    assert yaml.safe_load(tfjob) == manifests.tfjob(job, "cifar10")
     assert "hidden" not in GOLDEN.read_text()
 
 
@@ -102,6 +106,7 @@ def test_the_plan_is_literally_this_and_says_no_values_of_variables(tmp_path: Pa
         ("memory: 8 GB", "memory must be one word, got '8 GB'"),
         ("pod: '{gpu: 1}'", "pod must be fields of a pod's spec as JSON"),
         ("pod: '[]'", "pod must be fields of a pod's spec as JSON"),
+        ("operator: auto", "operator is no key any more: `up` creates Jobs on every cluster"),
         ("pod: '{\"hostNetwork\": true}'", "pod must be fields of a pod's spec as JSON"),
     ],
 )
@@ -128,8 +133,8 @@ def test_kubernetes_and_the_training_operator_would_take_all(tmp_path: Path, tex
         assert check_object(one) == []
 
 
-def test_a_task_without_operator_is_a_job_that_restarts_nothing_in_the_same_pod() -> None:
-    cluster = small(operator="none", output="nas:/results")
+def test_a_task_is_a_job_that_restarts_nothing_in_the_same_pod() -> None:
+    cluster = small(output="nas:/results")
     of_tfjob = pod(tfjob(cluster, "--x"), "Worker")
     found = manifests.task_jobs(make_job(cluster, ["--x"]), "cifar10")
     assert list(found) == ["master/0", "worker/0", "ps/0"]
@@ -209,41 +214,16 @@ def test_the_records_are_a_claim_a_folder_or_nfs(place: str, volume: dict[str, A
 
 
 def test_only_the_jobs_own_pods_reach_its_ports() -> None:
-    policy, job = manifests.planned(make_job(small()))
+    policy, service, *jobs = manifests.planned(make_job(small()))
     own = {"matchLabels": {"app.kubernetes.io/instance": "cifar10"}}
     assert policy["spec"]["podSelector"] == own
     (rule,) = policy["spec"]["ingress"]
     assert rule == {"from": [{"podSelector": own}]}
-    for role, replica in replicas(job).items():
-        assert own["matchLabels"].items() <= replica["template"]["metadata"]["labels"].items()
-        expected = 2223 if role == "PS" else 2222
-        assert container(job, role)["ports"][0]["containerPort"] == expected
-
-
-@pytest.mark.parametrize(
-    ("operator", "script", "kind"),
-    [
-        ("tfjob", "exit 1", TFJOB),
-        ("none", "exit 1", JOBS),
-        ("auto", 'echo \'[{"name":"mpijobs"},{"name":"tfjobs"}]\'', TFJOB),
-        ("auto", 'echo \'[{"name":"mpijobs"}]\'', JOBS),
-        ("auto", "echo 'Error from server (NotFound): no such resource' >&2; exit 1", JOBS),
-    ],
-)
-def test_the_cluster_is_asked_for_tfjobs_if_need_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str, script: str, kind: str
-) -> None:
-    put_kubectl(tmp_path, monkeypatch, f'[ "$*" = "get --raw /apis/kubeflow.org/v1" ] && {script}')
-    assert Kubectl(None, None).kind_for(operator) == kind
-
-
-def test_the_plan_says_what_auto_means() -> None:
-    backend = backend_named("kubernetes")
-    assert "`operator: auto`" in backend.plan_text(make_job(small()))
-    for operator, kinds in (("tfjob", ["TFJob"]), ("none", ["Service", *["Job"] * 3])):
-        text = backend.plan_text(make_job(small(operator=operator)))
-        assert "`operator: auto`" not in text
-        assert [one["kind"] for one in yaml.safe_load_all(text)] == ["NetworkPolicy", *kinds]
+    assert service["spec"]["selector"] == own["matchLabels"]
+    for job, port in zip(jobs, (2222, 2222, 2223)):
+        pod = job["spec"]["template"]
+        assert own["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        assert pod["spec"]["containers"][0]["ports"][0]["containerPort"] == port
 
 
 # The ps's preStop hook, as it stands in the manifest.
@@ -275,10 +255,6 @@ def test_a_ps_ends_when_the_last_trainer_has_gone_and_does_not_wait_for_ever() -
 @pytest.mark.parametrize(
     ("errors", "words"),
     [
-        (
-            'error: no matches for kind "TFJob"',
-            "the cluster does not support TFJob: say `operator: n",
-        ),
         ("Error from server (Forbidden): x is forbidden: no", "kubectl: Error from server (Forbi"),
         ("", "kubectl: it failed without an error message"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from launch.backends.kubernetes.backend import Kubernetes, Left, Runner
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
+from launch.backends.kubernetes.kubectl import JobObjects, Kubectl
 from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
@@ -102,14 +102,13 @@ def test_a_pod_that_belongs_to_no_task_is_left_out() -> None:
 
 def test_a_poll_shows_the_job_and_its_pods() -> None:
     pod = {"kind": "Pod", **pod_status(RUNNING)}
-    conditions = [{"type": "Failed", "status": "True", "message": "1 Worker failed"}]
-    job = {"kind": "TFJob", "metadata": {}, "status": {"conditions": conditions}}
-    poll = read_poll(json.dumps({"kind": "List", "items": [pod, job]}))
+    service: dict[str, Any] = {"kind": "Service", "metadata": {}}
+    poll = read_poll(json.dumps({"kind": "List", "items": [pod, service]}))
     assert [one.name for one in poll.pods] == ["job-worker-0"]
-    assert (poll.is_deleted, poll.succeeded, poll.failed) == (False, False, "1 Worker failed")
+    assert not poll.is_deleted
     assert read_poll('{"kind": "List", "items": []}') == Poll(is_deleted=True)
-    job["metadata"] = {"deletionTimestamp": "2026-01-31T09:00:00Z"}
-    assert read_poll(json.dumps({"kind": "List", "items": [job]})).is_deleted
+    service["metadata"] = {"deletionTimestamp": "2026-01-31T09:00:00Z"}
+    assert read_poll(json.dumps({"kind": "List", "items": [service]})).is_deleted
 
 
 @pytest.mark.parametrize("printed", ["error: what", "[1]", '{"kind": "Status"}'])
@@ -121,12 +120,12 @@ def test_what_is_no_list_of_objects_is_named(printed: str) -> None:
 class Told:
     """A follower of a master, a worker and a ps, what the next poll shows, and the clock."""
 
-    def __init__(self, restarts: int = 0, is_tfjob: bool = True, **limits: Any) -> None:
+    def __init__(self, restarts: int = 0, **limits: Any) -> None:
         self.now = 0.0
         tasks = make_job(kubernetes_cluster()).tasks
         limits_of_job = Limits(**limits)
-        self.follower = Follower(tasks, limits_of_job, restarts, self.now, is_tfjob=is_tfjob)
-        self.job: dict[str, Any] = {}
+        self.follower = Follower(tasks, limits_of_job, restarts, self.now)
+        self.is_deleted = False
         self.pods: dict[str, Pod] = {}
         self.wants_deletion = False
 
@@ -145,10 +144,11 @@ class Told:
             pod["metadata"]["deletionTimestamp"] = "2026-01-31T09:00:00Z"
         self.pods[task] = read_pod(pod)
 
-    def poll(self, **job: Any) -> list[str]:
-        """Polls; `job` changes the state of the TFJob before."""
-        self.job = job or self.job
-        return self._said(self.follower.saw(Poll(tuple(self.pods.values()), **self.job), self.now))
+    def poll(self, *, is_deleted: bool = False) -> list[str]:
+        """Polls; `is_deleted` deletes the Service before."""
+        self.is_deleted = is_deleted or self.is_deleted
+        poll = Poll(tuple(self.pods.values()), is_deleted=self.is_deleted)
+        return self._said(self.follower.saw(poll, self.now))
 
     def _said(self, actions: Sequence[Action]) -> list[str]:
         """Returns what is told, and which tasks are to start."""
@@ -174,7 +174,7 @@ class Told:
         return self._said(self.follower.tick(self.now))
 
     def all_are_gone(self) -> None:
-        """The launcher deletes the TFJob, and all pods end by that."""
+        """The launcher deletes the job, and all pods end by that."""
         self.follower.is_deleted = True
         for task in ("master/0", "worker/0", "ps/0"):
             self.pod(task, terminated(143), deleted=True)
@@ -215,25 +215,8 @@ def test_the_job_is_over_with_its_master() -> None:
     assert told.follower.outcome is not None
 
 
-def test_a_pod_that_is_made_anew_is_counted() -> None:
-    told = running(restarts=1)
-    assert told.pod("worker/0", EVICTED) == [
-        "worker/0 on n1: Evicted: The node was low on memory.; restart 1 of 1"
-    ]
-    told.pod("worker/0", RUNNING, uid="2")
-    assert told.follower.states["worker/0"].status == "running"
-    told.pod("worker/0", terminated(137), uid="2")
-    assert told.end == (137, "worker/0 on n1 failed: exit code 137, after 1 restarts")
-
-
-def test_an_error_is_not_made_anew() -> None:
-    told = running(restarts=5)
-    told.pod("worker/0", terminated(1))
-    assert told.end == (1, "worker/0 on n1 failed: exit code 1")
-
-
-def test_the_launcher_restarts_a_task_of_jobs_after_a_wait_that_grows() -> None:
-    told = Told(restarts=2, is_tfjob=False)
+def test_the_launcher_restarts_a_task_after_a_wait_that_grows() -> None:
+    told = Told(restarts=2)
     told.all_run()
     assert told.pod("worker/0", terminated(1)) == [
         "worker/0 on n1: exit code 1; restart 1 of 2 in 1 s"
@@ -259,15 +242,6 @@ def test_a_pod_whose_deadline_is_over_is_not_made_anew() -> None:
     assert told.cause is Cause.TIME_LIMIT
 
 
-def test_a_deadline_of_the_job_is_the_cause_though_its_pods_end_first() -> None:
-    told = running()
-    told.change("worker/0", terminated(143), deleted=True)
-    words = "Job cifar10 has failed because it was active longer than specified deadline"
-    told.poll(failed=words)
-    assert told.end == (124, f"{words}; `deadline_secs:` under `kubernetes:` is the limit")
-    assert told.cause is Cause.TIME_LIMIT
-
-
 def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
     told = Told(start_secs=100)
     told.pod("master/0", RUNNING)
@@ -285,14 +259,6 @@ def test_a_job_without_pods_says_where_to_look() -> None:
     told = Told(start_secs=100)
     told.pass_secs(101)
     assert ": master/0 waits: its pod was not created, or does not start; `kubec" in told.end[1]
-
-
-def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
-    told = running()
-    told.poll(failed="1 Worker replica(s) failed")
-    assert told.follower.verdict is None
-    told.poll()
-    assert told.end == (1, "the TFJob has failed: 1 Worker replica(s) failed")
 
 
 def test_pods_that_do_not_end_are_ended_and_named() -> None:
@@ -332,31 +298,14 @@ def test_a_pod_that_kubernetes_ended_is_the_cause_of_the_end() -> None:
 
 
 def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
-    told = running()
-    told.change("worker/0", terminated(143), deleted=True)
-    told.poll(is_deleted=True)
-    assert told.end == (1, "the job was deleted by someone else")
-    told.all_are_gone()
-    assert told.cause is Cause.CANCELLED
-
-
-def test_whoever_deletes_the_service_ends_a_job_without_operator() -> None:
-    told = Told(restarts=1, is_tfjob=False)
-    told.all_run()
+    told = running(restarts=1)
     told.change("worker/0", terminated(143), deleted=True)
     told.poll(is_deleted=True)
     assert told.end == (1, "the job was deleted by someone else")
     assert told.wants_deletion
     assert "start worker/0" not in told.pass_secs(99.0)
-
-
-def test_a_task_that_failed_explains_the_pods_that_the_operator_deletes_for_it() -> None:
-    told = running()
-    told.change("master/0", terminated(143), deleted=True)
-    told.change("worker/0", terminated(3))
-    told.poll(failed="1 Worker replica(s) failed")
-    told.poll()
-    assert told.end == (3, "worker/0 on n1 failed: exit code 3")
+    told.all_are_gone()
+    assert told.cause is Cause.CANCELLED
 
 
 def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
@@ -393,17 +342,10 @@ def test_a_pod_that_is_gone_unseen_fails_the_job() -> None:
     assert told.cause is Cause.PLATFORM
 
 
-def test_pods_that_are_removed_after_a_success_have_not_failed() -> None:
-    told = running()
-    del told.pods["worker/0"], told.pods["master/0"]
-    told.poll(succeeded=True)
-    assert told.end == (0, "master/0 is done")
-
-
 def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
     told = running(restarts=1)
     assert told.pod("worker/0", RUNNING, uid="2") == [
-        "worker/0 on n1: its pod was deleted; restart 1 of 1"
+        "worker/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"
     ]
     assert told.poll() == []
     told.pass_secs(10)
@@ -414,7 +356,7 @@ def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
 @pytest.mark.parametrize("is_newest_first", [True, False])
 def test_a_deleted_pod_and_the_one_in_its_place_cost_one_restart(is_newest_first: bool) -> None:
     """The Job's controller makes a pod at once; kubectl lists pods by their names."""
-    told = Told(restarts=1, is_tfjob=False)
+    told = Told(restarts=1)
     told.all_run()
 
     def see(status: Any) -> list[str]:
@@ -445,7 +387,7 @@ class Cluster(JobObjects):
     def __init__(self) -> None:
         kubectl = Kubectl(None, None)
         kubectl.command = lambda *words: ["true"]  # type: ignore[method-assign]
-        super().__init__(kubectl, TFJOB, "job")
+        super().__init__(kubectl, "job")
         self.error: Optional[HostError] = None
         self.pods: dict[str, Pod] = {}
         self.num_asked = 0
@@ -482,7 +424,7 @@ class Rig:
     def __init__(self) -> None:
         self.cluster, self.loop, self.now = Cluster(), Loop(), 1000.0
         tasks = make_job(kubernetes_cluster()).tasks
-        self.follower = Follower(tasks, Limits(), 0, self.now, is_tfjob=True)
+        self.follower = Follower(tasks, Limits(), 0, self.now)
         loop, secret = cast("RunLoop", self.loop), "first line\nthe second line\nlast\n"
         self.runner = Runner(self.cluster, self.follower, loop, [secret], {})
         for task in ("master", "worker", "ps"):
@@ -577,18 +519,16 @@ ENDED, LIVE = (read_pod(pod_status(status)) for status in (terminated(0), RUNNIN
 
 
 @pytest.mark.parametrize(
-    ("kind", "pods", "goes_on"),
+    ("pods", "goes_on"),
     [
-        ("Service", [ENDED, LIVE], "job x"),
-        ("Service", [ENDED], ""),
-        ("Service", [], ""),  # their `ttlSecondsAfterFinished` has passed
-        ("TFJob", [ENDED], "TFJob x"),  # the operator makes the pod anew
-        ("TFJob", [], "TFJob x"),
+        ([ENDED, LIVE], "job x"),
+        ([ENDED], ""),
+        ([], ""),  # their `ttlSecondsAfterFinished` has passed
     ],
 )
-def test_a_job_whose_pods_no_operator_makes_anew_is_over_with_them(
-    monkeypatch: pytest.MonkeyPatch, kind: str, pods: Any, goes_on: str
+def test_a_job_is_over_with_its_pods(
+    monkeypatch: pytest.MonkeyPatch, pods: Any, goes_on: str
 ) -> None:
     monkeypatch.setattr(JobObjects, "poll", lambda _: Poll(tuple(pods)))
-    place = {"context": "lab", "namespace": "vision", "name": "x", "kind": kind}
+    place = {"context": "lab", "namespace": "vision", "name": "x"}
     assert Kubernetes().going_on({"kubernetes": place}) == goes_on
