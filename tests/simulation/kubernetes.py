@@ -97,11 +97,14 @@ class SimKubectl(Kubectl):
         if words[0] == "delete" and words[1] == "pods":
             for pod in list(cluster.pods.values()):
                 cluster.delete(pod, "launcher", 1.0)
-        elif words[0] == "delete" and words[1] == "services":
-            self._world.say("the launcher deletes the job")
+        elif words[0] == "delete" and words[1] in ("jobs.batch", "services"):
+            self._world.say("the launcher deletes the", words[1])
             self.on_delete()
             self.deleted = self._world.now if self.deleted is None else self.deleted
-            cluster.delete_all("launcher")
+            for task in list(cluster.jobs):
+                cluster.delete_job(task, "launcher")
+            if words[1] == "services":
+                cluster.delete_all("launcher")
         elif words[0] == "delete":
             cluster.delete_job(words[1].removeprefix("jobs.batch/"), "launcher")
         return ""
@@ -110,7 +113,7 @@ class SimKubectl(Kubectl):
 class SimLogs:
     """Logs that are read or not, by chance."""
 
-    one_ended = False
+    one_ended, refusal = False, None
 
     def __init__(self, world: World) -> None:
         self._world = world

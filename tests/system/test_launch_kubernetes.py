@@ -192,7 +192,7 @@ def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        ("forbidden", 'services is forbidden: User "me" cannot create resource "services"'),
+        ("forbidden", "kubernetes: user me may not create services in namespace vision; docs/"),
         ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
     ],
 )

@@ -16,7 +16,7 @@ from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import JobObjects, Kubectl, connect
+from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl, connect
 from launch.backends.kubernetes.logs import Event, PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
@@ -41,6 +41,7 @@ _BACKLOG = 2000  # lines
 _POLL_SECS = 2.0
 _SOON_SECS = 0.3  # between two polls where a log has ended
 _AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
+_NO_POD_SECS = 15.0  # until a Job without a pod is news, and between two looks at why
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 _END_SECS = 180.0  # how long `clean` waits for pods to end
 
@@ -177,8 +178,10 @@ class Runner:
         self._polled = -math.inf
         self._told: set[str] = set()  # what the user was told once
         self._to_start: list[str] = []
+        self._held: set[str] = set()  # tasks to start whose Job is deleted
         self._logs_due = 0.0  # until when logs are read before the deletion
         self._again = 0.0  # when to call kubectl again after an error
+        self._refusals_due = math.inf  # when to ask why a Job has no pod
 
     def start(self) -> None:
         """Says where the job is."""
@@ -212,7 +215,8 @@ class Runner:
                 raise Left
             self._loop.note(f"{name}: the job is ending already")
             return
-        self._loop.note(f"{name}: deleting the job; a second signal ends it immediately")
+        next_one = "ending its pods at once" if self._is_stopped else "a second one ends it at once"
+        self._loop.note(f"{name}: deleting the job; {next_one}")
         self._is_stopped = self._wants_deletion = True
         self._carry_out(self._follower.stop(signum, time.monotonic()))
 
@@ -227,12 +231,19 @@ class Runner:
             return
         try:
             for task in [*self._to_start]:
-                self._objects.make_anew(self._jobs[task])
-                self._to_start.remove(task)
+                if task not in self._follower.held:
+                    self._objects.make_anew(self._jobs[task])
+                    self._to_start.remove(task)
+                    self._held.discard(task)
+                elif task not in self._held:
+                    self._objects.remove(self._jobs[task])  # with what Kubernetes has made anew
+                    self._held.add(task)
+                    self._loop.note(f"{task} starts again once its earlier pod has ended")
             are_read = self._is_stopped or self._logs.are_complete or now >= self._logs_due
             if self._wants_deletion and are_read:
                 self._follower.is_deleted = True  # it may reach the cluster though kubectl fails
-                self._objects.delete()
+                # The Service goes last: while the tasks save, they find each other by its names.
+                self._objects.delete("jobs.batch")
                 self._again = math.inf
         except HostError as error:
             self._again = now + _AGAIN_SECS
@@ -263,6 +274,23 @@ class Runner:
             self._told.add(words)
             self._loop.note(words)
 
+    def _tell_refusals(self, now: float) -> None:
+        """Tells why Jobs have no pods, if they have had none for some time."""
+        if not self._follower.without_pod:
+            self._refusals_due = math.inf
+        elif now >= self._refusals_due:
+            self._refusals_due = now + _NO_POD_SECS
+            refusals, tasks = self._objects.refusals(), dict[str, list[str]]()
+            for task in self._follower.without_pod:
+                if why := refusals.get(manifests.job_name(self._objects.name, task)):
+                    tasks.setdefault(why, []).append(task)
+            for why, names in tasks.items():
+                if why not in self._told:
+                    self._told.add(why)
+                    self._loop.note(f"no pod can be created for {', '.join(names)}: {why}")
+        elif self._refusals_due == math.inf:
+            self._refusals_due = now + _NO_POD_SECS
+
     def _poll(self, now: float) -> None:
         """Asks for the state of the job, if that is due."""
         # Where a log has ended, its container may have.
@@ -272,7 +300,7 @@ class Runner:
         try:
             found = self._objects.poll()
         except HostError as error:
-            if "(Forbidden)" in str(error) and not self._has_polled:
+            if isinstance(error, ForbiddenError) and not self._has_polled:
                 raise
             if self._follower.verdict is None:
                 self._tell_once(f"{error}; the job goes on, trying again")
@@ -280,6 +308,13 @@ class Runner:
         self._has_polled = True
         self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
         self._carry_out(self._follower.saw(found, now))
+        self._follower.is_blind = self._logs.refusal is not None
+        if self._logs.refusal is not None:
+            self._tell_once(f"{self._logs.refusal}; the job goes on, and its lines are not shown")
+        try:
+            self._tell_refusals(now)
+        except HostError as error:
+            self._tell_once(f"{error}; so it is not known why no pods are created")
 
     def _take_line(self, pod: Pod, line: str) -> None:
         self._loop.take_lines(pod.task, pod.node, [self._mask.text(line)])

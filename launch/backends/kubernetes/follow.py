@@ -8,7 +8,7 @@ another one at once, so that a poll may show both while the earlier one ends.
 """
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
@@ -19,7 +19,7 @@ from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome
 from launch.supervise.supervisor import Action, Note, Supervisor
 
-_NO_POD = "its pod was not created, or does not start; `kubectl get events` may say why"
+_SUSPENDED = "Suspended: its Job is, as a queue does until there is room"
 _BY_DELETION = (signal.SIGTERM, signal.SIGKILL)
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -37,6 +37,10 @@ class Follower:
       states: task's name -> its state.
       outcome: how the job ended; None until it is over.
       live_tasks: the name of the task of each pod that has not ended, by the last poll.
+      without_pod: the tasks for which no pod could be created, by the last poll.
+      held: the leads whose earlier pod may still run, by the last poll: a new one would be refused
+        the output folder.
+      is_blind: whether the tasks' lines cannot be read, so that nothing is known of their steps.
       is_deleted: whether this launcher has asked for the deletion of the job.
     """
 
@@ -44,20 +48,25 @@ class Follower:
         somewhere = [replace(task, host=replace(task.host, name="-")) for task in tasks]
         # The nodes end pods in their order and time; the launcher waits for all of it.
         patient = replace(limits, stop_secs=float(overdue_secs(limits)))
-        self._supervisor = Supervisor(somewhere, patient, restarts, now)
+        secs = patient.stop_secs
+        self._supervisor = Supervisor(somewhere, patient, restarts, now, ps_secs=secs)
         self._supervisor.start()  # all tasks are in the manifests
         self.states = self._supervisor.states
         self.outcome: Optional[Outcome] = None
         self.live_tasks: list[str] = []
         self._newest: dict[str, Pod] = {}  # task's name -> its newest pod
         self._past: set[str] = set()  # uids of pods whose end is known
-        self._waits = dict.fromkeys(self.states, _NO_POD)  # task that does not run yet -> why
-        self.is_deleted = False
+        self._to_run = {*self.states}  # the tasks that have not run yet
+        self._waits: dict[str, list[str]] = {}  # why tasks wait, in words -> the tasks
+        self._told: set[str] = set()  # what was said of that
+        self.without_pod: list[str] = []
+        self.held: set[str] = set()
+        self.is_deleted = self.is_blind = False
 
     @property
     def verdict(self) -> Optional[Outcome]:
         """How the job ends; None until that is decided. A nearer cause may replace it at first."""
-        return self._in_words(self._supervisor.verdict)
+        return self._with_code(self._supervisor.verdict)
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
@@ -68,9 +77,13 @@ class Follower:
         return self._supervisor.stop(signum, now)
 
     def tick(self, now: float) -> list[Action]:
-        """Decides what is due at the time `now`."""
+        """Decides what is due at the time `now`. A queue may hold pods up as long as it likes."""
+        if self._to_run or self.is_blind:
+            self._supervisor.begins(now)
+        if self.is_blind:
+            self._supervisor.heard(now, stepped=False)
         actions = self._supervisor.tick(now)
-        self.outcome = self._in_words(self._supervisor.outcome)
+        self.outcome = self._with_code(self._supervisor.outcome)
         return actions
 
     def saw(self, poll: Poll, now: float) -> list[Action]:
@@ -88,6 +101,8 @@ class Follower:
             self._newest[task] = shown.get(before.uid, before)
         # Of two pods of the same second, the one that was deleted is the earlier one.
         pods.sort(key=lambda pod: (pod.created, not pod.by_deletion))
+        for pod in pods:
+            actions += self._hold(pod, shown, now)
         new = [pod for pod in {p.task: p for p in pods}.values() if pod.uid not in self._past]
         # Disruptions explain failures, and failures explain deletions.
         new.sort(key=lambda pod: (pod.by_deletion, not pod.is_disrupted))
@@ -100,10 +115,39 @@ class Follower:
                 actions += self._ended(replace(pod, code=0, words=""), now)
             elif pod.uid not in shown:
                 actions += self._gone(pod, now)
-        if poll.is_deleted:  # no further pod will be created
-            for name in self.states.keys() - {pod.task for pod in pods}:
+        without = [name for name in self.states if name not in {pod.task for pod in pods}]
+        for name in without if poll.is_deleted or self.is_deleted else ():
+            if name not in poll.jobs:  # no further pod will be created
                 actions += self._supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
+        self.held = {
+            pod.task
+            for pod in pods
+            if pod.uid in self._past and pod.state != "ended" and self._is_lead(pod)
+        }
+        for name in without:
+            if poll.jobs.get(name) == "Suspended":
+                self._waits.setdefault(_SUSPENDED, []).append(name)
+        self.without_pod = [name for name in without if poll.jobs.get(name) == ""]
+        waits, self._waits = self._waits, {}
+        new_words = [words for words in waits if words not in self._told]
+        self._told.update(new_words)
+        for words in new_words if not self._supervisor.ending else ():
+            tasks = waits[words]
+            actions.append(Note(f"{', '.join(tasks)} wait{'s' * (len(tasks) == 1)}: {words}"))
         return actions
+
+    def _is_lead(self, pod: Pod) -> bool:
+        return self.states[pod.task].task.is_lead
+
+    def _hold(self, pod: Pod, shown: Mapping[str, Pod], now: float) -> list[Action]:
+        """Ignores a lead's pod that was made in place of one that may still run."""
+        before = self._newest.get(pod.task)
+        if before is None or pod.uid in {before.uid, *self._past} or not self._is_lead(pod):
+            return []
+        if before.uid not in shown or before.state == "ended":
+            return []
+        self._past.add(pod.uid)
+        return self._gone(before, now)
 
     def _saw_pod(self, pod: Pod, now: float, *, has_ended: bool) -> list[Action]:
         state, before = self.states[pod.task], self._newest.get(pod.task)
@@ -120,12 +164,12 @@ class Follower:
         if self._supervisor.ending or not state.alive:
             return actions
         if pod.state == "running":
-            self._waits.pop(pod.task, None)
+            self._to_run.discard(pod.task)
             state.last = ""
             self._supervisor.started(pod.task)
-        elif pod.words not in ("", state.last):
-            state.last = self._waits[pod.task] = pod.words
-            actions.append(Note(f"{pod.task} waits: {pod.words}"))
+        elif pod.words and pod.words.partition(":")[0] != state.last.partition(":")[0]:
+            state.last = pod.words  # later words of the same reason are no news
+            self._waits.setdefault(pod.words, []).append(pod.task)
         return actions
 
     def _gone(self, pod: Pod, now: float) -> list[Action]:
@@ -143,8 +187,7 @@ class Follower:
     def _ended(self, pod: Pod, now: float) -> list[Action]:
         state, supervisor = self.states[pod.task], self._supervisor
         self._past.add(pod.uid)
-        if not supervisor.ending:
-            self._waits.pop(pod.task, None)
+        self._to_run.discard(pod.task)
         supervisor.started(pod.task)
         actions: list[Action] = []
         is_late = pod.cause is Cause.TIME_LIMIT
@@ -155,11 +198,9 @@ class Follower:
         found = (pod.task, pod.code, now, pod.words, pod.cause)
         return [*actions, *supervisor.ended(*found, signals=signals)]
 
-    def _in_words(self, outcome: Optional[Outcome]) -> Optional[Outcome]:
-        """Returns an outcome with its exit code, and with why a task waits at a time limit."""
+    def _with_code(self, outcome: Optional[Outcome]) -> Optional[Outcome]:
+        """Returns an outcome with its exit code."""
         if outcome is None or outcome.task is not None:
             return outcome
-        if outcome.cause is Cause.TIME_LIMIT:
-            waits = [f": {name} waits: {why}" for name, why in self._waits.items()]
-            return replace(outcome, exit_code=124, reason="".join([outcome.reason, *waits[:1]]))
-        return replace(outcome, exit_code=1) if outcome.cause is Cause.CANCELLED else outcome
+        code = {Cause.TIME_LIMIT: 124, Cause.CANCELLED: 1}.get(outcome.cause or Cause.USER)
+        return outcome if code is None else replace(outcome, exit_code=code)

@@ -6,6 +6,7 @@ with it.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Optional
 
@@ -26,7 +27,15 @@ _MEANINGS: Meanings = (
         "`context:` under `kubernetes:`",
     ),
 )
+_FORBIDDEN = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"'
+    r'(?: in API group "[^"]*")?(?: in the namespace "(?P<where>[^"]+)")?'
+)
 _QUIETLY = ("--ignore-not-found", "--wait=false")
+
+
+class ForbiddenError(HostError):
+    """The user lacks a right in the cluster."""
 
 
 class Kubectl:
@@ -50,20 +59,26 @@ class Kubectl:
 
         Raises:
           HostError: kubectl is not installed, failed, or did not answer in time; the message says
-            why, and the way out.
+            why, and the way out. It is a ForbiddenError if the user lacks the right.
         """
         command = self.command(*words)
         done = call(command, timeout_secs, _INSTALL, given=given)
         if done.returncode:
-            raise HostError(self.explain(done.stderr))
+            raise self.error(done.stderr)
         return done.stdout
 
-    def explain(self, errors: str) -> str:
+    def error(self, errors: str) -> HostError:
         """Returns what kubectl's standard error means, in one line."""
+        if lacks := _FORBIDDEN.search(errors):
+            user, verb, what, where = lacks["user"], lacks["verb"], lacks["what"], lacks["where"]
+            words = f"user {user} may not {verb} {what} in namespace {where or self.namespace}"
+            return ForbiddenError(f"kubernetes: {words}; docs/launch.md has the Role to ask for")
         known = meaning(_MEANINGS, errors)
         if known is not None:
-            return f"kubernetes: {known}"
-        return f"kubectl: {last_line(errors, 'it failed without an error message')}"
+            return HostError(f"kubernetes: {known}")
+        last = last_line(errors, "it failed without an error message")
+        error = ForbiddenError if "(Forbidden)" in last else HostError  # as by a quota
+        return error(f"kubectl: {last}")
 
     def command(self, *words: str) -> list[str]:
         """Returns the command line of kubectl, with context and namespace."""
@@ -120,11 +135,21 @@ class JobObjects:
         self.owner |= {"name": self.name, "uid": uid}
         self._create(owned, _TIMEOUT_SECS)
 
+    def refusals(self) -> dict[str, str]:
+        """Returns Job's name -> why Kubernetes could not create its pod; HostError if it fails."""
+        chosen = "--field-selector=reason=FailedCreate,involvedObject.kind=Job"
+        text = self.kubectl("get", "events", chosen, "--output=json", timeout_secs=_CALL_SECS)
+        return state.read_refusals(text)
+
     def make_anew(self, manifest: Manifest) -> None:
         """Creates a Job once more, in the place of the earlier one; HostError if kubectl failed."""
+        self.remove(manifest)
+        self._create([manifest], _CALL_SECS)
+
+    def remove(self, manifest: Manifest) -> None:
+        """Deletes a Job, and with it its pods; HostError if kubectl failed."""
         name = f"jobs.batch/{manifest['metadata']['name']}"
         self.kubectl("delete", name, *_QUIETLY, timeout_secs=_CALL_SECS)
-        self._create([manifest], _CALL_SECS)
 
     def poll(self) -> Poll:
         """Asks for the state of the job and of its pods; HostError if kubectl failed."""

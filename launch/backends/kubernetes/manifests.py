@@ -37,7 +37,6 @@ _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 _KEPT_SECS = 86_400  # a finished job that no launcher removes
-_LATER_SECS = 60  # so that the pod's own deadline, which names itself, comes before its Job's
 _WORKDIR = "/data"  # of the image
 _USER = 1000  # the user of the image
 _WORKER_HOLD_SECS = 5  # in synchronous training the master's last step needs the workers
@@ -138,7 +137,7 @@ def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
 
 
 def _task_job(job: Job, task: Task, name: str) -> Manifest:
-    settings, pod = settings_of(job.cluster), _pod(job, task, name)
+    pod = _pod(job, task, name)
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
     pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": _tf_config(job, task, name)})
     own = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
@@ -146,7 +145,6 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
         "completions": 1,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": _KEPT_SECS,
-        "activeDeadlineSeconds": _deadline(settings, _LATER_SECS),
         "template": {"metadata": {"labels": _pod_labels(name) | own}, "spec": pod},
     }
     metadata = _metadata(job, name, job_name(name, task.name))
@@ -186,7 +184,8 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
         "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
         "containers": [_container(job, task, name)],
         "volumes": volumes,
-        # The operator looks at its own deadline only when a pod changes; the node looks by itself.
+        # A Job's own deadline would count the time in the queue, and an operator looks at its own
+        # only when a pod changes; the node looks by itself.
         "activeDeadlineSeconds": _deadline(settings),
         **json.loads(settings.pod),
     }
@@ -231,9 +230,8 @@ def _given(found: Manifest) -> Manifest:
     return {key: value for key, value in found.items() if value not in (None, [], {})}
 
 
-def _deadline(settings: KubernetesSettings, later_secs: int = 0) -> Optional[int]:
-    secs = settings.deadline_secs
-    return None if secs is None else math.ceil(secs) + later_secs
+def _deadline(settings: KubernetesSettings) -> Optional[int]:
+    return None if settings.deadline_secs is None else math.ceil(settings.deadline_secs)
 
 
 def _hook(task: Task, limits: Limits) -> Optional[list[str]]:

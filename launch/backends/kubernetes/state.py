@@ -20,12 +20,12 @@ _IMAGE = "look at `image:` and at `imagePullSecrets` in `pod:`"
 _ADVICE = {
     "OOMKilled": "it needs more memory than `memory:` or `ps_memory:` allows",
     "ErrImagePull": _IMAGE,
-    "ImagePullBackOff": _IMAGE,
     "InvalidImageName": _IMAGE,
     "DeadlineExceeded": "`deadline_secs:` under `kubernetes:` is the limit",
 }
 # Reasons why a container waits at first.
-_PASSING = (None, "ContainerCreating", "PodInitializing")
+# Before and after ImagePullBackOff comes ErrImagePull, with what the registry answers.
+_PASSING = (None, "ContainerCreating", "PodInitializing", "ImagePullBackOff")
 # An eviction for which the pod itself is to blame.
 _OWN_FAULT = re.compile("exceeds the (total )?limit|exceeded its local ephemeral storage limit")
 DELETED = "its pod was deleted"
@@ -104,6 +104,23 @@ def read_poll(found: str) -> Poll:
         raise HostError(f"kubectl get printed {found[:60]!r}, which cannot be read") from None
 
 
+def read_refusals(found: str) -> dict[str, str]:
+    """Returns Job's name -> why no pod could be created, by `FailedCreate` events.
+
+    Raises:
+      HostError: it is no list of events.
+    """
+    try:
+        items = json.loads(found)["items"]
+        # The pod that was refused has another name each time.
+        return {
+            str(one["involvedObject"]["name"]): _text(one["message"].rpartition("forbidden: ")[2])
+            for one in items
+        }
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise HostError(f"kubectl get printed {found[:60]!r}, which cannot be read") from None
+
+
 def read_pod(pod: dict[str, Any]) -> Pod:
     """Returns the state of a pod object of the API."""
     metadata, status = pod["metadata"], pod.get("status", {})
@@ -131,6 +148,10 @@ def read_pod(pod: dict[str, Any]) -> Pod:
         now, waits = "waiting", state.get("waiting", {})
         if waits.get("reason") in _PASSING:
             waits = _condition(pod, "PodScheduled", "False") or {}
+        elif waits.get("reason") == "ErrImagePull":
+            image = next(one["image"] for one in containers if one["name"] == CONTAINER)
+            answer = waits.get("message", "").rpartition('": ')[2]
+            waits = {**waits, "message": f"{image}: {answer}"}
         words = words or _words(waits)
     cause = Cause.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else Cause.PLATFORM
     if not why or _OWN_FAULT.search(why.get("message", "")):

@@ -42,7 +42,8 @@ def job_status(task: str, condition: str = "") -> dict[str, Any]:
 
 
 def container_state(**state: Any) -> dict[str, Any]:
-    return {"phase": "Running", "containerStatuses": [{"name": "tensorflow", "state": state}]}
+    status = {"name": "tensorflow", "image": "lab/x:1", "state": state}
+    return {"phase": "Running", "containerStatuses": [status]}
 
 
 RUNNING = container_state(running={})

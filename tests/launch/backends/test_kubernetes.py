@@ -145,7 +145,6 @@ def test_a_task_is_a_job_that_restarts_nothing_in_the_same_pod() -> None:
         "completions": 1,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": 86_400,
-        "activeDeadlineSeconds": 604_860,  # the pod's own deadline names itself before
     }
     own = template["spec"]
     names = {key: own.pop(key) for key in ("restartPolicy", "hostname", "subdomain")}
@@ -255,12 +254,17 @@ def test_a_ps_ends_when_the_last_trainer_has_gone_and_does_not_wait_for_ever() -
 @pytest.mark.parametrize(
     ("errors", "words"),
     [
-        ("Error from server (Forbidden): x is forbidden: no", "kubectl: Error from server (Forbi"),
+        ("Error from server (Forbidden): exceeded quota", "kubectl: Error from server (Forbidden)"),
+        (
+            'services is forbidden: User "lab" cannot create resource "services" in API group "" '
+            'in the namespace "x"',
+            "kubernetes: user lab may not create services in namespace x; docs/launch.md has the R",
+        ),
         ("", "kubectl: it failed without an error message"),
     ],
 )
 def test_what_kubectl_complains_of_is_said_in_one_line(errors: str, words: str) -> None:
-    explained = Kubectl("lab", "vision").explain(errors)
+    explained = str(Kubectl("lab", "vision").error(errors))
     assert words in explained
     assert "\n" not in explained
 

@@ -4,14 +4,15 @@ import json
 import queue
 import signal
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Optional, cast
 
 import pytest
 
 from launch.backends.kubernetes.backend import Kubernetes, Left, Runner
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import JobObjects, Kubectl
-from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll
+from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl
+from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll, read_refusals
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
@@ -26,7 +27,10 @@ from tests.launch.backends.samples import (
     terminated,
 )
 
-PULLING = container_state(waiting={"reason": "ImagePullBackOff", "message": 'image "x" not found'})
+BACKING_OFF = container_state(waiting={"reason": "ImagePullBackOff", "message": "Back-off"})
+PULLING = container_state(
+    waiting={"reason": "ErrImagePull", "message": 'rpc error: failed to pull "x": not found'}
+)
 NO_NODE = {"reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient gpu."}
 UNSCHEDULABLE = {
     "phase": "Pending",
@@ -67,8 +71,9 @@ DRAINED = disrupted(RUNNING, "EvictionByEvictionAPI", "evicting")
         (EVICTED, "ended", None, "Evicted: The node was low on memory.", Cause.PLATFORM),
         (UNSCHEDULABLE, "waiting", None, "Unschedulable: 0/3 nodes are available: 3 Insufficient",
          Cause.TASK_FAILED),
-        (PULLING, "waiting", None, 'ImagePullBackOff: image "x" not found; look at `image:` and ',
+        (PULLING, "waiting", None, "ErrImagePull: lab/x:1: not found; look at `image:` and at ",
          Cause.TASK_FAILED),
+        (BACKING_OFF, "waiting", None, "", Cause.TASK_FAILED),
         (PAST_DEADLINE, "ended", 143, "DeadlineExceeded: Pod was active; `deadline_secs:` under ",
          Cause.TIME_LIMIT),
         (BY_PREEMPTION, "ended", 143, "PreemptionByScheduler: preempting; exit code 143",
@@ -126,6 +131,7 @@ class Told:
         limits_of_job = Limits(**limits)
         self.follower = Follower(tasks, limits_of_job, restarts, self.now)
         self.is_deleted = False
+        self.jobs = dict.fromkeys(self.follower.states, "")
         self.pods: dict[str, Pod] = {}
         self.wants_deletion = False
 
@@ -147,7 +153,8 @@ class Told:
     def poll(self, *, is_deleted: bool = False) -> list[str]:
         """Polls; `is_deleted` deletes the Service before."""
         self.is_deleted = is_deleted or self.is_deleted
-        poll = Poll(tuple(self.pods.values()), is_deleted=self.is_deleted)
+        self.jobs = {} if self.is_deleted else self.jobs
+        poll = Poll(tuple(self.pods.values()), self.jobs, is_deleted=self.is_deleted)
         return self._said(self.follower.saw(poll, self.now))
 
     def _said(self, actions: Sequence[Action]) -> list[str]:
@@ -242,23 +249,63 @@ def test_a_pod_whose_deadline_is_over_is_not_made_anew() -> None:
     assert told.cause is Cause.TIME_LIMIT
 
 
-def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
+def test_a_queued_job_waits_without_limit_and_says_why_once() -> None:
     told = Told(start_secs=100)
+    told.pod("ps/0", RUNNING)
+    told.change("master/0", UNSCHEDULABLE)
+    words = "Unschedulable: 0/3 nodes are available: 3 Insufficient gpu."
+    assert told.pod("worker/0", UNSCHEDULABLE) == [f"master/0, worker/0 wait: {words}"]
+    told.pass_secs(9000)
+    one_less = {**NO_NODE, "message": "0/2 nodes are available: 2 Insufficient gpu."}
+    condition = {"type": "PodScheduled", "status": "False", **one_less}
+    assert told.pod("worker/0", {"phase": "Pending", "conditions": [condition]}) == []
     told.pod("master/0", RUNNING)
-    told.pod("worker/0", UNSCHEDULABLE)
+    told.pod("worker/0", RUNNING)
     told.pass_secs(99)
     assert told.follower.verdict is None
-    told.pass_secs(2)
-    code, reason = told.end
-    assert code == 124
-    assert reason.startswith("no training step within 100 s; the limits are start_secs and idle")
-    assert "_secs: worker/0 waits: Unschedulable: 0/3 nodes are available" in reason
+    told.pass_secs(2)  # the limit has counted since all pods run
+    limits = "the limits are start_secs and idle_secs"
+    assert told.end == (124, f"no training step within 100 s; {limits}")
 
 
-def test_a_job_without_pods_says_where_to_look() -> None:
-    told = Told(start_secs=100)
-    told.pass_secs(101)
-    assert ": master/0 waits: its pod was not created, or does not start; `kubec" in told.end[1]
+def test_an_image_that_cannot_be_pulled_is_told_once_for_all_tasks() -> None:
+    told = Told()
+    told.change("master/0", PULLING)
+    (note,) = told.pod("worker/0", PULLING)
+    assert note.startswith("master/0, worker/0 wait: ErrImagePull: lab/x:1: not found;")
+    for status in (BACKING_OFF, PULLING, BACKING_OFF):
+        assert told.pod("worker/0", status) == []
+    assert told.pod("ps/0", PULLING) == []
+
+
+def test_a_suspended_job_waits_and_is_told() -> None:
+    told = Told()
+    told.jobs["ps/0"] = "Suspended"
+    assert told.pod("master/0", RUNNING) == [
+        "ps/0 waits: Suspended: its Job is, as a queue does until there is room"
+    ]
+    assert told.follower.without_pod == ["worker/0"]
+
+
+def test_a_new_lead_waits_for_the_end_of_the_earlier_one() -> None:
+    """As on a node that does not answer: the new one would be refused the output folder."""
+    told = Told(restarts=1)
+    told.all_run()
+    earlier = told.pods["master/0"]
+    told.pods["old"] = replace(earlier, words="its pod was deleted", by_deletion=True)
+    del told.pods["master/0"]
+    new = replace(earlier, uid="new", created="2026-01-31T09:05:00Z")
+    told.pods["new"] = new
+    assert told.poll() == ["master/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"]
+    assert told.pass_secs(1) == ["start master/0"]  # the runner deletes the Job for now
+    told.pods["new"] = replace(new, state="ended", code=2)
+    assert told.poll() == []
+    assert told.follower.held == {"master/0"}
+    told.pods = {name: pod for name, pod in told.pods.items() if name not in ("old", "new")}
+    assert told.poll() == []
+    assert told.follower.held == set()
+    told.pod("master/0", RUNNING, uid="3")
+    assert told.follower.states["master/0"].status == "running"
 
 
 def test_pods_that_do_not_end_are_ended_and_named() -> None:
@@ -268,8 +315,8 @@ def test_pods_that_do_not_end_are_ended_and_named() -> None:
     assert told.pass_secs(39) == []
     assert told.pass_secs(2) == ["worker/0 still running: killed"]
     assert told.pass_secs(6) == ["worker/0: end not confirmed; run `clean`"]
-    assert told.follower.outcome is None
-    told.pass_secs(6)
+    assert told.pass_secs(39) == []  # the ps has as long as the others
+    assert told.pass_secs(2) == ["ps/0 still running: killed"]
     told.pass_secs(6)
     assert told.follower.outcome is not None
 
@@ -378,6 +425,10 @@ def test_a_deleted_pod_and_the_one_in_its_place_cost_one_restart(is_newest_first
     assert told.end == (3, "worker/0 on n1 failed: exit code 3, after 1 restarts")
 
 
+NO_LOGS = (
+    'pods "w" is forbidden: User "lab" cannot get resource "pods/log" in API group "" in the '
+    'namespace "x"'
+)
 DOWN = HostError("the cluster does not answer")
 
 
@@ -390,12 +441,16 @@ class Cluster(JobObjects):
         super().__init__(kubectl, "job")
         self.error: Optional[HostError] = None
         self.pods: dict[str, Pod] = {}
+        self.events = ""
         self.num_asked = 0
 
     def poll(self) -> Poll:
         if self.error is not None:
             raise self.error
-        return Poll(tuple(self.pods.values()))
+        return Poll(tuple(self.pods.values()), dict.fromkeys(("master/0", "worker/0", "ps/0"), ""))
+
+    def refusals(self) -> dict[str, str]:
+        return read_refusals(self.events)
 
     def delete(self, kind: str = "", *words: str) -> None:
         self.num_asked += 1
@@ -476,7 +531,7 @@ def test_a_job_is_deleted_though_a_log_cannot_be_read_and_tried_again_if_that_fa
 
 
 def test_an_outage_is_told_once(rig: Rig) -> None:
-    refused = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
+    refused = ForbiddenError("pods is forbidden: no")
     for error in (DOWN, DOWN, refused, None, DOWN):
         rig.cluster.error = error
         rig.tick()
@@ -488,9 +543,45 @@ def test_a_refusal_of_the_first_poll_ends_the_run() -> None:
     rig = Rig()
     rig.cluster.error = DOWN
     rig.tick()
-    rig.cluster.error = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
-    with pytest.raises(HostError, match="pods is forbidden: no"):
+    rig.cluster.error = ForbiddenError("pods is forbidden: no")
+    with pytest.raises(ForbiddenError, match="pods is forbidden: no"):
         rig.tick()
+
+
+def test_why_a_job_has_no_pod_is_told_after_some_time_once_for_all_tasks() -> None:
+    rig = Rig()
+    event = "Error creating: pods x is forbidden: exceeded quota: q, requested: pods=1"
+    names = [f"job-{task}-0" for task in ("master", "worker", "other")]
+    items = [{"involvedObject": {"name": name}, "message": event} for name in names]
+    rig.cluster.events = json.dumps({"items": items})
+    for task in ("master", "worker"):
+        del rig.cluster.pods[task]
+    for secs in (2.0, 14.9, 0.2, 20.0, 20.0):
+        rig.tick(max(secs, 0.2))
+        if secs == 14.9:
+            assert rig.loop.notes == []
+    words = "no pod can be created for master/0, worker/0: exceeded quota: q, requested: pods=1"
+    assert rig.loop.notes == [words]
+    rig.runner.end("run", is_left=True)
+
+
+def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Rig) -> None:
+    rig.cluster.kubectl.command = (  # type: ignore[method-assign]
+        lambda *words: ["sh", "-c", f"echo '{NO_LOGS}' >&2; exit 1"]
+    )
+    rig.tick()
+    rig.hear_ends()
+    for _ in range(100):
+        rig.tick(99.0)
+    words = "kubernetes: user lab may not get pods/log in namespace x; docs/launch.md has the Role"
+    (note,) = rig.loop.notes
+    assert note.startswith(words)
+    assert note.endswith("; the job goes on, and its lines are not shown")
+    assert rig.follower.verdict is None
+    rig.change("worker", terminated(3))
+    rig.tick()
+    rig.tick()  # it does not wait for lines
+    assert rig.cluster.num_asked == 1
 
 
 def test_a_poll_follows_soon_where_a_log_has_ended(rig: Rig) -> None:
