@@ -5,6 +5,7 @@ with its run ends it. What fails before the job exists ends the run, and so does
 first poll; later, every call of kubectl that fails is tried again.
 """
 
+import json
 import math
 import queue
 import signal
@@ -78,6 +79,25 @@ class Kubernetes(Backend):
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns None: training writes to a volume."""
         return None
+
+    def check(self, job: Job) -> list[str]:
+        """Returns what the cluster says of the user's rights, the claims and all objects."""
+        kubectl, settings = connect(settings_of(job.cluster)), settings_of(job.cluster)
+        where = f"namespace {kubectl.namespace} of {kubectl.context}"
+        if missing := kubectl.missing_rights():
+            lacks = f"you may not {', '.join(missing)} in {where}"
+            raise HostError(f"{lacks}; docs/launch.md has the Role to ask for")
+        claims = [one for one in (settings.data, settings.output) if not {"/", ":"} & {*one}]
+        try:
+            kubectl("get", "persistentvolumeclaims", *claims) if claims else ""
+            found = f"claims: {', '.join(claims)}"
+        except ForbiddenError:
+            found = f"claims {', '.join(claims)}: you may not get them, so they were not looked at"
+        secret = manifests.secret(job, manifests.NAME, passed_values(job.cluster.passed))
+        listed = {"apiVersion": "v1", "kind": "List", "items": [*manifests.planned(job), secret]}
+        words = ("create", "--dry-run=server", "--filename=-", "--output=name")
+        objects = kubectl(*words, given=json.dumps(listed)).split()
+        return [f"{where}: it would take all {len(objects)} objects", found]
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Creates the job, follows it to its end, and deletes it.

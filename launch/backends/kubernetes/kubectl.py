@@ -31,6 +31,16 @@ _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"'
     r'(?: in API group "[^"]*")?(?: in the namespace "(?P<where>[^"]+)")?'
 )
+# What the Role in docs/launch.md allows: API group, resource, verbs.
+RIGHTS = (
+    ("", "pods", "get list delete"),
+    ("", "pods/log", "get"),
+    ("", "events", "list"),
+    ("", "services", "create list delete"),
+    ("", "secrets", "create"),
+    ("networking.k8s.io", "networkpolicies", "create"),
+    ("batch", "jobs", "create list delete"),
+)
 _QUIETLY = ("--ignore-not-found", "--wait=false")
 
 
@@ -66,6 +76,18 @@ class Kubectl:
         if done.returncode:
             raise self.error(done.stderr)
         return done.stdout
+
+    def missing_rights(self) -> list[str]:
+        """Returns those of `RIGHTS` that the user lacks; HostError if kubectl does not answer."""
+        missing = []
+        for group, what, verbs in RIGHTS:
+            plural, _, part = what.partition("/")
+            resource = [f"{plural}.{group}" if group else plural, f"--subresource={part}"]
+            for verb in verbs.split():
+                command = self.command("auth", "can-i", verb, *resource)
+                if call(command, _TIMEOUT_SECS, _INSTALL).stdout.strip() != "yes":
+                    missing.append(f"{verb} {what}")
+        return missing
 
     def error(self, errors: str) -> HostError:
         """Returns what kubectl's standard error means, in one line."""

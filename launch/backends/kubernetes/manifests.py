@@ -38,7 +38,6 @@ JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 _KEPT_SECS = 86_400  # a finished job that no launcher removes
 _WORKDIR = "/data"  # of the image
-_USER = 1000  # the user of the image
 _WORKER_HOLD_SECS = 5  # in synchronous training the master's last step needs the workers
 _NODE_SECS = 15  # for nodes to end a pod after its grace period, and to report its end
 _MOUNTS = (
@@ -102,7 +101,7 @@ def tfjob(job: Job, name: str) -> Manifest:
             # anew, without a limit. So without restarts, the first failure has to end the job.
             "restartPolicy": "ExitCode" if restarts else "Never",
             "template": {
-                "metadata": {"labels": _pod_labels(name)},
+                "metadata": _pod_metadata(job, name),
                 "spec": _pod(job, first[kind], name),
             },
         }
@@ -145,10 +144,9 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
         "completions": 1,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": _KEPT_SECS,
-        "template": {"metadata": {"labels": _pod_labels(name) | own}, "spec": pod},
+        "template": {"metadata": _pod_metadata(job, name, own), "spec": pod},
     }
-    metadata = _metadata(job, name, job_name(name, task.name))
-    metadata["labels"] |= own
+    metadata = _metadata(job, name, job_name(name, task.name), own)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _given(spec)}
 
 
@@ -175,10 +173,7 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,  # makes new volumes writable for this user
-            "fsGroupChangePolicy": "OnRootMismatch",
+            **_user(settings),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
@@ -206,7 +201,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     container = {
         "name": CONTAINER,
         "image": settings.image,
-        "imagePullPolicy": "IfNotPresent",  # a node may have an image that no registry has
+        "imagePullPolicy": settings.image_pull_policy,
         "args": [one.replace("$", "$$") for one in arguments],  # Kubernetes replaces $(X)
         "env": variables,
         "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
@@ -300,18 +295,26 @@ def as_yaml(manifests: "list[Manifest]") -> str:
     return yaml.safe_dump_all(alone, sort_keys=False, width=100).rstrip("\n")
 
 
-def _metadata(job: Job, instance: str, name: str) -> Manifest:
-    namespace = settings_of(job.cluster).namespace
-    return _given({"name": name, "labels": _labels(instance), "namespace": namespace})
+def _metadata(
+    job: Job, instance: str, name: Optional[str], more: Optional[Manifest] = None
+) -> Manifest:
+    settings = settings_of(job.cluster)
+    own = {"app.kubernetes.io/name": NAME, _INSTANCE: instance, _MANAGED_BY: _LAUNCHER}
+    labels = {**dict(settings.labels), **own, **(more or {})}
+    metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}
+    return _given({**metadata, "namespace": settings.namespace if name else None})
 
 
-def _labels(name: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": NAME, _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
-
-
-def _pod_labels(name: str) -> dict[str, str]:
+def _pod_metadata(job: Job, name: str, more: Optional[Manifest] = None) -> Manifest:
     # The proxy of a service mesh would outlive the task, and intercept its traffic.
-    return _labels(name) | {"sidecar.istio.io/inject": "false"}
+    return _metadata(job, name, None, {"sidecar.istio.io/inject": "false", **(more or {})})
+
+
+def _user(settings: KubernetesSettings) -> Manifest:
+    if settings.user is None:
+        return {}
+    ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), settings.user)
+    return {**ids, "fsGroupChangePolicy": "OnRootMismatch"}  # makes new volumes writable for it
 
 
 def _host_name(task: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.kubectl import RIGHTS, Kubectl
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster import show
@@ -24,7 +24,7 @@ from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
 from tests.launch.backends.samples import kubernetes_cluster
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
-from tests.launch.launcher import has_ended, wait_for
+from tests.launch.launcher import ROOT, has_ended, wait_for
 
 GOLDEN = Path(__file__).with_name("kubernetes_plan.yaml")
 FULL = """\
@@ -105,6 +105,9 @@ def test_the_plan_is_literally_this_and_says_no_values_of_variables(tmp_path: Pa
         ("data: ../up", "data must be a persistentVolumeClaim"),
         ("memory: 8 GB", "memory must be one word, got '8 GB'"),
         ("pod: '{gpu: 1}'", "pod must be fields of a pod's spec as JSON"),
+        ("labels: {queue: a b}", "queue must be a label's value"),
+        ("user: 0", "user must be `off` or a whole number"),
+        ("image_pull_policy: always", "image_pull_policy must be Always, IfNotPresent or Never"),
         ("pod: '[]'", "pod must be fields of a pod's spec as JSON"),
         ("operator: auto", "operator is no key any more: `up` creates Jobs on every cluster"),
         ("pod: '{\"hostNetwork\": true}'", "pod must be fields of a pod's spec as JSON"),
@@ -212,6 +215,20 @@ def test_the_records_are_a_claim_a_folder_or_nfs(place: str, volume: dict[str, A
     assert [one["name"] for one in pod(job, "PS")["volumes"]] == ["tmp"]
 
 
+def test_labels_are_those_of_every_object_and_pod_and_never_the_launchers() -> None:
+    own, notes = (("app.kubernetes.io/instance", "x"), ("queue", "lab")), (("cost", "a b"),)
+    job = make_job(small(labels=own, annotations=notes, user=None))
+    objects = [*manifests.planned(job), manifests.secret(job, "cifar10", {})]
+    jobs = [one["spec"]["template"] for one in objects if one["kind"] == "Job"]
+    for metadata in (one["metadata"] for one in [*objects, *jobs]):
+        assert metadata["labels"]["queue"] == "lab"
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "cifar10"
+        assert metadata["annotations"] == {"cost": "a b"}
+    for one in jobs:  # OpenShift gives them a user
+        context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert one["spec"]["securityContext"] == context
+
+
 def test_only_the_jobs_own_pods_reach_its_ports() -> None:
     policy, service, *jobs = manifests.planned(make_job(small()))
     own = {"matchLabels": {"app.kubernetes.io/instance": "cifar10"}}
@@ -267,6 +284,39 @@ def test_what_kubectl_complains_of_is_said_in_one_line(errors: str, words: str) 
     explained = str(Kubectl("lab", "vision").error(errors))
     assert words in explained
     assert "\n" not in explained
+
+
+def test_check_asks_for_the_rights_of_the_documented_role_the_claims_and_a_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "docs/launch.md").read_text().partition("```yaml\napiVersion: rbac")[2]
+    role = yaml.safe_load("apiVersion: rbac" + text.partition("```")[0])
+    rules = [(one["apiGroups"][0], one["resources"][0], one["verbs"]) for one in role["rules"]]
+    assert rules == [(group, what, verbs.split()) for group, what, verbs in RIGHTS]
+    put_kubectl(
+        tmp_path,
+        monkeypatch,
+        f"""
+        echo "$@" >>{tmp_path}/calls
+        case "$*" in
+          *config*) echo lab vision ;;
+          *can-i*list*events*) cat {tmp_path}/may ;;
+          *can-i*) echo yes ;;
+          *create*) cat >{tmp_path}/given; echo pod/a pod/b ;;
+        esac""",
+    )
+    (tmp_path / "may").write_text("no")
+    job, backend = make_job(small(data="nas:/records")), backend_named("kubernetes")
+    with pytest.raises(HostError, match="you may not list events in namespace vision of lab; docs"):
+        backend.check(job)
+    (tmp_path / "may").write_text("yes")
+    assert backend.check(job) == [
+        "namespace vision of lab: it would take all 2 objects", "claims: cifar10-output",
+    ]  # fmt: skip
+    assert "get persistentvolumeclaims cifar10-output\n" in (tmp_path / "calls").read_text()
+    assert "create --dry-run=server" in (tmp_path / "calls").read_text()
+    kinds = [one["kind"] for one in json.loads((tmp_path / "given").read_text())["items"]]
+    assert kinds == ["NetworkPolicy", "Service", "Job", "Job", "Job", "Secret"]
 
 
 def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
