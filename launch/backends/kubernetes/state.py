@@ -15,7 +15,7 @@ from launch.errors import HostError
 from launch.record.outcome import Cause
 
 _LONGEST_TEXT = 2000  # characters
-_IMAGE = "look at `image:` and at `imagePullSecrets` in `pod:`"
+_IMAGE = "look at `image:`, `image_pull_policy:` and `imagePullSecrets` in `pod:`"
 # A reason that Kubernetes gives -> what to do about it.
 _ADVICE = {
     "OOMKilled": "it needs more memory than `memory:` or `ps_memory:` allows",

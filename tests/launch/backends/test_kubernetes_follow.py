@@ -71,7 +71,7 @@ DRAINED = disrupted(RUNNING, "EvictionByEvictionAPI", "evicting")
         (EVICTED, "ended", None, "Evicted: The node was low on memory.", Cause.PLATFORM),
         (UNSCHEDULABLE, "waiting", None, "Unschedulable: 0/3 nodes are available: 3 Insufficient",
          Cause.TASK_FAILED),
-        (PULLING, "waiting", None, "ErrImagePull: lab/x:1: not found; look at `image:` and at ",
+        (PULLING, "waiting", None, "ErrImagePull: lab/x:1: not found; look at `image:`, `image",
          Cause.TASK_FAILED),
         (BACKING_OFF, "waiting", None, "", Cause.TASK_FAILED),
         (PAST_DEADLINE, "ended", 143, "DeadlineExceeded: Pod was active; `deadline_secs:` under ",
