@@ -2,7 +2,10 @@
 
 import sys
 
-from launch.verbs.cli import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from launch.verbs.cli import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # during the imports
+        sys.exit(130)

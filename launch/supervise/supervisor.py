@@ -128,6 +128,7 @@ class Supervisor:
       limits: the job's time limits.
       restarts: how often each task may be restarted.
       now: the time at which the job starts, in seconds, on the same clock as all later times.
+      ps_secs: the seconds that a ps has to end, once all others have; at most `stop_secs`.
 
     Attributes:
       states: task's name -> its state.
@@ -136,12 +137,20 @@ class Supervisor:
       has_stepped: whether a task has reported a training step.
     """
 
-    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        limits: Limits,
+        restarts: int,
+        now: float,
+        ps_secs: float = KILL_SECS,
+    ) -> None:
         self.states = {task.name: TaskState(task) for task in tasks}
         self.verdict: Optional[Outcome] = None
         self.outcome: Optional[Outcome] = None
         self.has_stepped = False
         self._limits, self._restarts = limits, restarts
+        self._ps_secs = min(limits.stop_secs, ps_secs)
         self._began = self._heard = self._settled_at = now
         self._end: Optional[list[Stage]] = None  # what is left of it; None while the job goes on
         self._stop_signals = 0
@@ -174,6 +183,10 @@ class Supervisor:
         """Records that a task has a process."""
         if self.states[name].status == "starting":
             self.states[name].status = "running"
+
+    def begins(self, now: float) -> None:
+        """Counts `start_secs` from now on."""
+        self._began = now
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
@@ -319,7 +332,7 @@ class Supervisor:
         return [
             *([Stage(others, None, self._limits.grace_secs)] if is_done else leads),
             *ask_then_kill(others, secs),
-            *ask_then_kill(self._names("ps"), min(secs, KILL_SECS)),
+            *ask_then_kill(self._names("ps"), self._ps_secs),
         ]
 
     def _names(self, *task_types: str) -> list[str]:

@@ -1,12 +1,9 @@
-"""A stand-in for a Kubernetes cluster with the training operator, used through the real kubectl.
+"""A stand-in for a Kubernetes cluster, used through the real kubectl.
 
-A real API server is not available to the tests: neither Debian nor PyPI has one. This stand-in
-implements enough of the API for kubectl, rejects objects that `kube_schema` finds invalid, and
-simulates
+It starts at once on every machine. It implements enough of the API for kubectl, rejects objects
+that `kube_schema` finds invalid, and simulates
 
-- the operator, following its published source: pods and services, TF_CONFIG, restarts, conditions,
-  clean-up;
-- the pods of Jobs;
+- the controller of Jobs, which replaces pods that are deleted;
 - the garbage collector, which deletes objects whose owner is gone;
 - a kubelet: each container is a process here, with its preStop hook, signals and grace period. All
   of them share this machine's network, so each service name maps to a loopback port.
@@ -32,7 +29,7 @@ from typing import Any, Optional
 from urllib.parse import parse_qs, urlsplit
 
 from testbeds.ports import free_ports
-from tests.launch.kube_schema import check_object, check_operator_rules
+from tests.launch.kube_schema import check_object
 
 Object = dict[str, Any]
 
@@ -43,7 +40,6 @@ _RESOURCES = {
     "secrets": ("v1", "Secret"),
     "jobs": ("batch/v1", "Job"),
     "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy"),
-    "tfjobs": ("kubeflow.org/v1", "TFJob"),
 }
 _PATH = re.compile(
     r"/(?:api|apis)/(?P<version>v1|[a-z0-9.]+/v1)(?:/namespaces/(?P<namespace>[^/]+))?"
@@ -51,9 +47,8 @@ _PATH = re.compile(
 )
 _OPENAPI = b"\n\x032.0"  # an OpenAPI document without schemas, as protobuf, for kubectl's check
 _REMOVAL_SECS = 1.0  # until a kubelet confirms the deletion of a pod that has ended
-_JOB, _ROLE, _INDEX = (
-    f"training.kubeflow.org/{name}" for name in ("job-name", "replica-type", "replica-index")
-)
+_DELETED = "deletionTimestamp"
+_JOB = "training.kubeflow.org/job-name"
 
 
 class Refused(Exception):
@@ -73,8 +68,7 @@ class Cluster:
 
     Attributes:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
-      has_operator: whether the cluster knows TFJobs.
-      forbids_tfjobs: whether the user may not create TFJobs.
+      forbidden: verb and plural name of each request that the user may not make.
       is_down: whether the API answers nothing; `outage` sets it.
       posted: every object as it was given to `create`.
     """
@@ -82,17 +76,14 @@ class Cluster:
     def __init__(self, folder: Path, workdir: Path) -> None:
         self.kubeconfig = folder / "kubeconfig"
         self.workdir = workdir
-        self.has_operator = True
-        self.forbids_tfjobs = False
+        self.forbidden: set[tuple[str, str]] = set()
         self.is_down = False
         self.posted: list[Object] = []
         self.lock = threading.RLock()
         self.closing = False
         self.epoch = 0  # a log's connection ends when an outage increments it
         self.processes: dict[str, _Container] = {}  # by the pod's uid
-        self._began: dict[str, float] = {}  # by the TFJob's uid
         self._deleted: dict[str, float] = {}  # by the pod's uid
-        self._with_pods: set[str] = set()  # uids of Jobs that have made their pod
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._addresses: dict[str, str] = {}
 
@@ -140,15 +131,9 @@ class Cluster:
         containers = list(self.processes.values())
         return [one.process.pid for one in containers if one.process.poll() is None]
 
-    def has_condition(self, kind: str) -> bool:
-        """Returns whether a TFJob has a condition of this type."""
-        jobs = self.all_of("tfjobs", None)
-        conditions = [one for job in jobs for one in job.get("status", {}).get("conditions", [])]
-        return any(one["type"] == kind for one in conditions)
-
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
-        """Lets the API answer nothing in the context; pods and the operator go on."""
+        """Lets the API answer nothing in the context; pods go on."""
         self.is_down = True
         with self.lock:
             self.epoch += 1
@@ -165,11 +150,7 @@ class Cluster:
         Raises:
           Refused: the object is invalid or exists already.
         """
-        is_the_operators = plural == "services" and "spec" not in found
-        errors = [] if is_the_operators else check_object(found)
-        if plural == "tfjobs":
-            errors += check_operator_rules(found)
-        if errors:
+        if errors := check_object(found):
             raise Refused(422, "Invalid", f"{plural} is invalid: {'; '.join(errors)}")
         name = found["metadata"]["name"]
         with self.lock:
@@ -227,8 +208,6 @@ class Cluster:
     def _control(self) -> None:
         while not self.closing:
             with self.lock:
-                for job in self.all_of("tfjobs", None):
-                    self._reconcile(job)
                 for job in self.all_of("jobs", None):
                     self._reconcile_job(job)
                 self._collect_garbage()
@@ -236,102 +215,29 @@ class Cluster:
                     self._run_pod(pod)
             time.sleep(0.03)
 
-    def _reconcile(self, job: Object) -> None:
-        """Reconciles a job once, as the operator does."""
-        status = job.setdefault("status", {"conditions": []})
-        self._began.setdefault(job["metadata"]["uid"], time.monotonic())
-        if any(one["type"] in ("Succeeded", "Failed") for one in status["conditions"]):
-            return
-        pods = {
-            (pod["metadata"]["labels"][_ROLE], int(pod["metadata"]["labels"][_INDEX])): pod
-            for pod in self.all_of("pods", job["metadata"]["namespace"])
-            if pod["metadata"]["labels"].get(_JOB) == job["metadata"]["name"]
-        }
-        limit = job["spec"].get("runPolicy", {}).get("activeDeadlineSeconds")
-        if limit is not None and time.monotonic() >= self._began[job["metadata"]["uid"]] + limit:
-            for one in pods.values():
-                self.delete("pods", *_key(one), None)
-            name = job["metadata"]["name"]
-            words = f"Job {name} has failed because it was active longer than specified deadline"
-            self._conclude(job, ("Failed", words))
-            return
-        verdict = None
-        for role, spec in job["spec"]["tfReplicaSpecs"].items():
-            for index in range(spec.get("replicas", 1)):
-                pod = pods.get((role.lower(), index))
-                if pod is None:
-                    self._make_pod(job, role, index)
-                elif verdict is None:
-                    verdict = self._judge(job, role, spec, pod)
-        if verdict is not None:
-            self._conclude(job, verdict)
-            self._clean_up(job, list(pods.values()))
-
     def _reconcile_job(self, job: Object) -> None:
-        """Reconciles a Job of one pod once, as Kubernetes does."""
-        uid = job["metadata"]["uid"]
-        if uid not in self._with_pods:  # with a backoffLimit of 0, it makes no other one
-            self._with_pods.add(uid)
-            self._create_pod(job, f"{_key(job)[1]}-{uid[:5]}", job["spec"]["template"], {})
+        """Reconciles a Job of one pod once: up to 1.22, Kubernetes replaces one that is deleted.
 
-    def _conclude(self, job: Object, verdict: tuple[str, str]) -> None:
-        condition = {"type": verdict[0], "status": "True", "message": verdict[1]}
-        job["status"]["conditions"].append({**condition, "lastTransitionTime": _now()})
-        self.get("tfjobs", *_key(job))["status"] = job["status"]
+        It makes no other pod if one has failed, which is what a backoffLimit of 0 means.
+        """
+        for pod in self.all_of("pods", _key(job)[0]):
+            metadata, phase = pod["metadata"], pod.get("status", {}).get("phase")
+            is_its = metadata["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+            if is_its and (phase in ("Failed", "Succeeded") or not metadata.get(_DELETED)):
+                return
+        self._create_pod(job)
 
-    def _judge(
-        self, job: Object, role: str, spec: Object, pod: Object
-    ) -> Optional[tuple[str, str]]:
-        name, phase = job["metadata"]["name"], pod.get("status", {}).get("phase")
-        if phase == "Succeeded" and role in ("Chief", "Master"):
-            return "Succeeded", f"TFJob {name} successfully completed."
-        if phase != "Failed":
-            return None
-        states = pod["status"].get("containerStatuses", [])
-        ended: Optional[Object] = states[0]["state"].get("terminated") if states else None
-        code = ended["exitCode"] if ended else 0xBEEF
-        if spec.get("restartPolicy") == "ExitCode" and code >= 128:
-            if "deletionTimestamp" not in pod["metadata"]:
-                self.delete("pods", *_key(pod), None)
-            return None
-        return "Failed", f"TFJob {name} has failed because 1 {role} replica(s) failed."
-
-    def _clean_up(self, job: Object, pods: list[Object]) -> None:
-        policy = job["spec"].get("runPolicy", {}).get("cleanPodPolicy", "None")
-        for pod in pods:
-            running = pod.get("status", {}).get("phase") in ("Running", "Pending")
-            if policy == "All" or (policy == "Running" and running):
-                self.delete("pods", *_key(pod), None)
-                with contextlib.suppress(Refused):
-                    self.delete("services", *_key(pod), None)
-
-    def _make_pod(self, job: Object, role: str, index: int) -> None:
-        namespace, job_name = _key(job)
-        template = copy.deepcopy(job["spec"]["tfReplicaSpecs"][role]["template"])
-        name = f"{job_name}-{role.lower()}-{index}"
-        labels = {_JOB: job_name, _ROLE: role.lower(), _INDEX: str(index)}
-        container = template["spec"]["containers"][0]
-        if sum(one.get("replicas", 1) for one in job["spec"]["tfReplicaSpecs"].values()) > 1:
-            config = _tf_config(job, role, index)
-            container.setdefault("env", []).append({"name": "TF_CONFIG", "value": config})
-        template["spec"]["restartPolicy"] = "Never"
-        metadata = self._create_pod(job, name, template, labels)
-        with contextlib.suppress(Refused):  # The service exists if the pod is recreated.
-            service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
-            self.create("services", namespace, service)
-
-    def _create_pod(self, job: Object, name: str, template: Object, labels: Object) -> Object:
-        """Creates a pod that a TFJob or a Job owns; returns its metadata."""
+    def _create_pod(self, job: Object) -> None:
         owner = {key: job[key] for key in ("apiVersion", "kind")}
         owner |= {key: job["metadata"][key] for key in ("name", "uid")}
+        template = copy.deepcopy(job["spec"]["template"])
         metadata = {
-            "name": name,
-            "labels": {**template["metadata"]["labels"], **labels},
+            "name": f"{_key(job)[1]}-{uuid.uuid4().hex[:5]}",
+            "labels": template["metadata"]["labels"],
             "ownerReferences": [{**owner, "controller": True}],
         }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         self.create("pods", _key(job)[0], pod)
-        return metadata
 
     def _collect_garbage(self) -> None:
         uids = {found["metadata"]["uid"] for found in self._objects.values()}
@@ -354,12 +260,16 @@ class Cluster:
         if container is None:
             new = self._start(pod)
         else:
-            code = container.code()
+            code, secs = container.code(), pod["spec"].get("activeDeadlineSeconds", math.inf)
+            is_late = time.monotonic() > container.began + secs
             if code is None:
+                if is_late:
+                    container.stop(pod["spec"]["terminationGracePeriodSeconds"])
                 return
             phase = "Failed" if code else "Succeeded"
             reason = "Error" if code else "Completed"
             new = _status(phase, terminated={"exitCode": code, "reason": reason})
+            new |= {"reason": "DeadlineExceeded", "message": "Pod was active"} if is_late else {}
         if new != status:
             found["status"] = new
             found["spec"]["nodeName"] = "node-a"
@@ -394,6 +304,7 @@ class _Container:
     def __init__(self, spec: Object, env: dict[str, str], workdir: Path) -> None:
         self.lines: list[tuple[str, bytes]] = []
         self.complete = False
+        self.began = time.monotonic()
         self._spec, self._workdir = spec, workdir
         self._env = {"PATH": os.environ["PATH"], "HOME": "/tmp", **env}
         arguments = [one.replace("$$", "$") for one in spec["args"]]
@@ -511,12 +422,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _target(self, path: str, verb: str) -> tuple[str, Optional[str], Optional[str], bool]:
         match = _PATH.fullmatch(path)
         plural = match["plural"] if match else ""
-        known = plural in _RESOURCES and (plural != "tfjobs" or self.api.has_operator)
-        if match is None or not known or _RESOURCES[plural][0] != match["version"]:
+        if match is None or plural not in _RESOURCES or _RESOURCES[plural][0] != match["version"]:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
-        if self.api.forbids_tfjobs and (verb, plural) == ("create", "tfjobs"):
-            message = 'tfjobs.kubeflow.org is forbidden: User "me" cannot create resource "tfjobs"'
-            raise Refused(403, "Forbidden", message)
+        asked = f"{plural}{match['log'] or ''}"
+        if (verb, asked) in self.api.forbidden:
+            where = f'in the namespace "{match["namespace"]}"'
+            what = f'User "me" cannot {verb} resource "{asked}" in API group "" {where}'
+            raise Refused(403, "Forbidden", f"{asked} is forbidden: {what}")
         return plural, match["namespace"], match["name"], bool(match["log"])
 
     def _get(self, path: str) -> Any:
@@ -524,7 +436,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_bytes(200, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
                              _OPENAPI)  # fmt: skip
             return None
-        found = _discovery(path, self.api.has_operator)
+        found = _discovery(path)
         if found is not None:
             return found
         plural, namespace, name, is_log = self._target(path, "get")
@@ -595,10 +507,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def _discovery(path: str, has_operator: bool) -> Optional[Object]:
+def _discovery(path: str) -> Optional[Object]:
     """Answers API discovery (groups, versions, kinds); None for other paths."""
-    kinds = {k: v for k, v in _RESOURCES.items() if k != "tfjobs" or has_operator}
-    groups = sorted({version for version, _ in kinds.values() if version != "v1"})
+    groups = sorted({version for version, _ in _RESOURCES.values() if version != "v1"})
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":
@@ -616,29 +527,13 @@ def _discovery(path: str, has_operator: bool) -> Optional[Object]:
             "name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind,
             "verbs": ["create", "delete", "get", "list"],
         }
-        for plural, (version, kind) in kinds.items()
+        for plural, (version, kind) in _RESOURCES.items()
         if version == wanted[1]
     ]  # fmt: skip
     if wanted[1] == "v1":
         resources.append({"name": "pods/log", "namespaced": True, "kind": "Pod", "verbs": ["get"]})
     group_version = {"groupVersion": wanted[1], "resources": resources}
     return {"kind": "APIResourceList", "apiVersion": "v1", **group_version}
-
-
-def _tf_config(job: Object, role: str, index: int) -> str:
-    """Returns TF_CONFIG as the operator makes it: service names of all roles but the evaluator."""
-    namespace, name = _key(job)
-    cluster = {}
-    for kind, spec in job["spec"]["tfReplicaSpecs"].items():
-        if kind != "Evaluator":
-            ports = spec["template"]["spec"]["containers"][0]["ports"]
-            port = next(one["containerPort"] for one in ports if one["name"] == "tfjob-port")
-            cluster[kind.lower()] = [
-                f"{name}-{kind.lower()}-{i}.{namespace}.svc:{port}"
-                for i in range(spec.get("replicas", 1))
-            ]
-    task = {"type": role.lower(), "index": index}
-    return json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
 
 
 def _status(phase: str, **state: Object) -> Object:

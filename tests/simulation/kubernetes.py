@@ -12,7 +12,7 @@ import pytest
 
 from launch.backends.kubernetes import backend
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
+from launch.backends.kubernetes.kubectl import JobObjects, Kubectl
 from launch.backends.kubernetes.manifests import overdue_secs
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
@@ -25,7 +25,7 @@ from tests.simulation.world import World
 
 _TICK_SECS = 0.5
 _CALL_SECS = 15.5  # of the longest call of kubectl
-_SOON_SECS = 7.0  # the launcher tries to delete the TFJob every 5 s
+_SOON_SECS = 7.0  # the launcher tries to delete the job every 5 s
 _NOTICE_SECS = 26.0  # for a poll that waits, and the word of a pod after that of its job
 _APART_SECS = 8.0  # for a poll, and the moment in which reports replace each other
 _LONGEST_SECS = 900.0
@@ -39,8 +39,8 @@ class SimKubectl(Kubectl):
     Attributes:
       down_until: when the API server answers again.
       was_down: whether it ever did not answer.
-      deleted: when the launcher first asked for the TFJob's deletion, whether it worked or not.
-      on_delete: called when the launcher asks for the TFJob's deletion.
+      deleted: when the launcher first asked for the job's deletion, whether it worked or not.
+      on_delete: called when the launcher asks for the job's deletion.
     """
 
     def __init__(self, world: World, cluster: Cluster) -> None:
@@ -86,27 +86,34 @@ class SimKubectl(Kubectl):
         if words[0] == "get":  # the pods are listed first
             pods = [pod.as_object() for pod in cluster.existing()]
             self._wait(self._world.rng.choice((0.0, 0.02, 0.3)))
-            jobs = [cluster.tfjob()] if cluster.exists else []
-            return json.dumps({"kind": "List", "items": [*pods, *jobs]})
+            return json.dumps({"kind": "List", "items": [*pods, *cluster.as_objects()]})
         if words[0] == "create":
-            if json.loads(given)["kind"] == "TFJob":
+            found = json.loads(given)
+            if found["kind"] == "Service":
                 cluster.create()
+            else:
+                cluster.create_jobs([one["metadata"]["name"] for one in found["items"]])
             return "uid"
         if words[0] == "delete" and words[1] == "pods":
             for pod in list(cluster.pods.values()):
                 cluster.delete(pod, "launcher", 1.0)
-        elif words[0] == "delete" and "tfjobs" in words[1]:
-            self._world.say("the launcher deletes the TFJob")
+        elif words[0] == "delete" and words[1] in ("jobs.batch", "services"):
+            self._world.say("the launcher deletes the", words[1])
             self.on_delete()
             self.deleted = self._world.now if self.deleted is None else self.deleted
-            return cluster.delete_job("launcher")
+            for task in list(cluster.jobs):
+                cluster.delete_job(task, "launcher")
+            if words[1] == "services":
+                cluster.delete_all("launcher")
+        elif words[0] == "delete":
+            cluster.delete_job(words[1].removeprefix("jobs.batch/"), "launcher")
         return ""
 
 
 class SimLogs:
     """Logs that are read or not, by chance."""
 
-    one_ended = False
+    one_ended, refusal = False, None
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -151,8 +158,9 @@ class KubernetesRun:
         self.limits = _LIMITS
         self._tasks = self._draw_tasks()
         self.restarts = rng.choice((0, 0, 1, 3))
-        self.cluster = Cluster(self.world, [task.name for task in self._tasks], self.limits)
-        self.cluster.makes_anew = self.restarts > 0
+        self.cluster = Cluster(
+            self.world, [task.name for task in self._tasks], self.limits, self.restarts
+        )
         self.cluster.on_line = self._wrote
         self.kubectl = SimKubectl(self.world, self.cluster)
         self.kubectl.on_delete = self.check_deletion
@@ -181,12 +189,13 @@ class KubernetesRun:
         """Runs until the follower has ended; returns this run, with what was wrong."""
         with self._as_kubernetes():
             tasks, limits = self._tasks, self.limits
-            self.follower = Follower(tasks, limits, self.restarts, 0.0, is_tfjob=True)
-            manifest: Any = {"apiVersion": "v1", "kind": "TFJob", "metadata": {"name": "sim"}}
-            created = JobObjects(self.kubectl, TFJOB, "sim")
-            self._runner = backend.Runner(created, self.follower, cast(Any, self), [], {})
+            self.follower = Follower(tasks, limits, self.restarts, 0.0)
+            manifest: Any = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "sim"}}
+            jobs: Any = {task.name: {"metadata": {"name": task.name}} for task in tasks}
+            created = JobObjects(self.kubectl, "sim")
+            self._runner = backend.Runner(created, self.follower, cast(Any, self), [], jobs)
             try:
-                created.create(manifest, [])
+                created.create(manifest, [*jobs.values()])
             except HostError:  # The API has stopped answering, so that there is no job to follow.
                 self._runner.end("run", is_left=False)
                 return self
@@ -356,7 +365,7 @@ class KubernetesRun:
 
     def _num_ends(self, task: str) -> int:
         pods = [pod for pod in self.cluster.pods.values() if pod.task == task]
-        return sum(pod.has_ended or not pod.exists or pod.condition is not None for pod in pods)
+        return sum(pod.has_ended or not pod.exists or bool(pod.ender) for pod in pods)
 
     def _check_cause(self, outcome: Outcome) -> None:
         pods = self.cluster.pods.values()
@@ -394,9 +403,9 @@ class KubernetesRun:
             self.breach("a success is no failure", str(outcome))
 
     def check_that_nothing_is_left(self) -> None:
-        """Checks that the TFJob is deleted, or that the user was told how to do it, or left it."""
+        """Checks that the job is deleted, or that the user was told how to do it, or left it."""
         if self.is_left and self.kubectl.deleted is not None:
-            self.breach("a lost terminal leaves the job alone", "the TFJob was deleted")
+            self.breach("a lost terminal leaves the job alone", "the job was deleted")
         is_told = any("clean" in note for note in self.notes)
         if self.cluster.exists and not self.is_left and not is_told:
-            self.breach("the TFJob is deleted at the end", "it exists, and nobody was told")
+            self.breach("the job is deleted at the end", "it exists, and nobody was told")

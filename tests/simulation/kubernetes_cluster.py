@@ -1,13 +1,13 @@
-"""A simulated TFJob, the training operator, and nodes, which run pods, lose them and end them."""
+"""Simulated Jobs, their controller, and nodes, which run pods, lose them and end them."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from launch.backends.kubernetes.manifests import grace_secs, hold_secs
 from launch.cluster.model import Limits
-from tests.launch.backends.samples import pod_status
+from tests.launch.backends.samples import job_status, pod_status
 from tests.simulation.world import World
 
 
@@ -19,11 +19,12 @@ class SimPod:
       has_started: whether its container has started.
       code: the container's exit code, as the API shows it.
       why: why it really ended: `done`, `own`, `deleted` by somebody, `disrupted` by the platform,
-        `launcher`, `operator`; "" before.
+        `launcher`; "" before.
       ender: who deletes it; "" if nobody does.
       condition: reason and message of DisruptionTarget.
       evicted: the message of an eviction by its node; "" without one.
       began: when its container started.
+      created: when the API server took it.
     """
 
     uid: str
@@ -38,6 +39,7 @@ class SimPod:
     exists: bool = True
     has_ended: bool = False
     began: float = 0.0
+    created: float = 0.0
 
     @property
     def type(self) -> str:
@@ -71,6 +73,8 @@ class SimPod:
             status["containerStatuses"] = [{"name": "tensorflow", "state": state}]
         kind, _, index = self.task.partition("/")
         pod = pod_status(status, (kind, int(index)), self.uid)
+        created = f"2026-01-31T08:{int(self.created) // 60:02}:{int(self.created) % 60:02}Z"
+        pod["metadata"]["creationTimestamp"] = created
         if self.ender:
             pod["metadata"]["deletionTimestamp"] = "2026-01-31T09:00:00Z"
         return {"kind": "Pod", **pod, "spec": {"nodeName": self.node}}
@@ -80,15 +84,29 @@ _LINE_SECS = 5.0
 _RESUME_SECS = 3.0  # which a lead takes at least, from its start to its end
 
 
+@dataclass
+class SimJob:
+    """The Job of a task; `pods` are those that it made, and `is_complete` whether one succeeded."""
+
+    pods: list[SimPod] = field(default_factory=list)
+    is_complete: bool = False
+
+    @property
+    def needs_pod(self) -> bool:
+        """Whether the controller makes a pod: in place of none, or of those that are deleted."""
+        return not any(pod.exists and (pod.has_ended or not pod.ender) for pod in self.pods)
+
+
 class Cluster:
-    """The TFJob, its operator, the nodes, and the pods on them.
+    """The Service and the Jobs, their controller, the nodes, and the pods on them.
 
     Attributes:
       tasks: the names of the tasks.
-      exists: whether the TFJob does.
-      enders: who has deleted the TFJob, or asked for it.
-      makes_anew: whether the operator replaces pods that a signal or the platform ended.
-      operator_waits: until when the operator does nothing.
+      exists: whether the Service does, which owns the Jobs.
+      jobs: task's name -> its Job.
+      enders: who has deleted the Service, or asked for it.
+      restarts: how often the launcher restarts each task.
+      controller_waits: until when the controller does nothing.
       pods: uid -> pod, of all that there ever were.
       on_line: called with a pod that has written a line.
       is_silent: whether all tasks hang.
@@ -98,13 +116,13 @@ class Cluster:
       done: when the lead was done; None before.
     """
 
-    def __init__(self, world: World, tasks: list[str], limits: Limits) -> None:
+    def __init__(self, world: World, tasks: list[str], limits: Limits, restarts: int) -> None:
         self._world, self.tasks, self.limits = world, tasks, limits
         self.exists = self.is_silent = self._is_due = False
         self.enders: list[str] = []
-        self.conditions: dict[str, str] = {}
-        self.makes_anew = True
-        self.operator_waits = 0.0
+        self.jobs: dict[str, SimJob] = {}
+        self.restarts = restarts
+        self.controller_waits = 0.0
         self.pods: dict[str, SimPod] = {}
         self.on_line: Callable[[SimPod], None] = lambda pod: None
         self.harmed: Optional[float] = None
@@ -127,11 +145,12 @@ class Cluster:
         """Records that something happens that may end the job."""
         self.harmed = self._world.now if self.harmed is None else self.harmed
 
-    def create_pod(self, task: str) -> None:
-        """Creates a pod."""
-        pod = SimPod(f"{task}-{sum(p.task == task for p in self.pods.values())}", task)
+    def _create_pod(self, task: str) -> None:
+        uid = f"{task}-{sum(p.task == task for p in self.pods.values())}"
+        pod = SimPod(uid, task, created=self._world.now)
         self._world.say(pod.uid, "is created")
         self.pods[pod.uid] = pod
+        self.jobs[task].pods.append(pod)
         self._world.later(self._world.rng.choice((0.1, 0.5, 2.0)), self._schedule, pod)
 
     def _schedule(self, pod: SimPod) -> None:
@@ -186,13 +205,16 @@ class Cluster:
         self.ends.append((self._world.now, pod))
         if why == "done" and pod.is_lead:
             self.done = self._world.now
+            self._seal()
+        elif why != "done" and not self.restarts:
+            self._seal()
         if why == "own":
             self.harm()
         if code != 0 and pod.type == "ps":
             self._fail_without(pod)
         if pod.ender:
             self._world.later(self._world.rng.choice((0.05, 0.5)), self.remove, pod)
-        self.wake_operator()
+        self.wake_controller()
 
     def _fail_without(self, ps: SimPod) -> None:
         """Makes some trainers fail, because a ps has ended."""
@@ -210,6 +232,7 @@ class Cluster:
         if is_first:
             self._world.say(pod.uid, "is deleted by", ender)
             pod.ender = ender
+            self.wake_controller()
         if pod.has_ended or not pod.has_started:
             self._world.later(rng.choice((0.05, 0.5)), self.remove, pod)
             return
@@ -226,67 +249,59 @@ class Cluster:
         if pod.exists:
             pod.exists = False
             self._world.say(pod.uid, "is gone")
-            self.wake_operator()
+            self.wake_controller()
 
-    # What follows is the TFJob.
+    # What follows are the Service, the Jobs and their controller.
 
     def create(self) -> None:
-        """Creates the TFJob."""
+        """Creates the Service."""
         self.exists = True
-        self.wake_operator()
 
-    def tfjob(self) -> dict[str, Any]:
-        """Returns the TFJob as the API shows it."""
-        conditions = [
-            {"type": kind, "status": "True", "message": words}
-            for kind, words in self.conditions.items()
+    def create_jobs(self, tasks: list[str]) -> None:
+        """Creates Jobs."""
+        for task in tasks if self.exists else ():
+            self.jobs[task] = SimJob()
+        self.wake_controller()
+
+    def as_objects(self) -> list[dict[str, Any]]:
+        """Returns the Jobs and the Service as the API shows them."""
+        found: list[dict[str, Any]] = [
+            job_status(task, "Complete" if job.is_complete else "")
+            for task, job in self.jobs.items()
         ]
-        status = {"conditions": conditions}
-        return {"kind": "TFJob", "metadata": {"name": "sim"}, "status": status}
+        return [*found, *[{"kind": "Service", "metadata": {"name": "sim"}}] * self.exists]
 
-    def delete_job(self, ender: str) -> str:
-        """Deletes the TFJob; then its pods are deleted. Returns what kubectl prints."""
-        if not self.exists:
-            return ""
-        self.enders.append(ender)
-        for pod in self.existing():
+    def delete_job(self, task: str, ender: str) -> None:
+        """Deletes a task's Job; then its pods are deleted."""
+        job = self.jobs.pop(task, SimJob())
+        for pod in job.pods:
             self._world.later(self._world.rng.uniform(0.1, 1.0), self.delete, pod, ender)
+
+    def delete_all(self, ender: str) -> None:
+        """Deletes the Service; then its Jobs are deleted."""
+        if not self.exists:
+            return
+        self.enders.append(ender)
+        for task in self.tasks:
+            self.delete_job(task, ender)
         self.exists = False
+        self._seal()
+
+    def _seal(self) -> None:
         self.sealed = min(self.sealed, self._world.now)
-        return 'tfjob.kubeflow.org "sim" deleted\n'
 
-    # What follows is the operator.
-
-    def wake_operator(self) -> None:
-        """Lets the operator look at the pods soon."""
+    def wake_controller(self) -> None:
+        """Lets the controller look at the pods soon."""
         if not self._is_due:
             self._is_due = True
             self._world.later(self._world.rng.choice((0.05, 0.3, 1.5)), self._reconcile)
 
     def _reconcile(self) -> None:
         self._is_due = False
-        if self._world.now < self.operator_waits:
-            self.wake_operator()
+        if self._world.now < self.controller_waits:
+            self.wake_controller()
             return
-        if not self.exists or self.conditions:
-            return
-        for task in self.tasks:
-            self._look_at(task)
-        if self.conditions:
-            self._world.say("the TFJob has", *self.conditions)
-            self.sealed = min(self.sealed, self._world.now)
-            if not any(task.startswith("evaluator") for task in self.tasks):
-                for pod in self.existing():
-                    if not pod.has_ended:
-                        self.delete(pod, "operator")
-
-    def _look_at(self, task: str) -> None:
-        pod = next((pod for pod in self.existing() if pod.task == task), None)
-        if pod is None:
-            self.create_pod(task)
-        elif pod.has_ended and pod.code == 0 and pod.is_lead:
-            self.conditions["Succeeded"] = "TFJob sim successfully completed."
-        elif self.makes_anew and pod.has_ended and (pod.code is None or pod.code >= 128):
-            self.delete(pod, "operator")
-        elif pod.has_ended and pod.code != 0:
-            self.conditions["Failed"] = f"TFJob sim has failed because 1 {pod.type} failed."
+        for task, job in self.jobs.items():
+            job.is_complete |= any(pod.exists and pod.code == 0 for pod in job.pods)
+            if job.needs_pod and not job.is_complete:
+                self._create_pod(task)

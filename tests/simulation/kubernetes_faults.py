@@ -20,7 +20,7 @@ def draw_faults(run: "KubernetesRun") -> None:
         _task_fails, _task_fails, _task_is_killed, _task_is_killed, _node_is_drained,
         _pod_is_preempted, _pod_is_evicted, _pod_is_deleted, _pod_vanishes,
         _job_is_deleted, _job_is_deleted, _api_is_down, _api_is_down,
-        _operator_waits, _nobody_writes, _user_stops, _user_stops, _user_leaves,
+        _controller_waits, _nobody_writes, _user_stops, _user_stops, _user_leaves,
         _launcher_pauses, _pod_vanishes_unseen, _ended_pods_are_removed,
     ]  # fmt: skip
     done = cluster.train_secs + cluster.figures_secs
@@ -104,17 +104,17 @@ def _pod_vanishes_unseen(run: "KubernetesRun") -> None:
 
 def _ended_pods_are_removed(run: "KubernetesRun") -> None:
     """Removes pods that have ended, as the cluster does when there are many."""
-    if "Succeeded" in run.cluster.conditions:
-        for pod in run.cluster.existing():
+    for job in run.cluster.jobs.values():
+        for pod in job.pods if job.is_complete else ():
             if pod.has_ended:
                 run.cluster.remove(pod)
 
 
 def _job_is_deleted(run: "KubernetesRun") -> None:
     if run.cluster.exists:
-        run.world.say("somebody deletes the TFJob")
+        run.world.say("somebody deletes the Service")
         run.cluster.harm()
-        run.cluster.delete_job("somebody")
+        run.cluster.delete_all("somebody")
 
 
 def _api_is_down(run: "KubernetesRun") -> None:
@@ -122,8 +122,8 @@ def _api_is_down(run: "KubernetesRun") -> None:
         run.kubectl.go_down(run.world.rng.choice((1.0, 6.0, 20.0, 60.0)))
 
 
-def _operator_waits(run: "KubernetesRun") -> None:
-    run.cluster.operator_waits = run.world.now + run.world.rng.choice((3.0, 12.0))
+def _controller_waits(run: "KubernetesRun") -> None:
+    run.cluster.controller_waits = run.world.now + run.world.rng.choice((3.0, 12.0))
 
 
 def _nobody_writes(run: "KubernetesRun") -> None:

@@ -28,5 +28,5 @@ def test_a_job_of_slurm_is_followed_through_whatever_becomes_of_it() -> None:
     assert broken(SlurmRun, SEEDS) == []
 
 
-def test_a_tfjob_is_followed_through_whatever_becomes_of_it() -> None:
+def test_a_job_of_kubernetes_is_followed_through_whatever_becomes_of_it() -> None:
     assert broken(KubernetesRun, SEEDS[:200]) == []

@@ -1,4 +1,4 @@
-"""TFJobs through the real kubectl, on a cluster whose API is a stand-in."""
+"""Jobs through the real kubectl, on a cluster whose API is a stand-in."""
 
 import json
 import signal
@@ -82,13 +82,32 @@ def assert_nothing_left(cluster: Cluster, timeout_secs: float = 2) -> None:
 
 
 def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
-    output = launcher.up(ON, "--", "steps=40", "print=here")
-    assert f"TFJob cifar10-{launcher.run_id()} in namespace vision of stand-in" in output
+    output = launcher.up(ON, "--", "steps=40", "print=here", "env=TF_CONFIG")
+    name = f"cifar10-{launcher.run_id()}"
+    assert f"job {name} in namespace vision of stand-in" in output
     assert "[master/0 node-a] epoch 0.1/1  step 40/40  loss 1.9  512 images/s" in output
     assert "[worker/0 node-a] epoch 0.1/1  step 1/40" in output
     assert output.splitlines()[-1] == "master/0 is done"
     for task in ("master-0", "worker-0", "ps-0"):
-        assert launcher.log(task).startswith("here\n")
+        assert "here\n" in launcher.log(task)
+    (line,) = [line for line in output.splitlines() if line.startswith("[worker/0 node-a] TF_")]
+    config = json.loads(line.partition("=")[2])
+    assert config["task"] == {"type": "worker", "index": 0}
+    assert sorted(config["cluster"]) == ["master", "ps", "worker"]
+    posted = [one["kind"] for one in cluster.posted if one["kind"] != "Pod"]
+    assert posted == ["Service", "NetworkPolicy", "Secret", "Job", "Job", "Job"]
+    assert_nothing_left(cluster)
+
+
+def test_a_failed_task_is_restarted_by_the_launcher(launcher: Launcher, cluster: Cluster) -> None:
+    flags = described(launcher, "restarts: 1\nlimits: {stop_secs: 8}\n")
+    words = ("steps=100000", "worker/0:die=3", "worker/0:at=100")
+    output = launcher.up(flags, "--", *words, exit_code=3)
+    assert "worker/0 on node-a: exit code 3; restart 1 of 1 in 1 s" in output
+    assert output.count("] about to fail") == 2
+    last = [line for line in output.splitlines() if line.startswith("exit code 3: ")]
+    assert last == ["exit code 3: worker/0 on node-a failed: exit code 3, after 1 restarts"]
+    assert "[master/0 node-a] saved" in output
     assert_nothing_left(cluster)
 
 
@@ -105,7 +124,7 @@ def test_a_failure_lets_the_master_save_and_shows_the_last_lines(
 def test_ctrl_c_twice_ends_the_job_at_once(launcher: Launcher, cluster: Cluster) -> None:
     process = start(launcher, "deaf", stop_secs=60)
     process.send_signal(2)
-    wait_for(lambda: not cluster.left("tfjobs"), "the deletion")
+    wait_for(lambda: not cluster.left("jobs"), "the deletion")
     began = time.monotonic()
     interrupt(process)
     assert time.monotonic() - began < 30
@@ -122,22 +141,22 @@ def test_a_job_outlives_its_launcher_and_clean_ends_it(
     assert kubectls(cluster) == []
     assert len(cluster.running()) == 3
     run_id = launcher.run_id()
-    goes_on = f"continues without its launcher: TFJob cifar10-{run_id}"
+    goes_on = f"continues without its launcher: job cifar10-{run_id}"
     for verb in ("status", "clean"):
         assert f"{goes_on}; to end it: clean --run {run_id}\n" in launcher.verb(verb)
     assert len(cluster.running()) == 3
     output = launcher.verb("clean", "--run", run_id)
-    assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in output
-    assert f"run {run_id}: pod/cifar10-{run_id}-worker-0: deleted\n" in output
+    assert f"run {run_id}: service/cifar10-{run_id}: deleted\n" in output
+    assert f"run {run_id}: pod/cifar10-{run_id}-worker-0-" in output
     assert_nothing_left(cluster)
     assert "nothing was left" in launcher.verb("clean", "--run", run_id)
 
 
 def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
-    """The network policy and the Secret belong to the TFJob, so they are deleted with it."""
+    """The network policy and the Secret belong to the Service, so they are deleted with it."""
     process = start(launcher, text="environment: {API_TOKEN: secret}\n")
     assert len(cluster.left()) == 9
-    kubectl(launcher, "delete", "tfjob", "--all", "--wait=false")
+    kubectl(launcher, "delete", "service", "--all", "--wait=false")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert output.splitlines()[-1] == "exit code 1: the job was deleted by someone else"
@@ -166,30 +185,26 @@ def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -
 def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster) -> None:
     shown = launcher.verb_on(ON, "plan", "--shell", "--", "steps=1")
     created = kubectl(launcher, "create", "--filename=-", given=shown)
-    assert "tfjob.kubeflow.org/cifar10 created" in created
+    assert "job.batch/cifar10-master-0 created" in created
     wait_for(lambda: not cluster.running() and len(cluster.processes) == 3, "end of the job", 10)
 
 
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        ("no operator", "the cluster does not support TFJob: say `operator: none`, or install"),
-        ("forbidden", 'tfjobs.kubeflow.org is forbidden: User "me" cannot create'),
+        ("forbidden", "kubernetes: user me may not create services in namespace vision; docs/"),
         ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
     ],
 )
 def test_what_keeps_a_job_from_starting_is_said_in_one_line(
     launcher: Launcher, cluster: Cluster, trouble: str, words: str
 ) -> None:
-    text = ""
-    if trouble == "no operator":
-        cluster.has_operator, text = False, "kubernetes: {operator: tfjob}\n"
-    elif trouble == "forbidden":
-        cluster.forbids_tfjobs = True
+    if trouble == "forbidden":
+        cluster.forbidden = {("create", "services")}
     else:
         config = json.loads(cluster.kubeconfig.read_text())
         cluster.kubeconfig.write_text(json.dumps({**config, "current-context": ""}))
-    output = launcher.up(described(launcher, text), "--", exit_code=1)
+    output = launcher.up(ON, "--", exit_code=1)
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert words in errors[0]
@@ -228,7 +243,7 @@ def test_sighup_ends_the_launcher_and_not_the_job(launcher: Launcher, cluster: C
     run_id = launcher.run_id()
     assert process.returncode == 129
     assert output.splitlines()[-1] == (
-        f"exit code 129: not followed any more; TFJob cifar10-{run_id} goes on; to end it: "
+        f"exit code 129: not followed any more; job cifar10-{run_id} goes on; to end it: "
         f"clean --run {run_id}"
     )
     assert kubectls(cluster) == []
@@ -243,59 +258,7 @@ def test_a_job_ends_at_its_deadline_without_its_launcher(
     process = launcher.start_up(described(launcher, text), "--", "steps=100000")
     wait_for(cluster.running, "a container")
     launcher.kill(process)
-    wait_for(lambda: cluster.has_condition("Failed"), "the deadline")
-    wait_for(lambda: not cluster.left("pods"), "the end of the pods")
-    assert cluster.running() == []
-
-
-# Without the training operator.
-
-
-@pytest.fixture
-def jobs(cluster: Cluster) -> Cluster:
-    cluster.has_operator = False
-    return cluster
-
-
-def test_a_job_without_operator_runs_to_its_end(launcher: Launcher, jobs: Cluster) -> None:
-    output = launcher.up(ON, "--", "steps=40", "env=TF_CONFIG")
-    name = f"cifar10-{launcher.run_id()}"
-    assert f"job {name} in namespace vision of stand-in" in output
-    assert output.splitlines()[-1] == "master/0 is done"
-    (line,) = [line for line in output.splitlines() if line.startswith("[worker/0 node-a] TF_")]
-    config = json.loads(line.partition("=")[2])
-    assert config["task"] == {"type": "worker", "index": 0}
-    assert sorted(config["cluster"]) == ["master", "ps", "worker"]
-    posted = [one["kind"] for one in jobs.posted if one["kind"] != "Pod"]
-    assert posted == ["Service", "NetworkPolicy", "Secret", "Job", "Job", "Job"]
-    assert_nothing_left(jobs)
-
-
-def test_a_task_without_operator_is_restarted_by_the_launcher(
-    launcher: Launcher, jobs: Cluster
-) -> None:
-    flags = described(launcher, "restarts: 1\nlimits: {stop_secs: 8}\n")
-    words = ("steps=100000", "worker/0:die=3", "worker/0:at=100")
-    output = launcher.up(flags, "--", *words, exit_code=3)
-    assert "worker/0 on node-a: exit code 3; restart 1 of 1 in 1 s" in output
-    assert output.count("] about to fail") == 2
-    last = [line for line in output.splitlines() if line.startswith("exit code 3: ")]
-    assert last == ["exit code 3: worker/0 on node-a failed: exit code 3, after 1 restarts"]
-    assert "[master/0 node-a] saved" in output
-    assert_nothing_left(jobs)
-
-
-def test_a_job_without_operator_outlives_its_launcher_and_clean_ends_it(
-    launcher: Launcher, jobs: Cluster
-) -> None:
-    process = start(launcher)
-    interrupt(process, signal.SIGHUP)
-    run_id = launcher.run_id()
-    assert f"continues without its launcher: job cifar10-{run_id}" in launcher.verb("status")
-    assert len(jobs.running()) == 3
-    output = launcher.verb("clean", "--run", run_id)
-    assert f"run {run_id}: service/cifar10-{run_id}: deleted\n" in output
-    assert_nothing_left(jobs)
+    wait_for(lambda: not cluster.running(), "the deadline")
 
 
 def test_real_training_saves_when_its_job_is_deleted(

@@ -1,1 +1,1 @@
-"""Runs tasks as a Kubeflow TFJob, or as a Job each, which kubectl creates and follows."""
+"""Jobs of Kubernetes: settings, manifests, kubectl, and what follows a job to its end."""

@@ -1,10 +1,11 @@
-"""The kubernetes backend: a Kubeflow TFJob or Jobs, which kubectl creates, follows and deletes.
+"""The kubernetes backend: a Job for each task, which kubectl creates, follows and deletes.
 
 The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
 with its run ends it. What fails before the job exists ends the run, and so does a refusal of the
 first poll; later, every call of kubectl that fails is tried again.
 """
 
+import json
 import math
 import queue
 import signal
@@ -16,7 +17,7 @@ from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import JOBS, TFJOB, JobObjects, Kubectl, connect
+from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl, connect
 from launch.backends.kubernetes.logs import Event, PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
@@ -32,17 +33,22 @@ from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Signal, Start
 
+_TFJOB = "#T "  # begins each line of the TFJob
+_INSTEAD = (
+    "# Where Kubeflow's training operator runs, this TFJob can take the place of the Service and "
+    "the\n# Jobs: sed -n 's/^#T //p'. `launch` does not follow it."
+)
 _BACKLOG = 2000  # lines
 _POLL_SECS = 2.0
 _SOON_SECS = 0.3  # between two polls where a log has ended
 _AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
+_NO_POD_SECS = 15.0  # until a Job without a pod is news, and between two looks at why
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 _END_SECS = 180.0  # how long `clean` waits for pods to end
-_AUTO = "`operator: auto`: a TFJob; where the cluster has none, `up` creates what `none` plans"
 
 
 class Kubernetes(Backend):
-    """Runs all tasks as one TFJob, or as a Job each where there is no training operator."""
+    """Runs each task as a Job of Kubernetes itself."""
 
     name = "kubernetes"
     chooses_hosts = True
@@ -51,25 +57,47 @@ class Kubernetes(Backend):
     settings = KubernetesSettings
 
     def plan(self, job: Job) -> list[Document]:
-        """Returns the manifests for `kubectl apply -f -`, without the values of variables."""
+        """Returns the manifests for `kubectl apply -f -`, without the values of variables.
+
+        Comments after them hold a TFJob, for clusters where Kubeflow's operator is to run the job.
+        """
         text = manifests.as_yaml(manifests.planned(job))
-        if settings_of(job.cluster).operator == "auto":
-            text = f"# {_AUTO}\n{text}"
         if names := show.variables(job):
             secret = manifests.secret_name(manifests.NAME)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
             )
-        return [Document("kubectl apply -f -", text)]
+        tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.NAME)])
+        comments = [f"{_TFJOB}{line}" for line in tfjob.splitlines()]
+        return [Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
 
     def plan_text(self, job: Job) -> str:
-        """Returns the manifests, without TF_CONFIG, which the operator writes."""
+        """Returns the manifests, which have each task's TF_CONFIG."""
         return f"# {show.counts(job)} (kubernetes)\n{show.as_documents(self.plan(job))}"
 
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns None: training writes to a volume."""
         return None
+
+    def check(self, job: Job) -> list[str]:
+        """Returns what the cluster says of the user's rights, the claims and all objects."""
+        kubectl, settings = connect(settings_of(job.cluster)), settings_of(job.cluster)
+        where = f"namespace {kubectl.namespace} of {kubectl.context}"
+        if missing := kubectl.missing_rights():
+            lacks = f"you may not {', '.join(missing)} in {where}"
+            raise HostError(f"{lacks}; docs/launch.md has the Role to ask for")
+        claims = [one for one in (settings.data, settings.output) if not {"/", ":"} & {*one}]
+        try:
+            kubectl("get", "persistentvolumeclaims", *claims) if claims else ""
+            found = f"claims: {', '.join(claims)}"
+        except ForbiddenError:
+            found = f"claims {', '.join(claims)}: you may not get them, so they were not looked at"
+        secret = manifests.secret(job, manifests.NAME, passed_values(job.cluster.passed))
+        listed = {"apiVersion": "v1", "kind": "List", "items": [*manifests.planned(job), secret]}
+        words = ("create", "--dry-run=server", "--filename=-", "--output=name")
+        objects = kubectl(*words, given=json.dumps(listed)).split()
+        return [f"{where}: it would take all {len(objects)} objects", found]
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Creates the job, follows it to its end, and deletes it.
@@ -81,25 +109,21 @@ class Kubernetes(Backend):
         values = {**dict(job.cluster.environment), **passed}
         name = f"{manifests.NAME}-{folder.run_id}"
         kubectl = connect(settings)
-        kind = kubectl.kind_for(settings.operator)
-        is_tfjob, jobs = kind == TFJOB, dict[str, Manifest]()
-        if not is_tfjob:
-            jobs = manifests.task_jobs(job, name)
-        owner = manifests.tfjob(job, name) if is_tfjob else manifests.service(job, name)
+        jobs = manifests.task_jobs(job, name)
         secret = manifests.secret(job, name, values)
         owned = [manifests.network_policy(job, name), secret, *jobs.values()]
         place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
-        folder.add(kubernetes={**place, "kind": kind})
-        objects = JobObjects(kubectl, kind, name)
+        folder.add(kubernetes=place)
+        objects = JobObjects(kubectl, name)
         with stop_signals() as signals:
             now, restarts = time.monotonic(), job.cluster.restarts
-            follower = Follower(job.tasks, limits, restarts, now, is_tfjob=is_tfjob)
+            follower = Follower(job.tasks, limits, restarts, now)
             events: queue.Queue[Event] = queue.Queue(_BACKLOG)
             loop = RunLoop(follower, folder, display, events, signals)
             runner = Runner(objects, follower, loop, list(passed.values()), jobs)
             is_left = False
             try:
-                objects.create(owner, owned)
+                objects.create(manifests.service(job, name), owned)
                 return loop.run(runner)
             except Left:
                 is_left = True
@@ -110,14 +134,12 @@ class Kubernetes(Backend):
                 runner.end(folder.run_id, is_left=is_left)
 
     def going_on(self, record: Record) -> str:
-        """Returns the name of the run's TFJob in words; an empty string once it is over."""
+        """Returns the name of the run's job in words; an empty string once it is over."""
         objects = _objects(record)
         if objects is None:
             return ""
         found = objects.poll()
-        is_over = found.is_deleted or found.succeeded or bool(found.failed)
-        # An operator makes pods anew; without one, they have ended for good, or were removed since.
-        is_over |= objects.kind == JOBS and all(pod.state == "ended" for pod in found.pods)
+        is_over = found.is_deleted or all(pod.state == "ended" for pod in found.pods)
         return "" if is_over else objects.title
 
     def clean(self, record: Record) -> list[str]:
@@ -142,7 +164,7 @@ def _objects(record: Record) -> Optional[JobObjects]:
     if place is None:
         return None
     kubectl = Kubectl(place["context"], place["namespace"])
-    return JobObjects(kubectl, place["kind"], place["name"])
+    return JobObjects(kubectl, place["name"])
 
 
 class Left(Exception):
@@ -176,8 +198,10 @@ class Runner:
         self._polled = -math.inf
         self._told: set[str] = set()  # what the user was told once
         self._to_start: list[str] = []
+        self._held: set[str] = set()  # tasks to start whose Job is deleted
         self._logs_due = 0.0  # until when logs are read before the deletion
         self._again = 0.0  # when to call kubectl again after an error
+        self._refusals_due = math.inf  # when to ask why a Job has no pod
 
     def start(self) -> None:
         """Says where the job is."""
@@ -211,7 +235,8 @@ class Runner:
                 raise Left
             self._loop.note(f"{name}: the job is ending already")
             return
-        self._loop.note(f"{name}: deleting the job; a second signal ends it immediately")
+        next_one = "ending its pods at once" if self._is_stopped else "a second one ends it at once"
+        self._loop.note(f"{name}: deleting the job; {next_one}")
         self._is_stopped = self._wants_deletion = True
         self._carry_out(self._follower.stop(signum, time.monotonic()))
 
@@ -226,12 +251,19 @@ class Runner:
             return
         try:
             for task in [*self._to_start]:
-                self._objects.make_anew(self._jobs[task])
-                self._to_start.remove(task)
+                if task not in self._follower.held:
+                    self._objects.make_anew(self._jobs[task])
+                    self._to_start.remove(task)
+                    self._held.discard(task)
+                elif task not in self._held:
+                    self._objects.remove(self._jobs[task])  # with what Kubernetes has made anew
+                    self._held.add(task)
+                    self._loop.note(f"{task} starts again once its earlier pod has ended")
             are_read = self._is_stopped or self._logs.are_complete or now >= self._logs_due
             if self._wants_deletion and are_read:
                 self._follower.is_deleted = True  # it may reach the cluster though kubectl fails
-                self._objects.delete()
+                # The Service goes last: while the tasks save, they find each other by its names.
+                self._objects.delete("jobs.batch")
                 self._again = math.inf
         except HostError as error:
             self._again = now + _AGAIN_SECS
@@ -262,6 +294,23 @@ class Runner:
             self._told.add(words)
             self._loop.note(words)
 
+    def _tell_refusals(self, now: float) -> None:
+        """Tells why Jobs have no pods, if they have had none for some time."""
+        if not self._follower.without_pod:
+            self._refusals_due = math.inf
+        elif now >= self._refusals_due:
+            self._refusals_due = now + _NO_POD_SECS
+            refusals, tasks = self._objects.refusals(), dict[str, list[str]]()
+            for task in self._follower.without_pod:
+                if why := refusals.get(manifests.job_name(self._objects.name, task)):
+                    tasks.setdefault(why, []).append(task)
+            for why, names in tasks.items():
+                if why not in self._told:
+                    self._told.add(why)
+                    self._loop.note(f"no pod can be created for {', '.join(names)}: {why}")
+        elif self._refusals_due == math.inf:
+            self._refusals_due = now + _NO_POD_SECS
+
     def _poll(self, now: float) -> None:
         """Asks for the state of the job, if that is due."""
         # Where a log has ended, its container may have.
@@ -271,7 +320,7 @@ class Runner:
         try:
             found = self._objects.poll()
         except HostError as error:
-            if "(Forbidden)" in str(error) and not self._has_polled:
+            if isinstance(error, ForbiddenError) and not self._has_polled:
                 raise
             if self._follower.verdict is None:
                 self._tell_once(f"{error}; the job goes on, trying again")
@@ -279,6 +328,13 @@ class Runner:
         self._has_polled = True
         self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
         self._carry_out(self._follower.saw(found, now))
+        self._follower.is_blind = self._logs.refusal is not None
+        if self._logs.refusal is not None:
+            self._tell_once(f"{self._logs.refusal}; the job goes on, and its lines are not shown")
+        try:
+            self._tell_refusals(now)
+        except HostError as error:
+            self._tell_once(f"{error}; so it is not known why no pods are created")
 
     def _take_line(self, pod: Pod, line: str) -> None:
         self._loop.take_lines(pod.task, pod.node, [self._mask.text(line)])

@@ -3,27 +3,25 @@
 The supervisor decides how the job continues and ends, as with every other backend. Nothing here has
 side effects outside its objects: `launch.backends.kubernetes.backend` polls, and carries out the
 actions. What happens between two polls is seen only by what it leaves: a pod that is gone, or
-another one in its place.
+another one in its place. In place of a pod that somebody deletes, the controller of a Job makes
+another one at once, so that a poll may show both while the earlier one ends.
 """
 
-import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
 from launch.backends.kubernetes.manifests import overdue_secs
-from launch.backends.kubernetes.state import Pod, Poll
+from launch.backends.kubernetes.state import DELETED, Pod, Poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome
 from launch.supervise.supervisor import Action, Note, Supervisor
 
-_LATE = "active longer than specified deadline"  # of a TFJob that has failed
-_FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
+_SUSPENDED = "Suspended: its Job is, as a queue does until there is room"
 _BY_DELETION = (signal.SIGTERM, signal.SIGKILL)
 _TERMINATED = 128 + signal.SIGTERM
-_NO_POD = "its pod was not created, or does not start; `kubectl get events` may say why"
 
 
 class Follower:
@@ -32,39 +30,43 @@ class Follower:
     Args:
       tasks: all tasks of the job.
       limits: the job's time limits.
-      restarts: how often each task's pod may be replaced.
+      restarts: how often each task may be restarted.
       now: the time at which the job starts, in seconds, on the same clock as all later times.
-      is_tfjob: whether the training operator makes pods anew; otherwise actions ask for it.
 
     Attributes:
       states: task's name -> its state.
       outcome: how the job ended; None until it is over.
       live_tasks: the name of the task of each pod that has not ended, by the last poll.
+      without_pod: the tasks for which no pod could be created, by the last poll.
+      held: the leads whose earlier pod may still run, by the last poll: a new one would be refused
+        the output folder.
+      is_blind: whether the tasks' lines cannot be read, so that nothing is known of their steps.
       is_deleted: whether this launcher has asked for the deletion of the job.
     """
 
-    def __init__(
-        self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float, *, is_tfjob: bool
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         somewhere = [replace(task, host=replace(task.host, name="-")) for task in tasks]
         # The nodes end pods in their order and time; the launcher waits for all of it.
         patient = replace(limits, stop_secs=float(overdue_secs(limits)))
-        self._supervisor = Supervisor(somewhere, patient, 0 if is_tfjob else restarts, now)
+        secs = patient.stop_secs
+        self._supervisor = Supervisor(somewhere, patient, restarts, now, ps_secs=secs)
         self._supervisor.start()  # all tasks are in the manifests
         self.states = self._supervisor.states
         self.outcome: Optional[Outcome] = None
         self.live_tasks: list[str] = []
-        self._operators_restarts = restarts if is_tfjob else 0
         self._newest: dict[str, Pod] = {}  # task's name -> its newest pod
         self._past: set[str] = set()  # uids of pods whose end is known
-        self._waits = dict.fromkeys(self.states, _NO_POD)  # task that does not run yet -> why
-        self._has_failed = False  # whether a poll has shown that the TFJob has failed
-        self.is_deleted = False
+        self._to_run = {*self.states}  # the tasks that have not run yet
+        self._waits: dict[str, list[str]] = {}  # why tasks wait, in words -> the tasks
+        self._told: set[str] = set()  # what was said of that
+        self.without_pod: list[str] = []
+        self.held: set[str] = set()
+        self.is_deleted = self.is_blind = False
 
     @property
     def verdict(self) -> Optional[Outcome]:
         """How the job ends; None until that is decided. A nearer cause may replace it at first."""
-        return self._in_words(self._supervisor.verdict)
+        return self._with_code(self._supervisor.verdict)
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
@@ -75,47 +77,77 @@ class Follower:
         return self._supervisor.stop(signum, now)
 
     def tick(self, now: float) -> list[Action]:
-        """Decides what is due at the time `now`."""
+        """Decides what is due at the time `now`. A queue may hold pods up as long as it likes."""
+        if self._to_run or self.is_blind:
+            self._supervisor.begins(now)
+        if self.is_blind:
+            self._supervisor.heard(now, stepped=False)
         actions = self._supervisor.tick(now)
-        self.outcome = self._in_words(self._supervisor.outcome)
+        self.outcome = self._with_code(self._supervisor.outcome)
         return actions
 
     def saw(self, poll: Poll, now: float) -> list[Action]:
         """Decides what to do about what a poll shows."""
-        actions = self._saw_job(poll, now)
-        had_failed, self._has_failed = self._has_failed, bool(poll.failed)
+        actions: list[Action] = []
+        if poll.is_deleted and not self.is_deleted:
+            self.is_deleted = True
+            actions = self._supervisor.stop(
+                signal.SIGTERM, now, "the job was deleted by someone else", Cause.CANCELLED
+            )
         pods = [pod for pod in poll.pods if pod.task in self.states]
         self.live_tasks = [pod.task for pod in pods if pod.state != "ended"]
-        new = [pod for pod in pods if pod.uid not in self._past]
+        shown = {pod.uid: pod for pod in pods}
+        for task, before in self._newest.items():
+            self._newest[task] = shown.get(before.uid, before)
+        # Of two pods of the same second, the one that was deleted is the earlier one.
+        pods.sort(key=lambda pod: (pod.created, not pod.by_deletion))
+        for pod in pods:
+            actions += self._hold(pod, shown, now)
+        new = [pod for pod in {p.task: p for p in pods}.values() if pod.uid not in self._past]
         # Disruptions explain failures, and failures explain deletions.
         new.sort(key=lambda pod: (pod.by_deletion, not pod.is_disrupted))
         fails = any(pod.state == "ended" and pod.code and not pod.is_disrupted for pod in new)
         for pod in new:
             is_cause = fails and pod.is_disrupted and not pod.by_deletion
             actions += self._saw_pod(pod, now, has_ended=is_cause or pod.state == "ended")
-        shown = {pod.uid for pod in pods}
         for pod in [*self._newest.values()]:
-            if pod.uid not in shown:
+            if pod.uid not in shown and poll.jobs.get(pod.task) == "Complete":
+                actions += self._ended(replace(pod, code=0, words=""), now)
+            elif pod.uid not in shown:
                 actions += self._gone(pod, now)
-        if had_failed and not self._supervisor.ending:  # the first one may not show the pod
-            words = f"the TFJob has failed: {poll.failed}"
-            actions += self._stop(words, Cause.TASK_FAILED, now)
-        if poll.is_deleted:  # no further pod will be created
-            for name in self.states.keys() - {pod.task for pod in pods}:
+        without = [name for name in self.states if name not in {pod.task for pod in pods}]
+        for name in without if poll.is_deleted or self.is_deleted else ():
+            if name not in poll.jobs:  # no further pod will be created
                 actions += self._supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
+        self.held = {
+            pod.task
+            for pod in pods
+            if pod.uid in self._past and pod.state != "ended" and self._is_lead(pod)
+        }
+        for name in without:
+            if poll.jobs.get(name) == "Suspended":
+                self._waits.setdefault(_SUSPENDED, []).append(name)
+        self.without_pod = [name for name in without if poll.jobs.get(name) == ""]
+        waits, self._waits = self._waits, {}
+        new_words = [words for words in waits if words not in self._told]
+        self._told.update(new_words)
+        for words in new_words if not self._supervisor.ending else ():
+            tasks = waits[words]
+            actions.append(Note(f"{', '.join(tasks)} wait{'s' * (len(tasks) == 1)}: {words}"))
         return actions
 
-    def _saw_job(self, poll: Poll, now: float) -> list[Action]:
-        if poll.succeeded:
-            lead = next(name for name, state in self.states.items() if state.task.is_lead)
-            return self._supervisor.ended(lead, 0, now, signals=())
-        if poll.is_deleted and not self.is_deleted:
-            self.is_deleted = True
-            return self._stop("the job was deleted by someone else", Cause.CANCELLED, now)
-        if _LATE in poll.failed and not self.is_deleted:
-            words = f"{poll.failed}; `deadline_secs:` under `kubernetes:` is the limit"
-            return self._stop(words, Cause.TIME_LIMIT, now)
-        return []
+    def _is_lead(self, pod: Pod) -> bool:
+        return self.states[pod.task].task.is_lead
+
+    def _hold(self, pod: Pod, shown: Mapping[str, Pod], now: float) -> list[Action]:
+        """Ignores a lead's pod that was made in place of one that may still run."""
+        before = self._newest.get(pod.task)
+        if before is None or pod.uid in {before.uid, *self._past} or not self._is_lead(pod):
+            return []
+        if before.uid not in shown or before.state == "ended":
+            return []
+        self._past.add(pod.uid)
+        return self._gone(before, now)
 
     def _saw_pod(self, pod: Pod, now: float, *, has_ended: bool) -> list[Action]:
         state, before = self.states[pod.task], self._newest.get(pod.task)
@@ -132,60 +164,43 @@ class Follower:
         if self._supervisor.ending or not state.alive:
             return actions
         if pod.state == "running":
-            self._waits.pop(pod.task, None)
+            self._to_run.discard(pod.task)
             state.last = ""
             self._supervisor.started(pod.task)
-        elif pod.words not in ("", state.last):
-            state.last = self._waits[pod.task] = pod.words
-            actions.append(Note(f"{pod.task} waits: {pod.words}"))
+        elif pod.words and pod.words.partition(":")[0] != state.last.partition(":")[0]:
+            state.last = pod.words  # later words of the same reason are no news
+            self._waits.setdefault(pod.words, []).append(pod.task)
         return actions
 
     def _gone(self, pod: Pod, now: float) -> list[Action]:
-        """Judges a pod that does not exist any more, and whose end no poll has shown."""
+        """Judges a pod that does not exist any more, or in whose place there is another one."""
         if pod.uid in self._past:
             return []
+        if pod.state == "ended":
+            return self._ended(pod, now)
         if self._supervisor.ending:
             return self._ended(replace(pod, code=_TERMINATED, by_deletion=True), now)
-        if self._has_failed:
-            self._past.add(pod.uid)
-            self.states[pod.task].status = "ended"
-            return []
         if not pod.is_disrupted:
-            pod = replace(pod, words="its pod was lost", cause=Cause.HOST_LOST)
+            pod = replace(pod, words=DELETED, cause=Cause.PLATFORM)
         return self._ended(replace(pod, code=None), now)
 
     def _ended(self, pod: Pod, now: float) -> list[Action]:
         state, supervisor = self.states[pod.task], self._supervisor
         self._past.add(pod.uid)
-        if not supervisor.ending:
-            self._waits.pop(pod.task, None)
+        self._to_run.discard(pod.task)
         supervisor.started(pod.task)
-        where = f"{pod.task} on {state.task.host.name}"
         actions: list[Action] = []
         is_late = pod.cause is Cause.TIME_LIMIT
-        is_killed = pod.code is None or pod.code >= _FIRST_SIGNAL
         if is_late:  # a new pod would be late, too
-            actions = self._stop(f"{where} failed: {pod.words}", Cause.TIME_LIMIT, now)
-        is_made_anew = is_killed and state.alive and not supervisor.ending
-        if is_made_anew and state.restarts < self._operators_restarts:
-            state.restarts += 1
-            state.status, state.last, state.due = "restarting", pod.words, math.inf
-            again = f"restart {state.restarts} of {self._operators_restarts}"
-            return [Note(f"{where}: {pod.words}; {again}")]
+            words = f"{pod.task} on {state.task.host.name} failed: {pod.words}"
+            actions = supervisor.stop(signal.SIGTERM, now, words, Cause.TIME_LIMIT)
         signals = _BY_DELETION if pod.by_deletion or is_late else ()
         found = (pod.task, pod.code, now, pod.words, pod.cause)
         return [*actions, *supervisor.ended(*found, signals=signals)]
 
-    def _stop(self, why: str, cause: Cause, now: float) -> list[Action]:
-        return self._supervisor.stop(signal.SIGTERM, now, why, cause)
-
-    def _in_words(self, outcome: Optional[Outcome]) -> Optional[Outcome]:
-        """Returns an outcome with its exit code, and with why a task waits at a time limit."""
+    def _with_code(self, outcome: Optional[Outcome]) -> Optional[Outcome]:
+        """Returns an outcome with its exit code."""
         if outcome is None or outcome.task is not None:
             return outcome
-        if outcome.cause is Cause.TIME_LIMIT:
-            waits = [f": {name} waits: {why}" for name, why in self._waits.items()]
-            return replace(outcome, exit_code=124, reason="".join([outcome.reason, *waits[:1]]))
-        if outcome.cause in (Cause.CANCELLED, Cause.TASK_FAILED):
-            return replace(outcome, exit_code=1)
-        return outcome
+        code = {Cause.TIME_LIMIT: 124, Cause.CANCELLED: 1}.get(outcome.cause or Cause.USER)
+        return outcome if code is None else replace(outcome, exit_code=code)

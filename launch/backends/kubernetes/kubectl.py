@@ -1,11 +1,12 @@
 """Runs kubectl as a child process: creates, polls and deletes the objects of a job.
 
-The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions. With
-an operator, a TFJob stands for the job; without one, the Service of its Jobs. Whoever deletes the
-object that stands for a job, Kubernetes then deletes all others: it owns them.
+The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions. The
+Service of its Jobs stands for a job: it owns all other objects, so that Kubernetes deletes them
+with it.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Optional
 
@@ -21,18 +22,30 @@ _CALL_SECS = 10.0  # for calls while the job runs
 _INSTALL = "install it: https://kubernetes.io/docs/tasks/tools"
 _MEANINGS: Meanings = (
     (
-        r'no matches for kind "TFJob"|have a resource type "?tfjobs?',
-        "the cluster does not support TFJob: say `operator: none`, or install Kubeflow's training "
-        "operator, https://www.kubeflow.org/docs/components/trainer/legacy-v1/installation",
-    ),
-    (
         "current-context must exist|current-context is not set",
         "kubectl has no current context; choose one: kubectl config use-context NAME, or say "
         "`context:` under `kubernetes:`",
     ),
 )
+_FORBIDDEN = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"'
+    r'(?: in API group "[^"]*")?(?: in the namespace "(?P<where>[^"]+)")?'
+)
+# What the Role in docs/launch.md allows: API group, resource, verbs.
+RIGHTS = (
+    ("", "pods", "get list delete"),
+    ("", "pods/log", "get"),
+    ("", "events", "list"),
+    ("", "services", "create list delete"),
+    ("", "secrets", "create"),
+    ("networking.k8s.io", "networkpolicies", "create"),
+    ("batch", "jobs", "create list delete"),
+)
 _QUIETLY = ("--ignore-not-found", "--wait=false")
-TFJOB, JOBS = "TFJob", "Service"  # a Service stands for Jobs
+
+
+class ForbiddenError(HostError):
+    """The user lacks a right in the cluster."""
 
 
 class Kubectl:
@@ -56,38 +69,38 @@ class Kubectl:
 
         Raises:
           HostError: kubectl is not installed, failed, or did not answer in time; the message says
-            why, and the way out.
+            why, and the way out. It is a ForbiddenError if the user lacks the right.
         """
         command = self.command(*words)
         done = call(command, timeout_secs, _INSTALL, given=given)
         if done.returncode:
-            raise HostError(self.explain(done.stderr))
+            raise self.error(done.stderr)
         return done.stdout
 
-    def kind_for(self, operator: str) -> str:
-        """Returns the kind of the object that is to stand for a new job: TFJOB or JOBS.
+    def missing_rights(self) -> list[str]:
+        """Returns those of `RIGHTS` that the user lacks; HostError if kubectl does not answer."""
+        missing = []
+        for group, what, verbs in RIGHTS:
+            plural, _, part = what.partition("/")
+            resource = [f"{plural}.{group}" if group else plural, f"--subresource={part}"]
+            for verb in verbs.split():
+                command = self.command("auth", "can-i", verb, *resource)
+                if call(command, _TIMEOUT_SECS, _INSTALL).stdout.strip() != "yes":
+                    missing.append(f"{verb} {what}")
+        return missing
 
-        Args:
-          operator: `tfjob`, `none`, or `auto` to ask the cluster whether it knows TFJobs.
-
-        Raises:
-          HostError: kubectl failed.
-        """
-        if operator != "auto":
-            return TFJOB if operator == "tfjob" else JOBS
-        try:
-            return TFJOB if '"tfjobs"' in self("get", "--raw", "/apis/kubeflow.org/v1") else JOBS
-        except HostError as error:
-            if "(NotFound)" not in str(error):
-                raise
-            return JOBS
-
-    def explain(self, errors: str) -> str:
+    def error(self, errors: str) -> HostError:
         """Returns what kubectl's standard error means, in one line."""
+        if lacks := _FORBIDDEN.search(errors):
+            user, verb, what, where = lacks["user"], lacks["verb"], lacks["what"], lacks["where"]
+            words = f"user {user} may not {verb} {what} in namespace {where or self.namespace}"
+            return ForbiddenError(f"kubernetes: {words}; docs/launch.md has the Role to ask for")
         known = meaning(_MEANINGS, errors)
         if known is not None:
-            return f"kubernetes: {known}"
-        return f"kubectl: {last_line(errors, 'it failed without an error message')}"
+            return HostError(f"kubernetes: {known}")
+        last = last_line(errors, "it failed without an error message")
+        error = ForbiddenError if "(Forbidden)" in last else HostError  # as by a quota
+        return error(f"kubectl: {last}")
 
     def command(self, *words: str) -> list[str]:
         """Returns the command line of kubectl, with context and namespace."""
@@ -116,25 +129,23 @@ class JobObjects:
 
     Args:
       kubectl: runs kubectl for the job's cluster and namespace.
-      kind: the kind of the object that stands for the job.
       name: the name of the job.
 
     Attributes:
       title: what to call the job.
-      owner: the object that stands for the job, as others refer to it; {} until it is created.
+      owner: the Service that stands for the job, as others refer to it; {} until it is created.
     """
 
-    def __init__(self, kubectl: Kubectl, kind: str, name: str) -> None:
-        self.kubectl, self.kind, self.name = kubectl, kind, name
-        self.title = f"{'TFJob' if kind == TFJOB else 'job'} {name}"
-        self._plural = f"{kind.lower()}s"
+    def __init__(self, kubectl: Kubectl, name: str) -> None:
+        self.kubectl, self.name = kubectl, name
+        self.title = f"job {name}"
         self.owner: Manifest = {}
 
     def create(self, owner: Manifest, owned: Sequence[Manifest]) -> None:
         """Creates all objects. The pods wait until their Secret is there.
 
         Args:
-          owner: the manifest of the object that stands for the job.
+          owner: the manifest of the Service that stands for the job.
           owned: the manifests of the others.
 
         Raises:
@@ -146,30 +157,40 @@ class JobObjects:
         self.owner |= {"name": self.name, "uid": uid}
         self._create(owned, _TIMEOUT_SECS)
 
+    def refusals(self) -> dict[str, str]:
+        """Returns Job's name -> why Kubernetes could not create its pod; HostError if it fails."""
+        chosen = "--field-selector=reason=FailedCreate,involvedObject.kind=Job"
+        text = self.kubectl("get", "events", chosen, "--output=json", timeout_secs=_CALL_SECS)
+        return state.read_refusals(text)
+
     def make_anew(self, manifest: Manifest) -> None:
         """Creates a Job once more, in the place of the earlier one; HostError if kubectl failed."""
+        self.remove(manifest)
+        self._create([manifest], _CALL_SECS)
+
+    def remove(self, manifest: Manifest) -> None:
+        """Deletes a Job, and with it its pods; HostError if kubectl failed."""
         name = f"jobs.batch/{manifest['metadata']['name']}"
         self.kubectl("delete", name, *_QUIETLY, timeout_secs=_CALL_SECS)
-        self._create([manifest], _CALL_SECS)
 
     def poll(self) -> Poll:
         """Asks for the state of the job and of its pods; HostError if kubectl failed."""
-        words = ("get", f"pods,{self._plural}", selector(self.name), "--output=json")
+        words = ("get", "pods,jobs.batch,services", selector(self.name), "--output=json")
         return state.read_poll(self.kubectl(*words, timeout_secs=_CALL_SECS))
 
-    def delete(self, kind: str = "", *words: str) -> None:
-        """Deletes the job, and with it its pods; or the objects of another kind alone.
+    def delete(self, kinds: str = "services", *words: str) -> None:
+        """Deletes the job, and with it its pods; or its objects of other kinds alone.
 
         Raises:
           HostError: kubectl failed; the request may have reached the cluster.
         """
-        what = (kind or self._plural, selector(self.name))
-        self.kubectl("delete", *what, *words, *_QUIETLY, timeout_secs=_CALL_SECS)
+        self.kubectl(
+            "delete", kinds, selector(self.name), *words, *_QUIETLY, timeout_secs=_CALL_SECS
+        )
 
     def left(self) -> list[str]:
         """Returns what exists of the job, as `kind/name`; HostError if kubectl failed."""
-        kinds = f"{self._plural},pods"
-        return self.kubectl("get", kinds, selector(self.name), "--output=name").split()
+        return self.kubectl("get", "services,pods", selector(self.name), "--output=name").split()
 
     def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
         owners = {"ownerReferences": [self.owner]}

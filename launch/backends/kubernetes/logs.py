@@ -4,20 +4,23 @@ API servers and networks end a connection at times. The next one is opened after
 the pod, because its name may be another pod's by then, and repeats the lines of its last second.
 """
 
+import math
 import os
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Optional
 
 from launch.agent.processes import die_with
-from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.kubectl import ForbiddenError, Kubectl
 from launch.backends.kubernetes.manifests import CONTAINER
 from launch.backends.kubernetes.state import Pod
 
+_RARELY_SECS = 60.0  # between two tries without the right to read logs
 LONGEST_PART = 1 << 16  # bytes of a line; a longer one is split into parts
 # Kubelets write every digit, so that later stamps are greater.
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)) ")
@@ -78,6 +81,7 @@ class PodLogs:
 
     Attributes:
       one_ended: whether a connection has ended; the user of this object resets it.
+      refusal: what is missing, if the user may not read logs.
     """
 
     def __init__(
@@ -86,6 +90,8 @@ class PodLogs:
         self._kubectl, self._put, self._take = kubectl, put, take
         self._logs: dict[str, PodLog] = {}  # by the pod's uid
         self.one_ended = False
+        self.refusal: Optional[ForbiddenError] = None
+        self._pause = -math.inf  # until when no log is tried
 
     @property
     def are_complete(self) -> bool:
@@ -104,8 +110,9 @@ class PodLogs:
                 continue
             # A pod that is gone has no log any more, and one without an exit code no container.
             has_container = log.pod.state != "ended" or log.pod.code is not None
-            log.is_complete = uid not in shown or not has_container
-            if not log.is_complete:
+            is_refused = self.refusal is not None and log.pod.state == "ended"
+            log.is_complete = uid not in shown or not has_container or is_refused
+            if not log.is_complete and time.monotonic() >= self._pause:
                 self._open(log)
 
     def close(self) -> None:
@@ -124,7 +131,7 @@ class PodLogs:
                 self._kubectl.command(*words, *since),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
                 preexec_fn=partial(die_with, os.getpid()),
             )
@@ -143,11 +150,19 @@ class PodLogs:
             with process.stdout as output:
                 for line in log.new_lines(iter(lambda: output.readline(LONGEST_PART), b"")):
                     self._put(partial(self._take, log.pod, line))
+        errors = b""
+        if process.stderr is not None:
+            with process.stderr as stream:
+                errors = stream.read(LONGEST_PART)
         process.wait()
-        self._put(partial(self._ended, log, process.returncode))
+        self._put(partial(self._ended, log, process.returncode, errors.decode(errors="replace")))
 
-    def _ended(self, log: PodLog, code: int) -> None:
+    def _ended(self, log: PodLog, code: int, errors: str) -> None:
         log.process = None
-        self.one_ended = True
+        error = self._kubectl.error(errors) if code else None
+        if isinstance(error, ForbiddenError):
+            self.refusal, self._pause = error, time.monotonic() + _RARELY_SECS
+            return
+        self.one_ended, self.refusal = True, None
         # What a container writes between the end of a connection and its own end is still missing.
         log.is_complete = log.is_last and code == 0

@@ -1,7 +1,7 @@
-"""Describes a job as Kubernetes objects: a Kubeflow TFJob, or Jobs; a NetworkPolicy and a Secret.
+"""Describes a job as Kubernetes objects: a Job for each task, a Service, a NetworkPolicy, a Secret.
 
-For a TFJob, the training operator creates a pod and a service for each task, and writes TF_CONFIG.
-Without an operator, each task is a Job of Kubernetes itself.
+`plan` describes it as a Kubeflow TFJob, too: the training operator would create a pod and a service
+for each task, and write TF_CONFIG.
 
 When a job ends, Kubernetes deletes all of its pods at once. In each pod it runs the preStop hook,
 sends SIGTERM, and sends SIGKILL at the end of the grace period, which begins with the hook:
@@ -37,9 +37,7 @@ _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 _KEPT_SECS = 86_400  # a finished job that no launcher removes
-_LATER_SECS = 60  # so that the pod's own deadline, which names itself, comes before its Job's
 _WORKDIR = "/data"  # of the image
-_USER = 1000  # the user of the image
 _WORKER_HOLD_SECS = 5  # in synchronous training the master's last step needs the workers
 _NODE_SECS = 15  # for nodes to end a pod after its grace period, and to report its end
 _MOUNTS = (
@@ -56,9 +54,7 @@ _HOLD = "while sleep 1; grep -Eqs ':{:04X} [0-9A-F]+:[0-9A-F]+ 01 ' {}; do :; do
 
 def planned(job: Job) -> list[Manifest]:
     """Returns the manifests that `plan` shows: all but the Secret with the variables' values."""
-    if settings_of(job.cluster).operator == "none":
-        return [network_policy(job, NAME), service(job, NAME), *task_jobs(job, NAME).values()]
-    return [network_policy(job, NAME), tfjob(job, NAME)]
+    return [network_policy(job, NAME), service(job, NAME), *task_jobs(job, NAME).values()]
 
 
 def network_policy(job: Job, name: str) -> Manifest:
@@ -105,7 +101,7 @@ def tfjob(job: Job, name: str) -> Manifest:
             # anew, without a limit. So without restarts, the first failure has to end the job.
             "restartPolicy": "ExitCode" if restarts else "Never",
             "template": {
-                "metadata": {"labels": _pod_labels(name)},
+                "metadata": _pod_metadata(job, name),
                 "spec": _pod(job, first[kind], name),
             },
         }
@@ -140,7 +136,7 @@ def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
 
 
 def _task_job(job: Job, task: Task, name: str) -> Manifest:
-    settings, pod = settings_of(job.cluster), _pod(job, task, name)
+    pod = _pod(job, task, name)
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
     pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": _tf_config(job, task, name)})
     own = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
@@ -148,15 +144,10 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
         "completions": 1,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": _KEPT_SECS,
-        "activeDeadlineSeconds": _deadline(settings, _LATER_SECS),
-        "template": {"metadata": {"labels": _pod_labels(name) | own}, "spec": pod},
+        "template": {"metadata": _pod_metadata(job, name, own), "spec": pod},
     }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _metadata(job, name, job_name(name, task.name)),
-        "spec": _given(spec),
-    }
+    metadata = _metadata(job, name, job_name(name, task.name), own)
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _given(spec)}
 
 
 def _tf_config(job: Job, task: Task, name: str) -> str:
@@ -182,16 +173,14 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,  # makes new volumes writable for this user
-            "fsGroupChangePolicy": "OnRootMismatch",
+            **_user(settings),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
         "containers": [_container(job, task, name)],
         "volumes": volumes,
-        # The operator looks at its own deadline only when a pod changes; the node looks by itself.
+        # A Job's own deadline would count the time in the queue, and an operator looks at its own
+        # only when a pod changes; the node looks by itself.
         "activeDeadlineSeconds": _deadline(settings),
         **json.loads(settings.pod),
     }
@@ -212,7 +201,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     container = {
         "name": CONTAINER,
         "image": settings.image,
-        "imagePullPolicy": "IfNotPresent",  # a node may have an image that no registry has
+        "imagePullPolicy": settings.image_pull_policy,
         "args": [one.replace("$", "$$") for one in arguments],  # Kubernetes replaces $(X)
         "env": variables,
         "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
@@ -236,9 +225,8 @@ def _given(found: Manifest) -> Manifest:
     return {key: value for key, value in found.items() if value not in (None, [], {})}
 
 
-def _deadline(settings: KubernetesSettings, later_secs: int = 0) -> Optional[int]:
-    secs = settings.deadline_secs
-    return None if secs is None else math.ceil(secs) + later_secs
+def _deadline(settings: KubernetesSettings) -> Optional[int]:
+    return None if settings.deadline_secs is None else math.ceil(settings.deadline_secs)
 
 
 def _hook(task: Task, limits: Limits) -> Optional[list[str]]:
@@ -307,18 +295,26 @@ def as_yaml(manifests: "list[Manifest]") -> str:
     return yaml.safe_dump_all(alone, sort_keys=False, width=100).rstrip("\n")
 
 
-def _metadata(job: Job, instance: str, name: str) -> Manifest:
-    namespace = settings_of(job.cluster).namespace
-    return _given({"name": name, "labels": _labels(instance), "namespace": namespace})
+def _metadata(
+    job: Job, instance: str, name: Optional[str], more: Optional[Manifest] = None
+) -> Manifest:
+    settings = settings_of(job.cluster)
+    own = {"app.kubernetes.io/name": NAME, _INSTANCE: instance, _MANAGED_BY: _LAUNCHER}
+    labels = {**dict(settings.labels), **own, **(more or {})}
+    metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}
+    return _given({**metadata, "namespace": settings.namespace if name else None})
 
 
-def _labels(name: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": NAME, _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
-
-
-def _pod_labels(name: str) -> dict[str, str]:
+def _pod_metadata(job: Job, name: str, more: Optional[Manifest] = None) -> Manifest:
     # The proxy of a service mesh would outlive the task, and intercept its traffic.
-    return _labels(name) | {"sidecar.istio.io/inject": "false"}
+    return _metadata(job, name, None, {"sidecar.istio.io/inject": "false", **(more or {})})
+
+
+def _user(settings: KubernetesSettings) -> Manifest:
+    if settings.user is None:
+        return {}
+    ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), settings.user)
+    return {**ids, "fsGroupChangePolicy": "OnRootMismatch"}  # makes new volumes writable for it
 
 
 def _host_name(task: str) -> str:

@@ -9,7 +9,10 @@ kubernetes:                       # each key is optional; lines show the default
   cpu: 4                          # of each trainer (default: 2); ps_cpu: of each ps (1)
   memory: 8Gi                     # of each trainer (default: 8Gi); ps_memory: of each ps (2Gi)
   gpu: nvidia.com/gpu             # what gpus_per_task counts
-  operator: auto                  # tfjob: a TFJob; none: a Job for each task; auto: what there is
+    labels: {kueue.x-k8s.io/queue-name: lab}          # of every object and pod
+  annotations: {example.com/cost: vision}
+  image_pull_policy: Always       # or IfNotPresent, Never; default: by the image's tag
+  user: 1000                      # of the processes; off: the cluster chooses one (OpenShift)
   pod: '{"nodeSelector": {"pool": "gpus"}}'         # further fields of each pod's spec, in JSON
   deadline_secs: 604800           # the job ends then, whoever follows it; or off
 """
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Cluster
-from launch.cluster.yaml_section import matching, seconds_or_off, setting
+from launch.cluster.yaml_section import matching, seconds_or_off, setting, whole
 from launch.errors import LaunchError
 
 _DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
@@ -31,7 +34,12 @@ _VOLUME = matching(
     "a persistentVolumeClaim (records), a folder of the nodes (/records) or an NFS folder "
     "(server:/records)",
 )
-_OPERATOR = matching("tfjob|none|auto", "tfjob, none or auto")
+_KEY = matching(rf"({_DNS_NAME}/)?[A-Za-z0-9]([\w.-]{{0,61}}[A-Za-z0-9])?", "a key of Kubernetes")
+_LABEL = matching(
+    r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", "a label's value: 63 of A-Z a-z 0-9 . _ -"
+)
+_TEXT = matching(r"[^\0]*", "text")
+_POLICY = matching("Always|IfNotPresent|Never", "Always, IfNotPresent or Never")
 # Fields of a pod's spec that the launcher sets, or that would undo its restrictions.
 _OURS = (
     "activeDeadlineSeconds automountServiceAccountToken containers enableServiceLinks hostIPC "
@@ -50,6 +58,17 @@ def _pod(text: str) -> str:
         words = f"must be fields of a pod's spec as JSON, and none of {_OURS}"
         raise LaunchError(f"{words}, which the launcher sets, got {text!r}")
     return text
+
+
+def _user(text: str) -> Optional[int]:
+    return None if text == "off" else whole(1, 2**31 - 1, "`off` or ")(text)
+
+
+def _operator(text: str) -> str:
+    raise LaunchError(
+        "is no key any more: `up` creates Jobs on every cluster, and `plan` shows a TFJob for "
+        f"those with the training operator; leave it out, got {text!r}"
+    )
 
 
 @dataclass(frozen=True)
@@ -71,8 +90,11 @@ class KubernetesSettings:
       ps_cpu: cores of each ps, as request and limit; None for 1.
       ps_memory: memory of each ps, as request and limit; None for 2Gi.
       gpu: the resource that `gpus_per_task` counts.
-      operator: `tfjob` for a TFJob, which Kubeflow's training operator runs; `none` for a Job of
-        Kubernetes itself for each task; `auto` for a TFJob if the cluster knows TFJobs.
+      labels: (name, value) pairs of labels of every object and pod, as for queues.
+      annotations: the same for annotations.
+      image_pull_policy: when nodes pull the image; None: Kubernetes decides by the image's tag.
+      user: the user and group id of the processes; None leaves them to the cluster.
+      operator: None; a cluster file that names it is refused.
       pod: further fields of each pod's spec, such as `nodeSelector`, `tolerations` or
         `imagePullSecrets`, as a JSON object.
       deadline_secs: seconds after which the cluster ends the job and each pod, whether a launcher
@@ -89,7 +111,11 @@ class KubernetesSettings:
     ps_cpu: Optional[str] = setting(None, _WORD)
     ps_memory: Optional[str] = setting(None, _WORD)
     gpu: str = setting("nvidia.com/gpu", _WORD)
-    operator: str = setting("auto", _OPERATOR)
+    labels: tuple[tuple[str, str], ...] = setting((), _LABEL, key_rule=_KEY)
+    annotations: tuple[tuple[str, str], ...] = setting((), _TEXT, key_rule=_KEY)
+    image_pull_policy: Optional[str] = setting(None, _POLICY)
+    user: Optional[int] = setting(1000, _user)
+    operator: Optional[str] = setting(None, _operator)
     pod: str = setting("{}", _pod)
     deadline_secs: Optional[float] = setting(604_800, seconds_or_off)
 

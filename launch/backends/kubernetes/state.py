@@ -6,7 +6,8 @@ terminal and the status file.
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from launch.backends.kubernetes.manifests import CONTAINER, INDEX, TYPE
@@ -14,19 +15,20 @@ from launch.errors import HostError
 from launch.record.outcome import Cause
 
 _LONGEST_TEXT = 2000  # characters
-_IMAGE = "look at `image:` and at `imagePullSecrets` in `pod:`"
+_IMAGE = "look at `image:`, `image_pull_policy:` and `imagePullSecrets` in `pod:`"
 # A reason that Kubernetes gives -> what to do about it.
 _ADVICE = {
     "OOMKilled": "it needs more memory than `memory:` or `ps_memory:` allows",
     "ErrImagePull": _IMAGE,
-    "ImagePullBackOff": _IMAGE,
     "InvalidImageName": _IMAGE,
     "DeadlineExceeded": "`deadline_secs:` under `kubernetes:` is the limit",
 }
 # Reasons why a container waits at first.
-_PASSING = (None, "ContainerCreating", "PodInitializing")
+# Before and after ImagePullBackOff comes ErrImagePull, with what the registry answers.
+_PASSING = (None, "ContainerCreating", "PodInitializing", "ImagePullBackOff")
 # An eviction for which the pod itself is to blame.
 _OWN_FAULT = re.compile("exceeds the (total )?limit|exceeded its local ephemeral storage limit")
+DELETED = "its pod was deleted"
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
 
 
@@ -36,14 +38,15 @@ class Pod:
 
     Attributes:
       task: the name of the pod's task, such as `worker/0`.
-      name: the pod's name, which a later pod of the same task has as well.
-      uid: the pod's id, which differs from that of earlier and later pods of the same name.
+      name: the pod's name.
+      uid: the pod's id, which differs from that of earlier and later pods.
       node: the node on which the pod runs; "" until that is known.
       state: `waiting`, `running` or `ended`.
       code: the container's exit code; None before its end, and for a pod that was evicted or lost.
       words: why the pod waits, is to end, or ended; "" if there is nothing to say.
       cause: what the end of this pod means for the job, if it is a failure.
       by_deletion: whether the pod was deleted, and nothing else explains its end.
+      created: when the API server took the pod, as text that sorts by time.
     """
 
     task: str
@@ -55,6 +58,7 @@ class Pod:
     words: str = ""
     cause: Cause = Cause.TASK_FAILED
     by_deletion: bool = False
+    created: str = ""
 
     @property
     def is_disrupted(self) -> bool:
@@ -71,16 +75,15 @@ class Poll:
 
     Attributes:
       pods: the pods that exist.
-      is_deleted: whether the object that stands for the job, such as its TFJob, does not exist, or
-        was deleted and exists until its pods have ended.
-      succeeded: whether its master or chief has ended with success.
-      failed: why it has failed, in the operator's words; "" if it has not.
+      jobs: the name of each task that has a Job -> the type of a condition that the Job has, such
+        as `Complete`; "" if it has none.
+      is_deleted: whether the Service that stands for the job does not exist, or was deleted and
+        exists until its pods have ended.
     """
 
     pods: tuple[Pod, ...] = ()
+    jobs: Mapping[str, str] = field(default_factory=dict)
     is_deleted: bool = False
-    succeeded: bool = False
-    failed: str = ""
 
 
 def read_poll(found: str) -> Poll:
@@ -91,19 +94,29 @@ def read_poll(found: str) -> Poll:
     """
     try:
         items = json.loads(found)["items"]
-        pods = [one for one in items if one["kind"] == "Pod"]
-        named = [one for one in pods if {TYPE, INDEX} <= {*one["metadata"].get("labels", ())}]
-        of_tasks = tuple(map(read_pod, named))
-        job = next((one for one in items if one["kind"] != "Pod"), None)
-        if job is None:
-            return Poll(of_tasks, is_deleted=True)
-        failed = _condition(job, "Failed", "True")
-        return Poll(
-            of_tasks,
-            is_deleted="deletionTimestamp" in job["metadata"],
-            succeeded=_condition(job, "Succeeded", "True") is not None,
-            failed="" if failed is None else _text(failed.get("message", "no reason given")),
-        )
+        named = [one for one in items if {TYPE, INDEX} <= {*one["metadata"].get("labels", ())}]
+        pods = tuple(read_pod(one) for one in named if one["kind"] == "Pod")
+        jobs = {_task(one): _true_condition(one) for one in named if one["kind"] == "Job"}
+        owners = [one["metadata"] for one in items if one["kind"] == "Service"]
+        exists = any("deletionTimestamp" not in metadata for metadata in owners)
+        return Poll(pods, jobs, is_deleted=not exists)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise HostError(f"kubectl get printed {found[:60]!r}, which cannot be read") from None
+
+
+def read_refusals(found: str) -> dict[str, str]:
+    """Returns Job's name -> why no pod could be created, by `FailedCreate` events.
+
+    Raises:
+      HostError: it is no list of events.
+    """
+    try:
+        items = json.loads(found)["items"]
+        # The pod that was refused has another name each time.
+        return {
+            str(one["involvedObject"]["name"]): _text(one["message"].rpartition("forbidden: ")[2])
+            for one in items
+        }
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise HostError(f"kubectl get printed {found[:60]!r}, which cannot be read") from None
 
@@ -120,11 +133,11 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     why = status if status.get("reason") else _condition(pod, "DisruptionTarget", "True") or {}
     is_oom = ended is not None and ended.get("reason") == "OOMKilled"
     is_killed = not (why or is_oom) and code in _KILLED
-    # A pod that was deleted after its end, as by an operator that makes it anew, has no grace.
+    # A pod that was deleted after its end has no grace.
     has_grace = metadata.get("deletionGracePeriodSeconds") != 0
     by_deletion = is_killed and "deletionTimestamp" in metadata and has_grace
     if by_deletion:
-        why = {"message": "its pod was deleted"}
+        why = {"message": DELETED}
     words = _words(why)
     if ended is not None or status.get("phase") in ("Failed", "Succeeded"):
         now = "ended"
@@ -135,13 +148,26 @@ def read_pod(pod: dict[str, Any]) -> Pod:
         now, waits = "waiting", state.get("waiting", {})
         if waits.get("reason") in _PASSING:
             waits = _condition(pod, "PodScheduled", "False") or {}
+        elif waits.get("reason") == "ErrImagePull":
+            image = next(one["image"] for one in containers if one["name"] == CONTAINER)
+            answer = waits.get("message", "").rpartition('": ')[2]
+            waits = {**waits, "message": f"{image}: {answer}"}
         words = words or _words(waits)
     cause = Cause.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else Cause.PLATFORM
     if not why or _OWN_FAULT.search(why.get("message", "")):
         cause = Cause.TASK_FAILED
-    task = f"{metadata['labels'][TYPE]}/{metadata['labels'][INDEX]}"
-    names = (task, metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
-    return Pod(*names, now, code, words, cause, by_deletion)
+    names = (_task(pod), metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
+    return Pod(*names, now, code, words, cause, by_deletion, metadata.get("creationTimestamp", ""))
+
+
+def _task(found: dict[str, Any]) -> str:
+    labels = found["metadata"]["labels"]
+    return f"{labels[TYPE]}/{labels[INDEX]}"
+
+
+def _true_condition(job: dict[str, Any]) -> str:
+    conditions = job.get("status", {}).get("conditions", ())
+    return next((str(one["type"]) for one in conditions if one["status"] == "True"), "")
 
 
 def _condition(found: dict[str, Any], kind: str, value: str) -> Optional[dict[str, Any]]:

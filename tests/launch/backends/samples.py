@@ -33,8 +33,17 @@ def pod_status(
     return {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}
 
 
+def job_status(task: str, condition: str = "") -> dict[str, Any]:
+    """Returns a task's Job; `condition` is the type of a condition that it has."""
+    kind, _, index = task.partition("/")
+    labels = pod_status({}, (kind, int(index)))["metadata"]["labels"]
+    conditions = [{"type": condition, "status": "True"}] if condition else []
+    return {"kind": "Job", "metadata": {"labels": labels}, "status": {"conditions": conditions}}
+
+
 def container_state(**state: Any) -> dict[str, Any]:
-    return {"phase": "Running", "containerStatuses": [{"name": "tensorflow", "state": state}]}
+    status = {"name": "tensorflow", "image": "lab/x:1", "state": state}
+    return {"phase": "Running", "containerStatuses": [status]}
 
 
 RUNNING = container_state(running={})

@@ -54,11 +54,14 @@ SECTIONS: dict[str, dict[str, str]] = {
         "ps_memory": "9Gi",
         "gpu": "amd.com/gpu",
         "pod": '\'{"priorityClassName": "low"}\'',
+        "labels": "{kueue.x-k8s.io/queue-name: lab}",
+        "annotations": "{example.com/cost: 'a b'}",
+        "image_pull_policy": "Always",
+        "user": "off",
         "deadline_secs": "off",
-        "operator": "none",
     },
 }
-LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context"}}
+LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context", "operator"}}
 
 
 def read(folder: Path, text: str) -> Cluster:

@@ -1,6 +1,7 @@
 """The objects that a description becomes, the hook of a ps, and calls of kubectl."""
 
 import json
+import re
 import socket
 import subprocess
 import time
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.kubectl import JOBS, TFJOB, Kubectl
+from launch.backends.kubernetes.kubectl import RIGHTS, Kubectl
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster import show
@@ -23,12 +24,12 @@ from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
 from tests.launch.backends.samples import kubernetes_cluster
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
-from tests.launch.launcher import has_ended, wait_for
+from tests.launch.launcher import ROOT, has_ended, wait_for
 
 GOLDEN = Path(__file__).with_name("kubernetes_plan.yaml")
 FULL = """\
 backend: kubernetes
-tasks: {chief: 1, worker: 3, ps: 2}
+tasks: {chief: 1, worker: 1, ps: 1}
 gpus_per_task: 2
 ports: 3000
 restarts: 3
@@ -91,6 +92,9 @@ def test_the_plan_is_literally_this_and_says_no_values_of_variables(tmp_path: Pa
     assert f"{backend.plan_text(job)}\n" == GOLDEN.read_text()
     planned = list(yaml.safe_load_all(GOLDEN.read_text()))
     assert list(yaml.safe_load_all(show.as_documents(backend.plan(job)))) == planned
+    assert [one["kind"] for one in planned] == ["NetworkPolicy", "Service", *["Job"] * 3]
+    tfjob = "".join(re.findall("^#T (.*\n)", GOLDEN.read_text(), re.MULTILINE))
+    assert yaml.safe_load(tfjob) == manifests.tfjob(job, "cifar10")
     assert "hidden" not in GOLDEN.read_text()
 
 
@@ -101,7 +105,11 @@ def test_the_plan_is_literally_this_and_says_no_values_of_variables(tmp_path: Pa
         ("data: ../up", "data must be a persistentVolumeClaim"),
         ("memory: 8 GB", "memory must be one word, got '8 GB'"),
         ("pod: '{gpu: 1}'", "pod must be fields of a pod's spec as JSON"),
+        ("labels: {queue: a b}", "queue must be a label's value"),
+        ("user: 0", "user must be `off` or a whole number"),
+        ("image_pull_policy: always", "image_pull_policy must be Always, IfNotPresent or Never"),
         ("pod: '[]'", "pod must be fields of a pod's spec as JSON"),
+        ("operator: auto", "operator is no key any more: `up` creates Jobs on every cluster"),
         ("pod: '{\"hostNetwork\": true}'", "pod must be fields of a pod's spec as JSON"),
     ],
 )
@@ -128,8 +136,8 @@ def test_kubernetes_and_the_training_operator_would_take_all(tmp_path: Path, tex
         assert check_object(one) == []
 
 
-def test_a_task_without_operator_is_a_job_that_restarts_nothing_in_the_same_pod() -> None:
-    cluster = small(operator="none", output="nas:/results")
+def test_a_task_is_a_job_that_restarts_nothing_in_the_same_pod() -> None:
+    cluster = small(output="nas:/results")
     of_tfjob = pod(tfjob(cluster, "--x"), "Worker")
     found = manifests.task_jobs(make_job(cluster, ["--x"]), "cifar10")
     assert list(found) == ["master/0", "worker/0", "ps/0"]
@@ -140,7 +148,6 @@ def test_a_task_without_operator_is_a_job_that_restarts_nothing_in_the_same_pod(
         "completions": 1,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": 86_400,
-        "activeDeadlineSeconds": 604_860,  # the pod's own deadline names itself before
     }
     own = template["spec"]
     names = {key: own.pop(key) for key in ("restartPolicy", "hostname", "subdomain")}
@@ -208,42 +215,31 @@ def test_the_records_are_a_claim_a_folder_or_nfs(place: str, volume: dict[str, A
     assert [one["name"] for one in pod(job, "PS")["volumes"]] == ["tmp"]
 
 
+def test_labels_are_those_of_every_object_and_pod_and_never_the_launchers() -> None:
+    own, notes = (("app.kubernetes.io/instance", "x"), ("queue", "lab")), (("cost", "a b"),)
+    job = make_job(small(labels=own, annotations=notes, user=None))
+    objects = [*manifests.planned(job), manifests.secret(job, "cifar10", {})]
+    jobs = [one["spec"]["template"] for one in objects if one["kind"] == "Job"]
+    for metadata in (one["metadata"] for one in [*objects, *jobs]):
+        assert metadata["labels"]["queue"] == "lab"
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "cifar10"
+        assert metadata["annotations"] == {"cost": "a b"}
+    for one in jobs:  # OpenShift gives them a user
+        context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert one["spec"]["securityContext"] == context
+
+
 def test_only_the_jobs_own_pods_reach_its_ports() -> None:
-    policy, job = manifests.planned(make_job(small()))
+    policy, service, *jobs = manifests.planned(make_job(small()))
     own = {"matchLabels": {"app.kubernetes.io/instance": "cifar10"}}
     assert policy["spec"]["podSelector"] == own
     (rule,) = policy["spec"]["ingress"]
     assert rule == {"from": [{"podSelector": own}]}
-    for role, replica in replicas(job).items():
-        assert own["matchLabels"].items() <= replica["template"]["metadata"]["labels"].items()
-        expected = 2223 if role == "PS" else 2222
-        assert container(job, role)["ports"][0]["containerPort"] == expected
-
-
-@pytest.mark.parametrize(
-    ("operator", "script", "kind"),
-    [
-        ("tfjob", "exit 1", TFJOB),
-        ("none", "exit 1", JOBS),
-        ("auto", 'echo \'[{"name":"mpijobs"},{"name":"tfjobs"}]\'', TFJOB),
-        ("auto", 'echo \'[{"name":"mpijobs"}]\'', JOBS),
-        ("auto", "echo 'Error from server (NotFound): no such resource' >&2; exit 1", JOBS),
-    ],
-)
-def test_the_cluster_is_asked_for_tfjobs_if_need_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str, script: str, kind: str
-) -> None:
-    put_kubectl(tmp_path, monkeypatch, f'[ "$*" = "get --raw /apis/kubeflow.org/v1" ] && {script}')
-    assert Kubectl(None, None).kind_for(operator) == kind
-
-
-def test_the_plan_says_what_auto_means() -> None:
-    backend = backend_named("kubernetes")
-    assert "`operator: auto`" in backend.plan_text(make_job(small()))
-    for operator, kinds in (("tfjob", ["TFJob"]), ("none", ["Service", *["Job"] * 3])):
-        text = backend.plan_text(make_job(small(operator=operator)))
-        assert "`operator: auto`" not in text
-        assert [one["kind"] for one in yaml.safe_load_all(text)] == ["NetworkPolicy", *kinds]
+    assert service["spec"]["selector"] == own["matchLabels"]
+    for job, port in zip(jobs, (2222, 2222, 2223)):
+        pod = job["spec"]["template"]
+        assert own["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        assert pod["spec"]["containers"][0]["ports"][0]["containerPort"] == port
 
 
 # The ps's preStop hook, as it stands in the manifest.
@@ -275,18 +271,52 @@ def test_a_ps_ends_when_the_last_trainer_has_gone_and_does_not_wait_for_ever() -
 @pytest.mark.parametrize(
     ("errors", "words"),
     [
+        ("Error from server (Forbidden): exceeded quota", "kubectl: Error from server (Forbidden)"),
         (
-            'error: no matches for kind "TFJob"',
-            "the cluster does not support TFJob: say `operator: n",
+            'services is forbidden: User "lab" cannot create resource "services" in API group "" '
+            'in the namespace "x"',
+            "kubernetes: user lab may not create services in namespace x; docs/launch.md has the R",
         ),
-        ("Error from server (Forbidden): x is forbidden: no", "kubectl: Error from server (Forbi"),
         ("", "kubectl: it failed without an error message"),
     ],
 )
 def test_what_kubectl_complains_of_is_said_in_one_line(errors: str, words: str) -> None:
-    explained = Kubectl("lab", "vision").explain(errors)
+    explained = str(Kubectl("lab", "vision").error(errors))
     assert words in explained
     assert "\n" not in explained
+
+
+def test_check_asks_for_the_rights_of_the_documented_role_the_claims_and_a_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "docs/launch.md").read_text().partition("```yaml\napiVersion: rbac")[2]
+    role = yaml.safe_load("apiVersion: rbac" + text.partition("```")[0])
+    rules = [(one["apiGroups"][0], one["resources"][0], one["verbs"]) for one in role["rules"]]
+    assert rules == [(group, what, verbs.split()) for group, what, verbs in RIGHTS]
+    put_kubectl(
+        tmp_path,
+        monkeypatch,
+        f"""
+        echo "$@" >>{tmp_path}/calls
+        case "$*" in
+          *config*) echo lab vision ;;
+          *can-i*list*events*) cat {tmp_path}/may ;;
+          *can-i*) echo yes ;;
+          *create*) cat >{tmp_path}/given; echo pod/a pod/b ;;
+        esac""",
+    )
+    (tmp_path / "may").write_text("no")
+    job, backend = make_job(small(data="nas:/records")), backend_named("kubernetes")
+    with pytest.raises(HostError, match="you may not list events in namespace vision of lab; docs"):
+        backend.check(job)
+    (tmp_path / "may").write_text("yes")
+    assert backend.check(job) == [
+        "namespace vision of lab: it would take all 2 objects", "claims: cifar10-output",
+    ]  # fmt: skip
+    assert "get persistentvolumeclaims cifar10-output\n" in (tmp_path / "calls").read_text()
+    assert "create --dry-run=server" in (tmp_path / "calls").read_text()
+    kinds = [one["kind"] for one in json.loads((tmp_path / "given").read_text())["items"]]
+    assert kinds == ["NetworkPolicy", "Service", "Job", "Job", "Job", "Secret"]
 
 
 def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,15 @@ import json
 import queue
 import signal
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Optional, cast
 
 import pytest
 
 from launch.backends.kubernetes.backend import Kubernetes, Left, Runner
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import TFJOB, JobObjects, Kubectl
-from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll
+from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl
+from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll, read_refusals
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
@@ -26,7 +27,10 @@ from tests.launch.backends.samples import (
     terminated,
 )
 
-PULLING = container_state(waiting={"reason": "ImagePullBackOff", "message": 'image "x" not found'})
+BACKING_OFF = container_state(waiting={"reason": "ImagePullBackOff", "message": "Back-off"})
+PULLING = container_state(
+    waiting={"reason": "ErrImagePull", "message": 'rpc error: failed to pull "x": not found'}
+)
 NO_NODE = {"reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient gpu."}
 UNSCHEDULABLE = {
     "phase": "Pending",
@@ -67,8 +71,9 @@ DRAINED = disrupted(RUNNING, "EvictionByEvictionAPI", "evicting")
         (EVICTED, "ended", None, "Evicted: The node was low on memory.", Cause.PLATFORM),
         (UNSCHEDULABLE, "waiting", None, "Unschedulable: 0/3 nodes are available: 3 Insufficient",
          Cause.TASK_FAILED),
-        (PULLING, "waiting", None, 'ImagePullBackOff: image "x" not found; look at `image:` and ',
+        (PULLING, "waiting", None, "ErrImagePull: lab/x:1: not found; look at `image:`, `image",
          Cause.TASK_FAILED),
+        (BACKING_OFF, "waiting", None, "", Cause.TASK_FAILED),
         (PAST_DEADLINE, "ended", 143, "DeadlineExceeded: Pod was active; `deadline_secs:` under ",
          Cause.TIME_LIMIT),
         (BY_PREEMPTION, "ended", 143, "PreemptionByScheduler: preempting; exit code 143",
@@ -102,14 +107,13 @@ def test_a_pod_that_belongs_to_no_task_is_left_out() -> None:
 
 def test_a_poll_shows_the_job_and_its_pods() -> None:
     pod = {"kind": "Pod", **pod_status(RUNNING)}
-    conditions = [{"type": "Failed", "status": "True", "message": "1 Worker failed"}]
-    job = {"kind": "TFJob", "metadata": {}, "status": {"conditions": conditions}}
-    poll = read_poll(json.dumps({"kind": "List", "items": [pod, job]}))
+    service: dict[str, Any] = {"kind": "Service", "metadata": {}}
+    poll = read_poll(json.dumps({"kind": "List", "items": [pod, service]}))
     assert [one.name for one in poll.pods] == ["job-worker-0"]
-    assert (poll.is_deleted, poll.succeeded, poll.failed) == (False, False, "1 Worker failed")
+    assert not poll.is_deleted
     assert read_poll('{"kind": "List", "items": []}') == Poll(is_deleted=True)
-    job["metadata"] = {"deletionTimestamp": "2026-01-31T09:00:00Z"}
-    assert read_poll(json.dumps({"kind": "List", "items": [job]})).is_deleted
+    service["metadata"] = {"deletionTimestamp": "2026-01-31T09:00:00Z"}
+    assert read_poll(json.dumps({"kind": "List", "items": [service]})).is_deleted
 
 
 @pytest.mark.parametrize("printed", ["error: what", "[1]", '{"kind": "Status"}'])
@@ -121,12 +125,13 @@ def test_what_is_no_list_of_objects_is_named(printed: str) -> None:
 class Told:
     """A follower of a master, a worker and a ps, what the next poll shows, and the clock."""
 
-    def __init__(self, restarts: int = 0, is_tfjob: bool = True, **limits: Any) -> None:
+    def __init__(self, restarts: int = 0, **limits: Any) -> None:
         self.now = 0.0
         tasks = make_job(kubernetes_cluster()).tasks
         limits_of_job = Limits(**limits)
-        self.follower = Follower(tasks, limits_of_job, restarts, self.now, is_tfjob=is_tfjob)
-        self.job: dict[str, Any] = {}
+        self.follower = Follower(tasks, limits_of_job, restarts, self.now)
+        self.is_deleted = False
+        self.jobs = dict.fromkeys(self.follower.states, "")
         self.pods: dict[str, Pod] = {}
         self.wants_deletion = False
 
@@ -145,10 +150,12 @@ class Told:
             pod["metadata"]["deletionTimestamp"] = "2026-01-31T09:00:00Z"
         self.pods[task] = read_pod(pod)
 
-    def poll(self, **job: Any) -> list[str]:
-        """Polls; `job` changes the state of the TFJob before."""
-        self.job = job or self.job
-        return self._said(self.follower.saw(Poll(tuple(self.pods.values()), **self.job), self.now))
+    def poll(self, *, is_deleted: bool = False) -> list[str]:
+        """Polls; `is_deleted` deletes the Service before."""
+        self.is_deleted = is_deleted or self.is_deleted
+        self.jobs = {} if self.is_deleted else self.jobs
+        poll = Poll(tuple(self.pods.values()), self.jobs, is_deleted=self.is_deleted)
+        return self._said(self.follower.saw(poll, self.now))
 
     def _said(self, actions: Sequence[Action]) -> list[str]:
         """Returns what is told, and which tasks are to start."""
@@ -174,7 +181,7 @@ class Told:
         return self._said(self.follower.tick(self.now))
 
     def all_are_gone(self) -> None:
-        """The launcher deletes the TFJob, and all pods end by that."""
+        """The launcher deletes the job, and all pods end by that."""
         self.follower.is_deleted = True
         for task in ("master/0", "worker/0", "ps/0"):
             self.pod(task, terminated(143), deleted=True)
@@ -215,25 +222,8 @@ def test_the_job_is_over_with_its_master() -> None:
     assert told.follower.outcome is not None
 
 
-def test_a_pod_that_is_made_anew_is_counted() -> None:
-    told = running(restarts=1)
-    assert told.pod("worker/0", EVICTED) == [
-        "worker/0 on n1: Evicted: The node was low on memory.; restart 1 of 1"
-    ]
-    told.pod("worker/0", RUNNING, uid="2")
-    assert told.follower.states["worker/0"].status == "running"
-    told.pod("worker/0", terminated(137), uid="2")
-    assert told.end == (137, "worker/0 on n1 failed: exit code 137, after 1 restarts")
-
-
-def test_an_error_is_not_made_anew() -> None:
-    told = running(restarts=5)
-    told.pod("worker/0", terminated(1))
-    assert told.end == (1, "worker/0 on n1 failed: exit code 1")
-
-
-def test_the_launcher_restarts_a_task_of_jobs_after_a_wait_that_grows() -> None:
-    told = Told(restarts=2, is_tfjob=False)
+def test_the_launcher_restarts_a_task_after_a_wait_that_grows() -> None:
+    told = Told(restarts=2)
     told.all_run()
     assert told.pod("worker/0", terminated(1)) == [
         "worker/0 on n1: exit code 1; restart 1 of 2 in 1 s"
@@ -259,40 +249,63 @@ def test_a_pod_whose_deadline_is_over_is_not_made_anew() -> None:
     assert told.cause is Cause.TIME_LIMIT
 
 
-def test_a_deadline_of_the_job_is_the_cause_though_its_pods_end_first() -> None:
-    told = running()
-    told.change("worker/0", terminated(143), deleted=True)
-    words = "Job cifar10 has failed because it was active longer than specified deadline"
-    told.poll(failed=words)
-    assert told.end == (124, f"{words}; `deadline_secs:` under `kubernetes:` is the limit")
-    assert told.cause is Cause.TIME_LIMIT
-
-
-def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
+def test_a_queued_job_waits_without_limit_and_says_why_once() -> None:
     told = Told(start_secs=100)
+    told.pod("ps/0", RUNNING)
+    told.change("master/0", UNSCHEDULABLE)
+    words = "Unschedulable: 0/3 nodes are available: 3 Insufficient gpu."
+    assert told.pod("worker/0", UNSCHEDULABLE) == [f"master/0, worker/0 wait: {words}"]
+    told.pass_secs(9000)
+    one_less = {**NO_NODE, "message": "0/2 nodes are available: 2 Insufficient gpu."}
+    condition = {"type": "PodScheduled", "status": "False", **one_less}
+    assert told.pod("worker/0", {"phase": "Pending", "conditions": [condition]}) == []
     told.pod("master/0", RUNNING)
-    told.pod("worker/0", UNSCHEDULABLE)
+    told.pod("worker/0", RUNNING)
     told.pass_secs(99)
     assert told.follower.verdict is None
-    told.pass_secs(2)
-    code, reason = told.end
-    assert code == 124
-    assert reason.startswith("no training step within 100 s; the limits are start_secs and idle")
-    assert "_secs: worker/0 waits: Unschedulable: 0/3 nodes are available" in reason
+    told.pass_secs(2)  # the limit has counted since all pods run
+    limits = "the limits are start_secs and idle_secs"
+    assert told.end == (124, f"no training step within 100 s; {limits}")
 
 
-def test_a_job_without_pods_says_where_to_look() -> None:
-    told = Told(start_secs=100)
-    told.pass_secs(101)
-    assert ": master/0 waits: its pod was not created, or does not start; `kubec" in told.end[1]
+def test_an_image_that_cannot_be_pulled_is_told_once_for_all_tasks() -> None:
+    told = Told()
+    told.change("master/0", PULLING)
+    (note,) = told.pod("worker/0", PULLING)
+    assert note.startswith("master/0, worker/0 wait: ErrImagePull: lab/x:1: not found;")
+    for status in (BACKING_OFF, PULLING, BACKING_OFF):
+        assert told.pod("worker/0", status) == []
+    assert told.pod("ps/0", PULLING) == []
 
 
-def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
-    told = running()
-    told.poll(failed="1 Worker replica(s) failed")
-    assert told.follower.verdict is None
-    told.poll()
-    assert told.end == (1, "the TFJob has failed: 1 Worker replica(s) failed")
+def test_a_suspended_job_waits_and_is_told() -> None:
+    told = Told()
+    told.jobs["ps/0"] = "Suspended"
+    assert told.pod("master/0", RUNNING) == [
+        "ps/0 waits: Suspended: its Job is, as a queue does until there is room"
+    ]
+    assert told.follower.without_pod == ["worker/0"]
+
+
+def test_a_new_lead_waits_for_the_end_of_the_earlier_one() -> None:
+    """As on a node that does not answer: the new one would be refused the output folder."""
+    told = Told(restarts=1)
+    told.all_run()
+    earlier = told.pods["master/0"]
+    told.pods["old"] = replace(earlier, words="its pod was deleted", by_deletion=True)
+    del told.pods["master/0"]
+    new = replace(earlier, uid="new", created="2026-01-31T09:05:00Z")
+    told.pods["new"] = new
+    assert told.poll() == ["master/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"]
+    assert told.pass_secs(1) == ["start master/0"]  # the runner deletes the Job for now
+    told.pods["new"] = replace(new, state="ended", code=2)
+    assert told.poll() == []
+    assert told.follower.held == {"master/0"}
+    told.pods = {name: pod for name, pod in told.pods.items() if name not in ("old", "new")}
+    assert told.poll() == []
+    assert told.follower.held == set()
+    told.pod("master/0", RUNNING, uid="3")
+    assert told.follower.states["master/0"].status == "running"
 
 
 def test_pods_that_do_not_end_are_ended_and_named() -> None:
@@ -302,8 +315,8 @@ def test_pods_that_do_not_end_are_ended_and_named() -> None:
     assert told.pass_secs(39) == []
     assert told.pass_secs(2) == ["worker/0 still running: killed"]
     assert told.pass_secs(6) == ["worker/0: end not confirmed; run `clean`"]
-    assert told.follower.outcome is None
-    told.pass_secs(6)
+    assert told.pass_secs(39) == []  # the ps has as long as the others
+    assert told.pass_secs(2) == ["ps/0 still running: killed"]
     told.pass_secs(6)
     assert told.follower.outcome is not None
 
@@ -332,31 +345,14 @@ def test_a_pod_that_kubernetes_ended_is_the_cause_of_the_end() -> None:
 
 
 def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
-    told = running()
-    told.change("worker/0", terminated(143), deleted=True)
-    told.poll(is_deleted=True)
-    assert told.end == (1, "the job was deleted by someone else")
-    told.all_are_gone()
-    assert told.cause is Cause.CANCELLED
-
-
-def test_whoever_deletes_the_service_ends_a_job_without_operator() -> None:
-    told = Told(restarts=1, is_tfjob=False)
-    told.all_run()
+    told = running(restarts=1)
     told.change("worker/0", terminated(143), deleted=True)
     told.poll(is_deleted=True)
     assert told.end == (1, "the job was deleted by someone else")
     assert told.wants_deletion
     assert "start worker/0" not in told.pass_secs(99.0)
-
-
-def test_a_task_that_failed_explains_the_pods_that_the_operator_deletes_for_it() -> None:
-    told = running()
-    told.change("master/0", terminated(143), deleted=True)
-    told.change("worker/0", terminated(3))
-    told.poll(failed="1 Worker replica(s) failed")
-    told.poll()
-    assert told.end == (3, "worker/0 on n1 failed: exit code 3")
+    told.all_are_gone()
+    assert told.cause is Cause.CANCELLED
 
 
 def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
@@ -388,21 +384,15 @@ def test_a_worker_that_fails_because_of_a_drained_ps_is_not_the_cause() -> None:
 
 def test_a_pod_that_is_gone_unseen_fails_the_job() -> None:
     told = running()
-    assert told.gone("worker/0") == ["worker/0 on n1 failed: its pod was lost; stopping the others"]
-    assert told.cause is Cause.HOST_LOST
-
-
-def test_pods_that_are_removed_after_a_success_have_not_failed() -> None:
-    told = running()
-    del told.pods["worker/0"], told.pods["master/0"]
-    told.poll(succeeded=True)
-    assert told.end == (0, "master/0 is done")
+    words = "worker/0 on n1 failed: its pod was deleted; stopping the others"
+    assert told.gone("worker/0") == [words]
+    assert told.cause is Cause.PLATFORM
 
 
 def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
     told = running(restarts=1)
     assert told.pod("worker/0", RUNNING, uid="2") == [
-        "worker/0 on n1: its pod was lost; restart 1 of 1"
+        "worker/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"
     ]
     assert told.poll() == []
     told.pass_secs(10)
@@ -410,6 +400,35 @@ def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
     assert (state.status, state.restarts, told.follower.verdict) == ("running", 1, None)
 
 
+@pytest.mark.parametrize("is_newest_first", [True, False])
+def test_a_deleted_pod_and_the_one_in_its_place_cost_one_restart(is_newest_first: bool) -> None:
+    """The Job's controller makes a pod at once; kubectl lists pods by their names."""
+    told = Told(restarts=1)
+    told.all_run()
+
+    def see(status: Any) -> list[str]:
+        old = pod_status(RUNNING, uid="worker/0-1")
+        old["metadata"] |= {"deletionTimestamp": "2026-01-31T09:05:00Z"}
+        new = pod_status(status, uid="worker/0-2")
+        new["metadata"] |= {"creationTimestamp": "2026-01-31T09:05:00Z"}
+        del told.pods["worker/0"]
+        pair = [read_pod(one) for one in (old, new)]
+        poll = Poll((*told.pods.values(), *(pair[::-1] if is_newest_first else pair)))
+        told.pods["worker/0"] = pair[1]
+        return told._said(told.follower.saw(poll, told.now))
+
+    waits = see(container_state(waiting={"reason": "ContainerCreating"}))
+    assert waits == ["worker/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"]
+    assert see(RUNNING) == []
+    assert told.pass_secs(9.0) == []
+    told.pod("worker/0", terminated(3), uid="2")  # it is watched
+    assert told.end == (3, "worker/0 on n1 failed: exit code 3, after 1 restarts")
+
+
+NO_LOGS = (
+    'pods "w" is forbidden: User "lab" cannot get resource "pods/log" in API group "" in the '
+    'namespace "x"'
+)
 DOWN = HostError("the cluster does not answer")
 
 
@@ -419,15 +438,19 @@ class Cluster(JobObjects):
     def __init__(self) -> None:
         kubectl = Kubectl(None, None)
         kubectl.command = lambda *words: ["true"]  # type: ignore[method-assign]
-        super().__init__(kubectl, TFJOB, "job")
+        super().__init__(kubectl, "job")
         self.error: Optional[HostError] = None
         self.pods: dict[str, Pod] = {}
+        self.events = ""
         self.num_asked = 0
 
     def poll(self) -> Poll:
         if self.error is not None:
             raise self.error
-        return Poll(tuple(self.pods.values()))
+        return Poll(tuple(self.pods.values()), dict.fromkeys(("master/0", "worker/0", "ps/0"), ""))
+
+    def refusals(self) -> dict[str, str]:
+        return read_refusals(self.events)
 
     def delete(self, kind: str = "", *words: str) -> None:
         self.num_asked += 1
@@ -456,7 +479,7 @@ class Rig:
     def __init__(self) -> None:
         self.cluster, self.loop, self.now = Cluster(), Loop(), 1000.0
         tasks = make_job(kubernetes_cluster()).tasks
-        self.follower = Follower(tasks, Limits(), 0, self.now, is_tfjob=True)
+        self.follower = Follower(tasks, Limits(), 0, self.now)
         loop, secret = cast("RunLoop", self.loop), "first line\nthe second line\nlast\n"
         self.runner = Runner(self.cluster, self.follower, loop, [secret], {})
         for task in ("master", "worker", "ps"):
@@ -508,7 +531,7 @@ def test_a_job_is_deleted_though_a_log_cannot_be_read_and_tried_again_if_that_fa
 
 
 def test_an_outage_is_told_once(rig: Rig) -> None:
-    refused = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
+    refused = ForbiddenError("pods is forbidden: no")
     for error in (DOWN, DOWN, refused, None, DOWN):
         rig.cluster.error = error
         rig.tick()
@@ -520,9 +543,45 @@ def test_a_refusal_of_the_first_poll_ends_the_run() -> None:
     rig = Rig()
     rig.cluster.error = DOWN
     rig.tick()
-    rig.cluster.error = HostError("kubectl: Error from server (Forbidden): pods is forbidden: no")
-    with pytest.raises(HostError, match="pods is forbidden: no"):
+    rig.cluster.error = ForbiddenError("pods is forbidden: no")
+    with pytest.raises(ForbiddenError, match="pods is forbidden: no"):
         rig.tick()
+
+
+def test_why_a_job_has_no_pod_is_told_after_some_time_once_for_all_tasks() -> None:
+    rig = Rig()
+    event = "Error creating: pods x is forbidden: exceeded quota: q, requested: pods=1"
+    names = [f"job-{task}-0" for task in ("master", "worker", "other")]
+    items = [{"involvedObject": {"name": name}, "message": event} for name in names]
+    rig.cluster.events = json.dumps({"items": items})
+    for task in ("master", "worker"):
+        del rig.cluster.pods[task]
+    for secs in (2.0, 14.9, 0.2, 20.0, 20.0):
+        rig.tick(max(secs, 0.2))
+        if secs == 14.9:
+            assert rig.loop.notes == []
+    words = "no pod can be created for master/0, worker/0: exceeded quota: q, requested: pods=1"
+    assert rig.loop.notes == [words]
+    rig.runner.end("run", is_left=True)
+
+
+def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Rig) -> None:
+    rig.cluster.kubectl.command = (  # type: ignore[method-assign]
+        lambda *words: ["sh", "-c", f"echo '{NO_LOGS}' >&2; exit 1"]
+    )
+    rig.tick()
+    rig.hear_ends()
+    for _ in range(100):
+        rig.tick(99.0)
+    words = "kubernetes: user lab may not get pods/log in namespace x; docs/launch.md has the Role"
+    (note,) = rig.loop.notes
+    assert note.startswith(words)
+    assert note.endswith("; the job goes on, and its lines are not shown")
+    assert rig.follower.verdict is None
+    rig.change("worker", terminated(3))
+    rig.tick()
+    rig.tick()  # it does not wait for lines
+    assert rig.cluster.num_asked == 1
 
 
 def test_a_poll_follows_soon_where_a_log_has_ended(rig: Rig) -> None:
@@ -551,18 +610,16 @@ ENDED, LIVE = (read_pod(pod_status(status)) for status in (terminated(0), RUNNIN
 
 
 @pytest.mark.parametrize(
-    ("kind", "pods", "goes_on"),
+    ("pods", "goes_on"),
     [
-        ("Service", [ENDED, LIVE], "job x"),
-        ("Service", [ENDED], ""),
-        ("Service", [], ""),  # their `ttlSecondsAfterFinished` has passed
-        ("TFJob", [ENDED], "TFJob x"),  # the operator makes the pod anew
-        ("TFJob", [], "TFJob x"),
+        ([ENDED, LIVE], "job x"),
+        ([ENDED], ""),
+        ([], ""),  # their `ttlSecondsAfterFinished` has passed
     ],
 )
-def test_a_job_whose_pods_no_operator_makes_anew_is_over_with_them(
-    monkeypatch: pytest.MonkeyPatch, kind: str, pods: Any, goes_on: str
+def test_a_job_is_over_with_its_pods(
+    monkeypatch: pytest.MonkeyPatch, pods: Any, goes_on: str
 ) -> None:
     monkeypatch.setattr(JobObjects, "poll", lambda _: Poll(tuple(pods)))
-    place = {"context": "lab", "namespace": "vision", "name": "x", "kind": kind}
+    place = {"context": "lab", "namespace": "vision", "name": "x"}
     assert Kubernetes().going_on({"kubernetes": place}) == goes_on

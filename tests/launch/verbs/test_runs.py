@@ -119,9 +119,9 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
 ) -> None:
     folder = a_run(tmp_path)
     folder.add(backend="kubernetes")
-    monkeypatch.setattr(Kubernetes, "going_on", lambda *_: "TFJob cifar10-r1")
+    monkeypatch.setattr(Kubernetes, "going_on", lambda *_: "job cifar10-r1")
     monkeypatch.setattr(Kubernetes, "clean", None)
-    words = f"run {folder.run_id}: continues without its launcher: TFJob cifar10-r1; to end it:"
+    words = f"run {folder.run_id}: continues without its launcher: job cifar10-r1; to end it:"
     assert said(tmp_path, capfd, "status").startswith(f"{words} clean --run {folder.run_id}\n")
     last = said(tmp_path, capfd, "attach", code=1).splitlines()[-1]
     assert last == f"error: {words} clean --run {folder.run_id}"
