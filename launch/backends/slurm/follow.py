@@ -8,16 +8,13 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, Protocol
 
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, read_cause
 from launch.record.output import Follower as Log
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-
-if TYPE_CHECKING:
-    from launch.backends.slurm.backend import Slurm
 
 HURRY_SECS = 1.0  # between two questions to the scheduler while the job starts or ends
 _WAIT_SECS = 5.0  # between two questions otherwise: the scheduler serves many users
@@ -50,6 +47,14 @@ class JobState:
     why: str = ""
 
 
+class Scheduler(Protocol):
+    """What is asked of Slurm; see `launch.backends.slurm.backend.Slurm`."""
+
+    def poll(self, job_id: str) -> JobState: ...  # noqa: D102
+
+    def end(self, job_id: str, *, saves: bool) -> None: ...  # noqa: D102
+
+
 def output_path(folder: RunFolder) -> Path:
     """Returns the path of the file that receives the output of the batch script."""
     return folder.path.absolute() / "slurm.out"
@@ -65,7 +70,7 @@ class Ending:
       urgency: how urgently the job is to end; 0 if it is to go on.
     """
 
-    def __init__(self, backend: "Slurm", urgency: int = 0) -> None:
+    def __init__(self, backend: Scheduler, urgency: int = 0) -> None:
         self._backend, self.urgency = backend, urgency
         self._is_asked = False  # whether the script, in its present start, has been
 
@@ -94,7 +99,9 @@ class Follower:
       display: shows the job's progress to the user.
     """
 
-    def __init__(self, backend: "Slurm", job_id: str, folder: RunFolder, display: Display) -> None:
+    def __init__(
+        self, backend: Scheduler, job_id: str, folder: RunFolder, display: Display
+    ) -> None:
         self._backend, self._job_id = backend, job_id
         self._name = f"Slurm job {job_id}"
         self._folder, self._display = folder, display
