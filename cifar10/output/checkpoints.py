@@ -98,7 +98,7 @@ def latest_step(output_dir: str) -> int:
     Raises:
       DamagedError: the checkpoint is damaged.
     """
-    return _of_newest(lambda: latest(output_dir), lambda one: read_counter(one, "global_step"))
+    return _of_newest(lambda: latest(output_dir), lambda path: read_counter(path, "global_step"))
 
 
 def read_done(checkpoint: Optional[str]) -> Done:
