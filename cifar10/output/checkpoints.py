@@ -67,6 +67,7 @@ def latest(output_dir: str) -> Optional[str]:
 
 def write_names(output_dir: str, names: Sequence[str]) -> None:
     """Replaces the file that names the checkpoints in the folder; the last one is the latest."""
+    # TensorFlow's own function keeps such names in an absolute folder alone.
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
     write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
@@ -97,7 +98,7 @@ def latest_step(output_dir: str) -> int:
     Raises:
       DamagedError: the checkpoint is damaged.
     """
-    return _of_newest(lambda: latest(output_dir), lambda one: read_counter(one, "global_step"))
+    return _of_newest(lambda: latest(output_dir), lambda path: read_counter(path, "global_step"))
 
 
 def read_position(checkpoint: Optional[str]) -> TrainingPosition:

@@ -121,7 +121,7 @@ def _checked(path: str, rows: Iterable[Any]) -> Iterable[Row]:
             or (split in (TRAIN, VALIDATION) and not values.keys() >= _NEEDED)
         ):
             raise DamagedError(path, f"row {number}")
-        numbers = {name: math.nan if one is None else one for name, one in values.items()}
+        numbers = {name: math.nan if value is None else value for name, value in values.items()}
         yield {"split": split, **numbers}
 
 

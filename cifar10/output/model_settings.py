@@ -32,23 +32,23 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
       ConfigError: the folder has checkpoints of another model or of other classes.
       DamagedError: run.json is damaged.
     """
-    place = config.output_place
-    run = _read(place)
-    if not run.settings or not tf.io.gfile.glob(tf.io.gfile.join(place, "model.ckpt-*")):
+    folder = config.output_place
+    run = _read(folder)
+    if not run.settings or not tf.io.gfile.glob(tf.io.gfile.join(folder, "model.ckpt-*")):
         return
-    _check_classes(place, run.class_names, class_names)
+    _check_classes(folder, run.class_names, class_names)
     for name, value in _settings_of(config).items():
         before = run.settings.get(name)
         if before != value and {str(before), str(value)} != _SAME:
             raise ConfigError(
-                f"{place} holds a model with {flag_name(name)}={before}, "
+                f"{folder} holds a model with {flag_name(name)}={before}, "
                 f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
                 "name another --output-dir"
             )
 
 
 def write(config: TrainConfig, class_names: Sequence[str], **entries: Any) -> None:
-    """Notes the model that is about to be trained, and other entries of `Run`, in run.json."""
+    """Records the model that is about to be trained, and other entries of `Run`, in run.json."""
     run_file.update(
         config.output_place,
         settings=_settings_of(config),
@@ -68,18 +68,18 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
       ConfigError: a label stands for another class.
       DamagedError: run.json is damaged.
     """
-    place, run = _of_checkpoint(config)
+    folder, run = _of_checkpoint(config)
     if run.settings:
-        _check_classes(place, run.class_names, class_names)
+        _check_classes(folder, run.class_names, class_names)
 
 
-def _check_classes(place: str, before: Sequence[str], now: Sequence[str]) -> None:
+def _check_classes(folder: str, before: Sequence[str], now: Sequence[str]) -> None:
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
     for label, (old, new) in enumerate(itertools.zip_longest(before, now, fillvalue="no class")):
         if old != new:
             raise ConfigError(
-                f"{place} holds a model for which label {label} is {old!r}; in these records it is "
-                f"{new!r}; name the records that it was trained on, or another --output-dir"
+                f"{folder} holds a model for which label {label} is {old!r}; in these records it "
+                f"is {new!r}; name the records that it was trained on, or another --output-dir"
             )
 
 
@@ -92,22 +92,22 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
       ConfigError: a flag contradicts them.
       DamagedError: run.json is damaged.
     """
-    place, run = _of_checkpoint(config)
+    folder, run = _of_checkpoint(config)
     if not run.settings:
         return config, CLASS_NAMES
-    shapes = (models.find(one).shape(config) for one in models.NAMES)
+    shapes = (models.find(model).shape(config) for model in models.NAMES)
     known, values = {*_SETTINGS, *itertools.chain(*shapes)}, {}
-    for name, noted in run.settings.items():
+    for name, recorded in run.settings.items():
         try:
             if name not in known:
                 raise ConfigError(f"{name!r} is no setting of a network")
-            value = values[name] = settings_of(config)[name].read(str(noted), name)
+            value = values[name] = settings_of(config)[name].read(str(recorded), name)
         except ConfigError as error:
-            path = posixpath.join(place, run_file.NAME)
+            path = posixpath.join(folder, run_file.NAME)
             raise DamagedError(path, one_line(str(error))) from error
         if config.is_set(name) and getattr(config, name) != value:
             raise ConfigError(
-                f"{place} holds a model with {flag_name(name)}={value}, got "
+                f"{folder} holds a model with {flag_name(name)}={value}, got "
                 f"{getattr(config, name)}; leave {flag_name(name)} out"
             )
     return config.with_settings(**values), tuple(run.class_names)

@@ -55,10 +55,10 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
             f"{paths[-1]} is damaged ({faults[paths[-1]]}), and {output_dir} has no other "
             "checkpoint; restore its files from a copy, or name another --output-dir"
         )
-    for one, fault in faults.items():
+    for checkpoint, fault in faults.items():
         if fault:
-            say(f"{one} is damaged ({fault}); its files now end in .damaged")
-            for path in tf.io.gfile.glob(f"{one}.*"):
+            say(f"{checkpoint} is damaged ({fault}); its files now end in .damaged")
+            for path in tf.io.gfile.glob(f"{checkpoint}.*"):
                 set_aside(path, "damaged")
     names = [posixpath.basename(path) for path in sound]
     checkpoints.write_names(output_dir, names)

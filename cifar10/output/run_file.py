@@ -128,21 +128,16 @@ def is_a(value: Any, kind: Any) -> bool:
     An integer is a float, too, but True is no integer.
     """
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
-        return True
     if origin is typing.Union:
         return any(is_a(value, part) for part in parts)
     if origin is list:
-        return isinstance(value, list) and all(is_a(one, parts[0]) for one in value)
+        return isinstance(value, list) and all(is_a(item, parts[0]) for item in value)
     if origin is dict:
-        return isinstance(value, dict) and all(is_a(one, parts[1]) for one in value.values())
+        return isinstance(value, dict) and all(is_a(item, parts[1]) for item in value.values())
     if hasattr(kind, "__required_keys__"):  # a TypedDict
-        return (
-            isinstance(value, dict)
-            and value.keys() >= kind.__required_keys__
-            and all(is_a(value[name], part) for name, part in typing.get_type_hints(kind).items())
-        )
-    return type(value) is kind or (kind is float and type(value) is int)
+        hints = typing.get_type_hints(kind)
+        return is_a(value, dict) and all(is_a(value.get(name, ...), hints[name]) for name in hints)
+    return kind is Any or type(value) is kind or (kind is float and type(value) is int)
 
 
 def _checked(path: str, content: Any) -> Run:

@@ -11,7 +11,6 @@ import math
 import os
 import shlex
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,6 @@ _CHARTS = {
     "Images per second": "images_per_sec",
 }
 _MAX_MARKERS = 40
-_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +66,7 @@ def load() -> None:
     """
     home = os.path.expanduser("~")
     has_home = home != "~" and os.access(home, os.W_OK)
-    with contextlib.suppress(Exception), _LOADING, tempfile.TemporaryDirectory() as folder:
+    with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
         if "MPLCONFIGDIR" not in os.environ and not has_home:
             os.environ["MPLCONFIGDIR"] = folder
         try:
@@ -177,16 +175,12 @@ def curves_png(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
         axes.grid(axis="y", color=_LINE)
         axes.tick_params(length=0, labelcolor=_INK)
         axes.set_ylim(bottom=0 if key in ("learning_rate", "images_per_sec") else None)
-    return _png(figure)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> npt.NDArray[np.float64]:
     """Returns a column of rows, float64 [n]; values missing or not finite become NaN."""
     values = np.array([row.get(name, math.nan) for row in rows], dtype=np.float64)
     return np.where(np.isfinite(values), values, math.nan)
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
