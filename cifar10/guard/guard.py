@@ -51,13 +51,9 @@ class Guard:
     def __init__(self, config: TrainConfig, stop: StopRequest) -> None:
         self.activity, self.stop = Activity(), stop
         self.stalls = StallCheck(self.activity, config.stall_timeout)
-        self.hooks: list[tf.train.SessionRunHook] = [
-            TrainingPhases(stop, self.stalls, self._is_ending)
-        ]
+        self.hooks = [TrainingPhases(stop, self.stalls, self._is_ending)]
         self.saving = SavingPhase(stop, self.activity)
-        self.evaluation_hooks: list[tf.train.SessionRunHook] = [
-            EvaluationPhase(stop, self.activity)
-        ]
+        self.evaluation_hooks = [EvaluationPhase(stop, self.activity)]
 
     def _is_ending(self) -> bool:
         """Returns whether a signal ends training after the current step."""

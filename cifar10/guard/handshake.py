@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -74,15 +74,9 @@ class TaskIdentity:
     must_match: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        cluster: Cluster,
-        run: str = "",
-        output_dir: str = "",
-        must_match: Optional[Mapping[str, str]] = None,
-    ) -> "TaskIdentity":
-        """Returns the identity of the cluster's own task."""
-        return cls(cluster.own.role, cluster.known_by, run, output_dir, must_match or {})
+    def of(cls, cluster: Cluster, *details: Any) -> "TaskIdentity":
+        """Returns the identity of the cluster's own task, with `run` and what follows it."""
+        return cls(cluster.own.role, cluster.known_by, *details)
 
     def as_text(self) -> str:
         """Returns the identity as JSON."""
@@ -124,13 +118,12 @@ class Registry:
         with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
             self._key, self._text = tf.placeholder(tf.int64, []), tf.placeholder(tf.string, [])
             # A map keeps the first value of a key.
-            entries = {"dtypes": [tf.string], "shared_name": "job_identities"}
+            entries: Any = {"dtypes": [tf.string], "shared_name": "job_identities"}
+            entry = {"key": self._key, "indices": [0], **entries}
             self._size = tf.raw_ops.MapSize(**entries)
-            self._put = tf.raw_ops.MapStage(
-                key=self._key, indices=[0], values=[self._text], **entries
-            )
+            self._put = tf.raw_ops.MapStage(values=[self._text], **entry)
             # Reading waits for an entry, and the wait cannot be cancelled: see `read`.
-            self._value = tf.raw_ops.MapPeek(key=self._key, indices=[0], **entries)
+            self._value = tf.raw_ops.MapPeek(**entry)
         config = tf.ConfigProto(operation_timeout_in_ms=int(1000 * answer_secs))
         config.device_filters.append(_NO_TASK)
         self._session = tf.Session(target, graph, config=config)
