@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.kernels import library
+from cifar10 import kernels
 
 # Limits for `cifar10.kernels` where an image has several tiles: with more filters, data leaves
 # the caches near the core, and positions that tiles cover outside an image are computed in vain.
@@ -57,7 +57,7 @@ def convolve(
     forwards, of_input, of_filters = _tensorflow_ops(settings)
     if algorithm in (OWN_KERNELS, OWN_PAIRS):
         forwards, of_own_input, of_filters = _own_ops(pairs=algorithm == OWN_PAIRS)
-        if weights.shape[2] % library.CHANNELS == 0:
+        if weights.shape[2] % kernels.CHANNELS == 0:
             of_input = of_own_input
     elif early is None:
         return forwards(x, weights)
@@ -92,7 +92,7 @@ def _tensorflow_ops(settings: dict[str, Any]) -> tuple[Callable[..., tf.Tensor],
 
 
 def _own_ops(pairs: bool) -> tuple[Callable[..., tf.Tensor], ...]:
-    ops = library.load()
+    ops = kernels.load()
     return (
         lambda x, weights: ops.cifar10_conv3x3(x, weights, pairs=pairs),
         lambda x, weights, upstream: ops.cifar10_conv3x3(
@@ -108,13 +108,13 @@ def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> 
     filters = weights.shape.as_list()[3]
     if not _is_plain(x, weights, settings):
         return False
-    if library.is_one_tile(height, width):
-        return inputs % library.CHANNELS == filters % library.CHANNELS == 0
+    if kernels.is_one_tile(height, width):
+        return inputs % kernels.CHANNELS == filters % kernels.CHANNELS == 0
     return (
-        inputs % library.INPUTS == filters % library.CHANNELS == 0
-        and inputs >= library.CHANNELS
+        inputs % kernels.INPUTS == filters % kernels.CHANNELS == 0
+        and inputs >= kernels.CHANNELS
         and inputs * filters <= _MOST_FILTERS
-        and library.positions(height, width) <= _MOST_COVERED * height * width
+        and kernels.positions(height, width) <= _MOST_COVERED * height * width
     )
 
 
@@ -131,7 +131,7 @@ def _is_plain(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> boo
 
 def fits_norm_relu(x: tf.Tensor) -> bool:
     """Returns whether `norm_relu` supports images [N, height, width, channels]."""
-    return x.dtype in (tf.float32, tf.bfloat16) and x.shape[3] % library.CHANNELS == 0
+    return x.dtype in (tf.float32, tf.bfloat16) and x.shape[3] % kernels.CHANNELS == 0
 
 
 def conv_norm_relu(
@@ -162,7 +162,7 @@ def conv_norm_relu(
       [N, height, width, channels] of the type of `images`; only this is rounded to that type.
     """
     shortcuts = [] if shortcut is None else [shortcut]
-    return library.load().cifar10_conv3x3_norm_relu(
+    return kernels.load().cifar10_conv3x3_norm_relu(
         images, weights, gamma, beta, mean, variance, shortcuts, epsilon=epsilon
     )
 
@@ -189,7 +189,7 @@ def norm_relu(
       through which no gradient flows.
     """
     shortcuts = [] if shortcut is None else [shortcut]
-    y, mean, variance = library.load().cifar10_norm_relu(x, gamma, beta, shortcuts, epsilon=epsilon)
+    y, mean, variance = kernels.load().cifar10_norm_relu(x, gamma, beta, shortcuts, epsilon=epsilon)
     return y, mean, variance
 
 
@@ -197,7 +197,7 @@ def norm_relu(
 def _gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
     x, gamma, beta, *shortcuts = op.inputs
     y, mean, variance = op.outputs
-    gradients = library.load().cifar10_norm_relu_grad(
+    gradients = kernels.load().cifar10_norm_relu_grad(
         x,
         gamma,
         beta,
@@ -223,7 +223,7 @@ def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
     """
     if not own:
         return tf.cast(tf2.nn.gelu(tf.cast(x, tf.float32), approximate=True), x.dtype)
-    ops = library.load()
+    ops = kernels.load()
 
     @tf.custom_gradient
     def with_gradient(x: tf.Tensor) -> Any:

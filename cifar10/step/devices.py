@@ -9,14 +9,13 @@ from typing import Optional
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
+from cifar10 import kernels, models
 from cifar10.config.checks import check_towers
 from cifar10.config.fields import MODES_WITH_KERNELS
 from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
-from cifar10.kernels import library
 from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
@@ -243,7 +242,7 @@ def _check_precision(precision: str, gpus: int) -> None:
 
 def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]:
     """Returns the values of `kernels` and `kernels_missing` of a `DevicePlan`."""
-    library.limit()  # A mistake is one also where they are not asked for.
+    kernels.limit()  # A mistake is one also where they are not asked for.
     if config.kernels == "tensorflow":
         return TENSORFLOW, None
     unfit, reason = None, None
@@ -256,7 +255,7 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
     else:
-        reason = library.why_not(cpu_flags())
+        reason = kernels.why_not(cpu_flags())
     if config.kernels == "own":
         if unfit or reason:
             raise ConfigError(
@@ -267,7 +266,7 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
         return TENSORFLOW, None if unfit else reason
     # No evaluation multiplies pairs, and matrices (AMX) round less.
     trains_in_bf16 = config.mode == "train_and_evaluate" and config.precision == "bf16"
-    multiplies_pairs = trains_in_bf16 and library.instructions() == library.PAIRS
+    multiplies_pairs = trains_in_bf16 and kernels.instructions() == kernels.PAIRS
     return OWN_PAIRS if multiplies_pairs else OWN_KERNELS, None
 
 

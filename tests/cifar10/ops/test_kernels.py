@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import kernels
 from cifar10.config.train_config import TrainConfig
-from cifar10.kernels import library
 from cifar10.ops import operations
 from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
 from cifar10.step import model_fn
@@ -26,7 +26,7 @@ ROUNDING = 2e-3  # root mean square error of random numbers rounded to bfloat16:
 @pytest.fixture
 def compiled(compiled_kernels: None) -> Any:
     """The library."""
-    return library.load()
+    return kernels.load()
 
 
 def numbers(dtype: Any, *shape: int) -> Any:
@@ -86,7 +86,7 @@ SHAPES = [
 @pytest.mark.parametrize(("images", "filters", "pairs"), SHAPES, ids=str)
 def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, filters, pairs):
     monkeypatch.setattr(operations, "_MOST_COVERED", 16.0)
-    has_own_gradient = images[3] % library.CHANNELS == 0  # Else that of images is TensorFlow's.
+    has_own_gradient = images[3] % kernels.CHANNELS == 0  # Else that of images is TensorFlow's.
 
     def errors(algorithm: str, dtype: Any) -> list[float]:
         x, kernel = numbers(dtype, *images), numbers(dtype, 3, 3, images[3], filters)
@@ -106,14 +106,14 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
     if pairs is None:
         return
     y, of_x, of_kernel = errors(OWN_PAIRS, tf.bfloat16)
-    if not pairs or library.instructions() not in (library.PAIRS, library.MATRICES):
+    if not pairs or kernels.instructions() not in (kernels.PAIRS, kernels.MATRICES):
         assert max(y, of_x, of_kernel) < 1.5 * ROUNDING
         return
     # Evaluated numbers are rounded before they are multiplied.
     assert pairs / 2 < y < pairs
     assert pairs / 2 < of_x < pairs + 0.001
     assert of_kernel < pairs + 0.001
-    if not library.is_one_tile(*images[1:3]):
+    if not kernels.is_one_tile(*images[1:3]):
         assert pairs / 2 < of_kernel
 
 
@@ -137,8 +137,8 @@ import os, sys
 os.environ["CIFAR10_KERNELS_ISA"] = sys.argv[3]
 import numpy as np
 import tensorflow.compat.v1 as tf
-from cifar10.kernels import library
-ops, random = library.load(), np.random.default_rng(0)
+from cifar10 import kernels
+ops, random = kernels.load(), np.random.default_rng(0)
 w = random.normal(size=(3, 3, 32, 32)).astype(np.float32)
 config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
 with tf.Graph().as_default(), tf.Session(config=config) as session:
@@ -184,7 +184,7 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
         # Sums over images are split between threads, but not where an image is a single tile, whose
         # sums are split with matrices alone.
         split = {"arr_0", "arr_3", "arr_5"}
-        if library.instructions() == library.MATRICES:
+        if kernels.instructions() == kernels.MATRICES:
             split.add("arr_12")
         for name in found.keys() - split:
             np.testing.assert_array_equal(found[name], of_one[name])
@@ -226,27 +226,27 @@ def test_no_images_have_no_outputs(compiled, side, dtype):
 
 
 def test_python_and_the_library_agree_on_sizes(compiled):
-    asked = ctypes.CDLL(str(library.path()))
+    asked = ctypes.CDLL(str(kernels.path()))
     asked.cifar10_is_one_tile.restype = ctypes.c_bool
     asked.cifar10_positions.restype = ctypes.c_int64
-    assert asked.cifar10_channels() == library.CHANNELS
-    assert asked.cifar10_inputs() == library.INPUTS
+    assert asked.cifar10_channels() == kernels.CHANNELS
+    assert asked.cifar10_inputs() == kernels.INPUTS
     for size in itertools.product(range(1, 41), repeat=2):
         words = [ctypes.c_int64(length) for length in size]
-        assert asked.cifar10_is_one_tile(*words) == library.is_one_tile(*size), size
-        assert asked.cifar10_positions(*words) == library.positions(*size), size
+        assert asked.cifar10_is_one_tile(*words) == kernels.is_one_tile(*size), size
+        assert asked.cifar10_positions(*words) == kernels.positions(*size), size
 
 
 # Runs an op with little memory left: its name, then the shapes of its variables.
 _WITHOUT_MEMORY = """
 import resource, sys
 import tensorflow.compat.v1 as tf
-from cifar10.kernels import library
+from cifar10 import kernels
 from cifar10 import tf_internals
 
 tf.disable_eager_execution()
 op, settings, small, large = eval(sys.argv[1])
-ops = library.load()
+ops = kernels.load()
 fetches = []
 for shapes in (small, large):
     variables = [tf.Variable(tf.ones(shape)) for shape in shapes]

@@ -209,8 +209,8 @@ PAIRS = f"{NEEDED} avx512_bf16"
 def compiled(machine, monkeypatch):
     """A machine with our compiled convolutions, which may multiply pairs and not matrices."""
     machine.has(flags=PAIRS)
-    monkeypatch.setattr(devices.library, "instructions", lambda: devices.library.PAIRS)
-    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    monkeypatch.setattr(devices.kernels, "instructions", lambda: devices.kernels.PAIRS)
+    monkeypatch.setattr(devices.kernels, "why_not", lambda flags: None)
     return machine
 
 
@@ -251,7 +251,7 @@ def test_our_convolutions_are_refused_with_the_reason(compiled, settings, hardwa
 
 
 def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
-    monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
+    monkeypatch.setattr(devices.kernels, "why_not", lambda flags: "they are not compiled (make)")
     assert plan().kernels == "tensorflow"
     assert plan().kernels_missing == "they are not compiled (make)"
     # Nobody misses what is of no use.
@@ -262,7 +262,7 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
 
 
 def test_a_plan_prefers_matrices_which_round_less_to_pairs(compiled, monkeypatch):
-    monkeypatch.setattr(devices.library, "instructions", lambda: devices.library.MATRICES)
+    monkeypatch.setattr(devices.kernels, "instructions", lambda: devices.kernels.MATRICES)
     compiled.has(flags=f"{PAIRS} amx_bf16")
     assert plan(precision="bf16").kernels == "own"
 
