@@ -6,7 +6,6 @@ Exit codes: 0 success; 1 training failed; 2 a mistake of the user, reported in o
 ended by signal n.
 """
 
-import gc
 import os
 import sys
 import time
@@ -113,10 +112,7 @@ def _load_tensorflow(verbose: bool) -> None:
     if not verbose:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of C++ code, read as it loads
         warnings.filterwarnings("ignore")
-    gc.disable()  # Hundreds of thousands of objects of modules, which stay, are made.
     import tensorflow.compat.v1 as tf
 
-    gc.freeze()  # What exists now is never looked at again.
-    gc.enable()
     # By default, TensorFlow shows warnings but not Estimator's INFO lines.
     tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
