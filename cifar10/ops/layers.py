@@ -45,8 +45,6 @@ class Layers:
       source: where the variables come from.
       statistics: one entry per batch-norm layer, in training.
       convolutions: the name of each convolution's algorithm, by the convolution's scope.
-      convolved: the images and weights of each convolution by OWN_KERNELS, by the reference of
-        its output.
     """
 
     training: bool
@@ -61,7 +59,6 @@ class Layers:
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
     convolutions: dict[str, str] = dataclasses.field(default_factory=dict)
-    convolved: dict[Any, tuple[tf.Tensor, tf.Tensor]] = dataclasses.field(default_factory=dict)
 
     # Initialisers, for models, whose modules load no TensorFlow.
     he = staticmethod(variables.he)
@@ -70,9 +67,7 @@ class Layers:
 
     def for_tower(self, source: VariableSource, early: Optional[tf.Tensor] = None) -> "Layers":
         """Makes the layers of one tower: the same settings, but its own variables and records."""
-        return dataclasses.replace(
-            self, source=source, early=early, statistics=[], convolutions={}, convolved={}
-        )
+        return dataclasses.replace(self, source=source, early=early, statistics=[], convolutions={})
 
     def variable(self, name: str, shape: Sequence[int], initializer: Any, kind: str) -> tf.Tensor:
         """Makes or reuses a variable; every variable of every model comes from here.
@@ -140,24 +135,56 @@ class Layers:
             they need no gradient afterwards.
         """
         with tf.variable_scope(None, "conv"):
-            channels = x.shape[self._channel_axis]
-            initializer = initializer or self.he()
-            shape = [kernel, kernel, channels, filters]
-            weights = tf.cast(
-                self.variable("kernel", shape, initializer, variables.KERNEL), self.compute_dtype
-            )
-            settings = {
-                "strides": self._window(strides),
-                "padding": "SAME",
-                "data_format": self._layout,
-            }
+            weights, settings, algorithm = self._kernel(x, filters, kernel, strides, initializer)
             early = self.early if after_early else None
-            algorithm = choose(x, weights, settings, self.kernels)
-            self.convolutions[tf.get_variable_scope().name] = algorithm
-            y = convolve(algorithm, x, weights, settings, early)
-            if algorithm == OWN_KERNELS:
-                self.convolved[y.ref()] = x, weights
-            return y
+            return convolve(algorithm, x, weights, settings, early)
+
+    def conv_norm_relu(
+        self,
+        x: tf.Tensor,
+        filters: int,
+        kernel: int,
+        strides: int = 1,
+        shortcut: Optional[tf.Tensor] = None,
+        *,
+        first_scale: float = 1.0,
+    ) -> tf.Tensor:
+        """Computes `conv`, then `batch_norm_relu`; in evaluation, where it fits, by one custom op.
+
+        Args:
+          x: see `conv`.
+          filters: see `conv`.
+          kernel: see `conv`.
+          strides: see `conv`.
+          shortcut: what is added before ReLU, like the convolution's output; None: nothing.
+          first_scale: the initial value of the normalisation's scale.
+        """
+        with tf.variable_scope(None, "conv"):
+            weights, settings, algorithm = self._kernel(x, filters, kernel, strides)
+        if self.training or self.norm == "off" or algorithm != OWN_KERNELS:
+            y = convolve(algorithm, x, weights, settings)
+            return self.batch_norm_relu(y, shortcut, first_scale=first_scale)
+        with tf.variable_scope(None, "batch_norm"):
+            gamma, beta, mean, variance = self._norm_weights(filters, True, first_scale)
+        return operations.conv_norm_relu(
+            x, weights, gamma, beta, mean, variance, shortcut, self.norm_epsilon
+        )
+
+    def _kernel(
+        self, x: tf.Tensor, filters: int, kernel: int, strides: int, initializer: Any = None
+    ) -> tuple[tf.Tensor, dict[str, Any], str]:
+        """Returns the weights of a convolution, its settings, and the algorithm chosen for it."""
+        shape = [kernel, kernel, x.shape[self._channel_axis], filters]
+        weights = self.variable("kernel", shape, initializer or self.he(), variables.KERNEL)
+        weights = tf.cast(weights, self.compute_dtype)
+        settings = {
+            "strides": self._window(strides),
+            "padding": "SAME",
+            "data_format": self._layout,
+        }
+        algorithm = choose(x, weights, settings, self.kernels)
+        self.convolutions[tf.get_variable_scope().name] = algorithm
+        return weights, settings, algorithm
 
     def whitening(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Projects each patch onto the principal components of the training images' patches.
@@ -241,7 +268,9 @@ class Layers:
           first_scale: the initial value of the scale.
         """
         with tf.variable_scope(None, "batch_norm"):
-            gamma, beta, *statistics = self._norm_weights(x, scale, first_scale)
+            gamma, beta, *statistics = self._norm_weights(
+                x.shape[self._channel_axis], scale, first_scale
+            )
             if self.norm == "off":
                 return self._scale(x, gamma, beta)
             if not self.training:
@@ -253,30 +282,21 @@ class Layers:
     def batch_norm_relu(
         self, x: tf.Tensor, shortcut: Optional[tf.Tensor] = None, *, first_scale: float = 1.0
     ) -> tf.Tensor:
-        """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`.
-
-        In evaluation, our own kernels do so when they convolve: an op that convolves anew takes the
-        place of the one that made `x`, which does not run if nothing else needs it.
-        """
-        if not self.training and self.norm != "off" and x.ref() in self.convolved:
-            with tf.variable_scope(None, "batch_norm"):
-                gamma, beta, mean, variance = self._norm_weights(x, True, first_scale)
-            inputs = (*self.convolved[x.ref()], gamma, beta, mean, variance, shortcut)
-            return operations.conv_norm_relu(*inputs, epsilon=self.norm_epsilon)
+        """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`."""
         own = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
         if not (own and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
             y = self.batch_norm(x, first_scale=first_scale)
             return self.relu(y if shortcut is None else y + shortcut)
         with tf.variable_scope(None, "batch_norm"):
-            gamma, beta, *_ = self._norm_weights(x, True, first_scale)
+            gamma, beta, *_ = self._norm_weights(x.shape[self._channel_axis], True, first_scale)
             of_batch = operations.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
         y, mean, variance = of_batch
         self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
         return y
 
-    def _norm_weights(self, x: tf.Tensor, scale: bool, first_scale: float) -> list[Any]:
+    def _norm_weights(self, channels: int, scale: bool, first_scale: float) -> list[Any]:
         """Returns scale, offset and, unless there is none, mean and variance of each channel."""
-        shape = [x.shape[self._channel_axis]]
+        shape = [channels]
         ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
         first = tf.constant_initializer(first_scale)
         gamma = self.variable("gamma", shape, first, variables.NORM) if scale else tf.ones(shape)

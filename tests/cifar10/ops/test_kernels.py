@@ -350,15 +350,15 @@ def test_what_does_not_fit_is_left_to_tensorflow(shape, kernel, changed, fits):
 
 # Two towers: the first layer of 3 channels and two of stride 2 are TensorFlow's, four are ours.
 @pytest.mark.parametrize(
-    ("mode", "pairs", "found"),
+    ("mode", "pairs", "found", "fused"),
     [
-        ("train", True, [True] * (2 * 4 * 3)),
-        ("train", False, [False] * (2 * 4 * 3)),
-        ("eval", True, [False] * (2 * 4)),
+        ("train", True, [True] * (2 * 4 * 3), 0),
+        ("train", False, [False] * (2 * 4 * 3), 0),
+        ("eval", True, [], 2 * 4),
     ],
 )
 def test_training_and_evaluation_take_them_and_training_pairs_if_the_plan_says_so(
-    compiled, mode, pairs, found
+    compiled, mode, pairs, found, fused
 ):
     plan = dataclasses.replace(
         make_plan(2), kernels=OWN_PAIRS if pairs else OWN_KERNELS, compute_dtype=tf.bfloat16
@@ -370,4 +370,5 @@ def test_training_and_evaluation_take_them_and_training_pairs_if_the_plan_says_s
         ops = graph.get_operations()
     ours = ("Cifar10Conv3x3", "Cifar10Conv3x3BackpropFilter")
     assert [op.get_attr("pairs") for op in ops if op.type in ours] == found
-    assert [op.type for op in ops].count("Conv2D") == 2 * 3
+    types = [op.type for op in ops]
+    assert (types.count("Cifar10Conv3x3NormRelu"), types.count("Conv2D")) == (fused, 2 * 3)
