@@ -17,11 +17,14 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
 from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
+from cifar10_program.streams import complain
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
 OWN_CORES = "CIFAR10_OWN_CORES"
 # A tower with fewer images than this spends its time on the overhead of ops.
 _MIN_IMAGES_A_TOWER = 8
+# Either exists where the driver of an NVIDIA GPU is loaded, the second also in containers.
+_NVIDIA = ("/dev/nvidia0", "/proc/driver/nvidia")
 _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
@@ -201,8 +204,16 @@ def _choose_gpus(
 ) -> tuple[tf2.config.PhysicalDevice, ...]:
     """Returns the first `--num-gpus` GPUs of this process's share, by default all of them."""
     physical = tf2.config.list_physical_devices("GPU")
+    chosen = "CUDA_VISIBLE_DEVICES" in os.environ
+    device = next(filter(os.path.exists, _NVIDIA), None)
+    if device and not physical and config.num_gpus is None and not chosen:
+        complain(  # TensorFlow's log, which has the reason, is silenced.
+            f"this machine has an NVIDIA device ({device}), but TensorFlow sees no GPU, so the CPU "
+            "computes; --verbose shows TensorFlow's reason, docs/install.md how to install it with "
+            "CUDA, and --num-gpus=0 leaves out this line"
+        )
     total, (position, count) = len(physical), host_share
-    if "CUDA_VISIBLE_DEVICES" not in os.environ and total >= count:
+    if not chosen and total >= count:
         physical = physical[total * position // count : total * (position + 1) // count]
     wanted = len(physical) if config.num_gpus is None else config.num_gpus
     if wanted > len(physical):
