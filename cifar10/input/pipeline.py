@@ -99,7 +99,8 @@ def _serialized(records: RecordSet, split: str) -> tf.data.Dataset:
     data = tf.data.TFRecordDataset(files, "GZIP" if files[0].endswith(".gz") else None)
     data = data.apply(tf.data.experimental.assert_cardinality(records.counts[split]))
     if records.manifest_content is not None:
-        return data.concatenate(_unchanged(records.manifest_path, records.manifest_content))
+        path = tf.io.gfile.join(records.data_dir, schema.MANIFEST_NAME)
+        return data.concatenate(_unchanged(path, records.manifest_content))
     return data
 
 

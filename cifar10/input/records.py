@@ -50,11 +50,6 @@ class RecordSet:
     manifest_content: Optional[bytes] = None
 
     @property
-    def manifest_path(self) -> str:
-        """The path of the manifest."""
-        return str(tf.io.gfile.join(self.data_dir, schema.MANIFEST_NAME))
-
-    @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes, in the order of the labels."""
         return tuple(self.manifest["class_names"])

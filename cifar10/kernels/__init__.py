@@ -35,19 +35,15 @@ _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
 
 def path() -> pathlib.Path:
     """Returns the path of the library of these sources and this TensorFlow; it may not exist."""
-    digest = hashlib.sha256(_tensorflow_version().encode())
+    try:
+        version = metadata.version("tensorflow")
+    except metadata.PackageNotFoundError:
+        version = metadata.version("tensorflow-cpu")
+    digest = hashlib.sha256(version.encode())
     for source in sorted([*SOURCE_DIR.glob("*.h"), *SOURCE_DIR.glob("*.cc")]):
         digest.update(source.read_bytes())
     digest.update((SOURCE_DIR / "build.py").read_bytes())
     return SOURCE_DIR / "built" / f"kernels-{digest.hexdigest()[:16]}.so"
-
-
-def _tensorflow_version() -> str:
-    """Returns TensorFlow's version without loading it."""
-    try:
-        return metadata.version("tensorflow")
-    except metadata.PackageNotFoundError:
-        return metadata.version("tensorflow-cpu")
 
 
 def is_one_tile(height: int, width: int) -> bool:

@@ -268,15 +268,23 @@ class Layers:
           first_scale: the initial value of the scale.
         """
         with tf.variable_scope(None, "batch_norm"):
-            gamma, beta, *statistics = self._norm_weights(
-                x.shape[self._channel_axis], scale, first_scale
-            )
+            channels = x.shape[self._channel_axis]
+            gamma, beta, *statistics = self._norm_weights(channels, scale, first_scale)
             if self.norm == "off":
-                return self._scale(x, gamma, beta)
+                scales, offsets = (
+                    value if self.data_format == "channels_last" else value[:, None, None]
+                    for value in (tf.cast(gamma, x.dtype), tf.cast(beta, x.dtype))
+                )
+                return x * scales + offsets
+            settings = {"epsilon": self.norm_epsilon, "data_format": self._layout}
             if not self.training:
-                return self._normalise(x, gamma, beta, *statistics)
-            y, mean, variance = self._fused(x, gamma, beta)
-            self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
+                settings.update(mean=statistics[0], variance=statistics[1], is_training=False)
+                return tf.nn.fused_batch_norm(x, gamma, beta, **settings)[0]
+            count = tf.cast(tf.size(x) // channels, tf.float32)
+            y, mean, variance = tf.nn.fused_batch_norm(x, gamma, beta, **settings)
+            # The op returns the sample variance; towers are combined by population variances.
+            variance *= (count - 1.0) / count
+            self.statistics.append(NormStatistics(mean, variance, tf.size(x) // channels))
             return y
 
     def batch_norm_relu(
@@ -287,11 +295,12 @@ class Layers:
         if not (own and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
             y = self.batch_norm(x, first_scale=first_scale)
             return self.relu(y if shortcut is None else y + shortcut)
+        channels = x.shape[self._channel_axis]
         with tf.variable_scope(None, "batch_norm"):
-            gamma, beta, *_ = self._norm_weights(x.shape[self._channel_axis], True, first_scale)
+            gamma, beta, *_ = self._norm_weights(channels, True, first_scale)
             of_batch = operations.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
         y, mean, variance = of_batch
-        self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
+        self.statistics.append(NormStatistics(mean, variance, tf.size(x) // channels))
         return y
 
     def _norm_weights(self, channels: int, scale: bool, first_scale: float) -> list[Any]:
@@ -306,36 +315,6 @@ class Layers:
         moving_mean = self.variable("moving_mean", shape, zeros, variables.MEAN)
         moving_variance = self.variable("moving_variance", shape, ones, variables.VARIANCE)
         return [gamma, beta, moving_mean, moving_variance]
-
-    def _values_per_channel(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.size(x) // x.shape[self._channel_axis]
-
-    def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
-        count = tf.cast(self._values_per_channel(x), tf.float32)
-        y, mean, variance = tf.nn.fused_batch_norm(
-            x, gamma, beta, epsilon=self.norm_epsilon, data_format=self._layout
-        )
-        # The op returns the sample variance; the towers' are combined as population variances.
-        return y, mean, variance * ((count - 1.0) / count)
-
-    def _normalise(self, x: tf.Tensor, gamma: Any, beta: Any, mean: Any, variance: Any) -> Any:
-        return tf.nn.fused_batch_norm(
-            x,
-            gamma,
-            beta,
-            mean=mean,
-            variance=variance,
-            epsilon=self.norm_epsilon,
-            data_format=self._layout,
-            is_training=False,
-        )[0]
-
-    def _scale(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-        gamma, beta = tf.cast(gamma, x.dtype), tf.cast(beta, x.dtype)
-        return x * self._along_channels(gamma) + self._along_channels(beta)
-
-    def _along_channels(self, vector: tf.Tensor) -> tf.Tensor:
-        return vector if self.data_format == "channels_last" else vector[:, None, None]
 
     @property
     def _channel_axis(self) -> int:

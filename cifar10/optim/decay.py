@@ -71,19 +71,12 @@ def scale_and_decay(
       float32 [size].
     """
     decaying = None if rules.optimizer.decouples_decay else weights
-    if layout.weights.size <= _FEW:
-        return _with_constants(rules, layout, gradient, decaying)
-    return _with_slices(rules, layout, gradient, decaying)
-
-
-def _with_constants(
-    rules: DecayRules, layout: Layout, gradient: tf.Tensor, weights: Optional[tf.Tensor]
-) -> tf.Tensor:
-    """Does what `scale_and_decay` does by a factor and a decay for each weight."""
+    if layout.weights.size > _FEW:
+        return _with_slices(rules, layout, gradient, decaying)
     if rules.norm_bias_rate != 1:
         gradient *= layout.weights.constant(rules.factor)
-    if rules.weight_decay != 0 and weights is not None:
-        gradient += layout.weights.constant(rules.decay) * weights
+    if rules.weight_decay != 0 and decaying is not None:
+        gradient += layout.weights.constant(rules.decay) * decaying
     return gradient
 
 

@@ -49,19 +49,16 @@ class Section:
 
     def initial_value(self) -> tf.Tensor:
         """Returns initial values, float32 [size], which depend on the graph's seed and on names."""
-        values = [_seeded(spec)(spec.shape, tf.float32) for spec in self.specs]
-        return tf.concat([tf.reshape(value, [-1]) for value in values], 0)
-
-
-def _seeded(spec: Spec) -> Any:
-    """Returns the spec's initializer, with a seed computed from the variable's name.
-
-    So a change elsewhere in the graph, such as one more replica, does not change initial weights.
-    """
-    settings = spec.initializer.get_config()
-    if "seed" in settings:
-        settings["seed"] = zlib.crc32(spec.name.encode()) & 0x7FFFFFFF
-    return type(spec.initializer).from_config(settings)
+        values = []
+        for spec in self.specs:
+            settings = spec.initializer.get_config()
+            # From the name, so that a change elsewhere in the graph, such as one more replica, does
+            # not change initial weights.
+            if "seed" in settings:
+                settings["seed"] = zlib.crc32(spec.name.encode()) & 0x7FFFFFFF
+            value = type(spec.initializer).from_config(settings)(spec.shape, tf.float32)
+            values.append(tf.reshape(value, [-1]))
+        return tf.concat(values, 0)
 
 
 class Layout:
@@ -95,7 +92,8 @@ class Layout:
         self.kernels = groups[0]
         self.has_early = any(spec.kind == EARLY for spec in specs)
         means, variances = (
-            {_layer(spec): spec for spec in specs if spec.kind == kind} for kind in (MEAN, VARIANCE)
+            {spec.name.rpartition("/")[0]: spec for spec in specs if spec.kind == kind}
+            for kind in (MEAN, VARIANCE)
         )
         if means.keys() != variances.keys():
             unpaired = ", ".join(sorted(means.keys() ^ variances.keys()))
@@ -105,11 +103,6 @@ class Layout:
             )
         pairs = [*means.values(), *(variances[layer] for layer in means)]
         self.statistics = Section([_with_first_value(one, values_from_data or {}) for one in pairs])
-
-
-def _layer(spec: Spec) -> str:
-    """Returns the scope of the layer that requested the variable."""
-    return spec.name.rpartition("/")[0]
 
 
 def _with_first_value(spec: Spec, values: Mapping[str, Any]) -> Spec:
@@ -155,10 +148,6 @@ class FlatVariable:
         if len(self._bounds) == 1:
             return [flat]
         return [flat[start:end] for start, end in self._bounds]
-
-    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Joins one part per piece to a flat tensor, [section.size]."""
-        return tf.concat(parts, 0)
 
     def read(self, dtype: Any = tf.float32) -> list[tf.Tensor]:
         """Reads every piece once; values are sent to other machines in the type `dtype`.

@@ -105,7 +105,13 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     gpus = len(visible)
     cores = count_cores(trainers=host_share[1], own_affinity=_own_affinity())
     if gpus:
-        setting = _gpu_setting(config, gpus)
+        towers = config.num_towers or gpus
+        if towers % gpus:
+            raise ConfigError(
+                f"--num-towers must be a multiple of the GPUs, got {towers} towers on {gpus} "
+                "GPUs; --num-gpus says how many to use"
+            )
+        setting = Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
         tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(setting.num_towers))
     else:
         setting = rule(config, cores)
@@ -114,6 +120,13 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     if config.variable_strategy == "GPU" and not gpus:
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
     _check_precision(config.precision, gpus)
+    if config.gradient_reduction == "nccl" and gpus < 2:
+        raise ConfigError(
+            f"--gradient-reduction nccl sums over several GPUs, and this run uses {gpus}; leave it "
+            "out"
+        )
+    # NCCL exists for Linux only.
+    fastest_sum = "nccl" if gpus > 1 and sys.platform == "linux" else "cpu"
     on_gpus = config.variable_strategy == "GPU"
     if config.data_format == "channels_first" and not gpus:
         raise ConfigError(
@@ -125,7 +138,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     fastest = "channels_first" if gpus and config.precision == "fp32" else "channels_last"
     kernels, kernels_missing = _choose_kernels(config, gpus)
     device = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else f"{cores} CPU core{'s' * (cores != 1)}"
-    towers = f"{setting.num_towers} tower{'s' * (setting.num_towers != 1)}"
+    count = f"{setting.num_towers} tower{'s' * (setting.num_towers != 1)}"
     return DevicePlan(
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
@@ -133,8 +146,8 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         compute_dtype=_DTYPES[config.precision],
         loss_scaling=config.precision == "fp16",
         session_config=_session_config(config, gpus, setting),
-        summary=f"{towers} on {device}, {config.precision}",
-        reduction=_reduction(config, gpus),
+        summary=f"{count} on {device}, {config.precision}",
+        reduction=config.gradient_reduction or fastest_sum,
         kernels=kernels,
         kernels_missing=kernels_missing,
         gpus=visible,
@@ -151,20 +164,15 @@ def rule(config: TrainConfig, cores: int) -> Setting:
       config: the run's settings.
       cores: the number of CPU cores that the process may use.
     """
-    towers = config.num_towers or _most_towers(config.train_batch_size, cores)
+    batch_size = config.train_batch_size
+    most = max(1, min(cores, batch_size // _MIN_IMAGES_A_TOWER))
+    # The most that divide the batch evenly and get enough images each.
+    fitting = max(count for count in range(1, most + 1) if batch_size % count == 0)
+    towers = config.num_towers or fitting
     inter, intra = config.num_inter_threads, config.num_intra_threads
     if intra is None:
         intra = 1 if towers >= cores else cores
     return Setting(towers, towers if inter is None else inter, intra)
-
-
-def _most_towers(batch_size: int, cores: int) -> int:
-    """Returns the most towers that divide the batch evenly and get enough images each.
-
-    The result is at most one tower per core.
-    """
-    most = max(1, min(cores, batch_size // _MIN_IMAGES_A_TOWER))
-    return max(count for count in range(1, most + 1) if batch_size % count == 0)
 
 
 def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.PhysicalDevice]) -> None:
@@ -224,16 +232,6 @@ def _choose_gpus(
     return tuple(physical[:wanted])
 
 
-def _reduction(config: TrainConfig, gpus: int) -> str:
-    if config.gradient_reduction == "nccl" and gpus < 2:
-        raise ConfigError(
-            f"--gradient-reduction nccl sums over several GPUs, and this run uses {gpus}; leave it "
-            "out"
-        )
-    # NCCL exists for Linux only.
-    return config.gradient_reduction or ("nccl" if gpus > 1 and sys.platform == "linux" else "cpu")
-
-
 def _check_precision(precision: str, gpus: int) -> None:
     reason = None
     if precision == "fp16" and not gpus:
@@ -279,16 +277,6 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
     trains_in_bf16 = config.mode == "train_and_evaluate" and config.precision == "bf16"
     multiplies_pairs = trains_in_bf16 and kernels.instructions() == kernels.PAIRS
     return OWN_PAIRS if multiplies_pairs else OWN_KERNELS, None
-
-
-def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:
-    towers = config.num_towers or gpus
-    if towers % gpus:
-        raise ConfigError(
-            f"--num-towers must be a multiple of the GPUs, got {towers} towers on {gpus} "
-            "GPUs; --num-gpus says how many to use"
-        )
-    return Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
 
 
 def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> tf.ConfigProto:

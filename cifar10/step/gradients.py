@@ -14,7 +14,7 @@ has to find and replace it. `NcclAllReduce` is an ordinary op, and TensorFlow's 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -45,35 +45,18 @@ def tower_gradients(
     Raises:
       ValueError: the loss does not depend on the weights.
     """
-    scaled = losses if scale is None else _on_towers(losses, copies, lambda loss: loss * scale())
+    scaled = []
+    for loss, copy in zip(losses, copies):
+        with tf.device(copy.device):
+            scaled.append(loss if scale is None else loss * scale())
     gradients = tf.gradients(scaled, copies, colocate_gradients_with_ops=True)
     if any(gradient is None for gradient in gradients):
         raise ValueError("the loss does not depend on the weights")
-    if scale is None:
-        return gradients
-    return _on_towers(gradients, copies, lambda gradient: gradient / scale())
-
-
-def _on_towers(
-    values: Sequence[tf.Tensor],
-    copies: Sequence[tf.Tensor],
-    function: Callable[[tf.Tensor], tf.Tensor],
-) -> list[tf.Tensor]:
-    """Applies `function` to each tower's value, on the device of the tower's copy.
-
-    Args:
-      values: one tensor per tower, of any shape.
-      copies: each tower's copy of the weights, float32 [size]; only their devices are used.
-      function: takes and returns one tensor.
-
-    Returns:
-      The results, one per tower.
-    """
-    results = []
-    for value, copy in zip(values, copies):
+    unscaled = []
+    for gradient, copy in zip(gradients, copies):
         with tf.device(copy.device):
-            results.append(function(value))
-    return results
+            unscaled.append(gradient if scale is None else gradient / scale())
+    return unscaled
 
 
 def average_gradients(

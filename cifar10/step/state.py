@@ -16,7 +16,7 @@ from cifar10.optim.decay import DecayRules, Lookahead
 from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.packed import FlatVariable, Layout
 from cifar10.step.params import ModelParams
-from cifar10.step.sync_replicas import Rendezvous
+from cifar10.step.sync_replicas import Rendezvous, shared_counter
 from cifar10.tf_internals import NamedTensors
 
 
@@ -27,14 +27,7 @@ def examples_seen(device: str) -> tf.Variable:
       device: the device of the variable, the same in all tasks.
     """
     with tf.device(device), tf.variable_scope("", reuse=tf.AUTO_REUSE):
-        return tf.get_variable(
-            "examples_seen",
-            [],
-            tf.int64,
-            tf.zeros_initializer(),
-            trainable=False,
-            use_resource=True,
-        )
+        return shared_counter("examples_seen", collections=None)
 
 
 class TrainingState:
@@ -153,7 +146,7 @@ def flat_saveable(flat: FlatVariable, pieces: Sequence[tf.Variable]) -> NamedTen
     for piece in pieces:
         with tf.device(piece.device):
             parts.append(piece.read_value())
-    values = flat.section.unpack(flat.join(parts))
+    values = flat.section.unpack(tf.concat(parts, 0))
     named = {name + suffix: value for name, value in values.items()}
 
     def assign(restored: Sequence[tf.Tensor]) -> tf.Operation:

@@ -6,7 +6,7 @@ steps, so nothing is left waiting at the end.
 """
 
 from collections.abc import Sequence
-from typing import Union
+from typing import Optional, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -199,11 +199,12 @@ def _accumulator(name: str, shape: Union[tf.TensorShape, list[int]]) -> tf.Condi
     return tf.ConditionalAccumulator(tf.float32, shape, shared_name=name, name=name)
 
 
-def shared_counter(name: str) -> tf.Variable:
-    """Makes an int64 scalar variable that all replicas share and no checkpoint contains.
+def shared_counter(name: str, collections: Optional[Sequence[str]] = ()) -> tf.Variable:
+    """Makes an int64 scalar variable that all replicas share.
 
     Args:
       name: the name by which all replicas find the variable; its initial value is 0.
+      collections: see tf.get_variable; by default none, so that no checkpoint contains it.
     """
     return tf.get_variable(
         name,
@@ -211,6 +212,6 @@ def shared_counter(name: str) -> tf.Variable:
         tf.int64,
         tf.zeros_initializer(),
         trainable=False,
-        collections=[],
+        collections=collections,
         use_resource=True,
     )

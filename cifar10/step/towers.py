@@ -5,6 +5,7 @@ are variables, saved with the weights, which belong to them: evaluation, predict
 only the checkpoint, and a run that continues on other records standardises these likewise.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -189,43 +190,25 @@ def standardiser(
       device: the device of both variables.
       task_device: this process's job and task; empty for a process that trains alone.
     """
+    variable = functools.partial(
+        tf.get_variable, dtype=tf.float32, trainable=False, use_resource=True
+    )
     with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
         used = [
-            _variable(name, tf.constant_initializer(value), [CHANNELS])
+            variable(name, [CHANNELS], initializer=tf.constant_initializer(value))
             for name, value in zip(_CHANNELS, values)
         ]
     if not device.startswith(task_device):
         with tf.variable_scope("input"), tf.device(f"{task_device}/device:CPU:0"):
             local = [tf.GraphKeys.LOCAL_VARIABLES]
             used = [
-                _variable(f"own_{name}", variable.read_value(), collections=local)
-                for name, variable in zip(_CHANNELS, used)
+                variable(f"own_{name}", initializer=shared.read_value(), collections=local)
+                for name, shared in zip(_CHANNELS, used)
             ]
     with tf.device(used[0].device):  # A GPU would gain nothing by computing these numbers itself.
-        return by(*(one.read_value() for one in used))
-
-
-def _variable(name: str, initializer: Any, shape: Any = None, collections: Any = None) -> Any:
-    return tf.get_variable(
-        name,
-        shape,
-        tf.float32,
-        initializer,
-        trainable=False,
-        use_resource=True,
-        collections=collections,
-    )
-
-
-def by(mean: tf.Tensor, deviation: tf.Tensor) -> Standardiser:
-    """Makes a function by which each tower standardises its own part of the batch.
-
-    Args:
-      mean: the mean of each channel, float32 [3].
-      deviation: the standard deviation of each channel, float32 [3].
-    """
-    # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
-    offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / deviation))
+        mean, deviation = (one.read_value() for one in used)
+        # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
+        offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / deviation))
 
     def standardise(images: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(images, [-1, WIDTH * CHANNELS])

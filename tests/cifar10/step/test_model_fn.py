@@ -72,8 +72,10 @@ def test_evaluation_is_exact_for_any_batch_size(batch_size):
 
 def test_images_are_standardised_by_the_channels_of_the_training_split():
     with tf.Graph().as_default(), tf.Session() as session:
-        mean, deviation = tf.constant([10.0, 20.0, 30.0]), tf.constant([1.0, 2.0, 4.0])
-        found = session.run(towers.by(mean, deviation)(tf.constant(IMAGES)))
+        of_channels = (10.0, 20.0, 30.0), (1.0, 2.0, 4.0)
+        standardised = towers.standardiser(of_channels, "/cpu:0")(tf.constant(IMAGES))
+        session.run(tf.global_variables_initializer())
+        found = session.run(standardised)
     expected = [(IMAGES[..., 0] - 10.0), (IMAGES[..., 1] - 20.0) / 2, (IMAGES[..., 2] - 30.0) / 4]
     np.testing.assert_array_equal(found, np.stack(expected, axis=-1))
 
