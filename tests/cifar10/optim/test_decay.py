@@ -28,8 +28,10 @@ def _any_number(request, monkeypatch):
 
 def decays(layout: Layout, optimizer: str = "momentum", decay_biases: bool = False) -> list[float]:
     rules = DecayRules(optim.find(optimizer), 0.5, decay_biases)
-    ones = tf.ones([layout.weights.size])
-    added = decay.scale_and_decay(rules, layout, 0.0 * ones, ones)
+    # No two weights are alike, nor two gradients: each gets the decay of its own.
+    weights = tf.range(1.0, layout.weights.size + 1.0)
+    gradient = 64.0 * weights
+    added = (decay.scale_and_decay(rules, layout, gradient, weights) - gradient) / weights
     # Adam, whose decay is not a part of the gradient, has the same decays.
     np.testing.assert_array_equal(layout.weights.constant(rules.decay), added)
     return added.numpy().tolist()
@@ -59,8 +61,8 @@ def test_muons_convolutions_do_not_decay():
 @pytest.mark.usefixtures("_any_number")
 def test_offsets_alone_have_a_rate_of_their_own():
     rules = DecayRules(optim.find("momentum"), norm_bias_rate=64.0)
-    scaled = decay.scale_and_decay(rules, LAYOUT, tf.ones([4]), None)
-    assert scaled.numpy().tolist() == [1.0, 1.0, 64.0, 1.0]
+    scaled = decay.scale_and_decay(rules, LAYOUT, tf.range(1.0, 5.0), None)
+    assert scaled.numpy().tolist() == [1.0, 2.0, 64.0 * 3.0, 4.0]
 
 
 def test_adams_weights_decay_once_the_gradient_is_known():
