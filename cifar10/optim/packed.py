@@ -1,4 +1,4 @@
-"""Weights in one flat vector, as training stores them, in one piece per device.
+"""Weights in one flat vector, as training stores them, in one shard per device.
 
 A step reads the vector once, pushes one gradient and makes one update, although a ResNet-44 has 131
 weights. So a step with a parameter server needs a few transfers instead of hundreds, and a process
@@ -116,13 +116,13 @@ class FlatVariable:
 
     Args:
       name: the common part of the variables' names, `name_0`, `name_1`, ...
-      section: the specs of the values; an empty section has no pieces.
-      devices: the devices of the pieces.
+      section: the specs of the values; an empty section has no shards.
+      devices: the devices of the shards.
       trainable: whether the values are weights.
 
     Attributes:
       section: the argument `section`.
-      pieces: the variables, float32 [size of the piece] each.
+      shards: the variables, float32 [size of the shard] each.
     """
 
     def __init__(self, name: str, section: Section, devices: Sequence[str], trainable: bool):
@@ -131,10 +131,10 @@ class FlatVariable:
         bounds = [section.size * index // max(1, count) for index in range(count + 1)]
         self._bounds = list(zip(bounds, bounds[1:]))
         initial: Any = section.initial_value() if count else None
-        self.pieces = []
+        self.shards = []
         for index, (start, end) in enumerate(self._bounds):
             with tf.device(devices[index]):
-                self.pieces.append(
+                self.shards.append(
                     tf.get_variable(
                         f"{name}_{index}",
                         initializer=initial[start:end],
@@ -143,22 +143,22 @@ class FlatVariable:
                     )
                 )
 
-    def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """Splits a flat tensor, [section.size], into one part per piece."""
+    def split(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        """Splits a flat tensor, [section.size], into one part per shard."""
         if len(self._bounds) == 1:
             return [flat]
         return [flat[start:end] for start, end in self._bounds]
 
     def read(self, dtype: Any = tf.float32) -> list[tf.Tensor]:
-        """Reads every piece once; values are sent to other machines in the type `dtype`.
+        """Reads every shard once; values are sent to other machines in the type `dtype`.
 
         Returns:
-          One part per piece, float32 [size of the piece].
+          One part per shard, float32 [size of the shard].
         """
         parts = []
-        for piece in self.pieces:
-            with tf.device(piece.device):
-                value = tf.cast(piece.read_value(), dtype)
+        for shard in self.shards:
+            with tf.device(shard.device):
+                value = tf.cast(shard.read_value(), dtype)
             parts.append(tf.cast(value, tf.float32))
         return parts
 
@@ -184,7 +184,7 @@ class Slices:
 
 
 class WholeVector(tf.train.Optimizer):
-    """Applies gradients to the pieces of a flat vector of weights, with one slot for each weight.
+    """Applies gradients to the shards of a flat vector of weights, with one slot for each weight.
 
     Args:
       name: the optimizer's name, with which the names of slots in checkpoints end.
@@ -200,7 +200,7 @@ class WholeVector(tf.train.Optimizer):
         return [_SLOT]
 
     def get_slot(self, var: Any, name: str) -> Any:
-        """Returns the slot of a piece, a variable of its shape; the first call makes it."""
+        """Returns the slot of a shard, a variable of its shape; the first call makes it."""
         if var.name not in self.slots:
             with tf.init_scope(), tf.device(var.device):
                 self.slots[var.name] = tf.get_variable(
@@ -222,24 +222,24 @@ class WholeVector(tf.train.Optimizer):
         """Returns the op that updates the weights and counts the step.
 
         Args:
-          grads_and_vars: all pieces of the flat vector, in order, each as a pair of its gradient,
+          grads_and_vars: all shards of the flat vector, in order, each as a pair of its gradient,
             float32 [n], and its variable.
           global_step: the variable that counts steps.
           name: the name of the op.
         """
-        gradients, pieces = zip(*grads_and_vars)
-        slots = [self.get_slot(piece, _SLOT) for piece in pieces]
+        gradients, shards = zip(*grads_and_vars)
+        slots = [self.get_slot(shard, _SLOT) for shard in shards]
         gradient = tf.concat(gradients, 0)
-        weights, kept = self.update(_join(pieces), gradient, _join(slots))
-        done = _assign(pieces, weights) + _assign(slots, kept)
+        weights, kept = self.update(_concat(shards), gradient, _concat(slots))
+        done = _assign(shards, weights) + _assign(slots, kept)
         with tf.control_dependencies(done):
             return global_step.assign_add(1, name=name).op
 
 
-def _join(variables: Sequence[Any]) -> tf.Tensor:
+def _concat(variables: Sequence[Any]) -> tf.Tensor:
     return tf.concat([one.read_value() for one in variables], 0)
 
 
-def _assign(pieces: Sequence[Any], flat: tf.Tensor) -> list[Any]:
-    parts = tf.split(flat, [piece.shape[0] for piece in pieces])
-    return [piece.assign(part) for piece, part in zip(pieces, parts)]
+def _assign(shards: Sequence[Any], flat: tf.Tensor) -> list[Any]:
+    parts = tf.split(flat, [shard.shape[0] for shard in shards])
+    return [shard.assign(part) for shard, part in zip(shards, parts)]

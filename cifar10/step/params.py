@@ -24,7 +24,7 @@ class Replication:
     """The place of a training process among the processes that train together.
 
     Attributes:
-      variable_devices: the devices of the pieces of the weights; counters are on the first one.
+      variable_devices: the devices of the shards of the weights; counters are on the first one.
       tower_devices: the devices of this process's towers; in-graph, on other machines too.
       task_device: this process's job and task; empty for a process that trains alone.
       num_machines: the number of machines on which this process has towers.

@@ -113,27 +113,27 @@ def machine_of(device: str) -> str:
     return str(spec.to_string())
 
 
-def copies_of_weights(pieces: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+def copies_of_weights(shards: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
     """Copies the weights to each tower.
 
     Weights on CPUs are fetched once per machine. Weights on GPUs are copied between GPUs, once for
     each GPU that has towers.
 
     Args:
-      pieces: the pieces of the flat vector, in order, float32 [size of the piece] each.
+      shards: the shards of the flat vector, in order, float32 [size of the shard] each.
       devices: the device of each tower.
 
     Returns:
       One copy per tower, float32 [size], on the tower's device.
     """
-    on_gpus = tf.DeviceSpec.from_string(pieces[0].device).device_type == "GPU"
+    on_gpus = tf.DeviceSpec.from_string(shards[0].device).device_type == "GPU"
     joined: dict[str, tf.Tensor] = {}
     copies = []
     for device in devices:
         place = device if on_gpus else machine_of(device)
         if place not in joined:
             with tf.device(place):
-                joined[place] = tf.concat(pieces, 0)
+                joined[place] = tf.concat(shards, 0)
         with tf.device(device):
             copies.append(tf.identity(joined[place]))
     return copies

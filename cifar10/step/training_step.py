@@ -122,8 +122,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
     #    carry a later round than that of its weights, so the round is read first.
     with tf.control_dependencies([state.meeting.current] if state.meeting else []):
-        pieces = state.weights.read(place.transfer_dtype)
-    copies = towers.copies_of_weights(pieces, place.tower_devices)
+        shards = state.weights.read(place.transfer_dtype)
+    copies = towers.copies_of_weights(shards, place.tower_devices)
 
     # 2. Each tower computes logits, float32 [N / towers, classes], from its part of the batch, and
     #    from them a mean loss. In-graph, towers are on all machines of the cluster.
@@ -144,8 +144,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     loss, accuracy = (tf.add_n(of_towers) / len(parts) for of_towers in (losses, accuracies))
 
     # 3. Compute each tower's gradient, float32 [size]. Average those of this process and add the
-    #    gradient of weight decay, unless the optimizer decouples that, in one part per piece of the
-    #    weights and on the piece's device. Average the batch-norm moments, too.
+    #    gradient of weight decay, unless the optimizer decouples that, in one part per shard of the
+    #    weights and on the shard's device. Average the batch-norm moments, too.
     gradients = tower_gradients(losses, copies, state.scale)
     mean = average_gradients(gradients, copies, state)
     moments = average_moments(parts, state)
@@ -221,7 +221,7 @@ def apply_update(
 
     Args:
       state: the variables.
-      gradients: one gradient per piece of the weights, float32 [size of the piece]: the mean over
+      gradients: one gradient per shard of the weights, float32 [size of the shard]: the mean over
         this process's towers, with weight decay; see `gradients.average_gradients`.
       moments: one tensor, float32 [2 * channels], or none: see `gradients.average_moments`.
       parts: this process's towers.
@@ -272,7 +272,7 @@ def _update_statistics(
       moments: the averaged moments of all towers, float32 [2 * channels].
       parts: this process's towers.
     """
-    (moving,) = state.statistics.pieces
+    (moving,) = state.statistics.shards
     num_replicas = state.params.place.replicas_to_aggregate or 1
     with tf.device(moving.device):
         seen = towers.statistics_of(moments, parts, num_replicas)
@@ -286,14 +286,14 @@ def _apply_gradients(state: TrainingState, gradients: Sequence[tf.Tensor]) -> An
 
     Args:
       state: the variables, and the optimizer.
-      gradients: one gradient per piece of the weights, float32 [size of the piece].
+      gradients: one gradient per shard of the weights, float32 [size of the shard].
     """
     if state.decay.optimizer.decouples_decay and state.decay.weight_decay != 0:
         gradients = _decay(state, gradients)
     optimizer = state.optimizer
     if state.scale is not None:  # Skips steps whose gradients overflow, and adapts the scale.
         optimizer = tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, state.scale)
-    return optimizer.apply_gradients(list(zip(gradients, state.weights.pieces)), state.step)
+    return optimizer.apply_gradients(list(zip(gradients, state.weights.shards)), state.step)
 
 
 def _is_counted(state: TrainingState, gradients: Sequence[tf.Tensor]) -> Any:
@@ -305,11 +305,11 @@ def _is_counted(state: TrainingState, gradients: Sequence[tf.Tensor]) -> Any:
 
 
 def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Applies decoupled weight decay to every piece of the weights.
+    """Applies decoupled weight decay to every shard of the weights.
 
     Args:
       state: the training state, with the weights.
-      gradients: one gradient per piece of the weights, float32 [size of the piece].
+      gradients: one gradient per shard of the weights, float32 [size of the shard].
 
     Returns:
       The gradients unchanged, but available only after the decay.
@@ -317,19 +317,19 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
     # A step that is skipped must not decay the weights.
     rate = tf.where(_is_counted(state, gradients), state.rate, 0.0)
     known = []
-    for index, (gradient, piece) in enumerate(zip(gradients, state.weights.pieces)):
-        with tf.device(piece.device):
+    for index, (gradient, shard) in enumerate(zip(gradients, state.weights.shards)):
+        with tf.device(shard.device):
             decays = state.layout.weights.constant(state.decay.decay)
-            known.append(decay.decoupled(rate, gradient, piece, state.weights.cut(decays)[index]))
+            known.append(decay.decoupled(rate, gradient, shard, state.weights.split(decays)[index]))
     return known
 
 
 def _step_tensors(state: TrainingState, report: tuple[tf.Tensor, ...]) -> StepTensors:
     """Returns what hooks look up, and the report."""
     finite = []
-    for piece in (*state.weights.pieces, *state.statistics.pieces):
-        with tf.device(piece.device):
-            finite.append(tf.reduce_all(tf.is_finite(piece.read_value())))
+    for shard in (*state.weights.shards, *state.statistics.shards):
+        with tf.device(shard.device):
+            finite.append(tf.reduce_all(tf.is_finite(shard.read_value())))
     shared = state.shared
     return StepTensors(
         report,

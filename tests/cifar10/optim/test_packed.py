@@ -111,9 +111,9 @@ def ten_numbers(*devices: str) -> FlatVariable:
 def test_pieces_differ_by_one_number_at_most_and_lie_on_their_devices(count, sizes):
     with tf.Graph().as_default():
         flat = ten_numbers(*(f"/job:ps/task:{index}/cpu:0" for index in range(count)))
-        assert [piece.shape[0] for piece in flat.pieces] == sizes
-        assert [piece.op.name for piece in flat.pieces] == [f"packed_{i}" for i in range(count)]
-        assert [piece.device for piece in flat.pieces] == [
+        assert [shard.shape[0] for shard in flat.shards] == sizes
+        assert [shard.op.name for shard in flat.shards] == [f"packed_{i}" for i in range(count)]
+        assert [shard.device for shard in flat.shards] == [
             f"/job:ps/task:{index}/device:CPU:0" for index in range(count)
         ]
 

@@ -1,4 +1,4 @@
-"""N towers, or N pieces of the weights, train what one does; a step reads and pushes once."""
+"""N towers, or N shards of the weights, train what one does; a step reads and pushes once."""
 
 from typing import Any, Optional
 

@@ -86,7 +86,7 @@ def sent(parts: Any, graph: tf.Graph) -> tuple[Counter[str], int]:
     [
         # The weights and the gradient, the batch statistics and the step's report.
         (1, {"ps_transfer": "bf16"}, 2, 303_112),
-        # A weight's and a gradient's piece more.
+        # A weight's and a gradient's shard more.
         (2, {}, 3, 604_272),
     ],
 )
