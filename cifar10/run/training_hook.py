@@ -55,7 +55,7 @@ class TrainingHook(tf.train.SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Begins to measure anew, since a session begins from a checkpoint."""
-        self.job.watchdog.look_into(session, self.tensors.standing)
+        self.job.watchdog.look_into(session, self.tensors.rounds)
         self.job.activity.begin(START)
         self._phase = FIRST_STEP
         self.progress.begin()

@@ -80,7 +80,7 @@ class Watchdog:
                         _end(error)
 
     def look_into(self, session: Any, standing: Optional[tf.Tensor]) -> None:
-        """Notes the session whose steps begin now; see `Rendezvous.standing`."""
+        """Notes the session whose steps begin now; see `SyncBarrier.rounds`."""
         self._session, self._standing = session, standing
 
     def arrived(self) -> list[bool]:

@@ -16,7 +16,7 @@ from cifar10.optim.decay import DecayRules, Lookahead
 from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.packed import FlatVariable, Layout
 from cifar10.step.params import ModelParams
-from cifar10.step.sync_replicas import Rendezvous, shared_counter
+from cifar10.step.sync_replicas import SyncBarrier, shared_counter
 from cifar10.tf_internals import NamedTensors
 
 
@@ -53,7 +53,7 @@ class TrainingState:
         gradients are not lost; None in other precisions.
       lookahead: the averages of weights and statistics; None without lookahead.
       shared: what the replicas of a cluster share besides the weights; None: it trains alone.
-      meeting: where synchronous replicas meet, which is the same; None: no update waits for others.
+      barrier: `shared`, where updates wait for other replicas; None: they do not.
     """
 
     def __init__(self, layout: Layout, params: ModelParams) -> None:
@@ -67,8 +67,8 @@ class TrainingState:
         shards = [*self.weights.shards, *self.statistics.shards]
         # Synchronous replicas average the gradient of each shard of the weights, and the moments
         # that update the moving statistics.
-        self.shared = Rendezvous(place, shards) if place.num_replicas > 1 else None
-        self.meeting = self.shared if place.replicas_to_aggregate else None
+        self.shared = SyncBarrier(place, shards) if place.num_replicas > 1 else None
+        self.barrier = self.shared if place.replicas_to_aggregate else None
         self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
         with tf.device(self.device):
             self.rate = learning_rate(
@@ -106,7 +106,7 @@ class TrainingState:
 
 def make_scaffold(
     packed: Sequence[tuple[FlatVariable, Sequence[tf.Variable]]],
-    shared: Optional[Rendezvous],
+    shared: Optional[SyncBarrier],
     keep_checkpoints: int,
 ) -> tf.train.Scaffold:
     """Makes the scaffold of training: its saver, and the condition for a replica to start.

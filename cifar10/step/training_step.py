@@ -55,14 +55,14 @@ class StepTensors(NamedTuple):
         and what `StepReport` has of this process.
       are_finite: whether all weights and statistics are finite, a bool scalar.
       over: whether the chief has ended training, a bool scalar; costs no step.
-      standing: see `Rendezvous.standing`; None unless this process waits for other replicas.
+      rounds: see `SyncBarrier.rounds`; None unless this process waits for other replicas.
       end_all: ops by which the chief ends the training of all replicas.
     """
 
     report: tuple[tf.Tensor, ...]
     are_finite: tf.Tensor
     over: tf.Tensor
-    standing: Optional[tf.Tensor] = None
+    rounds: Optional[tf.Tensor] = None
     end_all: Sequence[tf.Operation] = ()
 
     @property
@@ -121,7 +121,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
     #    carry a later round than that of its weights, so the round is read first.
-    with tf.control_dependencies([state.meeting.current] if state.meeting else []):
+    with tf.control_dependencies([state.barrier.current] if state.barrier else []):
         shards = state.weights.read(place.transfer_dtype)
     copies = towers.copies_of_weights(shards, place.tower_devices)
 
@@ -226,14 +226,14 @@ def apply_update(
       moments: one tensor, float32 [2 * channels], or none: see `gradients.average_moments`.
       parts: this process's towers.
     """
-    meeting, params = state.meeting, state.params
+    barrier, params = state.barrier, state.params
     arrived: list[tf.Operation] = []
-    if meeting:
+    if barrier:
         # The chief goes on with the mean over the replicas; the others wait for its update.
-        pushed = meeting.push([*gradients, *moments])
+        pushed = barrier.push([*gradients, *moments])
         if not params.place.is_chief:
-            return meeting.wait(pushed)
-        values = meeting.mean(pushed)
+            return barrier.wait(pushed)
+        values = barrier.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
         # A worker that starts again during a round must find no variable changed before others.
         with tf.device(state.device):
@@ -253,9 +253,9 @@ def apply_update(
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)
-        if meeting:
+        if barrier:
             with tf.control_dependencies([done]):
-                done = meeting.close_round()
+                done = barrier.close_round()
     return done
 
 
@@ -335,7 +335,7 @@ def _step_tensors(state: TrainingState, report: tuple[tf.Tensor, ...]) -> StepTe
         report,
         are_finite=tf.reduce_all(finite),
         over=shared.is_over() if shared else tf.constant(False),
-        standing=state.meeting.standing() if state.meeting else None,
+        rounds=state.barrier.rounds() if state.barrier else None,
         end_all=[shared.end_all()] if shared and state.params.place.is_chief else [],
     )
 
