@@ -52,7 +52,7 @@ def fastnet(
     for group, filters in enumerate(group_filters):  # [N, 15, 15, ..], [N, 7, 7, ..], [N, 3, 3, ..]
         with layers.scope(f"group_{group}"):
             x = layers.conv(
-                x, filters, 3, initializer=layers.partial_identity(), after_early=group == 0
+                x, filters, 3, initializer=layers.partial_identity(), after_trained_until=group == 0
             )
             x = first = layers.gelu(layers.batch_norm(layers.max_pool(x, 2), scale=False))
             for layer in range(2, group_layers + 1):

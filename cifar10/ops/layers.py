@@ -40,8 +40,8 @@ class Layers:
       kernels: the algorithm of convolutions that it supports, see `cifar10.ops.operations`; unless
         it is TENSORFLOW, activations use our own kernels, too.
       num_classes: the number of classes, which is that of the logits.
-      early: whether the weights that train only in the first epochs still train, a bool scalar
-        tensor; None: they do.
+      still_trains: whether the weights that train only in the first epochs still train, a bool
+        scalar tensor; None: they do.
       source: where the variables come from.
       statistics: one entry per batch-norm layer, in training.
       convolutions: the name of each convolution's algorithm, by the convolution's scope.
@@ -55,7 +55,7 @@ class Layers:
     norm_epsilon: float = 1e-5
     kernels: str = TENSORFLOW
     num_classes: int = NUM_CLASSES
-    early: Optional[tf.Tensor] = None
+    still_trains: Optional[tf.Tensor] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
     convolutions: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -65,9 +65,13 @@ class Layers:
     partial_identity = staticmethod(variables.PartialIdentity)
     uniform = staticmethod(variables.uniform)
 
-    def for_tower(self, source: VariableSource, early: Optional[tf.Tensor] = None) -> "Layers":
+    def for_tower(
+        self, source: VariableSource, still_trains: Optional[tf.Tensor] = None
+    ) -> "Layers":
         """Makes the layers of one tower: the same settings, but its own variables and records."""
-        return dataclasses.replace(self, source=source, early=early, statistics=[], convolutions={})
+        return dataclasses.replace(
+            self, source=source, still_trains=still_trains, statistics=[], convolutions={}
+        )
 
     def variable(self, name: str, shape: Sequence[int], initializer: Any, kind: str) -> tf.Tensor:
         """Makes or reuses a variable; every variable of every model comes from here.
@@ -117,7 +121,7 @@ class Layers:
         strides: int = 1,
         *,
         initializer: Any = None,
-        after_early: bool = False,
+        after_trained_until: bool = False,
     ) -> tf.Tensor:
         """Computes a convolution without bias, with `SAME` padding.
 
@@ -131,13 +135,13 @@ class Layers:
           kernel: the side of a filter, in pixels.
           strides: the stride in both directions.
           initializer: the kernel's initialiser; by default He's (arXiv:1502.01852).
-          after_early: whether the layers before this one train only in the first epochs, so that
-            they need no gradient afterwards.
+          after_trained_until: whether the layers before this one train only in the first epochs, so
+            that they need no gradient afterwards.
         """
         with tf.variable_scope(None, "conv"):
             weights, settings, algorithm = self._kernel(x, filters, kernel, strides, initializer)
-            early = self.early if after_early else None
-            return convolve(algorithm, x, weights, settings, early)
+            trains = self.still_trains if after_trained_until else None
+            return convolve(algorithm, x, weights, settings, trains)
 
     def conv_norm_relu(
         self,
@@ -198,9 +202,9 @@ class Layers:
             outputs = 2 * size * size * channels
             zeros = tf.zeros_initializer()
             projection = self.variable(
-                "projection", [size, size, channels, outputs], zeros, variables.FIXED
+                "projection", [size, size, channels, outputs], zeros, variables.NON_TRAINABLE
             )
-            bias = self.variable("bias", [outputs], zeros, variables.EARLY)
+            bias = self.variable("bias", [outputs], zeros, variables.TRAINED_UNTIL)
             y = tf.nn.conv2d(
                 x,
                 tf.cast(projection, self.compute_dtype),

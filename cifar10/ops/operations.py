@@ -58,7 +58,7 @@ def convolve(
     x: tf.Tensor,
     weights: tf.Tensor,
     settings: dict[str, Any],
-    early: Optional[tf.Tensor] = None,
+    trains: Optional[tf.Tensor] = None,
 ) -> tf.Tensor:
     """Computes a convolution by one of the algorithms; returns what tf.nn.conv2d does.
 
@@ -70,11 +70,11 @@ def convolve(
       x: see `choose`.
       weights: see `choose`.
       settings: see `choose`.
-      early: a bool scalar: while it is true, the gradient of the images is computed, and afterwards
-        it is zero at no cost. None: it is always computed.
+      trains: a bool scalar: while it is true, the gradient of the images is computed, and
+        afterwards it is zero at no cost. None: it is always computed.
     """
     own = kernels.load() if algorithm != TENSORFLOW else None
-    if own is None and early is None:
+    if own is None and trains is None:
         return tf.nn.conv2d(x, weights, **settings)
     pairs, has_own_input = algorithm == OWN_PAIRS, weights.shape[2] % kernels.CHANNELS == 0
 
@@ -87,10 +87,10 @@ def convolve(
             return tf.nn.conv2d_backprop_input(shape, weights, upstream, **settings)
 
         def gradients(upstream: tf.Tensor) -> Any:
-            if early is None:
+            if trains is None:
                 of_x = of_input(upstream)
             else:
-                of_x = tf.cond(early, lambda: of_input(upstream), lambda: tf.zeros_like(x))
+                of_x = tf.cond(trains, lambda: of_input(upstream), lambda: tf.zeros_like(x))
             of_x.set_shape(x.shape)
             if own:
                 return of_x, own.cifar10_conv3x3_backprop_filter(x, upstream, pairs=pairs)

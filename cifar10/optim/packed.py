@@ -13,7 +13,17 @@ from typing import Any, Callable, Optional, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops.variables import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Spec
+from cifar10.ops.variables import (
+    BIAS,
+    KERNEL,
+    MEAN,
+    NON_TRAINABLE,
+    NORM,
+    OFFSET,
+    TRAINED_UNTIL,
+    VARIANCE,
+    Spec,
+)
 
 T = TypeVar("T")
 _SLOT = "momentum"
@@ -78,19 +88,19 @@ class Layout:
       statistics: all moving means, then the moving variances of the same layers in the same order,
         as in `towers.tower_moments`.
       kernels: the specs of the kernels, which come first.
-      has_early: whether some weights train in the first epochs only.
+      has_trained_until: whether some weights train in the first epochs only.
     """
 
     def __init__(
         self, specs: Sequence[Spec], values_from_data: Optional[Mapping[str, Any]] = None
     ) -> None:
-        kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (EARLY, FIXED))
+        kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (TRAINED_UNTIL, NON_TRAINABLE))
         groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
         self.weights = Section(
             [_with_first_value(spec, values_from_data or {}) for group in groups for spec in group]
         )
         self.kernels = groups[0]
-        self.has_early = any(spec.kind == EARLY for spec in specs)
+        self.has_trained_until = any(spec.kind == TRAINED_UNTIL for spec in specs)
         means, variances = (
             {spec.name.rpartition("/")[0]: spec for spec in specs if spec.kind == kind}
             for kind in (MEAN, VARIANCE)
@@ -180,7 +190,7 @@ class Slices:
     def get(self, spec: Spec) -> Any:
         """Returns the variable's slice, float32 of its shape; None for moving statistics."""
         value = self._values.get(spec.name)
-        return tf.stop_gradient(value) if spec.kind == FIXED else value
+        return tf.stop_gradient(value) if spec.kind == NON_TRAINABLE else value
 
 
 class WholeVector(tf.train.Optimizer):

@@ -37,7 +37,7 @@ def build_towers(
     labels: tf.Tensor,
     devices: Sequence[str],
     sources: Sequence[VariableSource],
-    early: Optional[tf.Tensor] = None,
+    still_trains: Optional[tf.Tensor] = None,
 ) -> list[Tower]:
     """Runs the model once per tower, on the tower's device and part of the batch.
 
@@ -49,8 +49,8 @@ def build_towers(
       labels: the true classes, int64 [N].
       devices: the device of each tower.
       sources: the source of each tower's variables.
-      early: whether the weights that train only in the first epochs still train, a bool scalar
-        tensor; None: they do.
+      still_trains: whether the weights that train only in the first epochs still train, a bool
+        scalar tensor; None: they do.
 
     Returns:
       The towers.
@@ -60,7 +60,7 @@ def build_towers(
         label_parts = split_batch(labels, len(devices))
     parts: list[Tower] = []
     for source, device, *part in zip(sources, devices, image_parts, label_parts):
-        own = layers.for_tower(source, early)
+        own = layers.for_tower(source, still_trains)
         with tf.device(device), tf.name_scope(f"tower_{len(parts)}"), model_scope():
             logits = model(own, standardise(part[0]))
         parts.append(Tower(own, logits, part[1]))

@@ -135,7 +135,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
         labels,
         place.tower_devices,
         [Slices(state.layout.weights, copy) for copy in copies],
-        _early(state),
+        _still_trains(state),
     )
     for layer, algorithm in parts[0].layers.convolutions.items():
         tf.logging.info("%s: %s", layer, algorithm)  # --verbose shows it.
@@ -175,12 +175,12 @@ def record(model: Network, layers: Layers) -> list[Spec]:
     return recorder.specs
 
 
-def _early(state: TrainingState) -> Optional[tf.Tensor]:
+def _still_trains(state: TrainingState) -> Optional[tf.Tensor]:
     """Returns whether the weights that train only in the first epochs still train, a bool scalar.
 
     For a model without such weights, it is None.
     """
-    if not state.layout.has_early:
+    if not state.layout.has_trained_until:
         return None
     with tf.device(state.device):
         end = int(state.params.config.whitening_bias_epochs * state.params.num_examples)

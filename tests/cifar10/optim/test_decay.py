@@ -15,7 +15,7 @@ from tests.cifar10 import steps
 LAYOUT = Layout(
     [
         Spec(kind, (1,), tf.ones_initializer(), kind)
-        for kind in ("early", "offset", "bias", "kernel")
+        for kind in ("trained until", "offset", "bias", "kernel")
     ]
 )
 

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.ops.layers import Layers
-from cifar10.ops.variables import EARLY
+from cifar10.ops.variables import TRAINED_UNTIL
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams, Replication
@@ -157,11 +157,11 @@ def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():
     known = []
 
     def model(layers: Layers, images: Any) -> Any:
-        known.append(layers.early)
+        known.append(layers.still_trains)
         colours = layers.global_average_pool(tf.cast(images, tf.float32))
         return (
             mean_colours(layers, images)
-            + layers.variable("early", [1], tf.zeros_initializer(), EARLY) * colours[:, :1]
+            + layers.variable("early", [1], tf.zeros_initializer(), TRAINED_UNTIL) * colours[:, :1]
         )
 
     with tf.Graph().as_default(), tf.Session() as session:
