@@ -308,7 +308,7 @@ def _finish(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def sample_images(records: RecordSet, seed: int, count: int) -> Any:
-    """Samples training images, standardised by the mean and standard deviation of each channel.
+    """Samples training images, normalized by the mean and standard deviation of each channel.
 
     Args:
       records: the records of the data set, of which the training split is sampled.
@@ -322,8 +322,7 @@ def sample_images(records: RecordSet, seed: int, count: int) -> Any:
     with tf.Graph().as_default(), tf.Session(config=NO_GPU) as session:
         whole = tf.data.make_one_shot_iterator(load_split(records, schema.TRAIN))
         images = session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
-    mean, deviation = (
-        np.asarray(numbers, np.float32)
-        for numbers in (records.channel_mean, records.channel_deviation)
+    mean, std = (
+        np.asarray(numbers, np.float32) for numbers in (records.channel_mean, records.channel_std)
     )
-    return (images.astype(np.float32) - mean) / deviation
+    return (images.astype(np.float32) - mean) / std

@@ -40,7 +40,7 @@ def fastnet(
 
     Args:
       layers: the layers of the tower.
-      images: standardised images, float32 [N, 32, 32, 3].
+      images: normalized images, float32 [N, 32, 32, 3].
       group_filters: the filters of the convolutions of each group.
       group_layers: the number of convolutions of a group. If there are more than two, a shortcut
         passes all but the first.
@@ -76,7 +76,7 @@ def whitening_projection(images: Any, size: int) -> Any:
     only one sign.
 
     Args:
-      images: standardised images, float32 [N, height, width, 3].
+      images: normalized images, float32 [N, height, width, 3].
       size: the side of a patch, in pixels.
 
     Returns:

@@ -79,7 +79,7 @@ def _resnet(layers: Layers, images: Any, num_layers: int, block: Block, scale: f
 
     Args:
       layers: the layers of the tower.
-      images: standardised images, float32 [N, 32, 32, 3].
+      images: normalized images, float32 [N, 32, 32, 3].
       num_layers: the number of layers, 6n+2, for n blocks per stage.
       block: `_block_v1` or `_block_v2`, which normalises its input, so that the head normalises,
         too, and the stem does not.

@@ -110,7 +110,7 @@ def make_job(
         records.counts.get(TRAIN, 1),
         last_step(config, session.cluster if session else None, records, done),
         channel_mean=records.channel_mean,
-        channel_deviation=records.channel_deviation,
+        channel_std=records.channel_std,
         replication=session.place if session else None,
         num_classes=len(records.class_names),
         done=done,

@@ -70,7 +70,7 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     parts = towers.build_towers(
         models.network(params.config),
         params.layers(training=False),
-        towers.standardiser(params.channels, plan.variable_devices[0]),
+        towers.normalizer(params.channels, plan.variable_devices[0]),
         filled,
         no_labels,
         plan.tower_devices,

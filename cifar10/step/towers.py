@@ -1,8 +1,8 @@
 """Towers: split a batch, run the model on each part, copy the weights, combine statistics.
 
-Images are standardised by the mean and standard deviation of the training images' channels. Both
+Images are normalized by the mean and standard deviation of the training images' channels. Both
 are variables, saved with the weights, which belong to them: evaluation, prediction and export need
-only the checkpoint, and a run that continues on other records standardises these likewise.
+only the checkpoint, and a run that continues on other records normalizes these likewise.
 """
 
 import functools
@@ -18,7 +18,7 @@ from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 
 _CHANNELS = ("channel_mean", "channel_deviation")
 # A function: uint8 [N, 32, 32, 3] -> float32 [N, 32, 32, 3].
-Standardiser = Callable[[tf.Tensor], tf.Tensor]
+Normalizer = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Tower(NamedTuple):
@@ -32,7 +32,7 @@ class Tower(NamedTuple):
 def build_towers(
     model: Network,
     layers: Layers,
-    standardise: Standardiser,
+    normalize: Normalizer,
     images: tf.Tensor,
     labels: tf.Tensor,
     devices: Sequence[str],
@@ -44,7 +44,7 @@ def build_towers(
     Args:
       model: a function (Layers, images float32 [n, 32, 32, 3]) -> logits float32 [n, classes].
       layers: the layers' settings; each tower gets a copy.
-      standardise: a function uint8 [n, 32, 32, 3] -> float32 [n, 32, 32, 3].
+      normalize: a function uint8 [n, 32, 32, 3] -> float32 [n, 32, 32, 3].
       images: uint8 [N, 32, 32, 3]; N need not be a multiple of the number of towers.
       labels: the true classes, int64 [N].
       devices: the device of each tower.
@@ -62,7 +62,7 @@ def build_towers(
     for source, device, *part in zip(sources, devices, image_parts, label_parts):
         own = layers.for_tower(source, still_trains)
         with tf.device(device), tf.name_scope(f"tower_{len(parts)}"), model_scope():
-            logits = model(own, standardise(part[0]))
+            logits = model(own, normalize(part[0]))
         parts.append(Tower(own, logits, part[1]))
     return parts
 
@@ -176,10 +176,8 @@ def statistics_of(moments: tf.Tensor, towers: Sequence[Tower], num_replicas: int
     return tf.concat([mean, variance], axis=0)
 
 
-def standardiser(
-    values: Sequence[Sequence[float]], device: str, task_device: str = ""
-) -> Standardiser:
-    """Makes the function by which each tower standardises its images.
+def normalizer(values: Sequence[Sequence[float]], device: str, task_device: str = "") -> Normalizer:
+    """Makes the function by which each tower normalizes its images.
 
     If the variables are on another machine, it uses local copies of them, which each session makes
     when it begins, so that no step fetches them. In-graph, the master sends them to the other
@@ -206,13 +204,13 @@ def standardiser(
                 for name, shared in zip(_CHANNELS, used)
             ]
     with tf.device(used[0].device):  # A GPU would gain nothing by computing these numbers itself.
-        mean, deviation = (one.read_value() for one in used)
+        mean, std = (one.read_value() for one in used)
         # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
-        offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / deviation))
+        offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / std))
 
-    def standardise(images: tf.Tensor) -> tf.Tensor:
+    def normalize(images: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(images, [-1, WIDTH * CHANNELS])
         values = (tf.cast(rows, tf.float32) - offset) * factor
         return tf.reshape(values, [-1, HEIGHT, WIDTH, CHANNELS])
 
-    return standardise
+    return normalize

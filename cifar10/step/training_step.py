@@ -110,7 +110,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     """Builds the graph of a training step.
 
     Args:
-      model: a function (Layers, standardised images float32 [n, 32, 32, 3]) -> logits float32
+      model: a function (Layers, normalized images float32 [n, 32, 32, 3]) -> logits float32
         [n, classes].
       images: the batch, uint8 [N, 32, 32, 3].
       labels: the true classes, int64 [N].
@@ -130,7 +130,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     parts = towers.build_towers(
         model,
         layers,
-        towers.standardiser(params.channels, place.variable_devices[0], place.task_device),
+        towers.normalizer(params.channels, place.variable_devices[0], place.task_device),
         images,
         labels,
         place.tower_devices,

@@ -17,7 +17,7 @@ from cifar10.step.params import ModelParams, Replication
 
 BATCH = 12
 
-# Channel means and deviations with which standardisation leaves images unchanged.
+# Channel means and deviations with which normalization leaves images unchanged.
 AS_THEY_ARE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 

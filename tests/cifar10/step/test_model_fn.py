@@ -70,17 +70,17 @@ def test_evaluation_is_exact_for_any_batch_size(batch_size):
     np.testing.assert_array_equal(metrics["confusion_counts"], expected)
 
 
-def test_images_are_standardised_by_the_channels_of_the_training_split():
+def test_images_are_normalized_by_the_channels_of_the_training_split():
     with tf.Graph().as_default(), tf.Session() as session:
         of_channels = (10.0, 20.0, 30.0), (1.0, 2.0, 4.0)
-        standardised = towers.standardiser(of_channels, "/cpu:0")(tf.constant(IMAGES))
+        normalized = towers.normalizer(of_channels, "/cpu:0")(tf.constant(IMAGES))
         session.run(tf.global_variables_initializer())
-        found = session.run(standardised)
+        found = session.run(normalized)
     expected = [(IMAGES[..., 0] - 10.0), (IMAGES[..., 1] - 20.0) / 2, (IMAGES[..., 2] - 30.0) / 4]
     np.testing.assert_array_equal(found, np.stack(expected, axis=-1))
 
 
-def test_training_standardises_by_the_channels_that_the_checkpoint_holds():
+def test_training_normalizes_by_the_channels_that_the_checkpoint_holds():
     # As a run that continues on other records.
     with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
         tf.train.create_global_step()
