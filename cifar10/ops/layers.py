@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops import operations, variables
-from cifar10.ops.operations import OWN_KERNELS, TENSORFLOW, choose, convolve
+from cifar10.ops.operations import CUSTOM_OPS, TENSORFLOW, choose, convolve
 from cifar10.ops.variables import SeparateVariables, Spec, VariableSource
 from cifar10.schema import NUM_CLASSES
 
@@ -38,7 +38,7 @@ class Layers:
       norm_decay: the decay of the moving statistics.
       norm_epsilon: the number that is added to the variance.
       kernels: the algorithm of convolutions that it supports, see `cifar10.ops.operations`; unless
-        it is TENSORFLOW, activations use our own kernels, too.
+        it is TENSORFLOW, activations use custom ops, too.
       num_classes: the number of classes, which is that of the logits.
       still_trains: whether the weights that train only in the first epochs still train, a bool
         scalar tensor; None: they do.
@@ -165,7 +165,7 @@ class Layers:
         """
         with tf.variable_scope(None, "conv"):
             weights, settings, algorithm = self._kernel(x, filters, kernel, strides)
-        if self.training or self.norm == "off" or algorithm != OWN_KERNELS:
+        if self.training or self.norm == "off" or algorithm != CUSTOM_OPS:
             y = convolve(algorithm, x, weights, settings)
             return self.batch_norm_relu(y, shortcut, first_scale=first_scale)
         with tf.variable_scope(None, "batch_norm"):

@@ -1,4 +1,4 @@
-"""Convolutions, normalisation with ReLU, and GELU, by TensorFlow or by our own kernels for CPUs.
+"""Convolutions, normalisation with ReLU, and GELU, by TensorFlow or by custom ops for CPUs.
 
 `choose` selects an algorithm for a convolution, and `convolve` computes it; all give the same
 result except for rounding, whose size docs/kernels.md states. For normalisation and GELU,
@@ -16,9 +16,9 @@ from cifar10 import kernels
 # Limits for `cifar10.kernels` where an image has several tiles: with more filters, data leaves
 # the caches near the core, and positions that tiles cover outside an image are computed in vain.
 _MOST_FILTERS, _MOST_COVERED = 128 * 384, 1.2
-# The algorithms. OWN_PAIRS is less exact than OWN_KERNELS: what is multiplied is rounded to
-# bfloat16, if the images are bfloat16 and the CPU multiplies pairs of them (AVX512-BF16).
-TENSORFLOW, OWN_KERNELS, OWN_PAIRS = "tensorflow", "own", "pairs"
+# The algorithms. CUSTOM_OPS_BF16_DOTS is less exact than CUSTOM_OPS: factors are rounded to
+# bfloat16, if the images are bfloat16 and the CPU has dot products of them (AVX512-BF16).
+TENSORFLOW, CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS = "tensorflow", "own", "pairs"
 
 
 def choose(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], wanted: str) -> str:
@@ -62,7 +62,7 @@ def convolve(
 ) -> tf.Tensor:
     """Computes a convolution by one of the algorithms; returns what tf.nn.conv2d does.
 
-    By our own kernels, the gradient of images whose channels are not as many as filters may be is
+    By custom ops, the gradient of images whose channels are not as many as filters may be is
     TensorFlow's.
 
     Args:
@@ -76,7 +76,10 @@ def convolve(
     own = kernels.load() if algorithm != TENSORFLOW else None
     if own is None and trains is None:
         return tf.nn.conv2d(x, weights, **settings)
-    pairs, has_own_input = algorithm == OWN_PAIRS, weights.shape[2] % kernels.CHANNELS == 0
+    pairs, has_own_input = (
+        algorithm == CUSTOM_OPS_BF16_DOTS,
+        weights.shape[2] % kernels.CHANNELS == 0,
+    )
 
     @tf.custom_gradient
     def convolution(x: tf.Tensor, weights: tf.Tensor) -> Any:

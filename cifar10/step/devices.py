@@ -16,7 +16,7 @@ from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
-from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
+from cifar10.ops.operations import CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS, TENSORFLOW
 from cifar10_program.streams import complain
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
@@ -270,13 +270,13 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
             raise ConfigError(
                 f"--kernels own cannot be had: {unfit or reason}; --kernels auto does without"
             )
-        return OWN_KERNELS, None
+        return CUSTOM_OPS, None
     if unfit or reason:
         return TENSORFLOW, None if unfit else reason
     # No evaluation multiplies pairs, and matrices (AMX) round less.
     trains_in_bf16 = config.mode == "train_and_evaluate" and config.precision == "bf16"
     multiplies_pairs = trains_in_bf16 and kernels.instructions() == kernels.PAIRS
-    return OWN_PAIRS if multiplies_pairs else OWN_KERNELS, None
+    return CUSTOM_OPS_BF16_DOTS if multiplies_pairs else CUSTOM_OPS, None
 
 
 def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> tf.ConfigProto:

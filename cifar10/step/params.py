@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import NOTHING_DONE, Done, TrainConfig
 from cifar10.input.records import CIFAR10_MEAN, CIFAR10_STD
 from cifar10.ops.layers import Layers
-from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS
+from cifar10.ops.operations import CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS
 from cifar10.schema import NUM_CLASSES
 from cifar10.step.devices import DevicePlan
 
@@ -141,7 +141,7 @@ class ModelParams:
     def layers(self, *, training: bool) -> Layers:
         """Makes layers with these settings; `Layers.for_tower` copies them for each tower."""
         config, plan = self.config, self.plan
-        kernels = plan.kernels if training or plan.kernels != OWN_PAIRS else OWN_KERNELS
+        kernels = plan.kernels if training or plan.kernels != CUSTOM_OPS_BF16_DOTS else CUSTOM_OPS
         return Layers(
             training=training,
             num_classes=self.num_classes,

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import kernels
 from cifar10.config.train_config import TrainConfig
 from cifar10.ops import operations
-from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
+from cifar10.ops.operations import CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS, TENSORFLOW
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
 from tests.cifar10.forks import Forks
@@ -97,15 +97,15 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
         return [y, of_x if has_own_gradient else y, of_kernel]
 
     # Pairs are only of bfloat16.
-    for algorithm in (OWN_KERNELS, OWN_PAIRS):
+    for algorithm in (CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS):
         assert max(errors(algorithm, tf.float32)) < 1e-5
     # Only what is stored is rounded; the upstream gradient was, too.
-    y, *gradients = errors(OWN_KERNELS, tf.bfloat16)
+    y, *gradients = errors(CUSTOM_OPS, tf.bfloat16)
     assert y < ROUNDING
     assert max(gradients) < 1.5 * ROUNDING
     if pairs is None:
         return
-    y, of_x, of_kernel = errors(OWN_PAIRS, tf.bfloat16)
+    y, of_x, of_kernel = errors(CUSTOM_OPS_BF16_DOTS, tf.bfloat16)
     if not pairs or kernels.instructions() not in (kernels.PAIRS, kernels.MATRICES):
         assert max(y, of_x, of_kernel) < 1.5 * ROUNDING
         return
@@ -121,7 +121,7 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(
     ("dtype", "algorithm"),
-    [(tf.float32, OWN_KERNELS), (tf.bfloat16, OWN_KERNELS), (tf.bfloat16, OWN_PAIRS)],
+    [(tf.float32, CUSTOM_OPS), (tf.bfloat16, CUSTOM_OPS), (tf.bfloat16, CUSTOM_OPS_BF16_DOTS)],
 )
 def test_what_is_not_a_number_stays_none(compiled, side, value, dtype, algorithm):
     x, kernel = numbers(tf.float32, 2, side, side, 16), numbers(tf.float32, 3, 3, 16, 16)
@@ -306,7 +306,7 @@ def test_memory_that_runs_out_is_an_error_as_of_tensorflows_ops(
 
 
 @pytest.mark.parametrize("early", [True, False])
-@pytest.mark.parametrize("algorithm", [OWN_KERNELS, TENSORFLOW])
+@pytest.mark.parametrize("algorithm", [CUSTOM_OPS, TENSORFLOW])
 def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early, algorithm):
     x, kernel = numbers(tf.float32, 2, 8, 8, 16), numbers(tf.float32, 3, 3, 16, 32)
     _, of_x, of_kernel = outputs_and_gradients(algorithm, x, kernel, tf.float32)
@@ -342,7 +342,7 @@ def test_what_does_not_fit_is_left_to_tensorflow(shape, kernel, changed, fits):
     settings = {**SETTINGS, **changed}
     with tf.Graph().as_default():
         x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
-        for wanted in (OWN_KERNELS, OWN_PAIRS):
+        for wanted in (CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS):
             found = operations.choose(x, weights, settings, wanted)
             assert found == (wanted if fits else TENSORFLOW)
         assert operations.choose(x, weights, settings, TENSORFLOW) == TENSORFLOW
@@ -361,7 +361,9 @@ def test_training_and_evaluation_take_them_and_training_pairs_if_the_plan_says_s
     compiled, mode, pairs, found, fused
 ):
     plan = dataclasses.replace(
-        make_plan(2), kernels=OWN_PAIRS if pairs else OWN_KERNELS, compute_dtype=tf.bfloat16
+        make_plan(2),
+        kernels=CUSTOM_OPS_BF16_DOTS if pairs else CUSTOM_OPS,
+        compute_dtype=tf.bfloat16,
     )
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()

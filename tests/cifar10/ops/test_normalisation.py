@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops.layers import Layers
 from cifar10.ops.operations import (
-    OWN_KERNELS,
+    CUSTOM_OPS,
     TENSORFLOW,
     conv_norm_relu,
     gelu,
@@ -269,7 +269,7 @@ def test_layers_compute_the_same_with_and_without_them(settings, fused, with_sho
     images, *_, shortcut = convolution((6, 8, 8, 16), 32, with_shortcut, tf.float32)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         found = []
-        for kernels in (OWN_KERNELS, TENSORFLOW):
+        for kernels in (CUSTOM_OPS, TENSORFLOW):
             layers = Layers(kernels=kernels, norm_epsilon=EPSILON, **settings)
             with tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
                 added = None if shortcut is None else tf.constant(np.float32(shortcut))
