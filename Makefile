@@ -124,8 +124,8 @@ test: .venv/.installed-dev kernels
 CPU_TESTS := tests/cifar10/ops/test_kernels.py tests/cifar10/ops/test_normalisation.py \
   tests/cifar10/ops/test_layers.py tests/cifar10/step/test_devices.py \
   tests/reference/test_training_step.py
-LIMITS := from cifar10.kernels import library as l; l.load(); \
-  print(*l.LIMITS[:l.LIMITS.index(l.instructions()) + 1])
+LIMITS := from cifar10 import kernels as k; k.load(); \
+  print(*k.LIMITS[:k.LIMITS.index(k.instructions()) + 1])
 
 test-cpus: .venv/.installed-dev kernels
 	limits="$$($(PY) -c '$(LIMITS)')"; for limit in $$limits; do for onednn in 1 0; do \

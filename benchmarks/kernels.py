@@ -76,7 +76,7 @@ def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[A
     import numpy as np
     import tensorflow.compat.v1 as tf
 
-    from cifar10.kernels import library
+    from cifar10 import kernels
 
     random, shape = np.random.default_rng(0), [_IMAGES, side, side]
     dtype = tf.float32 if precision == "fp32" else tf.bfloat16
@@ -92,7 +92,7 @@ def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[A
             ("w", [3, 3, channels, filters]),
         )
     )
-    own, settings = library.load(), {"strides": [1, 1, 1, 1], "padding": "SAME"}
+    own, settings = kernels.load(), {"strides": [1, 1, 1, 1], "padding": "SAME"}
     pairs = precision.endswith("pairs")
     theirs = [
         tf.nn.conv2d(x, weights, **settings),
@@ -102,7 +102,7 @@ def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[A
     ours = [
         own.cifar10_conv3x3(x, weights, pairs=pairs),
         None
-        if channels % library.CHANNELS
+        if channels % kernels.CHANNELS
         else own.cifar10_conv3x3(upstream, weights, transposes=True, pairs=pairs),
         own.cifar10_conv3x3_backprop_filter(x, upstream, pairs=pairs),
     ]

@@ -12,7 +12,7 @@ with six constants. Asynchronous trainers are the customers of a closed queueing
 computes by itself, then uses a parameter server's link, its CPU and its link back. Mean value
 analysis (Reiser and Lavenberg 1980, J. ACM 27:2) gives their throughput, waiting included; it holds
 for any distribution of computing times, and for links that transfers share evenly, as with TCP. A
-step calls all parameter servers at once, and they hold equal pieces of the weights, so the model
+step calls all parameter servers at once, and they hold equal shards of the weights, so the model
 has only one of them. Synchronous trainers all read weights at once, and send gradients as they have
 computed them.
 """
@@ -56,8 +56,8 @@ class Constants:
       jitter: standard deviation of a step's time divided by that time.
       own_secs: seconds that servers add to a trainer's step, besides the servers' CPU time and the
         transfer: packing, copies, calls.
-      server_secs: CPU seconds of each server in a step, whatever the size of its piece.
-      server_secs_per_byte: further CPU seconds of a server for each byte of its piece that is
+      server_secs: CPU seconds of each server in a step, whatever the size of its shard.
+      server_secs_per_byte: further CPU seconds of a server for each byte of its shard that is
         transferred in a step, both ways together.
     """
 

@@ -17,21 +17,23 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 import tensorflow.compat.v1 as tf
 
 
-def input_fn(data_dir, split, batch_size):
+def input_fn(split, params):
     """Returns batches of images, float32 [N, 32, 32, 3] in [-1, 1], and labels, int64 [N]."""
 
     def parse(serialized):
-        keys = {"image": tf.io.FixedLenFeature([], tf.string)}
-        keys["label"] = tf.io.FixedLenFeature([], tf.int64)
-        features = tf.io.parse_example(serialized, keys)
-        pixels = tf.reshape(tf.io.decode_raw(features["image"], tf.uint8), [-1, 3, 32, 32])
+        image, label = (tf.io.FixedLenFeature([], dtype) for dtype in (tf.string, tf.int64))
+        record = tf.io.parse_example(serialized, {"image": image, "label": label})
+        pixels = tf.reshape(tf.io.decode_raw(record["image"], tf.uint8), [-1, 3, 32, 32])
         images = tf.cast(tf.transpose(pixels, [0, 2, 3, 1]), tf.float32) / 127.5 - 1
-        return images, features["label"]
+        return images, record["label"]
 
-    data = tf.data.TFRecordDataset(tf.io.gfile.glob(f"{data_dir}/{split}*.tfrecords"))
-    if split == "train":
+    files = tf.io.gfile.glob(f"{params['data_dir']}/{split}*.tfrecords")
+    if not files:
+        raise SystemExit(f"error: no {split} records in {params['data_dir']}; data_prep makes them")
+    data = tf.data.TFRecordDataset(files)
+    if split == "train":  # Shuffle before repeat, so that each epoch sees every image once.
         data = data.shuffle(50_000).repeat()
-    return data.batch(batch_size, drop_remainder=split == "train").map(parse).prefetch(2)
+    return data.batch(params["train_batch_size"]).map(parse).prefetch(2)
 
 
 def network(images, training):
@@ -76,15 +78,15 @@ def model_fn(features, labels, mode, params):
             logits = network(images, training=True)
             losses.append(tf.losses.sparse_softmax_cross_entropy(classes, logits))
             gradients.append(optimizer.compute_gradients(losses[-1]))
-            if tower == 0:  # Only the first tower updates the moving statistics.
-                statistics = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        if tower == 0:  # Only the first tower updates the moving statistics.
+            statistics = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     with tf.control_dependencies(statistics):
         train_op = optimizer.apply_gradients(average_gradients(gradients), step)
     return tf.estimator.EstimatorSpec(mode, loss=tf.add_n(losses) / len(losses), train_op=train_op)
 
 
 def main():
-    """Trains, evaluates the last checkpoint, and prints its accuracy."""
+    """Trains, evaluates each checkpoint, and prints the accuracy of the last one."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--output-dir", default="output-minimal")
@@ -93,16 +95,18 @@ def main():
     parser.add_argument("--train-steps", type=int, default=400)
     parser.add_argument("--learning-rate", type=float, default=0.1)
     flags = parser.parse_args()
+    if flags.train_batch_size % flags.towers:
+        parser.error("--train-batch-size must be a multiple of --towers, so that each has a part")
     tf.logging.set_verbosity(tf.logging.INFO)
-    estimator = tf.estimator.Estimator(model_fn, flags.output_dir, params=vars(flags))
-    figures, _ = tf.estimator.train_and_evaluate(
-        estimator,
-        tf.estimator.TrainSpec(
-            lambda: input_fn(flags.data_dir, "train", flags.train_batch_size), flags.train_steps
-        ),
-        tf.estimator.EvalSpec(lambda: input_fn(flags.data_dir, "eval", 100), steps=None),
+    run_config = tf.estimator.RunConfig(flags.output_dir, save_checkpoints_steps=200)
+    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=vars(flags))
+    # Estimator passes its params to an input_fn that has such an argument.
+    train_spec = tf.estimator.TrainSpec(lambda params: input_fn("train", params), flags.train_steps)
+    eval_spec = tf.estimator.EvalSpec(
+        lambda params: input_fn("eval", params), steps=None, throttle_secs=0
     )
-    print(f"eval accuracy {figures['accuracy']:.4f} at step {figures['global_step']}")
+    metrics, _ = tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
+    print(f"eval accuracy {metrics['accuracy']:.4f} at step {metrics['global_step']}")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from cifar10 import kernels
 from cifar10.host.cpu import cpu_flags
-from cifar10.kernels import build, library
+from cifar10.kernels import build
 from tests.cifar10.forks import Forks
 
 # Programs heed no signal that they ignore from their start. The background of a script, or nohup,
@@ -55,7 +56,7 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def compiled_kernels() -> None:
     """Compiles our convolutions; skips the test where they cannot be had."""
-    impossible = library.why_impossible(cpu_flags())
+    impossible = kernels.why_impossible(cpu_flags())
     if impossible:
         pytest.skip(f"needs our kernels: {impossible}")
     code = build.main([])

@@ -112,6 +112,18 @@ def test_the_modules_of_a_package_import_each_other_in_no_circle(imported: Impor
         waiting = {module: targets for module, targets in waiting.items() if module not in ready}
 
 
+def test_the_kernels_have_one_entry(imported: Imports) -> None:
+    entry = "cifar10.kernels.__init__"
+    found = [
+        f"{module}:{line} imports {target}"
+        for module, imports in imported.items()
+        for line, target in imports
+        if target.startswith("cifar10.kernels.") and target != entry
+    ]
+    assert found == []
+    assert any(target == entry for _, target in imported["cifar10.ops.operations"])
+
+
 @pytest.mark.parametrize(
     ("folder", "others"), [("testbeds", "tests|benchmarks"), ("benchmarks", "tests")]
 )

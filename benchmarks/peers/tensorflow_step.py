@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.tensorflow_step --way keras --network resnet-44 --precision bf16
 
-Images come from memory, already float32 and standardised, and are not augmented, which is less work
+Images come from memory, already float32 and normalized, and are not augmented, which is less work
 than in cifar10_main.py. TensorFlow chooses the number of threads.
 
   keras     Model.fit of tf.keras; bf16 by the policy mixed_bfloat16.

@@ -98,7 +98,7 @@ class StallCheck:
       hears_all: function that returns whether all tasks that this one needs answer; if not, their
         time limit is another one.
       session: the session whose steps the main thread takes.
-      rounds: see `Rendezvous.standing`; None where an update waits for no other replica.
+      rounds: see `SyncBarrier.rounds`; None where an update waits for no other replica.
     """
 
     activity: Activity

@@ -99,7 +99,8 @@ def _serialized(records: RecordSet, split: str) -> tf.data.Dataset:
     data = tf.data.TFRecordDataset(files, "GZIP" if files[0].endswith(".gz") else None)
     data = data.apply(tf.data.experimental.assert_cardinality(records.counts[split]))
     if records.manifest_content is not None:
-        return data.concatenate(_unchanged(records.manifest_path, records.manifest_content))
+        path = tf.io.gfile.join(records.data_dir, schema.MANIFEST_NAME)
+        return data.concatenate(_unchanged(path, records.manifest_content))
     return data
 
 
@@ -307,7 +308,7 @@ def _finish(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def sample_images(records: RecordSet, seed: int, count: int) -> Any:
-    """Samples training images, standardised by the mean and standard deviation of each channel.
+    """Samples training images, normalized by the mean and standard deviation of each channel.
 
     Args:
       records: the records of the data set, of which the training split is sampled.
@@ -321,8 +322,7 @@ def sample_images(records: RecordSet, seed: int, count: int) -> Any:
     with tf.Graph().as_default(), tf.Session(config=NO_GPU) as session:
         whole = tf.data.make_one_shot_iterator(load_split(records, schema.TRAIN))
         images = session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
-    mean, deviation = (
-        np.asarray(numbers, np.float32)
-        for numbers in (records.channel_mean, records.channel_deviation)
+    mean, std = (
+        np.asarray(numbers, np.float32) for numbers in (records.channel_mean, records.channel_std)
     )
-    return (images.astype(np.float32) - mean) / deviation
+    return (images.astype(np.float32) - mean) / std

@@ -19,7 +19,7 @@ from cifar10_program.streams import one_line
 # Channel means and standard deviations of CIFAR-10's 50,000 training images, for records without a
 # manifest.
 CIFAR10_MEAN = (125.31, 122.95, 113.87)
-CIFAR10_DEVIATION = (62.99, 62.09, 66.70)
+CIFAR10_STD = (62.99, 62.09, 66.70)
 
 # What reading a JSON document raises where it is not as expected.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -36,7 +36,7 @@ class RecordSet:
         absent.
       counts: the number of records of each split.
       channel_mean: the means of the training images' channels R, G, B, in [0, 255].
-      channel_deviation: the standard deviations of these channels.
+      channel_std: the standard deviations of these channels.
       manifest: the manifest that data_prep wrote, or a substitute for records without one.
       manifest_content: the content of the file that it was read from; None: there is none.
     """
@@ -45,14 +45,9 @@ class RecordSet:
     files: dict[str, tuple[str, ...]]
     counts: dict[str, int]
     channel_mean: tuple[float, ...]
-    channel_deviation: tuple[float, ...]
+    channel_std: tuple[float, ...]
     manifest: dict[str, Any]
     manifest_content: Optional[bytes] = None
-
-    @property
-    def manifest_path(self) -> str:
-        """The path of the manifest."""
-        return str(tf.io.gfile.join(self.data_dir, schema.MANIFEST_NAME))
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -150,7 +145,7 @@ def open_records(data_dir: str) -> RecordSet:
         files=files,
         counts={split: count for split, count in counts.items() if count},
         channel_mean=tuple(manifest["channel_mean"]),
-        channel_deviation=tuple(manifest["channel_deviation"]),
+        channel_std=tuple(manifest["channel_deviation"]),
         manifest=manifest,
         manifest_content=content,
     )
@@ -289,7 +284,7 @@ def _stand_in(counts: dict[str, int]) -> dict[str, Any]:
         "class_names": list(schema.CLASS_NAMES),
         "splits": {split: {"records": count, "files": []} for split, count in counts.items()},
         "channel_mean": list(CIFAR10_MEAN),
-        "channel_deviation": list(CIFAR10_DEVIATION),
+        "channel_deviation": list(CIFAR10_STD),
     }
 
 

@@ -20,9 +20,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from cifar10 import kernels
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import cpu_flags
-from cifar10.kernels import library
 
 _COMPILERS = ("c++", "g++", "clang++")
 _OPS = ("conv_op.cc", "gelu_op.cc", "norm_op.cc")
@@ -49,26 +49,26 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     0: the library is there; 1: compiling failed; 2: this machine cannot compile or run it.
     """
     parser = argparse.ArgumentParser(
-        prog=library.BUILD_COMMAND,
+        prog=kernels.BUILD_COMMAND,
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--anew", action="store_true", help="even if the library is there")
     anew = parser.parse_args(argv).anew
     try:
-        library.limit()
-        return 0 if not anew and library.path().exists() else _compile()
+        kernels.limit()
+        return 0 if not anew and kernels.path().exists() else _compile()
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        _complain(f"{error}; when that is mended, run {library.BUILD_COMMAND} again")
+        _complain(f"{error}; when that is mended, run {kernels.BUILD_COMMAND} again")
         return 1
 
 
 def _compile() -> int:
     """Compiles the library if that is possible and returns the exit code of `main`."""
-    impossible = library.why_impossible(cpu_flags())
+    impossible = kernels.why_impossible(cpu_flags())
     compiler = _compiler()
     if compiler is None or impossible:
         chosen = os.environ.get("CXX")
@@ -78,7 +78,7 @@ def _compile() -> int:
         return 2
     print("Compiling convolutions for CPUs: about 20 seconds, once.", flush=True)
     try:
-        _build(compiler, library.path())
+        _build(compiler, kernels.path())
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip() or f"exit code {error.returncode}"
         _complain(f"{shlex.join(compiler)} failed.\n{said}")
@@ -111,7 +111,7 @@ def _build(compiler: Sequence[str], path: pathlib.Path) -> None:
 
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        headers = [f"-I{library.SOURCE_DIR}", *tf2.sysconfig.get_compile_flags()]
+        headers = [f"-I{kernels.SOURCE_DIR}", *tf2.sysconfig.get_compile_flags()]
         objects: list[str] = []
         for source, flags in _sources():
             objects.append(os.path.join(folder, f"{len(objects)}.o"))
@@ -126,13 +126,13 @@ def _build(compiler: Sequence[str], path: pathlib.Path) -> None:
 def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:
     """Yields each source file to compile, with the flags that it needs."""
     for name in _OPS:
-        yield library.SOURCE_DIR / name, ()
+        yield kernels.SOURCE_DIR / name, ()
     for instructions, architecture in _ARCHITECTURES.items():
         for name in _FUNCTIONS:
             flags = (f"-march={architecture}", f"-DINSTRUCTIONS={instructions}")
-            yield library.SOURCE_DIR / name, flags
-    yield library.SOURCE_DIR / "winograd.cc", _FOR_PAIRS
-    yield library.SOURCE_DIR / "direct.cc", _FOR_MATRICES
+            yield kernels.SOURCE_DIR / name, flags
+    yield kernels.SOURCE_DIR / "winograd.cc", _FOR_PAIRS
+    yield kernels.SOURCE_DIR / "direct.cc", _FOR_MATRICES
 
 
 def _run(command: Sequence[object]) -> None:

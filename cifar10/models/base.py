@@ -14,7 +14,7 @@ from cifar10.config.registry import Entry
 # The layers of a network, a `cifar10.ops.layers.Layers`, whose module loads TensorFlow. Images in
 # them may be channels first; `Layers.num_classes` is the number of logits.
 Layers = Any
-# A function: (Layers, standardised images float32 [N, 32, 32, 3]) -> logits float32 [N, classes].
+# A function: (Layers, normalized images float32 [N, 32, 32, 3]) -> logits float32 [N, classes].
 Network = Callable[[Layers, Any], Any]
 
 
@@ -89,6 +89,6 @@ class Model(Entry):
 
         Args:
           sample: a function that returns the given number of training images, or all if there are
-            fewer; they are standardised, float32 [n, 32, 32, 3].
+            fewer; they are normalized, float32 [n, 32, 32, 3].
         """
         return {}

@@ -40,7 +40,7 @@ def fastnet(
 
     Args:
       layers: the layers of the tower.
-      images: standardised images, float32 [N, 32, 32, 3].
+      images: normalized images, float32 [N, 32, 32, 3].
       group_filters: the filters of the convolutions of each group.
       group_layers: the number of convolutions of a group. If there are more than two, a shortcut
         passes all but the first.
@@ -52,7 +52,7 @@ def fastnet(
     for group, filters in enumerate(group_filters):  # [N, 15, 15, ..], [N, 7, 7, ..], [N, 3, 3, ..]
         with layers.scope(f"group_{group}"):
             x = layers.conv(
-                x, filters, 3, initializer=layers.partial_identity(), after_early=group == 0
+                x, filters, 3, initializer=layers.partial_identity(), after_trained_until=group == 0
             )
             x = first = layers.gelu(layers.batch_norm(layers.max_pool(x, 2), scale=False))
             for layer in range(2, group_layers + 1):
@@ -76,7 +76,7 @@ def whitening_projection(images: Any, size: int) -> Any:
     only one sign.
 
     Args:
-      images: standardised images, float32 [N, height, width, 3].
+      images: normalized images, float32 [N, height, width, 3].
       size: the side of a patch, in pixels.
 
     Returns:

@@ -35,7 +35,7 @@ def mlp(layers: Layers, images: Any, hidden_units: int) -> Any:
 
     Args:
       layers: the layers of the tower.
-      images: standardised images, float32 [N, 32, 32, 3].
+      images: normalized images, float32 [N, 32, 32, 3].
       hidden_units: the width of the hidden layer.
 
     Returns:

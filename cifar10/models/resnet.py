@@ -62,14 +62,14 @@ def _shortcut(layers: Layers, x: Any, filters: int, strides: int) -> Any:
 
 
 def _block_v1(layers: Layers, x: Any, filters: int, strides: int, scale: float) -> Any:
-    y = layers.batch_norm_relu(layers.conv(x, filters, 3, strides))
-    y = layers.conv(y, filters, 3)
-    return layers.batch_norm_relu(y, _shortcut(layers, x, filters, strides), first_scale=scale)
+    y = layers.conv_norm_relu(x, filters, 3, strides)
+    shortcut = _shortcut(layers, x, filters, strides)
+    return layers.conv_norm_relu(y, filters, 3, shortcut=shortcut, first_scale=scale)
 
 
 def _block_v2(layers: Layers, x: Any, filters: int, strides: int, scale: float) -> Any:
     y = layers.batch_norm_relu(x)
-    y = layers.batch_norm_relu(layers.conv(y, filters, 3, strides))
+    y = layers.conv_norm_relu(y, filters, 3, strides)
     y = layers.conv(y, filters, 3, initializer=layers.he(scale))
     return y + _shortcut(layers, x, filters, strides)
 
@@ -79,7 +79,7 @@ def _resnet(layers: Layers, images: Any, num_layers: int, block: Block, scale: f
 
     Args:
       layers: the layers of the tower.
-      images: standardised images, float32 [N, 32, 32, 3].
+      images: normalized images, float32 [N, 32, 32, 3].
       num_layers: the number of layers, 6n+2, for n blocks per stage.
       block: `_block_v1` or `_block_v2`, which normalises its input, so that the head normalises,
         too, and the stem does not.
@@ -91,9 +91,8 @@ def _resnet(layers: Layers, images: Any, num_layers: int, block: Block, scale: f
     """
     preactivation = block is _block_v2
     with layers.scope("stem"):
-        x = layers.conv(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
-        if not preactivation:
-            x = layers.batch_norm_relu(x)
+        stem = layers.conv if preactivation else layers.conv_norm_relu
+        x = stem(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
     # [N, 32, 32, 16], [N, 16, 16, 32], [N, 8, 8, 64]
     for stage, filters in enumerate(STAGE_FILTERS):
         for index in range(num_layers // 6):

@@ -1,1 +1,1 @@
-"""Layers, and our own convolutions and activations in place of TensorFlow's."""
+"""Layers, and the custom ops and activations in place of TensorFlow's."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops import operations, variables
-from cifar10.ops.operations import OWN_KERNELS, TENSORFLOW, choose, convolve
+from cifar10.ops.operations import CUSTOM_OPS, TENSORFLOW, choose, convolve
 from cifar10.ops.variables import SeparateVariables, Spec, VariableSource
 from cifar10.schema import NUM_CLASSES
 
@@ -38,15 +38,13 @@ class Layers:
       norm_decay: the decay of the moving statistics.
       norm_epsilon: the number that is added to the variance.
       kernels: the algorithm of convolutions that it supports, see `cifar10.ops.operations`; unless
-        it is TENSORFLOW, activations use our own kernels, too.
+        it is TENSORFLOW, activations use custom ops, too.
       num_classes: the number of classes, which is that of the logits.
-      early: whether the weights that train only in the first epochs still train, a bool scalar
-        tensor; None: they do.
+      still_trains: whether the weights that train only in the first epochs still train, a bool
+        scalar tensor; None: they do.
       source: where the variables come from.
       statistics: one entry per batch-norm layer, in training.
       convolutions: the name of each convolution's algorithm, by the convolution's scope.
-      convolved: the images and weights of each convolution by OWN_KERNELS, by the reference of
-        its output.
     """
 
     training: bool
@@ -57,21 +55,22 @@ class Layers:
     norm_epsilon: float = 1e-5
     kernels: str = TENSORFLOW
     num_classes: int = NUM_CLASSES
-    early: Optional[tf.Tensor] = None
+    still_trains: Optional[tf.Tensor] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
     convolutions: dict[str, str] = dataclasses.field(default_factory=dict)
-    convolved: dict[Any, tuple[tf.Tensor, tf.Tensor]] = dataclasses.field(default_factory=dict)
 
     # Initialisers, for models, whose modules load no TensorFlow.
     he = staticmethod(variables.he)
     partial_identity = staticmethod(variables.PartialIdentity)
     uniform = staticmethod(variables.uniform)
 
-    def for_tower(self, source: VariableSource, early: Optional[tf.Tensor] = None) -> "Layers":
+    def for_tower(
+        self, source: VariableSource, still_trains: Optional[tf.Tensor] = None
+    ) -> "Layers":
         """Makes the layers of one tower: the same settings, but its own variables and records."""
         return dataclasses.replace(
-            self, source=source, early=early, statistics=[], convolutions={}, convolved={}
+            self, source=source, still_trains=still_trains, statistics=[], convolutions={}
         )
 
     def variable(self, name: str, shape: Sequence[int], initializer: Any, kind: str) -> tf.Tensor:
@@ -122,7 +121,7 @@ class Layers:
         strides: int = 1,
         *,
         initializer: Any = None,
-        after_early: bool = False,
+        after_trained_until: bool = False,
     ) -> tf.Tensor:
         """Computes a convolution without bias, with `SAME` padding.
 
@@ -136,28 +135,60 @@ class Layers:
           kernel: the side of a filter, in pixels.
           strides: the stride in both directions.
           initializer: the kernel's initialiser; by default He's (arXiv:1502.01852).
-          after_early: whether the layers before this one train only in the first epochs, so that
-            they need no gradient afterwards.
+          after_trained_until: whether the layers before this one train only in the first epochs, so
+            that they need no gradient afterwards.
         """
         with tf.variable_scope(None, "conv"):
-            channels = x.shape[self._channel_axis]
-            initializer = initializer or self.he()
-            shape = [kernel, kernel, channels, filters]
-            weights = tf.cast(
-                self.variable("kernel", shape, initializer, variables.KERNEL), self.compute_dtype
-            )
-            settings = {
-                "strides": self._window(strides),
-                "padding": "SAME",
-                "data_format": self._layout,
-            }
-            early = self.early if after_early else None
-            algorithm = choose(x, weights, settings, self.kernels)
-            self.convolutions[tf.get_variable_scope().name] = algorithm
-            y = convolve(algorithm, x, weights, settings, early)
-            if algorithm == OWN_KERNELS:
-                self.convolved[y.ref()] = x, weights
-            return y
+            weights, settings, algorithm = self._kernel(x, filters, kernel, strides, initializer)
+            trains = self.still_trains if after_trained_until else None
+            return convolve(algorithm, x, weights, settings, trains)
+
+    def conv_norm_relu(
+        self,
+        x: tf.Tensor,
+        filters: int,
+        kernel: int,
+        strides: int = 1,
+        shortcut: Optional[tf.Tensor] = None,
+        *,
+        first_scale: float = 1.0,
+    ) -> tf.Tensor:
+        """Computes `conv`, then `batch_norm_relu`; in evaluation, where it fits, by one custom op.
+
+        Args:
+          x: see `conv`.
+          filters: see `conv`.
+          kernel: see `conv`.
+          strides: see `conv`.
+          shortcut: what is added before ReLU, like the convolution's output; None: nothing.
+          first_scale: the initial value of the normalisation's scale.
+        """
+        with tf.variable_scope(None, "conv"):
+            weights, settings, algorithm = self._kernel(x, filters, kernel, strides)
+        if self.training or self.norm == "off" or algorithm != CUSTOM_OPS:
+            y = convolve(algorithm, x, weights, settings)
+            return self.batch_norm_relu(y, shortcut, first_scale=first_scale)
+        with tf.variable_scope(None, "batch_norm"):
+            gamma, beta, mean, variance = self._norm_weights(filters, True, first_scale)
+        return operations.conv_norm_relu(
+            x, weights, gamma, beta, mean, variance, shortcut, self.norm_epsilon
+        )
+
+    def _kernel(
+        self, x: tf.Tensor, filters: int, kernel: int, strides: int, initializer: Any = None
+    ) -> tuple[tf.Tensor, dict[str, Any], str]:
+        """Returns the weights of a convolution, its settings, and the algorithm chosen for it."""
+        shape = [kernel, kernel, x.shape[self._channel_axis], filters]
+        weights = self.variable("kernel", shape, initializer or self.he(), variables.KERNEL)
+        weights = tf.cast(weights, self.compute_dtype)
+        settings = {
+            "strides": self._window(strides),
+            "padding": "SAME",
+            "data_format": self._layout,
+        }
+        algorithm = choose(x, weights, settings, self.kernels)
+        self.convolutions[tf.get_variable_scope().name] = algorithm
+        return weights, settings, algorithm
 
     def whitening(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Projects each patch onto the principal components of the training images' patches.
@@ -171,9 +202,9 @@ class Layers:
             outputs = 2 * size * size * channels
             zeros = tf.zeros_initializer()
             projection = self.variable(
-                "projection", [size, size, channels, outputs], zeros, variables.FIXED
+                "projection", [size, size, channels, outputs], zeros, variables.NON_TRAINABLE
             )
-            bias = self.variable("bias", [outputs], zeros, variables.EARLY)
+            bias = self.variable("bias", [outputs], zeros, variables.TRAINED_UNTIL)
             y = tf.nn.conv2d(
                 x,
                 tf.cast(projection, self.compute_dtype),
@@ -241,42 +272,44 @@ class Layers:
           first_scale: the initial value of the scale.
         """
         with tf.variable_scope(None, "batch_norm"):
-            gamma, beta, *statistics = self._norm_weights(x, scale, first_scale)
+            channels = x.shape[self._channel_axis]
+            gamma, beta, *statistics = self._norm_weights(channels, scale, first_scale)
             if self.norm == "off":
-                return self._scale(x, gamma, beta)
+                scales, offsets = (
+                    value if self.data_format == "channels_last" else value[:, None, None]
+                    for value in (tf.cast(gamma, x.dtype), tf.cast(beta, x.dtype))
+                )
+                return x * scales + offsets
+            settings = {"epsilon": self.norm_epsilon, "data_format": self._layout}
             if not self.training:
-                return self._normalise(x, gamma, beta, *statistics)
-            y, mean, variance = self._fused(x, gamma, beta)
-            self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
+                settings.update(mean=statistics[0], variance=statistics[1], is_training=False)
+                return tf.nn.fused_batch_norm(x, gamma, beta, **settings)[0]
+            count = tf.cast(tf.size(x) // channels, tf.float32)
+            y, mean, variance = tf.nn.fused_batch_norm(x, gamma, beta, **settings)
+            # The op returns the sample variance; towers are combined by population variances.
+            variance *= (count - 1.0) / count
+            self.statistics.append(NormStatistics(mean, variance, tf.size(x) // channels))
             return y
 
     def batch_norm_relu(
         self, x: tf.Tensor, shortcut: Optional[tf.Tensor] = None, *, first_scale: float = 1.0
     ) -> tf.Tensor:
-        """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`.
-
-        In evaluation, our own kernels do so when they convolve: an op that convolves anew takes the
-        place of the one that made `x`, which does not run if nothing else needs it.
-        """
-        if not self.training and self.norm != "off" and x.ref() in self.convolved:
-            with tf.variable_scope(None, "batch_norm"):
-                gamma, beta, mean, variance = self._norm_weights(x, True, first_scale)
-            inputs = (*self.convolved[x.ref()], gamma, beta, mean, variance, shortcut)
-            return operations.conv_norm_relu(*inputs, epsilon=self.norm_epsilon)
+        """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`."""
         own = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
         if not (own and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
             y = self.batch_norm(x, first_scale=first_scale)
             return self.relu(y if shortcut is None else y + shortcut)
+        channels = x.shape[self._channel_axis]
         with tf.variable_scope(None, "batch_norm"):
-            gamma, beta, *_ = self._norm_weights(x, True, first_scale)
+            gamma, beta, *_ = self._norm_weights(channels, True, first_scale)
             of_batch = operations.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
         y, mean, variance = of_batch
-        self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
+        self.statistics.append(NormStatistics(mean, variance, tf.size(x) // channels))
         return y
 
-    def _norm_weights(self, x: tf.Tensor, scale: bool, first_scale: float) -> list[Any]:
+    def _norm_weights(self, channels: int, scale: bool, first_scale: float) -> list[Any]:
         """Returns scale, offset and, unless there is none, mean and variance of each channel."""
-        shape = [x.shape[self._channel_axis]]
+        shape = [channels]
         ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
         first = tf.constant_initializer(first_scale)
         gamma = self.variable("gamma", shape, first, variables.NORM) if scale else tf.ones(shape)
@@ -286,36 +319,6 @@ class Layers:
         moving_mean = self.variable("moving_mean", shape, zeros, variables.MEAN)
         moving_variance = self.variable("moving_variance", shape, ones, variables.VARIANCE)
         return [gamma, beta, moving_mean, moving_variance]
-
-    def _values_per_channel(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.size(x) // x.shape[self._channel_axis]
-
-    def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
-        count = tf.cast(self._values_per_channel(x), tf.float32)
-        y, mean, variance = tf.nn.fused_batch_norm(
-            x, gamma, beta, epsilon=self.norm_epsilon, data_format=self._layout
-        )
-        # The op returns the sample variance; the towers' are combined as population variances.
-        return y, mean, variance * ((count - 1.0) / count)
-
-    def _normalise(self, x: tf.Tensor, gamma: Any, beta: Any, mean: Any, variance: Any) -> Any:
-        return tf.nn.fused_batch_norm(
-            x,
-            gamma,
-            beta,
-            mean=mean,
-            variance=variance,
-            epsilon=self.norm_epsilon,
-            data_format=self._layout,
-            is_training=False,
-        )[0]
-
-    def _scale(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-        gamma, beta = tf.cast(gamma, x.dtype), tf.cast(beta, x.dtype)
-        return x * self._along_channels(gamma) + self._along_channels(beta)
-
-    def _along_channels(self, vector: tf.Tensor) -> tf.Tensor:
-        return vector if self.data_format == "channels_last" else vector[:, None, None]
 
     @property
     def _channel_axis(self) -> int:

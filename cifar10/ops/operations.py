@@ -1,4 +1,4 @@
-"""Convolutions, normalisation with ReLU, and GELU, by TensorFlow or by our own kernels for CPUs.
+"""Convolutions, normalisation with ReLU, and GELU, by TensorFlow or by custom ops for CPUs.
 
 `choose` selects an algorithm for a convolution, and `convolve` computes it; all give the same
 result except for rounding, whose size docs/kernels.md states. For normalisation and GELU,
@@ -6,19 +6,19 @@ TensorFlow reads and writes all numbers once more for each sum, ReLU and convers
 the ten or so ops that GELU takes.
 """
 
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.kernels import library
+from cifar10 import kernels
 
 # Limits for `cifar10.kernels` where an image has several tiles: with more filters, data leaves
 # the caches near the core, and positions that tiles cover outside an image are computed in vain.
 _MOST_FILTERS, _MOST_COVERED = 128 * 384, 1.2
-# The algorithms. OWN_PAIRS is less exact than OWN_KERNELS: what is multiplied is rounded to
-# bfloat16, if the images are bfloat16 and the CPU multiplies pairs of them (AVX512-BF16).
-TENSORFLOW, OWN_KERNELS, OWN_PAIRS = "tensorflow", "own", "pairs"
+# The algorithms. CUSTOM_OPS_BF16_DOTS is less exact than CUSTOM_OPS: factors are rounded to
+# bfloat16, if the images are bfloat16 and the CPU has dot products of them (AVX512-BF16).
+TENSORFLOW, CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS = "tensorflow", "own", "pairs"
 
 
 def choose(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], wanted: str) -> str:
@@ -30,7 +30,26 @@ def choose(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], wanted: s
       settings: `strides`, `padding` and `data_format` as tf.nn.conv2d takes them.
       wanted: one of the algorithms.
     """
-    fits = wanted != TENSORFLOW and fits_kernels(x, weights, settings)
+    _, height, width, inputs = x.shape.as_list()
+    is_plain = (
+        settings["data_format"] == "NHWC"
+        and settings["padding"] == "SAME"
+        and settings["strides"] == [1, 1, 1, 1]
+        and weights.shape[:2].as_list() == [3, 3]
+        and None not in (height, width)
+    )
+    if not is_plain or wanted == TENSORFLOW:
+        return TENSORFLOW
+    filters = weights.shape.as_list()[3]
+    if kernels.is_one_tile(height, width):
+        fits = inputs % kernels.CHANNELS == filters % kernels.CHANNELS == 0
+    else:
+        fits = (
+            inputs % kernels.INPUTS == filters % kernels.CHANNELS == 0
+            and inputs >= kernels.CHANNELS
+            and inputs * filters <= _MOST_FILTERS
+            and kernels.positions(height, width) <= _MOST_COVERED * height * width
+        )
     return wanted if fits else TENSORFLOW
 
 
@@ -39,11 +58,11 @@ def convolve(
     x: tf.Tensor,
     weights: tf.Tensor,
     settings: dict[str, Any],
-    early: Optional[tf.Tensor] = None,
+    trains: Optional[tf.Tensor] = None,
 ) -> tf.Tensor:
     """Computes a convolution by one of the algorithms; returns what tf.nn.conv2d does.
 
-    By our own kernels, the gradient of images whose channels are not as many as filters may be is
+    By custom ops, the gradient of images whose channels are not as many as filters may be is
     TensorFlow's.
 
     Args:
@@ -51,87 +70,46 @@ def convolve(
       x: see `choose`.
       weights: see `choose`.
       settings: see `choose`.
-      early: a bool scalar: while it is true, the gradient of the images is computed, and afterwards
-        it is zero at no cost. None: it is always computed.
+      trains: a bool scalar: while it is true, the gradient of the images is computed, and
+        afterwards it is zero at no cost. None: it is always computed.
     """
-    forwards, of_input, of_filters = _tensorflow_ops(settings)
-    if algorithm in (OWN_KERNELS, OWN_PAIRS):
-        forwards, of_own_input, of_filters = _own_ops(pairs=algorithm == OWN_PAIRS)
-        if weights.shape[2] % library.CHANNELS == 0:
-            of_input = of_own_input
-    elif early is None:
-        return forwards(x, weights)
+    own = kernels.load() if algorithm != TENSORFLOW else None
+    if own is None and trains is None:
+        return tf.nn.conv2d(x, weights, **settings)
+    pairs, has_own_input = (
+        algorithm == CUSTOM_OPS_BF16_DOTS,
+        weights.shape[2] % kernels.CHANNELS == 0,
+    )
 
     @tf.custom_gradient
     def convolution(x: tf.Tensor, weights: tf.Tensor) -> Any:
-        def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            inputs = (x, weights, upstream)
-            if early is None:
-                of_x = of_input(*inputs)
-            else:
-                of_x = tf.cond(early, lambda: of_input(*inputs), lambda: tf.zeros_like(x))
-            of_x.set_shape(x.shape)
-            return of_x, of_filters(*inputs)
+        def of_input(upstream: tf.Tensor) -> Any:
+            if own and has_own_input:
+                return own.cifar10_conv3x3(upstream, weights, transposes=True, pairs=pairs)
+            shape = tf.shape(x)
+            return tf.nn.conv2d_backprop_input(shape, weights, upstream, **settings)
 
-        return forwards(x, weights), gradients
+        def gradients(upstream: tf.Tensor) -> Any:
+            if trains is None:
+                of_x = of_input(upstream)
+            else:
+                of_x = tf.cond(trains, lambda: of_input(upstream), lambda: tf.zeros_like(x))
+            of_x.set_shape(x.shape)
+            if own:
+                return of_x, own.cifar10_conv3x3_backprop_filter(x, upstream, pairs=pairs)
+            shape = weights.shape
+            return of_x, tf.nn.conv2d_backprop_filter(x, shape, upstream, **settings)
+
+        if own:
+            return own.cifar10_conv3x3(x, weights, pairs=pairs), gradients
+        return tf.nn.conv2d(x, weights, **settings), gradients
 
     return convolution(x, weights)
 
 
-def _tensorflow_ops(settings: dict[str, Any]) -> tuple[Callable[..., tf.Tensor], ...]:
-    """Returns the convolution and its gradients, the latter of (x, weights, upstream)."""
-    return (
-        lambda x, weights: tf.nn.conv2d(x, weights, **settings),
-        lambda x, weights, upstream: tf.nn.conv2d_backprop_input(
-            tf.shape(x), weights, upstream, **settings
-        ),
-        lambda x, weights, upstream: tf.nn.conv2d_backprop_filter(
-            x, weights.shape, upstream, **settings
-        ),
-    )
-
-
-def _own_ops(pairs: bool) -> tuple[Callable[..., tf.Tensor], ...]:
-    ops = library.load()
-    return (
-        lambda x, weights: ops.cifar10_conv3x3(x, weights, pairs=pairs),
-        lambda x, weights, upstream: ops.cifar10_conv3x3(
-            upstream, weights, transposes=True, pairs=pairs
-        ),
-        lambda x, weights, upstream: ops.cifar10_conv3x3_backprop_filter(x, upstream, pairs=pairs),
-    )
-
-
-def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
-    """Returns whether `cifar10.kernels` supports a convolution and is the fastest for it."""
-    _, height, width, inputs = x.shape.as_list()
-    filters = weights.shape.as_list()[3]
-    if not _is_plain(x, weights, settings):
-        return False
-    if library.is_one_tile(height, width):
-        return inputs % library.CHANNELS == filters % library.CHANNELS == 0
-    return (
-        inputs % library.INPUTS == filters % library.CHANNELS == 0
-        and inputs >= library.CHANNELS
-        and inputs * filters <= _MOST_FILTERS
-        and library.positions(height, width) <= _MOST_COVERED * height * width
-    )
-
-
-def _is_plain(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
-    """Returns whether it is 3x3, stride 1, `SAME`, channels last, with a known image size."""
-    return (
-        settings["data_format"] == "NHWC"
-        and settings["padding"] == "SAME"
-        and settings["strides"] == [1, 1, 1, 1]
-        and weights.shape[:2].as_list() == [3, 3]
-        and None not in x.shape.as_list()[1:]
-    )
-
-
 def fits_norm_relu(x: tf.Tensor) -> bool:
     """Returns whether `norm_relu` supports images [N, height, width, channels]."""
-    return x.dtype in (tf.float32, tf.bfloat16) and x.shape[3] % library.CHANNELS == 0
+    return x.dtype in (tf.float32, tf.bfloat16) and x.shape[3] % kernels.CHANNELS == 0
 
 
 def conv_norm_relu(
@@ -149,7 +127,7 @@ def conv_norm_relu(
     It has no gradient: tf.gradients through it raises LookupError.
 
     Args:
-      images: float32 or bfloat16 [N, height, width, inputs]; see `fits_kernels`.
+      images: float32 or bfloat16 [N, height, width, inputs]; see `choose`.
       weights: [3, 3, inputs, channels] of the type of `images`.
       gamma: each channel's scale, float32 [channels].
       beta: each channel's offset, float32 [channels].
@@ -162,7 +140,7 @@ def conv_norm_relu(
       [N, height, width, channels] of the type of `images`; only this is rounded to that type.
     """
     shortcuts = [] if shortcut is None else [shortcut]
-    return library.load().cifar10_conv3x3_norm_relu(
+    return kernels.load().cifar10_conv3x3_norm_relu(
         images, weights, gamma, beta, mean, variance, shortcuts, epsilon=epsilon
     )
 
@@ -189,7 +167,7 @@ def norm_relu(
       through which no gradient flows.
     """
     shortcuts = [] if shortcut is None else [shortcut]
-    y, mean, variance = library.load().cifar10_norm_relu(x, gamma, beta, shortcuts, epsilon=epsilon)
+    y, mean, variance = kernels.load().cifar10_norm_relu(x, gamma, beta, shortcuts, epsilon=epsilon)
     return y, mean, variance
 
 
@@ -197,7 +175,7 @@ def norm_relu(
 def _gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
     x, gamma, beta, *shortcuts = op.inputs
     y, mean, variance = op.outputs
-    gradients = library.load().cifar10_norm_relu_grad(
+    gradients = kernels.load().cifar10_norm_relu_grad(
         x,
         gamma,
         beta,
@@ -223,7 +201,7 @@ def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
     """
     if not own:
         return tf.cast(tf2.nn.gelu(tf.cast(x, tf.float32), approximate=True), x.dtype)
-    ops = library.load()
+    ops = kernels.load()
 
     @tf.custom_gradient
     def with_gradient(x: tf.Tensor) -> Any:

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, Optional, Protocol
 import tensorflow.compat.v1 as tf
 
 # Kinds of weights, on which weight decay and learning rates depend. OFFSET: the offset of a
-# normalisation; NORM: its scale; EARLY: a bias that trains in the first epochs only; FIXED:
-# computed from the data before training.
-KERNEL, BIAS, NORM, OFFSET, EARLY, FIXED = "kernel", "bias", "norm", "offset", "early", "fixed"
+# normalisation; NORM: its scale; TRAINED_UNTIL: a bias that trains in the first epochs only;
+# NON_TRAINABLE: computed from the data before training.
+KERNEL, BIAS, NORM, OFFSET = "kernel", "bias", "norm", "offset"
+TRAINED_UNTIL, NON_TRAINABLE = "trained until", "non-trainable"
 # Kinds of moving statistics of a normalisation, which are not weights.
 MEAN, VARIANCE = "mean", "variance"
-TRAINABLE = (KERNEL, BIAS, NORM, OFFSET, EARLY)
+TRAINABLE = (KERNEL, BIAS, NORM, OFFSET, TRAINED_UNTIL)
 
 
 class Spec(NamedTuple):
@@ -21,7 +22,7 @@ class Spec(NamedTuple):
     name: str  # the full name, with all scopes
     shape: tuple[int, ...]
     initializer: Any
-    kind: str  # KERNEL, BIAS, NORM, OFFSET, EARLY or FIXED; MEAN or VARIANCE of statistics
+    kind: str  # of weights, such as KERNEL, or of statistics, MEAN or VARIANCE
 
     @property
     def size(self) -> int:

@@ -71,19 +71,12 @@ def scale_and_decay(
       float32 [size].
     """
     decaying = None if rules.optimizer.decouples_decay else weights
-    if layout.weights.size <= _FEW:
-        return _with_constants(rules, layout, gradient, decaying)
-    return _with_slices(rules, layout, gradient, decaying)
-
-
-def _with_constants(
-    rules: DecayRules, layout: Layout, gradient: tf.Tensor, weights: Optional[tf.Tensor]
-) -> tf.Tensor:
-    """Does what `scale_and_decay` does by a factor and a decay for each weight."""
+    if layout.weights.size > _FEW:
+        return _with_slices(rules, layout, gradient, decaying)
     if rules.norm_bias_rate != 1:
         gradient *= layout.weights.constant(rules.factor)
-    if rules.weight_decay != 0 and weights is not None:
-        gradient += layout.weights.constant(rules.decay) * weights
+    if rules.weight_decay != 0 and decaying is not None:
+        gradient += layout.weights.constant(rules.decay) * decaying
     return gradient
 
 
@@ -104,28 +97,28 @@ def _with_slices(
     return tf.concat(parts, 0)
 
 
-def decoupled(rate: tf.Tensor, gradient: tf.Tensor, piece: Any, decay: tf.Tensor) -> tf.Tensor:
+def decoupled(rate: tf.Tensor, gradient: tf.Tensor, shard: Any, decay: tf.Tensor) -> tf.Tensor:
     """Applies decay by itself, decoupled from the optimizer's moments (arXiv:1711.05101).
 
     Args:
       rate: the learning rate, a scalar.
-      gradient: the gradient of the piece, float32 [n]; the weights decay after it is computed.
-      piece: a piece of the weights, a variable float32 [n].
-      decay: the decay of each weight of the piece, float32 [n].
+      gradient: the gradient of the shard, float32 [n]; the weights decay after it is computed.
+      shard: a shard of the weights, a variable float32 [n].
+      decay: the decay of each weight of the shard, float32 [n].
 
     Returns:
       The gradient unchanged, but available only after the decay.
     """
     # Not tf.identity: TensorFlow would wait for the other machine's gradient twice, in sequence.
-    gradient = tf.ensure_shape(gradient, piece.shape)
+    gradient = tf.ensure_shape(gradient, shard.shape)
     with tf.control_dependencies([gradient]):
-        shrunk = piece.assign_sub(rate * decay * piece.read_value())
+        shrunk = shard.assign_sub(rate * decay * shard.read_value())
     with tf.control_dependencies([shrunk]):
         return tf.identity(gradient)
 
 
 class Lookahead:
-    """Moving averages of the pieces of flat variables, each on the device of its piece.
+    """Moving averages of the shards of flat variables, each on the device of its shard.
 
     Every few steps, the weights are pulled back to a moving average of themselves (Zhang et al.
     2019, arXiv:1907.08610), with the decay of airbench94 (Jordan 2024, arXiv:2404.00498, section
@@ -135,19 +128,19 @@ class Lookahead:
 
     Args:
       every: the number of steps between two pulls.
-      pieces: the variables to average, float32 [n] each: the weights and the moving statistics.
+      shards: the variables to average, float32 [n] each: the weights and the moving statistics.
       total_steps: the global step at which training ends.
 
     Attributes:
-      averages: one variable per piece, whose initial value is that of the piece.
+      averages: one variable per shard, whose initial value is that of the shard.
     """
 
-    def __init__(self, every: int, pieces: Sequence[Any], total_steps: int) -> None:
-        self._every, self._pieces, self._total = every, pieces, total_steps
-        self.averages = [_average_of(piece) for piece in pieces]
+    def __init__(self, every: int, shards: Sequence[Any], total_steps: int) -> None:
+        self._every, self._shards, self._total = every, shards, total_steps
+        self.averages = [_average_of(shard) for shard in shards]
 
     def pull(self, step: Any, counted: Any = True) -> Any:
-        """Returns the op that, every few steps, updates the averages and resets the pieces to them.
+        """Returns the op that, every few steps, updates the averages and resets the shards to them.
 
         Args:
           step: the global step after the update, an int64 scalar tensor.
@@ -160,26 +153,26 @@ class Lookahead:
         decay = tf.where(is_round, _DECAY**self._every * progress**3, 1.0)
         # Before the first pull, the averages are initial values.
         due = counted & (is_round | ((step >= self._total) & (step >= self._every)))
-        return tf.group(*(_pull(due, decay, *pair) for pair in zip(self._pieces, self.averages)))
+        return tf.group(*(_pull(due, decay, *pair) for pair in zip(self._shards, self.averages)))
 
 
-def _average_of(piece: Any) -> Any:
-    with tf.device(piece.device):
+def _average_of(shard: Any) -> Any:
+    with tf.device(shard.device):
         return tf.get_variable(
-            f"{piece.op.name}/{_SUFFIX}",
-            initializer=piece.initial_value,
+            f"{shard.op.name}/{_SUFFIX}",
+            initializer=shard.initial_value,
             trainable=False,
             use_resource=True,
         )
 
 
-def _pull(due: Any, decay: Any, piece: Any, average: Any) -> Any:
+def _pull(due: Any, decay: Any, shard: Any, average: Any) -> Any:
     def pulled() -> Any:
-        now = piece.read_value()
+        now = shard.read_value()
         # In this form, a value that equals its average stays the same to the last bit.
         value = now + decay * (average.read_value() - now)
-        with tf.control_dependencies([average.assign(value), piece.assign(value)]):
+        with tf.control_dependencies([average.assign(value), shard.assign(value)]):
             return tf.constant(True)
 
-    with tf.device(piece.device):
+    with tf.device(shard.device):
         return tf.cond(due, pulled, lambda: tf.constant(False))

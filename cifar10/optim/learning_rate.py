@@ -28,19 +28,6 @@ from cifar10.optim import schedules
 WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
 
 
-def base_rate(config: Any) -> Rate:
-    """Returns the rate that the flags give, or else one that fits the model and the optimizer.
-
-    Args:
-      config: the run's `TrainConfig`.
-    """
-    if config.learning_rate is not None:
-        return Rate(config.learning_rate, config.learning_rate_batch)
-    of_model = models.find(config.model).rate(config)
-    default = optim.find(config.optimizer).rate(of_model)
-    return default._replace(images=config.learning_rate_batch or default.images)
-
-
 def highest_rate(config: Any, examples_per_step: int, staleness: int = 0) -> float:
     """Returns the learning rate at the peak of the schedule.
 
@@ -50,7 +37,13 @@ def highest_rate(config: Any, examples_per_step: int, staleness: int = 0) -> flo
       staleness: updates by other trainers between reading the weights and applying the gradient
         computed from them: 0, or in asynchronous training the number of other trainers.
     """
-    value, images, most, most_stale = base_rate(config)
+    of_model = models.find(config.model).rate(config)
+    default = optim.find(config.optimizer).rate(of_model)
+    value, images, most, most_stale = default._replace(
+        images=config.learning_rate_batch or default.images
+    )
+    if config.learning_rate is not None:
+        value, images, most, most_stale = Rate(config.learning_rate, config.learning_rate_batch)
     if images is not None:
         value *= examples_per_step / images
     if staleness and most_stale is not None:

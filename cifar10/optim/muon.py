@@ -65,10 +65,11 @@ class Muon(Optimizer):
                 direction.append(part + factor * kept[-1])
                 before.append(weight)
             kernel_rate = rate * share
-            stepped = [
-                _unit_filters(weight, spec) - kernel_rate * orthogonal(ahead, spec)
-                for weight, ahead, spec in zip(before, direction, kernels)
-            ]
+            stepped = []
+            for weight, ahead, spec in zip(before, direction, kernels):
+                # The norm of a matrix whose filters have norm 1.
+                scale = math.sqrt(spec.shape[-1]) / (tf.norm(weight) + _TINY)
+                stepped.append(weight * scale - kernel_rate * orthogonal(ahead, spec))
             stepped.append(before[-1] - rate * direction[-1])
             return tf.concat(stepped, 0), tf.concat(kept, 0)
 
@@ -124,10 +125,3 @@ def orthogonal(flat: Any, spec: Any) -> Any:
         factor = b * square + c * tf.matmul(square, square)
         x = a * x + (tf.matmul(x, factor) if is_tall else tf.matmul(factor, x))
     return tf.reshape(x, [-1])
-
-
-def _unit_filters(flat: Any, spec: Any) -> Any:
-    """Scales the kernel to the norm of a matrix whose filters have norm 1."""
-    import tensorflow.compat.v1 as tf
-
-    return flat * (math.sqrt(spec.shape[-1]) / (tf.norm(flat) + _TINY))

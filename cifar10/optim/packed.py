@@ -1,4 +1,4 @@
-"""Weights in one flat vector, as training stores them, in one piece per device.
+"""Weights in one flat vector, as training stores them, in one shard per device.
 
 A step reads the vector once, pushes one gradient and makes one update, although a ResNet-44 has 131
 weights. So a step with a parameter server needs a few transfers instead of hundreds, and a process
@@ -13,7 +13,17 @@ from typing import Any, Callable, Optional, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops.variables import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Spec
+from cifar10.ops.variables import (
+    BIAS,
+    KERNEL,
+    MEAN,
+    NON_TRAINABLE,
+    NORM,
+    OFFSET,
+    TRAINED_UNTIL,
+    VARIANCE,
+    Spec,
+)
 
 T = TypeVar("T")
 _SLOT = "momentum"
@@ -49,19 +59,16 @@ class Section:
 
     def initial_value(self) -> tf.Tensor:
         """Returns initial values, float32 [size], which depend on the graph's seed and on names."""
-        values = [_seeded(spec)(spec.shape, tf.float32) for spec in self.specs]
-        return tf.concat([tf.reshape(value, [-1]) for value in values], 0)
-
-
-def _seeded(spec: Spec) -> Any:
-    """Returns the spec's initializer, with a seed computed from the variable's name.
-
-    So a change elsewhere in the graph, such as one more replica, does not change initial weights.
-    """
-    settings = spec.initializer.get_config()
-    if "seed" in settings:
-        settings["seed"] = zlib.crc32(spec.name.encode()) & 0x7FFFFFFF
-    return type(spec.initializer).from_config(settings)
+        values = []
+        for spec in self.specs:
+            settings = spec.initializer.get_config()
+            # From the name, so that a change elsewhere in the graph, such as one more replica, does
+            # not change initial weights.
+            if "seed" in settings:
+                settings["seed"] = zlib.crc32(spec.name.encode()) & 0x7FFFFFFF
+            value = type(spec.initializer).from_config(settings)(spec.shape, tf.float32)
+            values.append(tf.reshape(value, [-1]))
+        return tf.concat(values, 0)
 
 
 class Layout:
@@ -81,21 +88,22 @@ class Layout:
       statistics: all moving means, then the moving variances of the same layers in the same order,
         as in `towers.tower_moments`.
       kernels: the specs of the kernels, which come first.
-      has_early: whether some weights train in the first epochs only.
+      has_trained_until: whether some weights train in the first epochs only.
     """
 
     def __init__(
         self, specs: Sequence[Spec], values_from_data: Optional[Mapping[str, Any]] = None
     ) -> None:
-        kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (EARLY, FIXED))
+        kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (TRAINED_UNTIL, NON_TRAINABLE))
         groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
         self.weights = Section(
             [_with_first_value(spec, values_from_data or {}) for group in groups for spec in group]
         )
         self.kernels = groups[0]
-        self.has_early = any(spec.kind == EARLY for spec in specs)
+        self.has_trained_until = any(spec.kind == TRAINED_UNTIL for spec in specs)
         means, variances = (
-            {_layer(spec): spec for spec in specs if spec.kind == kind} for kind in (MEAN, VARIANCE)
+            {spec.name.rpartition("/")[0]: spec for spec in specs if spec.kind == kind}
+            for kind in (MEAN, VARIANCE)
         )
         if means.keys() != variances.keys():
             unpaired = ", ".join(sorted(means.keys() ^ variances.keys()))
@@ -105,11 +113,6 @@ class Layout:
             )
         pairs = [*means.values(), *(variances[layer] for layer in means)]
         self.statistics = Section([_with_first_value(one, values_from_data or {}) for one in pairs])
-
-
-def _layer(spec: Spec) -> str:
-    """Returns the scope of the layer that requested the variable."""
-    return spec.name.rpartition("/")[0]
 
 
 def _with_first_value(spec: Spec, values: Mapping[str, Any]) -> Spec:
@@ -123,13 +126,13 @@ class FlatVariable:
 
     Args:
       name: the common part of the variables' names, `name_0`, `name_1`, ...
-      section: the specs of the values; an empty section has no pieces.
-      devices: the devices of the pieces.
+      section: the specs of the values; an empty section has no shards.
+      devices: the devices of the shards.
       trainable: whether the values are weights.
 
     Attributes:
       section: the argument `section`.
-      pieces: the variables, float32 [size of the piece] each.
+      shards: the variables, float32 [size of the shard] each.
     """
 
     def __init__(self, name: str, section: Section, devices: Sequence[str], trainable: bool):
@@ -138,10 +141,10 @@ class FlatVariable:
         bounds = [section.size * index // max(1, count) for index in range(count + 1)]
         self._bounds = list(zip(bounds, bounds[1:]))
         initial: Any = section.initial_value() if count else None
-        self.pieces = []
+        self.shards = []
         for index, (start, end) in enumerate(self._bounds):
             with tf.device(devices[index]):
-                self.pieces.append(
+                self.shards.append(
                     tf.get_variable(
                         f"{name}_{index}",
                         initializer=initial[start:end],
@@ -150,26 +153,22 @@ class FlatVariable:
                     )
                 )
 
-    def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """Splits a flat tensor, [section.size], into one part per piece."""
+    def split(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        """Splits a flat tensor, [section.size], into one part per shard."""
         if len(self._bounds) == 1:
             return [flat]
         return [flat[start:end] for start, end in self._bounds]
 
-    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Joins one part per piece to a flat tensor, [section.size]."""
-        return tf.concat(parts, 0)
-
     def read(self, dtype: Any = tf.float32) -> list[tf.Tensor]:
-        """Reads every piece once; values are sent to other machines in the type `dtype`.
+        """Reads every shard once; values are sent to other machines in the type `dtype`.
 
         Returns:
-          One part per piece, float32 [size of the piece].
+          One part per shard, float32 [size of the shard].
         """
         parts = []
-        for piece in self.pieces:
-            with tf.device(piece.device):
-                value = tf.cast(piece.read_value(), dtype)
+        for shard in self.shards:
+            with tf.device(shard.device):
+                value = tf.cast(shard.read_value(), dtype)
             parts.append(tf.cast(value, tf.float32))
         return parts
 
@@ -191,11 +190,11 @@ class Slices:
     def get(self, spec: Spec) -> Any:
         """Returns the variable's slice, float32 of its shape; None for moving statistics."""
         value = self._values.get(spec.name)
-        return tf.stop_gradient(value) if spec.kind == FIXED else value
+        return tf.stop_gradient(value) if spec.kind == NON_TRAINABLE else value
 
 
 class WholeVector(tf.train.Optimizer):
-    """Applies gradients to the pieces of a flat vector of weights, with one slot for each weight.
+    """Applies gradients to the shards of a flat vector of weights, with one slot for each weight.
 
     Args:
       name: the optimizer's name, with which the names of slots in checkpoints end.
@@ -211,7 +210,7 @@ class WholeVector(tf.train.Optimizer):
         return [_SLOT]
 
     def get_slot(self, var: Any, name: str) -> Any:
-        """Returns the slot of a piece, a variable of its shape; the first call makes it."""
+        """Returns the slot of a shard, a variable of its shape; the first call makes it."""
         if var.name not in self.slots:
             with tf.init_scope(), tf.device(var.device):
                 self.slots[var.name] = tf.get_variable(
@@ -233,24 +232,24 @@ class WholeVector(tf.train.Optimizer):
         """Returns the op that updates the weights and counts the step.
 
         Args:
-          grads_and_vars: all pieces of the flat vector, in order, each as a pair of its gradient,
+          grads_and_vars: all shards of the flat vector, in order, each as a pair of its gradient,
             float32 [n], and its variable.
           global_step: the variable that counts steps.
           name: the name of the op.
         """
-        gradients, pieces = zip(*grads_and_vars)
-        slots = [self.get_slot(piece, _SLOT) for piece in pieces]
+        gradients, shards = zip(*grads_and_vars)
+        slots = [self.get_slot(shard, _SLOT) for shard in shards]
         gradient = tf.concat(gradients, 0)
-        weights, kept = self.update(_join(pieces), gradient, _join(slots))
-        done = _assign(pieces, weights) + _assign(slots, kept)
+        weights, kept = self.update(_concat(shards), gradient, _concat(slots))
+        done = _assign(shards, weights) + _assign(slots, kept)
         with tf.control_dependencies(done):
             return global_step.assign_add(1, name=name).op
 
 
-def _join(variables: Sequence[Any]) -> tf.Tensor:
+def _concat(variables: Sequence[Any]) -> tf.Tensor:
     return tf.concat([one.read_value() for one in variables], 0)
 
 
-def _assign(pieces: Sequence[Any], flat: tf.Tensor) -> list[Any]:
-    parts = tf.split(flat, [piece.shape[0] for piece in pieces])
-    return [piece.assign(part) for piece, part in zip(pieces, parts)]
+def _assign(shards: Sequence[Any], flat: tf.Tensor) -> list[Any]:
+    parts = tf.split(flat, [shard.shape[0] for shard in shards])
+    return [shard.assign(part) for shard, part in zip(shards, parts)]

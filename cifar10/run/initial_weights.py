@@ -30,22 +30,27 @@ def with_initial_weights(job: Job, is_new: bool) -> Job:
     config = job.config
     values: Mapping[str, Any] = {}
     if config.init_checkpoint is not None and is_new:
-        shapes = variable_shapes(config, len(job.records.class_names))
-        values = _read_weights(config.place(config.init_checkpoint), shapes)
+        classes = job.params.num_classes
+        shapes = variable_shapes(config, classes)
+        values = _read_weights(config.place(config.init_checkpoint), shapes, classes)
     values = values or models.find(config.model).first_values(
         lambda count: pipeline.sample_images(job.records, config.seed, count)
     )
     return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
 
 
-def _read_weights(place: str, here: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def _read_weights(
+    place: str, here: Mapping[str, tuple[int, ...]], num_classes: int
+) -> dict[str, Any]:
     """Reads the model's weights and statistics that --init-checkpoint names, no optimizer's slots.
 
-    A last layer of another shape starts anew, for other classes; a line says what is taken.
+    What has one output per class starts anew where the checkpoint is of another number of classes:
+    the last layer, and those of auxiliary heads. A line says what is taken.
 
     Args:
       place: the path of a checkpoint, or of a folder, whose best or else latest one is taken.
       here: the shapes of this model's weights and statistics by name, in the order of its layers.
+      num_classes: the number of classes of this run.
 
     Returns:
       Arrays by the variable's name.
@@ -67,13 +72,15 @@ def _read_weights(place: str, here: Mapping[str, tuple[int, ...]]) -> dict[str, 
     there = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     # Not what an optimizer adds for a variable, whose name begins with the variable's.
     known = [one for one in there if one.startswith(_MODEL) and one.rpartition("/")[0] not in there]
-    last = list(here)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin
     for name in (*here, *known):
-        if here.get(name) != there.get(name) and not name.startswith(last):
+        old, new = there.get(name), here.get(name)
+        # A hidden layer of that width is none: the layer after it has other inputs, too.
+        has_output_per_class = old and new == (*old[:-1], num_classes)
+        if old != new and not has_output_per_class:
             raise ConfigError(
-                f"--init-checkpoint {path} is of another model: {name} has the shape "
-                f"{there.get(name)} there, {here.get(name)} here (None: there is none); give the "
-                "flags that it was trained with, which its run.json or result.json names"
+                f"--init-checkpoint {path} is of another model: {name} has the shape {old} there, "
+                f"{new} here (None: there is none); give the flags that it was trained with, which "
+                "its run.json or result.json names"
             )
     values = {name: reader.get_tensor(name) for name in here if here[name] == there.get(name)}
     anew = ", ".join(name for name in here if name not in values)

@@ -61,7 +61,7 @@ def make_job(
         records.counts.get(TRAIN, 1),
         last_step(config, cluster, records, position),
         channel_mean=records.channel_mean,
-        channel_deviation=records.channel_deviation,
+        channel_std=records.channel_std,
         replication=Replication.of(config, cluster, plan) if cluster else None,
         num_classes=len(records.class_names),
         position=position,

@@ -9,20 +9,22 @@ from typing import Optional
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
+from cifar10 import kernels, models
 from cifar10.config.checks import check_towers
 from cifar10.config.fields import MODES_WITH_KERNELS
 from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
-from cifar10.kernels import library
-from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
+from cifar10.ops.operations import CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS, TENSORFLOW
+from cifar10_program.streams import complain
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
 OWN_CORES = "CIFAR10_OWN_CORES"
 # A tower with fewer images than this spends its time on the overhead of ops.
 _MIN_IMAGES_A_TOWER = 8
+# Either exists where the driver of an NVIDIA GPU is loaded, the second also in containers.
+_NVIDIA = ("/dev/nvidia0", "/proc/driver/nvidia")
 _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
@@ -103,7 +105,13 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     gpus = len(visible)
     cores = count_cores(trainers=host_share[1], own_affinity=_own_affinity())
     if gpus:
-        setting = _gpu_setting(config, gpus)
+        towers = config.num_towers or gpus
+        if towers % gpus:
+            raise ConfigError(
+                f"--num-towers must be a multiple of the GPUs, got {towers} towers on {gpus} "
+                "GPUs; --num-gpus says how many to use"
+            )
+        setting = Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
         tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(setting.num_towers))
     else:
         setting = rule(config, cores)
@@ -112,6 +120,13 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     if config.variable_strategy == "GPU" and not gpus:
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
     _check_precision(config.precision, gpus)
+    if config.gradient_reduction == "nccl" and gpus < 2:
+        raise ConfigError(
+            f"--gradient-reduction nccl sums over several GPUs, and this run uses {gpus}; leave it "
+            "out"
+        )
+    # NCCL exists for Linux only.
+    fastest_sum = "nccl" if gpus > 1 and sys.platform == "linux" else "cpu"
     on_gpus = config.variable_strategy == "GPU"
     if config.data_format == "channels_first" and not gpus:
         raise ConfigError(
@@ -123,7 +138,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     fastest = "channels_first" if gpus and config.precision == "fp32" else "channels_last"
     kernels, kernels_missing = _choose_kernels(config, gpus)
     device = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else f"{cores} CPU core{'s' * (cores != 1)}"
-    towers = f"{setting.num_towers} tower{'s' * (setting.num_towers != 1)}"
+    count = f"{setting.num_towers} tower{'s' * (setting.num_towers != 1)}"
     return DevicePlan(
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
@@ -131,8 +146,8 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         compute_dtype=_DTYPES[config.precision],
         loss_scaling=config.precision == "fp16",
         session_config=_session_config(config, gpus, setting),
-        summary=f"{towers} on {device}, {config.precision}",
-        reduction=_reduction(config, gpus),
+        summary=f"{count} on {device}, {config.precision}",
+        reduction=config.gradient_reduction or fastest_sum,
         kernels=kernels,
         kernels_missing=kernels_missing,
         gpus=visible,
@@ -149,20 +164,15 @@ def rule(config: TrainConfig, cores: int) -> Setting:
       config: the run's settings.
       cores: the number of CPU cores that the process may use.
     """
-    towers = config.num_towers or _most_towers(config.train_batch_size, cores)
+    batch_size = config.train_batch_size
+    most = max(1, min(cores, batch_size // _MIN_IMAGES_A_TOWER))
+    # The most that divide the batch evenly and get enough images each.
+    fitting = max(count for count in range(1, most + 1) if batch_size % count == 0)
+    towers = config.num_towers or fitting
     inter, intra = config.num_inter_threads, config.num_intra_threads
     if intra is None:
         intra = 1 if towers >= cores else cores
     return Setting(towers, towers if inter is None else inter, intra)
-
-
-def _most_towers(batch_size: int, cores: int) -> int:
-    """Returns the most towers that divide the batch evenly and get enough images each.
-
-    The result is at most one tower per core.
-    """
-    most = max(1, min(cores, batch_size // _MIN_IMAGES_A_TOWER))
-    return max(count for count in range(1, most + 1) if batch_size % count == 0)
 
 
 def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.PhysicalDevice]) -> None:
@@ -210,8 +220,16 @@ def _choose_gpus(
 ) -> tuple[tf2.config.PhysicalDevice, ...]:
     """Returns the first `--num-gpus` GPUs of this process's share, by default all of them."""
     physical = tf2.config.list_physical_devices("GPU")
+    chosen = "CUDA_VISIBLE_DEVICES" in os.environ
+    device = next(filter(os.path.exists, _NVIDIA), None)
+    if device and not physical and config.num_gpus is None and not chosen:
+        complain(  # TensorFlow's log, which has the reason, is silenced.
+            f"this machine has an NVIDIA device ({device}), but TensorFlow sees no GPU, so the CPU "
+            "computes; --verbose shows TensorFlow's reason, docs/install.md how to install it with "
+            "CUDA, and --num-gpus=0 leaves out this line"
+        )
     total, (position, count) = len(physical), host_share
-    if "CUDA_VISIBLE_DEVICES" not in os.environ and total >= count:
+    if not chosen and total >= count:
         physical = physical[total * position // count : total * (position + 1) // count]
     wanted = len(physical) if config.num_gpus is None else config.num_gpus
     if wanted > len(physical):
@@ -220,16 +238,6 @@ def _choose_gpus(
             f"got {wanted}; --num-gpus=0 trains on the CPU"
         )
     return tuple(physical[:wanted])
-
-
-def _reduction(config: TrainConfig, gpus: int) -> str:
-    if config.gradient_reduction == "nccl" and gpus < 2:
-        raise ConfigError(
-            f"--gradient-reduction nccl sums over several GPUs, and this run uses {gpus}; leave it "
-            "out"
-        )
-    # NCCL exists for Linux only.
-    return config.gradient_reduction or ("nccl" if gpus > 1 and sys.platform == "linux" else "cpu")
 
 
 def _check_precision(precision: str, gpus: int) -> None:
@@ -251,7 +259,7 @@ def _check_precision(precision: str, gpus: int) -> None:
 
 def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]:
     """Returns the values of `kernels` and `kernels_missing` of a `DevicePlan`."""
-    library.limit()  # A mistake is one also where they are not asked for.
+    kernels.limit()  # A mistake is one also where they are not asked for.
     if config.kernels == "tensorflow":
         return TENSORFLOW, None
     unfit, reason = None, None
@@ -264,29 +272,19 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
     else:
-        reason = library.why_not(cpu_flags())
+        reason = kernels.why_not(cpu_flags())
     if config.kernels == "own":
         if unfit or reason:
             raise ConfigError(
                 f"--kernels own cannot be had: {unfit or reason}; --kernels auto does without"
             )
-        return OWN_KERNELS, None
+        return CUSTOM_OPS, None
     if unfit or reason:
         return TENSORFLOW, None if unfit else reason
     # No evaluation multiplies pairs, and matrices (AMX) round less.
     trains_in_bf16 = config.mode == "train_and_evaluate" and config.precision == "bf16"
-    multiplies_pairs = trains_in_bf16 and library.instructions() == library.PAIRS
-    return OWN_PAIRS if multiplies_pairs else OWN_KERNELS, None
-
-
-def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:
-    towers = config.num_towers or gpus
-    if towers % gpus:
-        raise ConfigError(
-            f"--num-towers must be a multiple of the GPUs, got {towers} towers on {gpus} "
-            "GPUs; --num-gpus says how many to use"
-        )
-    return Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
+    multiplies_pairs = trains_in_bf16 and kernels.instructions() == kernels.PAIRS
+    return CUSTOM_OPS_BF16_DOTS if multiplies_pairs else CUSTOM_OPS, None
 
 
 def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> tf.ConfigProto:

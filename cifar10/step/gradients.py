@@ -1,12 +1,12 @@
 """Computes the towers' gradients, and their mean on the devices of the weights.
 
 The gradients of a machine's towers are summed first, on its CPU or over its GPUs by NCCL. Only that
-sum is sent to other machines, in one part per piece of the weights.
+sum is sent to other machines, in one part per shard of the weights.
 
 **Why an all-reduce, and not a reduce and a broadcast.** All gradients of a tower are one flat
 vector, so one op per update is enough. With the weights on the GPUs (`--variable-strategy GPU`),
-each GPU updates a piece of them and needs that piece of the sum. After a reduce to one GPU, the
-pieces would have to be sent on from there; after an all-reduce, each GPU has its piece already.
+each GPU updates a shard of them and needs that shard of the sum. After a reduce to one GPU, the
+shards would have to be sent on from there; after an all-reduce, each GPU has its shard already.
 With the weights on the CPU, a reduce to one GPU would be enough, with half the traffic. But that
 saves only a few megabytes between GPUs, and TensorFlow's `NcclReduce` has no kernel: a graph pass
 has to find and replace it. `NcclAllReduce` is an ordinary op, and TensorFlow's own
@@ -14,7 +14,7 @@ has to find and replace it. `NcclAllReduce` is an ordinary op, and TensorFlow's 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -45,35 +45,18 @@ def tower_gradients(
     Raises:
       ValueError: the loss does not depend on the weights.
     """
-    scaled = losses if scale is None else _on_towers(losses, copies, lambda loss: loss * scale())
+    scaled = []
+    for loss, copy in zip(losses, copies):
+        with tf.device(copy.device):
+            scaled.append(loss if scale is None else loss * scale())
     gradients = tf.gradients(scaled, copies, colocate_gradients_with_ops=True)
     if any(gradient is None for gradient in gradients):
         raise ValueError("the loss does not depend on the weights")
-    if scale is None:
-        return gradients
-    return _on_towers(gradients, copies, lambda gradient: gradient / scale())
-
-
-def _on_towers(
-    values: Sequence[tf.Tensor],
-    copies: Sequence[tf.Tensor],
-    function: Callable[[tf.Tensor], tf.Tensor],
-) -> list[tf.Tensor]:
-    """Applies `function` to each tower's value, on the device of the tower's copy.
-
-    Args:
-      values: one tensor per tower, of any shape.
-      copies: each tower's copy of the weights, float32 [size]; only their devices are used.
-      function: takes and returns one tensor.
-
-    Returns:
-      The results, one per tower.
-    """
-    results = []
-    for value, copy in zip(values, copies):
+    unscaled = []
+    for gradient, copy in zip(gradients, copies):
         with tf.device(copy.device):
-            results.append(function(value))
-    return results
+            unscaled.append(gradient if scale is None else gradient / scale())
+    return unscaled
 
 
 def average_gradients(
@@ -89,12 +72,12 @@ def average_gradients(
       state: the training state, whose weights the gradients are for.
 
     Returns:
-      One gradient per piece of the weights, float32 [size of the piece], on the piece's device.
+      One gradient per shard of the weights, float32 [size of the shard], on the shard's device.
     """
     params, place = state.params, state.params.place
     machines = mean_by_machine(gradients, place.tower_devices, params.plan.reduction)
     copy_on = {copy.device: copy for copy in reversed(copies)}
-    sent = []  # per machine: device -> one part per piece, in the type that is sent
+    sent = []  # per machine: device -> one part per shard, in the type that is sent
     for index, held in enumerate(machines):
         ready = {}
         for device, mean in held.items():
@@ -103,13 +86,13 @@ def average_gradients(
             with tf.device(device):
                 whole = scale_and_decay(state.decay, state.layout, mean, decayed)
                 ready[device] = [
-                    tf.cast(part, place.transfer_dtype) for part in state.weights.cut(whole)
+                    tf.cast(part, place.transfer_dtype) for part in state.weights.split(whole)
                 ]
         sent.append(ready)
     means = []
-    for number, piece in enumerate(state.weights.pieces):
-        parts = [nearest(held, piece.device)[number] for held in sent]
-        with tf.device(piece.device):
+    for number, shard in enumerate(state.weights.shards):
+        parts = [nearest(held, shard.device)[number] for held in sent]
+        with tf.device(shard.device):
             means.append(tf.add_n([tf.cast(part, tf.float32) for part in parts]))
     return means
 
@@ -125,9 +108,9 @@ def average_moments(parts: Sequence[Tower], state: TrainingState) -> list[tf.Ten
       A list of one tensor, float32 [2 * channels] (see `towers.tower_moments`); an empty list for
       a model without batch normalisation.
     """
-    if not state.statistics.pieces:
+    if not state.statistics.shards:
         return []
-    params, device = state.params, state.statistics.pieces[0].device
+    params, device = state.params, state.statistics.shards[0].device
     moments = [tower_moments(one) for one in parts]
     machines = mean_by_machine(moments, params.place.tower_devices, params.plan.reduction)
     with tf.device(device):

@@ -35,7 +35,7 @@ def model_fn(
             network = models.network(params.config)
             return training_step.build(network, features, labels, params).spec()
     if mode == tf.estimator.ModeKeys.PREDICT:
-        # An exported model must not depend on the library of our own convolutions.
+        # An exported model must not depend on the library of the custom ops.
         plan = dataclasses.replace(params.plan, kernels=TENSORFLOW)
         params = dataclasses.replace(params, plan=plan)
     logits = _logits(features, params)
@@ -78,7 +78,7 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     parts = towers.build_towers(
         models.network(params.config),
         params.layers(training=False),
-        towers.standardiser(params.channels, plan.variable_devices[0]),
+        towers.normalizer(params.channels, plan.variable_devices[0]),
         filled,
         no_labels,
         plan.tower_devices,

@@ -13,9 +13,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import PS, Cluster
 from cifar10.config.train_config import START, TrainConfig, TrainingPosition
-from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
+from cifar10.input.records import CIFAR10_MEAN, CIFAR10_STD
 from cifar10.ops.layers import Layers
-from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS
+from cifar10.ops.operations import CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS
 from cifar10.schema import NUM_CLASSES
 from cifar10.step.devices import DevicePlan
 
@@ -25,7 +25,7 @@ class Replication:
     """The place of a training process among the processes that train together.
 
     Attributes:
-      variable_devices: the devices of the pieces of the weights; counters are on the first one.
+      variable_devices: the devices of the shards of the weights; counters are on the first one.
       tower_devices: the devices of this process's towers; in-graph, on other machines too.
       task_device: this process's job and task; empty for a process that trains alone.
       num_machines: the number of machines on which this process has towers.
@@ -118,9 +118,9 @@ class ModelParams:
       num_examples: the number of images in the training split.
       total_steps: the global step at which training ends.
       channel_mean: the mean of each channel over the training images, 3 numbers in [0, 255]. A new
-        run standardises images by it and keeps it in its checkpoints; a run that continues,
-        evaluation and export standardise them by what the checkpoint holds.
-      channel_deviation: the standard deviation of each channel, 3 numbers; likewise.
+        run normalizes images by it and keeps it in its checkpoints; a run that continues,
+        evaluation and export normalize them by what the checkpoint holds.
+      channel_std: the standard deviation of each channel, 3 numbers; likewise.
       replication: this process's place among those that train; None: it trains alone.
       values_from_data: initial values that are computed from the training images or read from
         --init-checkpoint, arrays of the variables' shapes by variable name.
@@ -134,7 +134,7 @@ class ModelParams:
     num_examples: int = 1
     total_steps: int = 1
     channel_mean: tuple[float, ...] = CIFAR10_MEAN
-    channel_deviation: tuple[float, ...] = CIFAR10_DEVIATION
+    channel_std: tuple[float, ...] = CIFAR10_STD
     replication: Optional[Replication] = None
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
@@ -144,7 +144,7 @@ class ModelParams:
     @property
     def channels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The mean and the standard deviation of each channel."""
-        return self.channel_mean, self.channel_deviation
+        return self.channel_mean, self.channel_std
 
     @property
     def place(self) -> Replication:
@@ -179,7 +179,7 @@ class ModelParams:
     def layers(self, *, training: bool) -> Layers:
         """Makes layers with these settings; `Layers.for_tower` copies them for each tower."""
         config, plan = self.config, self.plan
-        kernels = plan.kernels if training or plan.kernels != OWN_PAIRS else OWN_KERNELS
+        kernels = plan.kernels if training or plan.kernels != CUSTOM_OPS_BF16_DOTS else CUSTOM_OPS
         return Layers(
             training=training,
             num_classes=self.num_classes,

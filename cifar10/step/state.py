@@ -16,7 +16,7 @@ from cifar10.optim.decay import DecayRules, Lookahead
 from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.packed import FlatVariable, Layout
 from cifar10.step.params import ModelParams
-from cifar10.step.sync_replicas import Rendezvous
+from cifar10.step.sync_replicas import SyncBarrier, shared_counter
 from cifar10.tf_internals import NamedTensors
 
 
@@ -27,14 +27,7 @@ def examples_seen(device: str) -> tf.Variable:
       device: the device of the variable, the same in all tasks.
     """
     with tf.device(device), tf.variable_scope("", reuse=tf.AUTO_REUSE):
-        return tf.get_variable(
-            "examples_seen",
-            [],
-            tf.int64,
-            tf.zeros_initializer(),
-            trainable=False,
-            use_resource=True,
-        )
+        return shared_counter("examples_seen", collections=None)
 
 
 class TrainingState:
@@ -48,8 +41,8 @@ class TrainingState:
       layout: the argument `layout`.
       params: the argument `params`.
       device: the device of the counters.
-      weights: all weights, float32 [size], in one piece per device.
-      statistics: moving means and variances, float32 [2 * channels], in one piece; no piece for a
+      weights: all weights, float32 [size], in one shard per device.
+      statistics: moving means and variances, float32 [2 * channels], in one shard; no shard for a
         model without batch normalisation.
       step: the global step, an int64 scalar.
       seen: the number of training images that the whole job has seen, an int64 scalar.
@@ -60,7 +53,7 @@ class TrainingState:
         gradients are not lost; None in other precisions.
       lookahead: the averages of weights and statistics; None without lookahead.
       shared: what the replicas of a cluster share besides the weights; None: it trains alone.
-      meeting: where synchronous replicas meet, which is the same; None: no update waits for others.
+      barrier: `shared`, where updates wait for other replicas; None: they do not.
     """
 
     def __init__(self, layout: Layout, params: ModelParams) -> None:
@@ -71,11 +64,11 @@ class TrainingState:
         self.statistics = FlatVariable(
             "packed/statistics", layout.statistics, devices[:1], trainable=False
         )
-        pieces = [*self.weights.pieces, *self.statistics.pieces]
-        # Synchronous replicas average the gradient of each piece of the weights, and the moments
+        shards = [*self.weights.shards, *self.statistics.shards]
+        # Synchronous replicas average the gradient of each shard of the weights, and the moments
         # that update the moving statistics.
-        self.shared = Rendezvous(place, pieces) if place.num_replicas > 1 else None
-        self.meeting = self.shared if place.replicas_to_aggregate else None
+        self.shared = SyncBarrier(place, shards) if place.num_replicas > 1 else None
+        self.barrier = self.shared if place.replicas_to_aggregate else None
         self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
         with tf.device(self.device):
             self.rate = learning_rate(
@@ -94,37 +87,37 @@ class TrainingState:
         self.scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
         self.lookahead: Optional[Lookahead] = None
         if config.lookahead_steps:
-            self.lookahead = Lookahead(config.lookahead_steps, pieces, params.total_steps)
+            self.lookahead = Lookahead(config.lookahead_steps, shards, params.total_steps)
 
     def saved(self) -> list[tuple[FlatVariable, Sequence[tf.Variable]]]:
-        """Returns the flat variables, each with its pieces, or with slots or averages of them.
+        """Returns the flat variables, each with its shards, or with slots or averages of them.
 
         The optimizer's gradients must have been applied before.
         """
         weights, statistics = self.weights, self.statistics
-        found = [(weights, weights.pieces), (statistics, statistics.pieces)]
+        found = [(weights, weights.shards), (statistics, statistics.shards)]
         for name in self.optimizer.get_slot_names():
-            found.append((weights, [self.optimizer.get_slot(one, name) for one in weights.pieces]))
+            found.append((weights, [self.optimizer.get_slot(one, name) for one in weights.shards]))
         if self.lookahead is not None:
-            count, averages = len(weights.pieces), self.lookahead.averages
+            count, averages = len(weights.shards), self.lookahead.averages
             found += [(weights, averages[:count]), (statistics, averages[count:])]
-        return [(flat, pieces) for flat, pieces in found if pieces]
+        return [(flat, shards) for flat, shards in found if shards]
 
 
 def make_scaffold(
     packed: Sequence[tuple[FlatVariable, Sequence[tf.Variable]]],
-    shared: Optional[Rendezvous],
+    shared: Optional[SyncBarrier],
     keep_checkpoints: int,
 ) -> tf.train.Scaffold:
     """Makes the scaffold of training: its saver, and the condition for a replica to start.
 
     Args:
-      packed: the flat variables, each with its own pieces or an optimizer's slots for them.
+      packed: the flat variables, each with its own shards or an optimizer's slots for them.
       shared: what several replicas share besides the saved variables; the chief begins a round in
         each of its sessions, and the others wait for that. None: this process trains alone.
       keep_checkpoints: the number of checkpoints to keep.
     """
-    covered = {piece.name for _, pieces in packed for piece in pieces}
+    covered = {shard.name for _, shards in packed for shard in shards}
     plain = [_plain(one) for one in tf.global_variables() if one.name not in covered]
     saver = tf.train.Saver(
         [*(flat_saveable(*one) for one in packed), *plain],
@@ -140,28 +133,28 @@ def make_scaffold(
     return tf.train.Scaffold(saver=saver, ready_op=missing)
 
 
-def flat_saveable(flat: FlatVariable, pieces: Sequence[tf.Variable]) -> NamedTensors:
+def flat_saveable(flat: FlatVariable, shards: Sequence[tf.Variable]) -> NamedTensors:
     """Saves a flat variable, or an optimizer's slots for it, as one tensor per layer's variable.
 
     Args:
       flat: the flat variable, which knows the name, shape and position of each layer's variable.
-      pieces: the pieces of `flat`, or the slot of each piece; float32 [size of the piece] each.
+      shards: the shards of `flat`, or the slot of each shard; float32 [size of the shard] each.
     """
     # "packed/weights_0/Momentum" is the slot "/Momentum" of "packed/weights_0".
-    suffix = pieces[0].op.name[len(flat.pieces[0].op.name) :]
+    suffix = shards[0].op.name[len(flat.shards[0].op.name) :]
     parts = []
-    for piece in pieces:
-        with tf.device(piece.device):
-            parts.append(piece.read_value())
-    values = flat.section.unpack(flat.join(parts))
+    for shard in shards:
+        with tf.device(shard.device):
+            parts.append(shard.read_value())
+    values = flat.section.unpack(tf.concat(parts, 0))
     named = {name + suffix: value for name, value in values.items()}
 
     def assign(restored: Sequence[tf.Tensor]) -> tf.Operation:
-        """Joins the layers' tensors to one vector and assigns each piece its part."""
+        """Joins the layers' tensors to one vector and assigns each shard its part."""
         joined = tf.concat([tf.reshape(tensor, [-1]) for tensor in restored], 0)
-        return tf.group(*(piece.assign(part) for piece, part in zip(pieces, flat.cut(joined))))
+        return tf.group(*(shard.assign(part) for shard, part in zip(shards, flat.split(joined))))
 
-    return NamedTensors(pieces[0], named, flat.pieces[0].op.name + suffix, assign)
+    return NamedTensors(shards[0], named, flat.shards[0].op.name + suffix, assign)
 
 
 def _plain(variable: tf.Variable) -> NamedTensors:

@@ -6,18 +6,18 @@ steps, so nothing is left waiting at the end.
 """
 
 from collections.abc import Sequence
-from typing import Union
+from typing import Optional, Union
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.params import Replication
 
-ROUNDS = "rounds"  # the collection of a training graph with what `standing` returns
+ROUNDS = "rounds"  # the collection of a training graph with what `rounds` returns
 _OVER = 2**62  # the round in which training is over
 _UPDATES_OF_A_SESSION = 2**40  # at most; enough for 34 years at a thousand updates per second
 
 
-class Rendezvous:
+class SyncBarrier:
     """What replicas share besides the weights: the round, and accumulators for synchronous ones.
 
     The round says that the chief has begun, and at last that training is over. In synchronous
@@ -59,10 +59,12 @@ class Rendezvous:
             self._round = shared_counter("round")
             self.current = self._round.read_value()
             # The round of the latest gradient of each replica, so that a hung one can be named.
-            self._arrived = [shared_counter(f"arrived_{replica}") for replica in replicas]
-            # One accumulator for each replica except the chief. The replica waits until it contains
-            # a value, and takes all values at once. The chief adds one at the end of a round.
-            self._wakes = [_accumulator(f"wake_{replica}", []) for replica in replicas[1:]]
+            self._pushed_rounds = [
+                shared_counter(f"pushed_round_{replica}") for replica in replicas
+            ]
+            # An accumulator of tokens for each replica except the chief. The replica waits for a
+            # token, and takes all of them at once. The chief adds one at the end of a round.
+            self._tokens = [_accumulator(f"token_{replica}", []) for replica in replicas[1:]]
         self._accumulators = []
         for index, one in enumerate(self._averaged):
             with tf.device(one.device):
@@ -83,13 +85,13 @@ class Rendezvous:
                 pushes.append(accumulator.apply_grad(tf.identity(value), self.current))
         on_device = [push for push in pushes if push.device == pushes[0].device]
         with tf.device(self._device), tf.control_dependencies(on_device):
-            arrived = self._arrived[self.replication.replica].assign(self.current)
+            arrived = self._pushed_rounds[self.replication.replica].assign(self.current)
         return tf.group(*pushes, arrived)
 
-    def standing(self) -> tf.Tensor:
+    def rounds(self) -> tf.Tensor:
         """Returns the round, and that of each replica's latest gradient, int64 [1 + replicas]."""
         with tf.device(self._device):
-            return tf.stack([one.read_value() for one in (self._round, *self._arrived)])
+            return tf.stack([one.read_value() for one in (self._round, *self._pushed_rounds)])
 
     def mean(self, pushed: tf.Operation) -> list[tf.Tensor]:
         """Waits, in the chief, for the values of enough replicas, and returns their means.
@@ -110,9 +112,9 @@ class Rendezvous:
         return means
 
     def close_round(self) -> tf.Operation:
-        """Returns the op by which the chief begins the next round and wakes the other replicas."""
+        """Returns the op by which the chief begins a round and releases the other replicas."""
         with tf.device(self._device):
-            return self._wake_after(self._round.assign_add(1))
+            return self._release_after(self._round.assign_add(1))
 
     def wait(self, pushed: tf.Operation) -> tf.Operation:
         """Returns the op by which a replica other than the chief waits for the end of the round.
@@ -120,10 +122,10 @@ class Rendezvous:
         Args:
           pushed: the op that pushes the replica's own values.
         """
-        wake = self._wakes[self.replication.replica - 1]
+        token = self._tokens[self.replication.replica - 1]
 
         def look_again(_: tf.Tensor) -> tf.Tensor:
-            with tf.control_dependencies([wake.take_grad(1)]):
+            with tf.control_dependencies([token.take_grad(1)]):
                 return self._round.read_value()
 
         with tf.device(self._device), tf.control_dependencies([pushed]):
@@ -138,7 +140,7 @@ class Rendezvous:
     def end_all(self) -> tf.Operation:
         """Returns the chief's op that ends training: nobody waits after it."""
         with tf.device(self._device):
-            return self._wake_after(self._round.assign(_OVER))
+            return self._release_after(self._round.assign(_OVER))
 
     def is_over(self) -> tf.Tensor:
         """Returns whether training is over, even before its last step, a bool scalar."""
@@ -154,7 +156,7 @@ class Rendezvous:
     def begin(self) -> tf.Operation:
         """Returns the op by which each session of the chief begins a round that no other had.
 
-        It drops the gradients of earlier rounds and wakes the waiting replicas.
+        It drops the gradients of earlier rounds and releases the waiting replicas.
         """
         number, noted = self._count_session()
         first = number * _UPDATES_OF_A_SESSION
@@ -170,13 +172,13 @@ class Rendezvous:
                 )
                 with tf.control_dependencies([taken]):
                     emptied.append(accumulator.set_global_step(first))
-        ready = [*noted, *emptied, *(one.initializer for one in self._arrived)]
+        ready = [*noted, *emptied, *(one.initializer for one in self._pushed_rounds)]
         with tf.device(self._device), tf.control_dependencies(ready):
-            return self._wake_after(self._round.assign(first))
+            return self._release_after(self._round.assign(first))
 
-    def _wake_after(self, done: tf.Tensor) -> tf.Operation:
+    def _release_after(self, done: tf.Tensor) -> tf.Operation:
         with tf.control_dependencies([done]):
-            return tf.group(*(one.apply_grad(tf.constant(0.0), 2**62) for one in self._wakes))
+            return tf.group(*(one.apply_grad(tf.constant(0.0), 2**62) for one in self._tokens))
 
     def _count_session(self) -> tuple[tf.Tensor, list[tf.Operation]]:
         """Computes this session's number: 1 plus the highest number that a device stores.
@@ -200,11 +202,12 @@ def _accumulator(name: str, shape: Union[tf.TensorShape, list[int]]) -> tf.Condi
     return tf.ConditionalAccumulator(tf.float32, shape, shared_name=name, name=name)
 
 
-def shared_counter(name: str) -> tf.Variable:
-    """Makes an int64 scalar variable that all replicas share and no checkpoint contains.
+def shared_counter(name: str, collections: Optional[Sequence[str]] = ()) -> tf.Variable:
+    """Makes an int64 scalar variable that all replicas share.
 
     Args:
       name: the name by which all replicas find the variable; its initial value is 0.
+      collections: see tf.get_variable; by default none, so that no checkpoint contains it.
     """
     return tf.get_variable(
         name,
@@ -212,6 +215,6 @@ def shared_counter(name: str) -> tf.Variable:
         tf.int64,
         tf.zeros_initializer(),
         trainable=False,
-        collections=[],
+        collections=collections,
         use_resource=True,
     )

@@ -1,10 +1,11 @@
 """Towers: split a batch, run the model on each part, copy the weights, combine statistics.
 
-Images are standardised by the mean and standard deviation of the training images' channels. Both
+Images are normalized by the mean and standard deviation of the training images' channels. Both
 are variables, saved with the weights, which belong to them: evaluation, prediction and export need
-only the checkpoint, and a run that continues on other records standardises these likewise.
+only the checkpoint, and a run that continues on other records normalizes these likewise.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -17,7 +18,7 @@ from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 
 _CHANNELS = ("channel_mean", "channel_deviation")
 # A function: uint8 [N, 32, 32, 3] -> float32 [N, 32, 32, 3].
-Standardiser = Callable[[tf.Tensor], tf.Tensor]
+Normalizer = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Tower(NamedTuple):
@@ -31,25 +32,25 @@ class Tower(NamedTuple):
 def build_towers(
     model: Network,
     layers: Layers,
-    standardise: Standardiser,
+    normalize: Normalizer,
     images: tf.Tensor,
     labels: tf.Tensor,
     devices: Sequence[str],
     sources: Sequence[VariableSource],
-    early: Optional[tf.Tensor] = None,
+    still_trains: Optional[tf.Tensor] = None,
 ) -> list[Tower]:
     """Runs the model once per tower, on the tower's device and part of the batch.
 
     Args:
       model: a function (Layers, images float32 [n, 32, 32, 3]) -> logits float32 [n, classes].
       layers: the layers' settings; each tower gets a copy.
-      standardise: a function uint8 [n, 32, 32, 3] -> float32 [n, 32, 32, 3].
+      normalize: a function uint8 [n, 32, 32, 3] -> float32 [n, 32, 32, 3].
       images: uint8 [N, 32, 32, 3]; N need not be a multiple of the number of towers.
       labels: the true classes, int64 [N].
       devices: the device of each tower.
       sources: the source of each tower's variables.
-      early: whether the weights that train only in the first epochs still train, a bool scalar
-        tensor; None: they do.
+      still_trains: whether the weights that train only in the first epochs still train, a bool
+        scalar tensor; None: they do.
 
     Returns:
       The towers.
@@ -59,9 +60,9 @@ def build_towers(
         label_parts = split_batch(labels, len(devices))
     parts: list[Tower] = []
     for source, device, *part in zip(sources, devices, image_parts, label_parts):
-        own = layers.for_tower(source, early)
+        own = layers.for_tower(source, still_trains)
         with tf.device(device), tf.name_scope(f"tower_{len(parts)}"), model_scope():
-            logits = model(own, standardise(part[0]))
+            logits = model(own, normalize(part[0]))
         parts.append(Tower(own, logits, part[1]))
     return parts
 
@@ -112,27 +113,27 @@ def machine_of(device: str) -> str:
     return str(spec.to_string())
 
 
-def copies_of_weights(pieces: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+def copies_of_weights(shards: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
     """Copies the weights to each tower.
 
     Weights on CPUs are fetched once per machine. Weights on GPUs are copied between GPUs, once for
     each GPU that has towers.
 
     Args:
-      pieces: the pieces of the flat vector, in order, float32 [size of the piece] each.
+      shards: the shards of the flat vector, in order, float32 [size of the shard] each.
       devices: the device of each tower.
 
     Returns:
       One copy per tower, float32 [size], on the tower's device.
     """
-    on_gpus = tf.DeviceSpec.from_string(pieces[0].device).device_type == "GPU"
+    on_gpus = tf.DeviceSpec.from_string(shards[0].device).device_type == "GPU"
     joined: dict[str, tf.Tensor] = {}
     copies = []
     for device in devices:
         place = device if on_gpus else machine_of(device)
         if place not in joined:
             with tf.device(place):
-                joined[place] = tf.concat(pieces, 0)
+                joined[place] = tf.concat(shards, 0)
         with tf.device(device):
             copies.append(tf.identity(joined[place]))
     return copies
@@ -175,10 +176,8 @@ def statistics_of(moments: tf.Tensor, towers: Sequence[Tower], num_replicas: int
     return tf.concat([mean, variance], axis=0)
 
 
-def standardiser(
-    values: Sequence[Sequence[float]], device: str, task_device: str = ""
-) -> Standardiser:
-    """Makes the function by which each tower standardises its images.
+def normalizer(values: Sequence[Sequence[float]], device: str, task_device: str = "") -> Normalizer:
+    """Makes the function by which each tower normalizes its images.
 
     If the variables are on another machine, it uses local copies of them, which each session makes
     when it begins, so that no step fetches them. In-graph, the master sends them to the other
@@ -189,47 +188,29 @@ def standardiser(
       device: the device of both variables.
       task_device: this process's job and task; empty for a process that trains alone.
     """
+    variable = functools.partial(
+        tf.get_variable, dtype=tf.float32, trainable=False, use_resource=True
+    )
     with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
         used = [
-            _variable(name, tf.constant_initializer(value), [CHANNELS])
+            variable(name, [CHANNELS], initializer=tf.constant_initializer(value))
             for name, value in zip(_CHANNELS, values)
         ]
     if not device.startswith(task_device):
         with tf.variable_scope("input"), tf.device(f"{task_device}/device:CPU:0"):
             local = [tf.GraphKeys.LOCAL_VARIABLES]
             used = [
-                _variable(f"own_{name}", variable.read_value(), collections=local)
-                for name, variable in zip(_CHANNELS, used)
+                variable(f"own_{name}", initializer=shared.read_value(), collections=local)
+                for name, shared in zip(_CHANNELS, used)
             ]
     with tf.device(used[0].device):  # A GPU would gain nothing by computing these numbers itself.
-        return by(*(one.read_value() for one in used))
+        mean, std = (one.read_value() for one in used)
+        # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
+        offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / std))
 
-
-def _variable(name: str, initializer: Any, shape: Any = None, collections: Any = None) -> Any:
-    return tf.get_variable(
-        name,
-        shape,
-        tf.float32,
-        initializer,
-        trainable=False,
-        use_resource=True,
-        collections=collections,
-    )
-
-
-def by(mean: tf.Tensor, deviation: tf.Tensor) -> Standardiser:
-    """Makes a function by which each tower standardises its own part of the batch.
-
-    Args:
-      mean: the mean of each channel, float32 [3].
-      deviation: the standard deviation of each channel, float32 [3].
-    """
-    # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
-    offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / deviation))
-
-    def standardise(images: tf.Tensor) -> tf.Tensor:
+    def normalize(images: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(images, [-1, WIDTH * CHANNELS])
         values = (tf.cast(rows, tf.float32) - offset) * factor
         return tf.reshape(values, [-1, HEIGHT, WIDTH, CHANNELS])
 
-    return standardise
+    return normalize

@@ -126,7 +126,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     """Builds the graph of a training step.
 
     Args:
-      model: a function (Layers, standardised images float32 [n, 32, 32, 3]) -> logits float32
+      model: a function (Layers, normalized images float32 [n, 32, 32, 3]) -> logits float32
         [n, classes].
       images: the batch, uint8 [N, 32, 32, 3].
       labels: the true classes, int64 [N].
@@ -137,21 +137,21 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
     #    carry a later round than that of its weights, so the round is read first.
-    with tf.control_dependencies([state.meeting.current] if state.meeting else []):
-        pieces = state.weights.read(place.transfer_dtype)
-    copies = towers.copies_of_weights(pieces, place.tower_devices)
+    with tf.control_dependencies([state.barrier.current] if state.barrier else []):
+        shards = state.weights.read(place.transfer_dtype)
+    copies = towers.copies_of_weights(shards, place.tower_devices)
 
     # 2. Each tower computes logits, float32 [N / towers, classes], from its part of the batch, and
     #    from them a mean loss. In-graph, towers are on all machines of the cluster.
     parts = towers.build_towers(
         model,
         layers,
-        towers.standardiser(params.channels, place.variable_devices[0], place.task_device),
+        towers.normalizer(params.channels, place.variable_devices[0], place.task_device),
         images,
         labels,
         place.tower_devices,
         [Slices(state.layout.weights, copy) for copy in copies],
-        _early(state),
+        _still_trains(state),
     )
     for layer, algorithm in parts[0].layers.convolutions.items():
         tf.logging.info("%s: %s", layer, algorithm)  # --verbose shows it.
@@ -160,8 +160,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     loss, accuracy = (tf.add_n(of_towers) / len(parts) for of_towers in (losses, accuracies))
 
     # 3. Compute each tower's gradient, float32 [size]. Average those of this process and add the
-    #    gradient of weight decay, unless the optimizer decouples that, in one part per piece of the
-    #    weights and on the piece's device. Average the batch-norm moments, too.
+    #    gradient of weight decay, unless the optimizer decouples that, in one part per shard of the
+    #    weights and on the shard's device. Average the batch-norm moments, too.
     gradients = tower_gradients(losses, copies, state.scale)
     mean = average_gradients(gradients, copies, state)
     moments = average_moments(parts, state)
@@ -181,8 +181,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
         samples=images[:_SAMPLES_SHOWN] if place.is_chief else None,
         end_all=shared.end_all() if shared and place.is_chief else None,
     ).name()
-    if state.meeting:
-        tf.add_to_collection(ROUNDS, state.meeting.standing())
+    if state.barrier:
+        tf.add_to_collection(ROUNDS, state.barrier.rounds())
     return Step(loss, of_job.op, state)
 
 
@@ -201,12 +201,12 @@ def record(model: Network, layers: Layers) -> list[Spec]:
     return recorder.specs
 
 
-def _early(state: TrainingState) -> Optional[tf.Tensor]:
+def _still_trains(state: TrainingState) -> Optional[tf.Tensor]:
     """Returns whether the weights that train only in the first epochs still train, a bool scalar.
 
     For a model without such weights, it is None.
     """
-    if not state.layout.has_early:
+    if not state.layout.has_trained_until:
         return None
     with tf.device(state.device):
         end = int(state.params.config.whitening_bias_epochs * state.params.num_examples)
@@ -247,19 +247,19 @@ def apply_update(
 
     Args:
       state: the variables.
-      gradients: one gradient per piece of the weights, float32 [size of the piece]: the mean over
+      gradients: one gradient per shard of the weights, float32 [size of the shard]: the mean over
         this process's towers, with weight decay; see `gradients.average_gradients`.
       moments: one tensor, float32 [2 * channels], or none: see `gradients.average_moments`.
       parts: this process's towers.
     """
-    meeting, params = state.meeting, state.params
+    barrier, params = state.barrier, state.params
     arrived: list[tf.Operation] = []
-    if meeting:
+    if barrier:
         # The chief goes on with the mean over the replicas; the others wait for its update.
-        pushed = meeting.push([*gradients, *moments])
+        pushed = barrier.push([*gradients, *moments])
         if not params.place.is_chief:
-            return meeting.wait(pushed)
-        values = meeting.mean(pushed)
+            return barrier.wait(pushed)
+        values = barrier.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
         # A worker that starts again during a round must find no variable changed before others.
         with tf.device(state.device):
@@ -279,9 +279,9 @@ def apply_update(
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)
-        if meeting:
+        if barrier:
             with tf.control_dependencies([done]):
-                done = meeting.close_round()
+                done = barrier.close_round()
     return done
 
 
@@ -298,7 +298,7 @@ def _update_statistics(
       moments: the averaged moments of all towers, float32 [2 * channels].
       parts: this process's towers.
     """
-    (moving,) = state.statistics.pieces
+    (moving,) = state.statistics.shards
     num_replicas = state.params.place.replicas_to_aggregate or 1
     with tf.device(moving.device):
         seen = towers.statistics_of(moments, parts, num_replicas)
@@ -312,14 +312,14 @@ def _apply_gradients(state: TrainingState, gradients: Sequence[tf.Tensor]) -> An
 
     Args:
       state: the variables, and the optimizer.
-      gradients: one gradient per piece of the weights, float32 [size of the piece].
+      gradients: one gradient per shard of the weights, float32 [size of the shard].
     """
     if state.decay.optimizer.decouples_decay and state.decay.weight_decay != 0:
         gradients = _decay(state, gradients)
     optimizer = state.optimizer
     if state.scale is not None:  # Skips steps whose gradients overflow, and adapts the scale.
         optimizer = tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, state.scale)
-    return optimizer.apply_gradients(list(zip(gradients, state.weights.pieces)), state.step)
+    return optimizer.apply_gradients(list(zip(gradients, state.weights.shards)), state.step)
 
 
 def _is_counted(state: TrainingState, gradients: Sequence[tf.Tensor]) -> Any:
@@ -331,11 +331,11 @@ def _is_counted(state: TrainingState, gradients: Sequence[tf.Tensor]) -> Any:
 
 
 def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Applies decoupled weight decay to every piece of the weights.
+    """Applies decoupled weight decay to every shard of the weights.
 
     Args:
       state: the training state, with the weights.
-      gradients: one gradient per piece of the weights, float32 [size of the piece].
+      gradients: one gradient per shard of the weights, float32 [size of the shard].
 
     Returns:
       The gradients unchanged, but available only after the decay.
@@ -343,19 +343,19 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
     # A step that is skipped must not decay the weights.
     rate = tf.where(_is_counted(state, gradients), state.rate, 0.0)
     known = []
-    for index, (gradient, piece) in enumerate(zip(gradients, state.weights.pieces)):
-        with tf.device(piece.device):
+    for index, (gradient, shard) in enumerate(zip(gradients, state.weights.shards)):
+        with tf.device(shard.device):
             decays = state.layout.weights.constant(state.decay.decay)
-            known.append(decay.decoupled(rate, gradient, piece, state.weights.cut(decays)[index]))
+            known.append(decay.decoupled(rate, gradient, shard, state.weights.split(decays)[index]))
     return known
 
 
 def _are_finite(state: TrainingState) -> tf.Tensor:
     """Returns whether all weights and statistics are finite, a bool scalar."""
     finite = []
-    for piece in (*state.weights.pieces, *state.statistics.pieces):
-        with tf.device(piece.device):
-            finite.append(tf.reduce_all(tf.is_finite(piece.read_value())))
+    for shard in (*state.weights.shards, *state.statistics.shards):
+        with tf.device(shard.device):
+            finite.append(tf.reduce_all(tf.is_finite(shard.read_value())))
     return tf.reduce_all(finite)
 
 

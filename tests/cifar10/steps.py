@@ -17,19 +17,19 @@ from cifar10.step.params import ModelParams, Replication
 
 BATCH = 12
 
-# Channel means and deviations with which standardisation leaves images unchanged.
+# Channel means and deviations with which normalization leaves images unchanged.
 AS_THEY_ARE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 
-def make_plan(num_towers: int, num_pieces: Optional[int] = None) -> DevicePlan:
-    """Makes a plan with a logical CPU device per tower, and the variables in `num_pieces` pieces.
+def make_plan(num_towers: int, num_shards: Optional[int] = None) -> DevicePlan:
+    """Makes a plan with a logical CPU device per tower, and the variables in `num_shards` shards.
 
-    The pieces are on the first `num_pieces` devices; None: one on each tower's device.
+    The shards are on the first `num_shards` devices; None: one on each tower's device.
     """
-    count = max(num_towers, num_pieces or 0)
+    count = max(num_towers, num_shards or 0)
     return DevicePlan(
         tower_devices=tuple(f"/cpu:{index}" for index in range(num_towers)),
-        variable_devices=tuple(f"/cpu:{index}" for index in range(num_pieces or num_towers)),
+        variable_devices=tuple(f"/cpu:{index}" for index in range(num_shards or num_towers)),
         data_format="channels_last",
         compute_dtype=tf.float32,
         loss_scaling=False,
@@ -59,14 +59,14 @@ class Training(NamedTuple):
     session: Any
 
     @property
-    def pieces(self) -> list[Any]:
+    def shards(self) -> list[Any]:
         """The variables that hold the weights."""
         return list(tf.trainable_variables())
 
     @property
     def weights(self) -> np.ndarray:
-        """The flat vector of weights, joined from the pieces."""
-        return np.concatenate(self.session.run(self.pieces))
+        """The flat vector of weights, concatenated from the shards."""
+        return np.concatenate(self.session.run(self.shards))
 
     def step(self, batch: tuple[np.ndarray, np.ndarray], fetches: Any = ()) -> Any:
         """Trains one step; returns the values of `fetches`."""
@@ -78,9 +78,9 @@ class Training(NamedTuple):
         weights = self.weights
         noise = np.random.default_rng(1).standard_normal(len(weights))
         values = (0.5 * weights + 0.1 * noise).astype(np.float32)
-        for piece in self.pieces:
-            size = piece.shape[0]
-            piece.load(values[:size], self.session)
+        for shard in self.shards:
+            size = shard.shape[0]
+            shard.load(values[:size], self.session)
             values = values[size:]
 
     def save(self, path: pathlib.Path) -> str:

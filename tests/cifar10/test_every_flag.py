@@ -18,14 +18,13 @@ import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import train
+from cifar10 import kernels, train
 from cifar10.cluster.resolve import notes, resolve
 from cifar10.config.flags import parse
 from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.host import cpu
 from cifar10.input.records import open_records
-from cifar10.kernels import library
 from cifar10.run import job
 from cifar10.schema import EVAL
 from cifar10.step import devices, model_fn
@@ -41,7 +40,7 @@ def machine(gpus: int) -> Iterator[None]:
             (devices, "count_cores", lambda **sharing: 8),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
             (job, "use_devices", lambda *chosen: None),
-            (library, "instructions", lambda: library.PAIRS),
+            (kernels, "instructions", lambda: kernels.PAIRS),
             (tf2.config, "list_physical_devices", lambda kind: names),
             (tf2.config.experimental, "get_device_details", lambda gpu: details),
         ):

@@ -1,19 +1,17 @@
 """The program from its command line to its exit code."""
 
-import gc
 import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import main, train
+from cifar10 import main
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.process import StopRequest
@@ -56,18 +54,6 @@ def tags(folder: pathlib.Path, pattern: str) -> set[str]:
         for event in tf.train.summary_iterator(str(path))
         for value in event.summary.value
     }
-
-
-def test_the_garbage_collector_never_looks_at_the_modules(monkeypatch):
-    seen = []
-
-    def work(*_: Any) -> None:
-        seen.append((gc.isenabled(), gc.get_freeze_count() > 100_000))
-
-    monkeypatch.setattr(train, "train_and_evaluate", work)
-    main._run(TrainConfig(), None, StopRequest(), 0.0)
-    gc.unfreeze()
-    assert seen == [(True, True)]
 
 
 def test_a_run_prints_what_it_does_and_nothing_of_tensorflow(trained):

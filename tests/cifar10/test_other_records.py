@@ -63,7 +63,7 @@ def checkpoint(cwd: Path, name: str) -> Any:
     return tf.train.load_checkpoint(str(cwd / "output")).get_tensor(name)
 
 
-def test_training_and_evaluation_standardise_other_records_as_the_first_ones(
+def test_training_and_evaluation_normalize_other_records_as_the_first_ones(
     bright: Path, dark: Path, tmp_path: Path, forks: Forks
 ) -> None:
     trained(forks, tmp_path, bright, "--model=mlp", "--train-steps=30", "--learning-rate=0.1")

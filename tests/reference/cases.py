@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10 import kernels
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import cpu_flags
-from cifar10.kernels import library
 from cifar10.step.devices import DevicePlan
 from tests.cifar10 import steps
 from tests.reference.rules import Settings, Values
@@ -97,8 +97,8 @@ class Case:
     def impossible(self) -> Optional[str]:
         """The reason why this machine cannot run the case; None if it can."""
         flags = cpu_flags()
-        if self.kernels != "tensorflow" and library.why_not(flags):
-            return f"--kernels own cannot be had: {library.why_not(flags)}"
+        if self.kernels != "tensorflow" and kernels.why_not(flags):
+            return f"--kernels own cannot be had: {kernels.why_not(flags)}"
         if self.precision == "bf16" and not flags & {"avx512_bf16", "amx_bf16"}:
             return "--precision bf16 needs a CPU with avx512_bf16 or amx_bf16"
         if self.kernels == "own pairs" and "avx512_bf16" not in flags:

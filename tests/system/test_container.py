@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cifar10 import kernels
 from cifar10.host.cpu import cpu_flags
-from cifar10.kernels import library
 from tests import shell
 from tests.system.containers import Docker
 
@@ -57,13 +57,13 @@ def _walk(folder: Path) -> list[Path]:
 _LOOK = """\
 import importlib.metadata, json, os, shutil
 from cifar10.host.cpu import cpu_flags
-from cifar10.kernels import library
+from cifar10 import kernels
 print(json.dumps({
     "code": " ".join(sorted(os.listdir("/data"))),
     "records": os.listdir("/data/data"),
     "ids": [os.getuid(), os.getgid()],
     "packages": [f"{one.name}=={one.version}" for one in importlib.metadata.distributions()],
-    "kernels": library.why_not(cpu_flags()),
+    "kernels": kernels.why_not(cpu_flags()),
     "compiler": shutil.which("c++"),
 }))
 """
@@ -84,7 +84,7 @@ def test_the_image_has_the_code_and_only_what_the_lock_names_and_is_no_root(
     locked = set(re.findall(r"^(\S+==\S+)", lock, re.MULTILINE))
     assert installed - locked <= {one for one in installed if one.startswith(_BASE_PACKAGES)}
     assert "tensorflow==2.15.1" in installed
-    if library.why_impossible(cpu_flags()) is None:
+    if kernels.why_impossible(cpu_flags()) is None:
         assert found["kernels"] is None
 
 

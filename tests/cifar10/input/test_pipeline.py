@@ -203,7 +203,7 @@ def test_a_sample_is_a_function_of_data_and_seed(prepared_data):
     assert not np.array_equal(one, other)
 
 
-def test_a_sample_is_standardised_by_the_data_sets_own_figures(prepared_data):
+def test_a_sample_is_normalized_by_the_data_sets_own_figures(prepared_data):
     records = open_records(str(prepared_data))
     with tf.Graph().as_default(), tf.Session() as session:
         batch = tf.data.make_one_shot_iterator(load_split(records, "train")).get_next()

@@ -20,8 +20,8 @@ from cifar10.input.pipeline import (
     training_batches,
 )
 from cifar10.input.records import (
-    CIFAR10_DEVIATION,
     CIFAR10_MEAN,
+    CIFAR10_STD,
     RecordSet,
     open_records,
 )
@@ -58,7 +58,7 @@ def test_data_preps_shards_are_found_and_counted(prepared_data):
     manifest = json.loads((prepared_data / "manifest.json").read_text())
     assert records.manifest == manifest
     assert records.channel_mean == tuple(manifest["channel_mean"])
-    assert records.channel_deviation == tuple(manifest["channel_deviation"])
+    assert records.channel_std == tuple(manifest["channel_deviation"])
 
 
 def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):
@@ -66,7 +66,7 @@ def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):
     assert records.counts == {"train": 100, "validation": 7, "eval": 23}
     assert records.files["eval"] == (str(tutorial_data / "eval.tfrecords"),)
     assert records.channel_mean == CIFAR10_MEAN
-    assert records.channel_deviation == CIFAR10_DEVIATION
+    assert records.channel_std == CIFAR10_STD
     assert records.manifest["source"]["kind"] == "unknown"
     assert records.manifest["class_names"][3] == "cat"
 

@@ -10,7 +10,7 @@ from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.models.fastnet import PROJECTION, fastnet, whitening_projection
 from cifar10.ops.layers import Layers
-from cifar10.ops.variables import KERNEL, PartialIdentity, Recorder
+from cifar10.ops.variables import KERNEL, NON_TRAINABLE, PartialIdentity, Recorder
 
 
 def build(layers: Layers) -> Any:
@@ -61,7 +61,7 @@ def test_every_3x3_convolution_begins_with_passing_its_inputs_on():
     with tf.Graph().as_default():
         build(Layers(True, source=recorder))
     first = {spec.name: spec.initializer for spec in recorder.specs if spec.kind == KERNEL}
-    assert {spec.name: spec.shape for spec in recorder.specs if spec.kind == "fixed"} == {
+    assert {spec.name: spec.shape for spec in recorder.specs if spec.kind == NON_TRAINABLE} == {
         PROJECTION: (2, 2, 3, 24)
     }
     head = first.pop("model/head/dense/kernel").get_config()

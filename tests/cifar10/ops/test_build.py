@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
+from cifar10 import kernels
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.kernels import build, library
+from cifar10.kernels import build
 from cifar10.step.devices import plan_devices
 from tests import failing_disk
 
@@ -23,9 +24,9 @@ BUILD = "python -m cifar10.kernels.build"
 def elsewhere(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """The library's path, where nothing is yet, on a machine that can have it."""
     path = tmp_path / "built" / "kernels.so"
-    monkeypatch.setattr(library, "why_impossible", lambda flags: None)
-    monkeypatch.setattr(library, "path", lambda: path)
-    monkeypatch.setattr(library, "load", functools.cache(library.load.__wrapped__))
+    monkeypatch.setattr(kernels, "why_impossible", lambda flags: None)
+    monkeypatch.setattr(kernels, "path", lambda: path)
+    monkeypatch.setattr(kernels, "load", functools.cache(kernels.load.__wrapped__))
     return path
 
 
@@ -41,14 +42,14 @@ def compiler(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 _LIMITS = """
 import os, sys
-from cifar10.kernels import library
-library.load()
+from cifar10 import kernels
+kernels.load()
 for variable, value in eval(sys.argv[1]):
     if os.fork():
         os.wait()
     else:  # The library looks once.
         os.environ[variable] = value
-        print(library.instructions(), flush=True)
+        print(kernels.instructions(), flush=True)
         os._exit(0)
 """
 
@@ -71,9 +72,9 @@ def test_variables_limit_the_instructions(compiled_kernels, root):
     found = subprocess.run(
         words, env=kept, cwd=root, check=True, capture_output=True, text=True
     ).stdout.split()
-    machines = library.LIMITS.index(found[0])  # what this machine has
-    expected = [min(machines, library.LIMITS.index(one)) for one in most.values()]
-    assert [library.LIMITS.index(one) for one in found] == expected
+    machines = kernels.LIMITS.index(found[0])  # what this machine has
+    expected = [min(machines, kernels.LIMITS.index(one)) for one in most.values()]
+    assert [kernels.LIMITS.index(one) for one in found] == expected
 
 
 def test_another_limit_is_refused_in_one_line(monkeypatch, capsys):
@@ -101,23 +102,23 @@ def test_a_machine_that_cannot_use_them_does_not_compile_them(
     monkeypatch, capsys, limit, platform, machine, flags, reason
 ):
     monkeypatch.setenv("CIFAR10_KERNELS_ISA", limit)
-    monkeypatch.setattr(library.sys, "platform", platform)
-    monkeypatch.setattr(library.platform, "machine", lambda: machine)
+    monkeypatch.setattr(kernels.sys, "platform", platform)
+    monkeypatch.setattr(kernels.platform, "machine", lambda: machine)
     monkeypatch.setattr(build, "cpu_flags", lambda: flags)
-    assert library.why_impossible(flags) == reason
+    assert kernels.why_impossible(flags) == reason
     if reason:
         assert build.main(["--anew"]) == 2
         assert f"cannot be had: {reason}\n" in capsys.readouterr().err
 
 
 def test_what_is_not_compiled_says_how(elsewhere):
-    assert library.why_not(ALL_FLAGS) == f"they are not compiled ({BUILD})"
+    assert kernels.why_not(ALL_FLAGS) == f"they are not compiled ({BUILD})"
 
 
 def test_what_is_no_library_is_left_out_and_the_way_out_named(elsewhere):
     elsewhere.parent.mkdir()
     elsewhere.write_text("no library, but a text")
-    reason = library.why_not(ALL_FLAGS)
+    reason = kernels.why_not(ALL_FLAGS)
     assert reason.startswith(f"{elsewhere} cannot be loaded: {elsewhere}: ")
     assert reason.endswith(f" ({BUILD} --anew)")
 
@@ -129,20 +130,20 @@ def test_a_new_library_reaches_the_disk_before_its_name_does(elsewhere, compiler
 
 
 def test_other_sources_make_another_library(tmp_path, monkeypatch):
-    for source in library.SOURCE_DIR.glob("*.*"):
+    for source in kernels.SOURCE_DIR.glob("*.*"):
         (tmp_path / source.name).write_bytes(source.read_bytes())
-    before = library.path().name
-    monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
-    assert library.path() == tmp_path / "built" / before
+    before = kernels.path().name
+    monkeypatch.setattr(kernels, "SOURCE_DIR", tmp_path)
+    assert kernels.path() == tmp_path / "built" / before
     (tmp_path / "conv_op.cc").write_text("// changed")
-    assert library.path().name != before
+    assert kernels.path().name != before
 
 
 def test_tensorflow_may_be_the_package_without_gpus(root, python_with_tensorflow_cpu):
-    code = "from cifar10.kernels import library; print(library.path())"
+    code = "from cifar10 import kernels; print(kernels.path())"
     words = [python_with_tensorflow_cpu, "-c", code]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{library.path()}\n"
+    assert done.stdout == f"{kernels.path()}\n"
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import kernels
 from cifar10.config.train_config import TrainConfig
-from cifar10.kernels import library
 from cifar10.ops import operations
-from cifar10.ops.operations import OWN_KERNELS, OWN_PAIRS, TENSORFLOW
+from cifar10.ops.operations import CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS, TENSORFLOW
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
 from tests.cifar10.forks import Forks
@@ -26,7 +26,7 @@ ROUNDING = 2e-3  # root mean square error of random numbers rounded to bfloat16:
 @pytest.fixture
 def compiled(compiled_kernels: None) -> Any:
     """The library."""
-    return library.load()
+    return kernels.load()
 
 
 def numbers(dtype: Any, *shape: int) -> Any:
@@ -86,7 +86,7 @@ SHAPES = [
 @pytest.mark.parametrize(("images", "filters", "pairs"), SHAPES, ids=str)
 def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, filters, pairs):
     monkeypatch.setattr(operations, "_MOST_COVERED", 16.0)
-    has_own_gradient = images[3] % library.CHANNELS == 0  # Else that of images is TensorFlow's.
+    has_own_gradient = images[3] % kernels.CHANNELS == 0  # Else that of images is TensorFlow's.
 
     def errors(algorithm: str, dtype: Any) -> list[float]:
         x, kernel = numbers(dtype, *images), numbers(dtype, 3, 3, images[3], filters)
@@ -97,23 +97,23 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
         return [y, of_x if has_own_gradient else y, of_kernel]
 
     # Pairs are only of bfloat16.
-    for algorithm in (OWN_KERNELS, OWN_PAIRS):
+    for algorithm in (CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS):
         assert max(errors(algorithm, tf.float32)) < 1e-5
     # Only what is stored is rounded; the upstream gradient was, too.
-    y, *gradients = errors(OWN_KERNELS, tf.bfloat16)
+    y, *gradients = errors(CUSTOM_OPS, tf.bfloat16)
     assert y < ROUNDING
     assert max(gradients) < 1.5 * ROUNDING
     if pairs is None:
         return
-    y, of_x, of_kernel = errors(OWN_PAIRS, tf.bfloat16)
-    if not pairs or library.instructions() not in (library.PAIRS, library.MATRICES):
+    y, of_x, of_kernel = errors(CUSTOM_OPS_BF16_DOTS, tf.bfloat16)
+    if not pairs or kernels.instructions() not in (kernels.PAIRS, kernels.MATRICES):
         assert max(y, of_x, of_kernel) < 1.5 * ROUNDING
         return
     # Evaluated numbers are rounded before they are multiplied.
     assert pairs / 2 < y < pairs
     assert pairs / 2 < of_x < pairs + 0.001
     assert of_kernel < pairs + 0.001
-    if not library.is_one_tile(*images[1:3]):
+    if not kernels.is_one_tile(*images[1:3]):
         assert pairs / 2 < of_kernel
 
 
@@ -121,7 +121,7 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(
     ("dtype", "algorithm"),
-    [(tf.float32, OWN_KERNELS), (tf.bfloat16, OWN_KERNELS), (tf.bfloat16, OWN_PAIRS)],
+    [(tf.float32, CUSTOM_OPS), (tf.bfloat16, CUSTOM_OPS), (tf.bfloat16, CUSTOM_OPS_BF16_DOTS)],
 )
 def test_what_is_not_a_number_stays_none(compiled, side, value, dtype, algorithm):
     x, kernel = numbers(tf.float32, 2, side, side, 16), numbers(tf.float32, 3, 3, 16, 16)
@@ -137,8 +137,8 @@ import os, sys
 os.environ["CIFAR10_KERNELS_ISA"] = sys.argv[3]
 import numpy as np
 import tensorflow.compat.v1 as tf
-from cifar10.kernels import library
-ops, random = library.load(), np.random.default_rng(0)
+from cifar10 import kernels
+ops, random = kernels.load(), np.random.default_rng(0)
 w = random.normal(size=(3, 3, 32, 32)).astype(np.float32)
 config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
 with tf.Graph().as_default(), tf.Session(config=config) as session:
@@ -184,7 +184,7 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
         # Sums over images are split between threads, but not where an image is a single tile, whose
         # sums are split with matrices alone.
         split = {"arr_0", "arr_3", "arr_5"}
-        if library.instructions() == library.MATRICES:
+        if kernels.instructions() == kernels.MATRICES:
             split.add("arr_12")
         for name in found.keys() - split:
             np.testing.assert_array_equal(found[name], of_one[name])
@@ -226,27 +226,27 @@ def test_no_images_have_no_outputs(compiled, side, dtype):
 
 
 def test_python_and_the_library_agree_on_sizes(compiled):
-    asked = ctypes.CDLL(str(library.path()))
+    asked = ctypes.CDLL(str(kernels.path()))
     asked.cifar10_is_one_tile.restype = ctypes.c_bool
     asked.cifar10_positions.restype = ctypes.c_int64
-    assert asked.cifar10_channels() == library.CHANNELS
-    assert asked.cifar10_inputs() == library.INPUTS
+    assert asked.cifar10_channels() == kernels.CHANNELS
+    assert asked.cifar10_inputs() == kernels.INPUTS
     for size in itertools.product(range(1, 41), repeat=2):
         words = [ctypes.c_int64(length) for length in size]
-        assert asked.cifar10_is_one_tile(*words) == library.is_one_tile(*size), size
-        assert asked.cifar10_positions(*words) == library.positions(*size), size
+        assert asked.cifar10_is_one_tile(*words) == kernels.is_one_tile(*size), size
+        assert asked.cifar10_positions(*words) == kernels.positions(*size), size
 
 
 # Runs an op with little memory left: its name, then the shapes of its variables.
 _WITHOUT_MEMORY = """
 import resource, sys
 import tensorflow.compat.v1 as tf
-from cifar10.kernels import library
+from cifar10 import kernels
 from cifar10 import tf_internals
 
 tf.disable_eager_execution()
 op, settings, small, large = eval(sys.argv[1])
-ops = library.load()
+ops = kernels.load()
 fetches = []
 for shapes in (small, large):
     variables = [tf.Variable(tf.ones(shape)) for shape in shapes]
@@ -306,7 +306,7 @@ def test_memory_that_runs_out_is_an_error_as_of_tensorflows_ops(
 
 
 @pytest.mark.parametrize("early", [True, False])
-@pytest.mark.parametrize("algorithm", [OWN_KERNELS, TENSORFLOW])
+@pytest.mark.parametrize("algorithm", [CUSTOM_OPS, TENSORFLOW])
 def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early, algorithm):
     x, kernel = numbers(tf.float32, 2, 8, 8, 16), numbers(tf.float32, 3, 3, 16, 32)
     _, of_x, of_kernel = outputs_and_gradients(algorithm, x, kernel, tf.float32)
@@ -342,7 +342,7 @@ def test_what_does_not_fit_is_left_to_tensorflow(shape, kernel, changed, fits):
     settings = {**SETTINGS, **changed}
     with tf.Graph().as_default():
         x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
-        for wanted in (OWN_KERNELS, OWN_PAIRS):
+        for wanted in (CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS):
             found = operations.choose(x, weights, settings, wanted)
             assert found == (wanted if fits else TENSORFLOW)
         assert operations.choose(x, weights, settings, TENSORFLOW) == TENSORFLOW
@@ -350,18 +350,20 @@ def test_what_does_not_fit_is_left_to_tensorflow(shape, kernel, changed, fits):
 
 # Two towers: the first layer of 3 channels and two of stride 2 are TensorFlow's, four are ours.
 @pytest.mark.parametrize(
-    ("mode", "pairs", "found"),
+    ("mode", "pairs", "found", "fused"),
     [
-        ("train", True, [True] * (2 * 4 * 3)),
-        ("train", False, [False] * (2 * 4 * 3)),
-        ("eval", True, [False] * (2 * 4)),
+        ("train", True, [True] * (2 * 4 * 3), 0),
+        ("train", False, [False] * (2 * 4 * 3), 0),
+        ("eval", True, [], 2 * 4),
     ],
 )
 def test_training_and_evaluation_take_them_and_training_pairs_if_the_plan_says_so(
-    compiled, mode, pairs, found
+    compiled, mode, pairs, found, fused
 ):
     plan = dataclasses.replace(
-        make_plan(2), kernels=OWN_PAIRS if pairs else OWN_KERNELS, compute_dtype=tf.bfloat16
+        make_plan(2),
+        kernels=CUSTOM_OPS_BF16_DOTS if pairs else CUSTOM_OPS,
+        compute_dtype=tf.bfloat16,
     )
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()
@@ -370,4 +372,5 @@ def test_training_and_evaluation_take_them_and_training_pairs_if_the_plan_says_s
         ops = graph.get_operations()
     ours = ("Cifar10Conv3x3", "Cifar10Conv3x3BackpropFilter")
     assert [op.get_attr("pairs") for op in ops if op.type in ours] == found
-    assert [op.type for op in ops].count("Conv2D") == 2 * 3
+    types = [op.type for op in ops]
+    assert (types.count("Cifar10Conv3x3NormRelu"), types.count("Conv2D")) == (fused, 2 * 3)

@@ -7,7 +7,17 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops.layers import Layers
-from cifar10.ops.variables import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Recorder
+from cifar10.ops.variables import (
+    BIAS,
+    KERNEL,
+    MEAN,
+    NON_TRAINABLE,
+    NORM,
+    OFFSET,
+    TRAINED_UNTIL,
+    VARIANCE,
+    Recorder,
+)
 
 IMAGES = np.random.default_rng(0).normal(size=(6, 8, 8, 4)).astype(np.float32)
 
@@ -110,8 +120,8 @@ def test_whitening_projects_every_patch_and_adds_a_bias():
     with tf.Graph().as_default():
         Layers(True, source=recorder).whitening(tf.zeros([1, 8, 8, 4]), 2)
     assert [(spec.name, spec.shape, spec.kind) for spec in recorder.specs] == [
-        ("whitening/projection", (2, 2, 4, 32), FIXED),
-        ("whitening/bias", (32,), EARLY),
+        ("whitening/projection", (2, 2, 4, 32), NON_TRAINABLE),
+        ("whitening/bias", (32,), TRAINED_UNTIL),
     ]
     with tf.Graph().as_default(), tf.Session() as session:
         output = Layers(True).whitening(tf.constant(IMAGES), 2)

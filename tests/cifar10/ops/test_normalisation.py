@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops.layers import Layers
 from cifar10.ops.operations import (
-    OWN_KERNELS,
+    CUSTOM_OPS,
     TENSORFLOW,
     conv_norm_relu,
     gelu,
@@ -269,12 +269,12 @@ def test_layers_compute_the_same_with_and_without_them(settings, fused, with_sho
     images, *_, shortcut = convolution((6, 8, 8, 16), 32, with_shortcut, tf.float32)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         found = []
-        for kernels in (OWN_KERNELS, TENSORFLOW):
+        for kernels in (CUSTOM_OPS, TENSORFLOW):
             layers = Layers(kernels=kernels, norm_epsilon=EPSILON, **settings)
             with tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
-                y = layers.conv(tf.constant(np.float32(images)), 32, 3)
                 added = None if shortcut is None else tf.constant(np.float32(shortcut))
-                y = layers.batch_norm_relu(y, added, first_scale=0.5)
+                x = tf.constant(np.float32(images))
+                y = layers.conv_norm_relu(x, 32, 3, shortcut=added, first_scale=0.5)
             gradients = tf.gradients(y, tf.trainable_variables()) if layers.training else []
             found.append([y, *gradients, *layers.statistics])
         random = np.random.default_rng(4)

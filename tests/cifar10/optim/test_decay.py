@@ -15,7 +15,7 @@ from tests.cifar10 import steps
 LAYOUT = Layout(
     [
         Spec(kind, (1,), tf.ones_initializer(), kind)
-        for kind in ("early", "offset", "bias", "kernel")
+        for kind in ("trained until", "offset", "bias", "kernel")
     ]
 )
 
@@ -28,8 +28,10 @@ def _any_number(request, monkeypatch):
 
 def decays(layout: Layout, optimizer: str = "momentum", decay_biases: bool = False) -> list[float]:
     rules = DecayRules(optim.find(optimizer), 0.5, decay_biases)
-    ones = tf.ones([layout.weights.size])
-    added = decay.scale_and_decay(rules, layout, 0.0 * ones, ones)
+    # No two weights are alike, nor two gradients: each gets the decay of its own.
+    weights = tf.range(1.0, layout.weights.size + 1.0)
+    gradient = 64.0 * weights
+    added = (decay.scale_and_decay(rules, layout, gradient, weights) - gradient) / weights
     # Adam, whose decay is not a part of the gradient, has the same decays.
     np.testing.assert_array_equal(layout.weights.constant(rules.decay), added)
     return added.numpy().tolist()
@@ -59,16 +61,16 @@ def test_muons_convolutions_do_not_decay():
 @pytest.mark.usefixtures("_any_number")
 def test_offsets_alone_have_a_rate_of_their_own():
     rules = DecayRules(optim.find("momentum"), norm_bias_rate=64.0)
-    scaled = decay.scale_and_decay(rules, LAYOUT, tf.ones([4]), None)
-    assert scaled.numpy().tolist() == [1.0, 1.0, 64.0, 1.0]
+    scaled = decay.scale_and_decay(rules, LAYOUT, tf.range(1.0, 5.0), None)
+    assert scaled.numpy().tolist() == [1.0, 2.0, 64.0 * 3.0, 4.0]
 
 
 def test_adams_weights_decay_once_the_gradient_is_known():
     # Else the gradient of another tower might be that of weights that have decayed already.
     with tf.Graph().as_default() as graph:
-        piece = tf.get_variable("w", [3], use_resource=True)
+        shard = tf.get_variable("w", [3], use_resource=True)
         gradient = tf.placeholder(tf.float32, [3], name="gradient")
-        decay.decoupled(tf.constant(0.1), gradient, piece, tf.ones([3]))
+        decay.decoupled(tf.constant(0.1), gradient, shard, tf.ones([3]))
         (decayed,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
         assert gradient.op in steps.ops_before(decayed)
 
@@ -85,16 +87,16 @@ def test_every_few_steps_the_weights_are_pulled_to_their_average():
             weight = average
         expected.append(weight)
     with tf.Graph().as_default(), tf.Session() as session:
-        piece = tf.get_variable("w", initializer=[10.0], use_resource=True)
+        shard = tf.get_variable("w", initializer=[10.0], use_resource=True)
         step = tf.train.create_global_step()
-        lookahead = Lookahead(2, [piece], total_steps=7)
-        with tf.control_dependencies([piece.assign_add([1.0]), step.assign_add(1)]):
+        lookahead = Lookahead(2, [shard], total_steps=7)
+        with tf.control_dependencies([shard.assign_add([1.0]), step.assign_add(1)]):
             pulled = lookahead.pull(step.read_value())
         session.run(tf.global_variables_initializer())
         assert session.run(lookahead.averages[0]).tolist() == [10.0]
-        assert tf.trainable_variables() == [piece]  # No optimizer trains an average.
+        assert tf.trainable_variables() == [shard]  # No optimizer trains an average.
         found = []
         for _ in range(7):
             session.run(pulled)
-            found.append(float(session.run(piece)[0]))
+            found.append(float(session.run(shard)[0]))
     np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -47,12 +47,12 @@ def test_three_iterations_of_the_articles_polynomial_are_applied_to_each_length(
 
 def test_a_kernel_of_zeros_is_no_error():
     with tf.Graph().as_default(), tf.Session() as session:
-        piece = tf.get_variable("w", [SIZE], initializer=tf.zeros_initializer(), use_resource=True)
+        shard = tf.get_variable("w", [SIZE], initializer=tf.zeros_initializer(), use_resource=True)
         optimizer = muon.MUON.build(CONFIG, tf.constant(0.5), LAYOUT)
-        done = optimizer.apply_gradients([(tf.zeros([SIZE]), piece)], tf.train.create_global_step())
+        done = optimizer.apply_gradients([(tf.zeros([SIZE]), shard)], tf.train.create_global_step())
         session.run(tf.global_variables_initializer())
         session.run(done)
-        np.testing.assert_array_equal(session.run(piece), 0.0)
+        np.testing.assert_array_equal(session.run(shard), 0.0)
 
 
 def numpys_steps(weights: Any, gradients: Any) -> Any:
@@ -72,12 +72,12 @@ def numpys_steps(weights: Any, gradients: Any) -> Any:
     return weights
 
 
-@pytest.mark.parametrize("bounds", [(0, SIZE), (0, 30, SIZE)], ids=["one piece", "two pieces"])
+@pytest.mark.parametrize("bounds", [(0, SIZE), (0, 30, SIZE)], ids=["one shard", "two shards"])
 def test_kernels_take_steps_of_equal_size_and_the_rest_nesterovs(bounds: tuple[int, ...]):
     random = np.random.default_rng(2)
     first, gradients = random.normal(size=SIZE), random.normal(size=(3, SIZE))
     with tf.Graph().as_default(), tf.Session() as session:
-        pieces = [
+        shards = [
             tf.get_variable(
                 f"w{start}",
                 initializer=tf.constant(first[start:end], tf.float32),
@@ -86,17 +86,17 @@ def test_kernels_take_steps_of_equal_size_and_the_rest_nesterovs(bounds: tuple[i
             for start, end in zip(bounds, bounds[1:])
         ]
         fed, step = tf.placeholder(tf.float32, [SIZE]), tf.train.create_global_step()
-        weights = tf.concat([piece.read_value() for piece in pieces], 0)
+        weights = tf.concat([shard.read_value() for shard in shards], 0)
         decayed = decay.scale_and_decay(
             decay.DecayRules(muon.MUON, 0.1, True), LAYOUT, fed, weights
         )
         optimizer = muon.MUON.build(CONFIG, tf.constant(0.5), LAYOUT)
-        parts = tf.split(decayed, [piece.shape[0] for piece in pieces])
-        train_op = optimizer.apply_gradients(list(zip(parts, pieces)), step)
+        parts = tf.split(decayed, [shard.shape[0] for shard in shards])
+        train_op = optimizer.apply_gradients(list(zip(parts, shards)), step)
         session.run(tf.global_variables_initializer())
         for gradient in gradients:
             session.run(train_op, {fed: gradient})
-        found = np.concatenate(session.run(pieces))
+        found = np.concatenate(session.run(shards))
         assert session.run(step) == 3
         assert optimizer.get_slot_names() == ["momentum"]
     np.testing.assert_allclose(found, numpys_steps(first, gradients), rtol=1e-3, atol=1e-4)

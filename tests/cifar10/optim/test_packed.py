@@ -6,11 +6,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops.variables import (
     BIAS,
-    EARLY,
-    FIXED,
     KERNEL,
     MEAN,
+    NON_TRAINABLE,
     NORM,
+    TRAINED_UNTIL,
     VARIANCE,
     SeparateVariables,
     Spec,
@@ -111,9 +111,9 @@ def ten_numbers(*devices: str) -> FlatVariable:
 def test_pieces_differ_by_one_number_at_most_and_lie_on_their_devices(count, sizes):
     with tf.Graph().as_default():
         flat = ten_numbers(*(f"/job:ps/task:{index}/cpu:0" for index in range(count)))
-        assert [piece.shape[0] for piece in flat.pieces] == sizes
-        assert [piece.op.name for piece in flat.pieces] == [f"packed_{i}" for i in range(count)]
-        assert [piece.device for piece in flat.pieces] == [
+        assert [shard.shape[0] for shard in flat.shards] == sizes
+        assert [shard.op.name for shard in flat.shards] == [f"packed_{i}" for i in range(count)]
+        assert [shard.device for shard in flat.shards] == [
             f"/job:ps/task:{index}/device:CPU:0" for index in range(count)
         ]
 
@@ -125,7 +125,7 @@ def test_values_that_were_made_from_the_data_come_first_of_all():
 
 
 def test_what_is_fixed_has_no_gradient():
-    fixed, free = spec("fixed", 2, kind=FIXED), spec("free", 2)
+    fixed, free = spec("fixed", 2, kind=NON_TRAINABLE), spec("free", 2)
     with tf.Graph().as_default(), tf.Session() as session:
         flat = tf.constant([1.0, 2.0, 3.0, 4.0])
         slices = Slices(Section([fixed, free]), flat)
@@ -137,6 +137,6 @@ def test_what_is_fixed_has_no_gradient():
 def test_a_variable_of_its_own_that_is_fixed_does_not_train():
     with tf.Graph().as_default():
         source = SeparateVariables()
-        source.get(Spec("fixed", (2,), ZEROS, FIXED))
-        source.get(Spec("early", (2,), ZEROS, EARLY))
+        source.get(Spec("fixed", (2,), ZEROS, NON_TRAINABLE))
+        source.get(Spec("early", (2,), ZEROS, TRAINED_UNTIL))
         assert [one.op.name for one in tf.trainable_variables()] == ["early"]

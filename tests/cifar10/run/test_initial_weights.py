@@ -39,7 +39,7 @@ def save(folder: pathlib.Path, step: int = 7, **changes: Any) -> str:
 
 def read(place: Any, **settings: Any) -> Any:
     config = TrainConfig(**{**MLP, **settings})
-    return initial_weights._read_weights(str(place), variable_shapes(config, 10))
+    return initial_weights._read_weights(str(place), variable_shapes(config, 10), 10)
 
 
 def refusal(place: Any, **settings: Any) -> str:
@@ -66,6 +66,18 @@ def test_another_number_of_classes_leaves_the_last_layer_out(tmp_path, capsys):
     assert sorted(read(path)) == ["model/dense/bias", "model/dense/kernel"]
     ending = ", but not model/dense_1/kernel, model/dense_1/bias\n"
     assert capsys.readouterr().out.endswith(ending)
+
+
+def test_another_number_of_classes_leaves_the_layer_of_an_auxiliary_head_out_too(tmp_path):
+    """Whichever of a model's variables comes last."""
+    heads = ("model/dense_1/kernel", "model/auxiliary/kernel", "model/dense_1/bias")
+    there = {name: np.ones([100] if "bias" in name else [4, 100]) for name in heads}
+    path = save(tmp_path, **there, model__scale=np.ones([2]))
+    here = {**SHAPES, "model/auxiliary/kernel": (4, 10), "model/scale": (2,)}
+    values = initial_weights._read_weights(path, here, 10)
+    assert sorted(values) == ["model/dense/bias", "model/dense/kernel", "model/scale"]
+    with pytest.raises(ConfigError, match=r"model/scale has the shape \(2,\) there, \(3,\) here"):
+        initial_weights._read_weights(path, {**here, "model/scale": (3,)}, 10)
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
@@ -103,7 +115,7 @@ def test_training_starts_from_all_weights_statistics_and_averages(tmp_path):
     with steps.training(config, plan, seed=5) as first:
         before = first.saved()
         path = first.save(tmp_path)
-    found = initial_weights._read_weights(str(path), variable_shapes(config, 10))
+    found = initial_weights._read_weights(str(path), variable_shapes(config, 10), 10)
     values = {name: np.asarray(value) + 1 for name, value in found.items()}
     assert any(name.endswith("/moving_variance") for name in values)
     with steps.training(config, plan, seed=6, values=values) as second:

@@ -93,7 +93,7 @@ def test_epochs_are_counted_in_images_when_steps_before_had_others(
 def test_who_goes_without_our_convolutions_and_has_any_says_so(
     tutorial_data, monkeypatch, capsys, model, count
 ):
-    monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
+    monkeypatch.setattr(devices.kernels, "why_not", lambda flags: "they are not compiled (make)")
     describe_training(make(tutorial_data, model=model), 0)
     line = "convolutions are TensorFlow's: ours cannot be had, they are not compiled (make)"
     assert capsys.readouterr().out.splitlines().count(line) == count

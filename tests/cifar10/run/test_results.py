@@ -125,7 +125,7 @@ def test_what_was_left_to_fit_the_model_and_the_step_is_given_as_it_was():
     ],
 )
 def test_kernels_are_given_as_they_were_used(monkeypatch, settings, used):
-    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    monkeypatch.setattr(devices.kernels, "why_not", lambda flags: None)
     config = TrainConfig(num_gpus=0, **settings)
     assert results.describe_config(ModelParams(config, plan_devices(config)))["kernels"] == used
 

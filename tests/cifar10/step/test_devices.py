@@ -200,6 +200,36 @@ def test_trainers_on_one_machine_share_out_its_gpus(machine, monkeypatch, gpus, 
     assert len(devices.plan_devices(TrainConfig(train_batch_size=12), (1, 2)).gpus) == gpus
 
 
+@pytest.mark.parametrize(
+    ("gpus", "settings", "environment", "says"),
+    [
+        (0, {}, {}, True),
+        (0, {"num_gpus": 0}, {}, False),
+        (0, {}, {"CUDA_VISIBLE_DEVICES": ""}, False),
+        (1, {}, {}, False),
+    ],
+    ids=["unseen", "not wanted", "hidden", "seen"],
+)
+def test_a_line_says_that_tensorflow_does_not_see_the_machines_gpu(
+    machine, monkeypatch, tmp_path, capsys, gpus, settings, environment, says
+):
+    machine.has(gpus=gpus)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(devices, "_NVIDIA", (str(tmp_path / "nvidia0"), str(tmp_path)))
+    plan(**settings)
+    line = (
+        f"this machine has an NVIDIA device ({tmp_path}), but TensorFlow sees no GPU, so the CPU "
+        "computes; --verbose shows TensorFlow's reason, docs/install.md how to install it with "
+        "CUDA, and --num-gpus=0 leaves out this line\n"
+    )
+    assert capsys.readouterr().err == (line if says else "")
+    monkeypatch.setattr(devices, "_NVIDIA", (str(tmp_path / "nvidia0"),))
+    plan(**settings)
+    assert capsys.readouterr().err == ""
+
+
 # What our convolutions need of a CPU, and the set that multiplies pairs of bfloat16s.
 NEEDED = "abm avx2 bmi1 bmi2 f16c fma movbe"
 PAIRS = f"{NEEDED} avx512_bf16"
@@ -209,8 +239,8 @@ PAIRS = f"{NEEDED} avx512_bf16"
 def compiled(machine, monkeypatch):
     """A machine with our compiled convolutions, which may multiply pairs and not matrices."""
     machine.has(flags=PAIRS)
-    monkeypatch.setattr(devices.library, "instructions", lambda: devices.library.PAIRS)
-    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    monkeypatch.setattr(devices.kernels, "instructions", lambda: devices.kernels.PAIRS)
+    monkeypatch.setattr(devices.kernels, "why_not", lambda flags: None)
     return machine
 
 
@@ -251,7 +281,7 @@ def test_our_convolutions_are_refused_with_the_reason(compiled, settings, hardwa
 
 
 def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
-    monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
+    monkeypatch.setattr(devices.kernels, "why_not", lambda flags: "they are not compiled (make)")
     assert plan().kernels == "tensorflow"
     assert plan().kernels_missing == "they are not compiled (make)"
     # Nobody misses what is of no use.
@@ -262,7 +292,7 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
 
 
 def test_a_plan_prefers_matrices_which_round_less_to_pairs(compiled, monkeypatch):
-    monkeypatch.setattr(devices.library, "instructions", lambda: devices.library.MATRICES)
+    monkeypatch.setattr(devices.kernels, "instructions", lambda: devices.kernels.MATRICES)
     compiled.has(flags=f"{PAIRS} amx_bf16")
     assert plan(precision="bf16").kernels == "own"
 

@@ -134,7 +134,7 @@ def built(plan: DevicePlan, **settings: Any) -> Any:
 
 
 def updates(train_op: Any) -> dict[str, Any]:
-    """The gradient that each piece of the weights is updated with."""
+    """The gradient that each shard of the weights is updated with."""
     return {
         op.inputs[0].op.name: op.inputs[3]
         for op in steps.ops_before(train_op)
@@ -159,7 +159,7 @@ def test_a_step_reduces_gradients_and_statistics_on_all_gpus():
 
 
 def _reads(join: Any) -> int:
-    """How many pieces of the weights an op takes as they are read."""
+    """How many shards of the weights an op takes as they are read."""
     before = [op for one in join.inputs for op in (one.op, *(x.op for x in one.op.inputs))]
     return [op.type for op in before].count("ReadVariableOp")
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.ops.variables import BIAS, FIXED, KERNEL, MEAN
+from cifar10.ops.variables import BIAS, KERNEL, MEAN, NON_TRAINABLE
 from cifar10.step import model_fn, towers
 from cifar10.step.params import ModelParams
 from tests.cifar10.steps import make_plan
@@ -49,7 +49,7 @@ def test_outside_training_a_weight_is_read_once_however_many_towers():
 def test_parameters_are_counted_by_their_kind_whatever_their_names(monkeypatch):
     def network(layers: Any, images: Any) -> Any:
         first = tf.zeros_initializer()
-        layers.variable("kernel", [5, 7], first, FIXED)
+        layers.variable("kernel", [5, 7], first, NON_TRAINABLE)
         layers.variable("centre", [11], first, MEAN)
         offset = layers.variable("offset", [10], first, BIAS)
         return layers.flatten(images) @ layers.variable("table", [3072, 10], first, KERNEL) + offset
@@ -80,15 +80,17 @@ def test_evaluation_is_exact_for_any_batch_size(batch_size):
     assert metrics["cross_entropy"] == pytest.approx(loss, rel=1e-4)
 
 
-def test_images_are_standardised_by_the_channels_of_the_training_split():
+def test_images_are_normalized_by_the_channels_of_the_training_split():
     with tf.Graph().as_default(), tf.Session() as session:
-        mean, deviation = tf.constant([10.0, 20.0, 30.0]), tf.constant([1.0, 2.0, 4.0])
-        found = session.run(towers.by(mean, deviation)(tf.constant(IMAGES)))
+        of_channels = (10.0, 20.0, 30.0), (1.0, 2.0, 4.0)
+        normalized = towers.normalizer(of_channels, "/cpu:0")(tf.constant(IMAGES))
+        session.run(tf.global_variables_initializer())
+        found = session.run(normalized)
     expected = [(IMAGES[..., 0] - 10.0), (IMAGES[..., 1] - 20.0) / 2, (IMAGES[..., 2] - 30.0) / 4]
     np.testing.assert_array_equal(found, np.stack(expected, axis=-1))
 
 
-def test_training_standardises_by_the_channels_that_the_checkpoint_holds():
+def test_training_normalizes_by_the_channels_that_the_checkpoint_holds():
     # As a run that continues on other records.
     with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
         tf.train.create_global_step()

@@ -60,7 +60,7 @@ def test_the_round_is_read_before_the_weights(request, who):
     ops = request.getfixturevalue(who)
     (read,) = (op for op in ops if reads(op, "packed/weights_0"))
     (round_read,) = (op for op in steps.ops_before(read) if reads(op, "round"))
-    # A push takes the accumulator, the round and the gradient; to wake others names no round.
+    # A push takes the accumulator, the round and the gradient; to token others names no round.
     rounds = {op.inputs[1].op for op in ops if op.type == PUSH}
     assert {one.inputs[0].op for one in rounds if one.type == "Identity"} == {round_read}
 

@@ -37,7 +37,7 @@ def evaluated(config: TrainConfig, path: str) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of a ResNet's checkpoint after two steps in three pieces."""
+    """The path of a ResNet's checkpoint after two steps in three shards."""
     with steps.training(TrainConfig(**RESNET), make_plan(1, 3)) as run:
         run.shake()
         for batch in make_batches(2):

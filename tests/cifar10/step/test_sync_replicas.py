@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.params import Replication
-from cifar10.step.sync_replicas import Rendezvous
+from cifar10.step.sync_replicas import SyncBarrier
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
 QUIET_SECS = 0.3  # for what must not
@@ -23,22 +23,22 @@ class Replica:
         with self.graph.as_default():
             self._total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
             averaged = [SimpleNamespace(shape=(2,), device="/cpu:0")]
-            self.meeting = meeting = Rendezvous(replication, averaged)
+            self.barrier = barrier = SyncBarrier(replication, averaged)
             self._value = tf.placeholder(tf.float32, [2])
-            self._pushed = meeting.push([self._value])
+            self._pushed = barrier.push([self._value])
             if replication.is_chief:
-                mean = meeting.mean(self._pushed)[0]
+                mean = barrier.mean(self._pushed)[0]
                 with tf.control_dependencies([self._total.assign_add(mean)]):
-                    self._step = meeting.close_round()
-                self._begin = [self._total.initializer, meeting.begin()]
-                self._end = meeting.end_all()
+                    self._step = barrier.close_round()
+                self._begin = [self._total.initializer, barrier.begin()]
+                self._end = barrier.end_all()
             else:
-                self._step = meeting.wait(self._pushed)
+                self._step = barrier.wait(self._pushed)
             self._state = {
-                "standing": meeting.standing(),
-                "is_over": meeting.is_over(),
-                "missing": meeting.missing(),
-                "gradients": meeting._accumulators[0].num_accumulated(),
+                "rounds": barrier.rounds(),
+                "is_over": barrier.is_over(),
+                "missing": barrier.missing(),
+                "gradients": barrier._accumulators[0].num_accumulated(),
                 "total": self._total,
             }
         self.session = tf.Session(target, self.graph)
@@ -60,7 +60,7 @@ class Replica:
 
     def _feed(self, value: float, as_of_round: Optional[int]) -> dict[Any, Any]:
         feed: dict[Any, Any] = {self._value: [value, 10.0 * value]}
-        return feed if as_of_round is None else {**feed, self.meeting.current: as_of_round}
+        return feed if as_of_round is None else {**feed, self.barrier.current: as_of_round}
 
     def state(self, name: str) -> Any:
         """Returns what this replica reads; `total` is the sum of the means of all rounds."""
@@ -68,7 +68,7 @@ class Replica:
 
     @property
     def round(self) -> int:
-        return int(self.state("standing")[0])
+        return int(self.state("rounds")[0])
 
 
 @pytest.fixture
@@ -113,15 +113,15 @@ def test_a_synchronous_update_is_the_mean_of_both_replicas(pair):
 
 def test_a_replica_whose_gradient_is_missing_is_known(pair):
     chief, worker = pair
-    current, *arrived = chief.state("standing")
+    current, *arrived = chief.state("rounds")
     assert current not in arrived
     with at_the_same_time(lambda: chief.step(1.0)):
         until = time.monotonic() + WAIT_SECS
-        while chief.state("standing")[1] != current:
+        while chief.state("rounds")[1] != current:
             assert time.monotonic() < until
-        assert chief.state("standing") == [current, current, 0]
+        assert chief.state("rounds") == [current, current, 0]
         worker.step(1.0)
-    assert chief.state("standing") == [current + 1, current, current]
+    assert chief.state("rounds") == [current + 1, current, current]
 
 
 def test_a_gradient_of_an_earlier_round_is_dropped_and_its_worker_goes_on_at_once(pair):

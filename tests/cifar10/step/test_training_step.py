@@ -1,4 +1,4 @@
-"""N towers, or N pieces of the weights, train what one does; a step reads and pushes once."""
+"""N towers, or N shards of the weights, train what one does; a step reads and pushes once."""
 
 from typing import Any, Optional
 
@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.ops.layers import Layers
-from cifar10.ops.variables import EARLY
+from cifar10.ops.variables import TRAINED_UNTIL
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams, Replication
@@ -20,6 +20,7 @@ from tests.cifar10.steps import BATCH, make_batches, make_plan
 # One step of plain momentum from rest moves a weight by -rate * gradient, so with a rate of 1 the
 # difference between the weights of two runs is that between their gradients.
 ONE_STEP: dict[str, Any] = {"learning_rate": 1.0, "weight_decay": 0.0, "schedule": "constant"}
+ONE_BATCH = make_batches(1)[0]
 
 
 def test_a_piece_of_the_weights_is_read_and_updated_once_a_step_however_many_towers():
@@ -75,6 +76,29 @@ def test_moving_statistics_forget_their_initial_values_early():
         np.testing.assert_allclose(row, [0, 0, 0] + 3 * [expected], rtol=1e-4)
 
 
+def test_the_moving_variance_is_that_of_the_images_of_all_replicas():
+    def few_pixels(layers: Layers, images: Any) -> Any:
+        return normalised_pixels(layers, images[:, :1, :1])
+
+    pixels, labels = ONE_BATCH
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.train.create_global_step()
+        batch = (tf.constant(pixels), tf.constant(labels))
+        step = build_step(few_pixels, make_plan(1), batch, place=place(0))
+        session.run(tf.global_variables_initializer())
+        session.run(step.state.shared.begin())
+        pushes = [
+            op for op in graph.get_operations() if op.type.endswith("AccumulatorApplyGradient")
+        ]
+        # As the other replica, with the same images.
+        session.run([op for op in pushes if op.inputs[0].op.name.startswith("sum_")])
+        session.run(step.train_op)
+        found = session.run(statistics())
+    of_all = np.tile(pixels[:, 0, 0].astype(float), (2, 1))
+    expected = [0.9 * of_all.mean(0), 0.1 + 0.9 * of_all.var(0, ddof=1)]  # The first update's 9/10.
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-4)
+
+
 def test_loss_and_accuracy_are_means_over_the_towers():
     def constant(layers: Layers, images: Any) -> Any:
         """Sure of class 0 for bright images, undecided for black ones."""
@@ -126,9 +150,6 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     ]
 
 
-ONE_BATCH = make_batches(1)[0]
-
-
 def mean_colours(layers: Layers, images: Any) -> Any:
     """The smallest of models: a dense layer of three colours."""
     return layers.dense(layers.global_average_pool(tf.cast(images, tf.float32)), 10)
@@ -151,11 +172,11 @@ def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():
     known = []
 
     def model(layers: Layers, images: Any) -> Any:
-        known.append(layers.early)
+        known.append(layers.still_trains)
         colours = layers.global_average_pool(tf.cast(images, tf.float32))
         return (
             mean_colours(layers, images)
-            + layers.variable("early", [1], tf.zeros_initializer(), EARLY) * colours[:, :1]
+            + layers.variable("early", [1], tf.zeros_initializer(), TRAINED_UNTIL) * colours[:, :1]
         )
 
     with tf.Graph().as_default(), tf.Session() as session:

@@ -86,7 +86,7 @@ def sent(parts: Any, graph: tf.Graph) -> tuple[Counter[str], int]:
     [
         # The weights and the gradient, the batch statistics and the step's report.
         (1, {"ps_transfer": "bf16"}, 2, 303_112),
-        # A weight's and a gradient's piece more.
+        # A weight's and a gradient's shard more.
         (2, {}, 3, 604_272),
     ],
 )
@@ -97,7 +97,7 @@ def test_packed_weights_cross_four_times_a_step_however_many_layers_there_are(
     assert transfers(num_ps, **settings) == (ways, size)
 
 
-def test_a_trainer_standardises_by_the_channels_of_its_parameter_server() -> None:
+def test_a_trainer_normalizes_by_the_channels_of_its_parameter_server() -> None:
     # This machine has other records than that which initialised the variables.
     target, params = setting(1)
     params = dataclasses.replace(params, channel_mean=(1.0, 2.0, 3.0))

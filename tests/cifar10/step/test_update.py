@@ -73,11 +73,11 @@ class Step:
         self._saved = [spec for one in built.state.saved() for spec in flat_saveable(*one).specs]
         self.names = [spec.name for spec in self._saved]
         session.run(tf.global_variables_initializer())
-        self.pieces = tf.trainable_variables()
+        self.shards = tf.trainable_variables()
         values = np.concatenate([WEIGHTS, np.zeros(built.state.layout.weights.size - WEIGHTS.size)])
-        for piece in self.pieces:
-            piece.load(values[: piece.shape[0]], session)
-            values = values[piece.shape[0] :]
+        for shard in self.shards:
+            shard.load(values[: shard.shape[0]], session)
+            values = values[shard.shape[0] :]
 
     def take(self) -> tuple[Any, ...]:
         """Takes the step; returns its report without loss and accuracy."""
@@ -86,7 +86,7 @@ class Step:
 
     @property
     def weights(self) -> np.ndarray:
-        return np.concatenate(self.session.run(self.pieces)).astype(np.float64)
+        return np.concatenate(self.session.run(self.shards)).astype(np.float64)
 
     def saved(self) -> dict[str, np.ndarray]:
         """What a checkpoint would get."""
@@ -106,17 +106,17 @@ def session() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("towers", "pieces", "machines"),
+    ("towers", "shards", "machines"),
     [(1, 1, 1), (3, 1, 1), (1, 3, 1), (2, 1, 2), (3, 2, 3)],
-    ids=["plain", "towers", "pieces", "machines", "pieces and machines"],
+    ids=["plain", "towers", "shards", "machines", "shards and machines"],
 )
 def test_an_update_is_the_mean_gradient_of_all_towers_and_decays_once(
-    session, monkeypatch, towers, pieces, machines
+    session, monkeypatch, towers, shards, machines
 ):
     if machines > 1:  # Each device stands for a machine.
         monkeypatch.setattr(gradients, "machine_of", lambda device: device)
-    step = Step(session, TrainConfig(**SETTINGS), make_plan(towers, pieces))
-    assert len(step.pieces) == pieces
+    step = Step(session, TrainConfig(**SETTINGS), make_plan(towers, shards))
+    assert len(step.shards) == shards
     step.take()
     step.take()
     expected = numpys_step(numpys_step(WEIGHTS))
