@@ -27,7 +27,7 @@ _HIGHEST: dict[Any, int] = {int: 2**31 - 1, float: 10**9}
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A setting: its flag, its values, and beside which others it has an effect.
+    """A setting: its flag and its values.
 
     Attributes:
       help: text for --help.
@@ -42,13 +42,9 @@ class Setting:
       at_most: inclusive upper limit; None: no such limit.
       below: exclusive upper limit; None: no such limit.
       form: a rule in words, and whether a value keeps it, for what limits do not say.
-      needs: other settings, and the values of each with which this one has an effect; True: every
-        value but 0 and false. A function returns these values late, for registries that grow.
-      needs_of: function from a value to what this one value needs in training; None: nothing more.
+      needs: what it needs of others to have an effect, as a row of `cifar10.config.checks.NEEDS`,
+        for a setting of a program outside the tree.
       instead: what to do where it has no effect, for messages.
-      excludes: settings that say the same in another way; of a recipe or a file, these give way.
-      fits: settings whose choices a value fits, each with a function from a choice to a key. If the
-        choice has another key than that of a recipe or a file, their value gives way.
       name: the name of the field; `settings_of` sets it.
       kind: the type of its values, int for Optional[int]; `settings_of` sets it.
     """
@@ -66,10 +62,7 @@ class Setting:
     below: Optional[float] = None
     form: Optional[tuple[str, Callable[[Any], bool]]] = None
     needs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    needs_of: Optional[Callable[[Any], Mapping[str, Any]]] = None
     instead: str = "leave it out"
-    excludes: tuple[str, ...] = ()
-    fits: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     name: str = ""
     kind: Any = str
 
@@ -126,7 +119,7 @@ class Setting:
         if self.choices:
             keeps = value in self.choices
         else:
-            keeps = all(_LIMITS[one](value, limit) for one, limit in self._limits.items())
+            keeps = all(_LIMITS[name](value, limit) for name, limit in self._limits.items())
             keeps = keeps and (self.form is None or self.form[1](value))
         if not keeps:
             shown = repr(value) if self.form and self.kind is str else value
@@ -168,7 +161,7 @@ def _settings_of(config_type: Any) -> Mapping[str, Setting]:
 
 
 def _kind(hints: Mapping[str, Any], field: "dataclasses.Field[Any]") -> Any:
-    kinds = [one for one in typing.get_args(hints[field.name]) if one is not type(None)]
+    kinds = [kind for kind in typing.get_args(hints[field.name]) if kind is not type(None)]
     return kinds[0] if kinds else hints[field.name]
 
 

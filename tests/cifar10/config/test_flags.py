@@ -124,7 +124,7 @@ DEFAULTS_WITHOUT_MEANING = [
     ("--muon-rate=0.24", ["--optimizer=momentum"]),
     ("--batch-norm=tower", ["--model=mlp"]),
     ("--cutout=0", ["--use-distortion-for-training=false"]),
-    ("--batch-norm-decay=0.997", ["--recipe=fast", "--batch-norm=off"]),
+    ("--batch-norm-decay=0.997", ["--batch-norm=off"]),
 ]
 
 

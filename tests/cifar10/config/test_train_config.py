@@ -96,7 +96,10 @@ def test_every_number_has_a_range_or_a_form_and_keeps_to_it():
     [
         ({"train_steps": 10, "train_epochs": 1.0}, ["--train-steps", "--train-epochs"]),
         ({"model": "mlp", "num_layers": 20}, ["--num-layers", "--model mlp"]),
-        ({"muon_rate": 0.1}, ["--muon-rate is for --optimizer muon", "momentum"]),
+        (
+            {"muon_rate": 0.1},
+            ["--muon-rate 0.1 is for --optimizer muon, got --optimizer momentum; leave it out"],
+        ),
         (
             {"optimizer": "muon", "model": "resnet_v2"},
             [
@@ -109,12 +112,12 @@ def test_every_number_has_a_range_or_a_form_and_keeps_to_it():
         ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
         (
             {"mode": "export", "test_time_augmentation": True},
-            ["--test-time-augmentation is for --mode train_and_evaluate or evaluate, got --mode "]
+            ["--test-time-augmentation true is for --mode train_and_evaluate or evaluate, got "]
             + ["--mode export; leave it out"],
         ),
         (
             {"decay_biases": True, "weight_decay": 0.0},
-            ["--decay-biases has no effect: --weight-decay is 0; leave it out"],
+            ["--decay-biases true has no effect beside --weight-decay 0.0; leave it out"],
         ),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
         ({"variable_strategy": "GPU", "num_gpus": 0}, ["--variable-strategy GPU", "--num-gpus"]),
