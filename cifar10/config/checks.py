@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Optional
 
 from cifar10 import models, optim
 from cifar10.config.fields import MODES, MODES_WITH_KERNELS, ConfigFields
-from cifar10.config.settings import Setting, flag_name, settings_of
+from cifar10.config.settings import Setting, flag_name, settings_of, shown
 from cifar10.errors import ConfigError
 from cifar10_program.paths import is_opened_as_utf8
 
@@ -77,11 +77,6 @@ def why_without_effect(
         if fitting is not True and got not in fitting:
             return other, f"is for {flag} {' or '.join(fitting)}, got {flag} {got}"
     return None
-
-
-def shown(value: Any) -> str:
-    """Returns a value as it is written on the command line."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_config(config: ConfigFields, is_set: Callable[[str], bool]) -> None:

@@ -47,9 +47,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
 
     mode: str = _job("what to do", "train_and_evaluate", choices=MODES, common=True)
     recipe: Optional[str] = _job(
-        "settings that belong together; flags and --config override them (see --print-recipe)",
-        choices=recipe_names(),
-        common=True,
+        "settings that belong together (see --print-recipe)", choices=recipe_names(), common=True
     )
     images: tuple[str, ...] = _job(
         "image files, or folders of them, for --mode predict", (), metavar="FILE", common=True
@@ -91,9 +89,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         common=True,
     )
     log_dir: Optional[str] = _folder("TensorBoard event files (default: --output-dir)", common=True)
-    work_dir: Optional[str] = _folder(
-        "folder that relative paths start from (default: the current folder)"
-    )
+    work_dir: Optional[str] = _folder("where relative paths start (default: the current folder)")
 
     model: str = _model("model family", "resnet", choices=models.NAMES, common=True)
     batch_norm: str = _model(
@@ -126,21 +122,14 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         common=True,
     )
     learning_rate_batch: Optional[int] = _training(
-        "images a global step that --learning-rate is for; with others, it scales in proportion",
-        at_least=1,
+        "images a global step that --learning-rate is for; it scales with others", at_least=1
     )
     schedule: str = _training(schedules.described(), "cosine", choices=schedules.NAMES, common=True)
     warmup_epochs: Optional[float] = _training(
-        "epochs over which the learning rate rises from 0 (default: at most 50 steps)",
-        at_least=0,
-        common=True,
+        "epochs in which the rate rises from 0 (default: at most 50 steps)", at_least=0, common=True
     )
-    weight_decay: float = _training(
-        "decay of the kernels, in the optimizer", 2e-4, at_least=0, common=True
-    )
-    decay_biases: bool = _training(
-        "decay biases and normalisation too, not the kernels alone", False
-    )
+    weight_decay: float = _training("decay of the kernels", 2e-4, at_least=0, common=True)
+    decay_biases: bool = _training("decay biases and normalisation, too", False)
     norm_bias_rate: float = _training(
         "learning rate of normalisation's offsets, as a multiple of the others'", 1.0, at_least=0
     )
@@ -150,35 +139,26 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     lookahead_steps: int = _training(
         "steps between resets of the weights to their moving average; 0: no average", 0, at_least=0
     )
-    use_distortion_for_training: bool = _training(
-        "random crops and flips of the training images", True
-    )
+    use_distortion_for_training: bool = _training("random crops and flips", True)
     crop_padding: int = _training(
         "pixels that a random crop may shift an image", 4, at_least=0, below=schema.HEIGHT
     )
     crop_fill: str = _training(
-        "what the shift uncovers: black, or the image mirrored",
+        "what the shift uncovers: black or the mirrored image",
         "zeros",
         choices=("zeros", "reflect"),
     )
     flip: str = _training(
-        "left to right: every time at random, or by turns (alternating): each image every second "
-        "epoch, half of them in the first",
+        "left to right: at random, or each image every second epoch, half of them in the first",
         "random",
         choices=("random", "alternating"),
     )
     cutout: int = _training(
-        "side of a square cut out of training images, pixels",
-        0,
-        at_least=0,
-        at_most=schema.HEIGHT,
-        common=True,
+        "pixels, side of a square cut out", 0, at_least=0, at_most=schema.HEIGHT, common=True
     )
     seed: int = _training("same seed, same run", 1, at_least=0, below=2**31, common=True)
     test_time_augmentation: bool = _training(
-        "also the accuracy where the least certain images get the mean answer to several views",
-        False,
-        common=True,
+        "also the accuracy with several views of the least certain images", False, common=True
     )
 
     num_gpus: Optional[int] = _device(
@@ -188,19 +168,14 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "towers (default: one a GPU, or one a CPU core)", at_least=1, common=True
     )
     variable_strategy: str = _device(
-        "where variables live; GPU spreads them over the GPUs by bytes",
-        "CPU",
-        choices=("CPU", "GPU"),
+        "where variables live; GPU: over all GPUs, by bytes", "CPU", choices=("CPU", "GPU")
     )
     gradient_reduction: Optional[str] = _device(
         "where a process sums its towers' gradients (default: nccl with several GPUs, else cpu)",
         choices=("cpu", "nccl"),
     )
     precision: str = _device(
-        "arithmetic of convolutions and matrices",
-        "fp32",
-        choices=("fp32", "bf16", "fp16"),
-        common=True,
+        "type of convolutions and matrices", "fp32", choices=("fp32", "bf16", "fp16"), common=True
     )
     kernels: str = _device(
         "convolutions and activations on a CPU; auto: our own where they fit, in bf16 with pairs "
@@ -220,23 +195,14 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     )
     log_device_placement: bool = _device("print each op's device", False)
 
-    ps_hosts: Optional[str] = _addresses(
-        "parameter servers, host:port,host:port; instead of TF_CONFIG"
-    )
-    worker_hosts: Optional[str] = _addresses(
-        "workers, host:port,host:port; the first one is the master"
-    )
+    ps_hosts: Optional[str] = _addresses("parameter servers, instead of TF_CONFIG")
+    worker_hosts: Optional[str] = _addresses("workers; the first one is the master")
     job_name: Optional[str] = _cluster(
-        "this process's job in those lists",
-        choices=("ps", "worker", "master", "chief", "evaluator"),
+        "this process's job", choices=("ps", "worker", "master", "chief", "evaluator")
     )
-    task_index: Optional[int] = _cluster(
-        "this process's place in its job's list, from 0", at_least=0
-    )
+    task_index: Optional[int] = _cluster("this process's index in its job, from 0", at_least=0)
     sync: bool = _cluster(
-        "workers' gradients are averaged into one update; false: each is applied at once",
-        True,
-        common=True,
+        "average the workers' gradients; false: apply each at once", True, common=True
     )
     num_workers: Optional[int] = _cluster(
         "tasks that train, as in the tutorial; only compared with the cluster", at_least=1
@@ -252,9 +218,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     ps_transfer: str = _cluster(
         "type of weights and gradients on the wire", "fp32", choices=("fp32", "bf16")
     )
-    cluster_timeout: float = _cluster(
-        "how long to wait for a task that is missing, seconds", 300.0, above=0
-    )
+    cluster_timeout: float = _cluster("longest wait for a missing task, seconds", 300.0, above=0)
     stall_timeout: float = _cluster(
         "time limit for a step, save or evaluated batch, seconds; 0: none", 600.0, at_least=0
     )

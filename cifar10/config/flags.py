@@ -1,14 +1,13 @@
 """Parses the command line into a TrainConfig: flags override --config, it overrides the recipe."""
 
-import argparse
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable
 
 from cifar10.config import settings_file
-from cifar10.config.checks import ENDS, REGISTRIES, needs_of, shown, why_without_effect
+from cifar10.config.checks import ENDS, REGISTRIES, needs_of, why_without_effect
 from cifar10.config.fields import MODES
 from cifar10.config.parser import make_parser
-from cifar10.config.settings import BOOLEANS, Setting, flag_name, nearest, settings_of
+from cifar10.config.settings import BOOLEANS, Setting, flag_name, nearest, settings_of, shown
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10_program.common_flags import arguments_of
@@ -58,8 +57,10 @@ def parse(argv: Sequence[str], config_type: type[TrainConfig] = TrainConfig) -> 
     end = argv.index("--") if "--" in argv else len(argv)
     parser = make_parser({"config": _CONFIG, **known})
     found, unknown = parser.parse_known_intermixed_args(_spelt(argv[:end], known))
-    if unknown:
-        _refuse_unknown(unknown, parser)
+    for word in sorted(unknown, key=lambda word: not word.startswith("-"))[:1]:
+        names = [flag[2:] for argument in arguments_of(parser) for flag in argument.option_strings]
+        meant = _hint(word.partition("=")[0].lstrip("-"), names, "--{}".format)
+        raise ConfigError(f"there is no flag {word}{meant or '; --help-all lists all flags'}")
     texts = vars(found)
     images = (*(texts.pop("images", None) or ()), *argv[end + 1 :])
     flags = _read(texts, {"config": _CONFIG, **known})
@@ -116,14 +117,12 @@ def _read(texts: Mapping[str, Sequence[str]], known: _Known) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, words in texts.items():
-        first, *others = (known[name].read(text, known[name].flag) for text in words)
-        for other in others:
-            if other != first:
-                flag = known[name].flag
+        flag = known[name].flag
+        for value in (known[name].read(text, flag) for text in words):
+            if value != found.setdefault(name, value):
                 raise ConfigError(
-                    f"{flag} {first} and {flag} {other} contradict each other; give one"
+                    f"{flag} {found[name]} and {flag} {value} contradict each other; give one"
                 )
-        found[name] = first
     return found
 
 
@@ -131,29 +130,25 @@ def _read_file(path: str, flag: str, known: _Known) -> tuple[_Values, bool]:
     """Returns the settings of a file by name, and whether it is the result of a run.
 
     Raises:
-      ConfigError: the file cannot be read, or is wrong; the message names the place in it.
+      ConfigError: the file cannot be read, or is wrong; the message names the line.
     """
     entries, is_result = settings_file.read(path, flag)
-    names = {
-        alias: name
-        for name, setting in known.items()
-        for alias in (*setting.aliases, setting.flag[2:])
-    }
-    texts: dict[str, Any] = {}
-    for place, key, text in entries:
-        name = names.get(key.replace("_", "-"))
-        if name is None:
+    names = {setting.flag[2:]: name for name, setting in known.items()}
+    names |= {alias: name for name, setting in known.items() for alias in setting.aliases}
+    found: dict[str, Any] = {}
+    for location, key, text in entries:
+        name = names.get(key.replace("_", "-"), "")
+        if not name:
             meant = _hint(key.replace("_", "-"), names, lambda near: near.replace("-", "_"))
-            settings_file.refuse(
-                place, f"there is no setting {key}{meant or '; --help-all lists all settings'}"
-            )
-        if name in texts:
-            settings_file.refuse(place, f"{key} is given twice; keep one")
+            meant = meant or "; --help-all lists all settings"
+            settings_file.refuse(location, f"there is no setting {key}{meant}")
+        if name in found:
+            settings_file.refuse(location, f"{key} is given twice; keep one")
         if name == "images" or not isinstance(text, (str, type(None))):
             rule = "must be on the command line" if name == "images" else "must be one value"
-            settings_file.refuse(place, f"{key} {rule}")
-        texts[name] = text if text is None else known[name].read(text, f"{place}: {key}")
-    return {name: value for name, value in texts.items() if value is not None}, is_result
+            settings_file.refuse(location, f"{key} {rule}")
+        found[name] = None if text is None else known[name].read(text, f"{location}: {key}")
+    return {name: value for name, value in found.items() if value is not None}, is_result
 
 
 def _not_overridden(settings: _Values, above: _Values, known: _Known) -> _Values:
@@ -216,13 +211,6 @@ def _check_file(
             hint = f"leave {flag_name(other)} {shown(resolved[other])} out, or {hint}"
         raise ConfigError(f"{name} {shown(kept[name])} of {origin} {reason}; {hint}")
     return [name for name in kept if not reasons[name]]
-
-
-def _refuse_unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
-    word = next((word for word in words if word.startswith("-")), words[0])
-    names = [flag[2:] for argument in arguments_of(parser) for flag in argument.option_strings]
-    meant = _hint(word.partition("=")[0].lstrip("-"), names, "--{}".format)
-    raise ConfigError(f"there is no flag {word}{meant or '; --help-all lists all flags'}")
 
 
 def _hint(word: str, known: Collection[str], spell: Callable[[str], str]) -> str:

@@ -73,16 +73,15 @@ class Setting:
 
     @property
     def _limits(self) -> Mapping[str, float]:
-        found = {name: getattr(self, name) for name in _LIMITS}
-        return {name: limit for name, limit in found.items() if limit is not None}
+        return {name: getattr(self, name) for name in _LIMITS if getattr(self, name) is not None}
 
     @property
     def rule(self) -> str:
         """The allowed values in words; "" if every value of the type is allowed."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        found = [f"{name.replace('_', ' ')} {limit}" for name, limit in self._limits.items()]
-        return " and ".join([self.form[0]] if self.form else found)
+        limits = (f"{name.replace('_', ' ')} {limit}" for name, limit in self._limits.items())
+        return self.form[0] if self.form else " and ".join(limits)
 
     def read(self, text: str, name: str) -> Any:
         """Returns the value that a text stands for.
@@ -97,8 +96,7 @@ class Setting:
         try:
             value = BOOLEANS[text.lower()] if self.kind is bool else self.kind(text)
         except (KeyError, ValueError):
-            rule = _KINDS[self.kind]
-            raise ConfigError(f"{name} must be {rule}, got {text[:40]!r}") from None
+            raise ConfigError(f"{name} must be {_KINDS[self.kind]}, got {text[:40]!r}") from None
         self.check(value, name)
         return value
 
@@ -116,15 +114,12 @@ class Setting:
         highest = None if has_limit else _HIGHEST.get(type(value))
         if highest is not None and value > highest:
             raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
-        if self.choices:
-            keeps = value in self.choices
-        else:
-            keeps = all(_LIMITS[name](value, limit) for name, limit in self._limits.items())
-            keeps = keeps and (self.form is None or self.form[1](value))
-        if not keeps:
-            shown = repr(value) if self.form and self.kind is str else value
+        keeps = not self.choices or value in self.choices
+        keeps = keeps and all(_LIMITS[name](value, limit) for name, limit in self._limits.items())
+        if not (keeps and (self.form is None or self.form[1](value))):
+            quoted = repr(value) if self.form and self.kind is str else value
             meant = nearest(value, self.choices) if self.choices else ""
-            raise ConfigError(f"{name} must be {self.rule}, got {shown}{meant}")
+            raise ConfigError(f"{name} must be {self.rule}, got {quoted}{meant}")
 
 
 def setting(text: str, default: Any = None, *, group: str, **more: Any) -> Any:
@@ -153,21 +148,21 @@ def settings_of(config: Any) -> Mapping[str, Setting]:
 
 @functools.cache
 def _settings_of(config_type: Any) -> Mapping[str, Setting]:
-    hints = typing.get_type_hints(config_type)
-    return {
-        field.name: dataclasses.replace(flag_of(field), name=field.name, kind=_kind(hints, field))
-        for field in dataclasses.fields(config_type)
-    }
-
-
-def _kind(hints: Mapping[str, Any], field: "dataclasses.Field[Any]") -> Any:
-    kinds = [kind for kind in typing.get_args(hints[field.name]) if kind is not type(None)]
-    return kinds[0] if kinds else hints[field.name]
+    hints, found = typing.get_type_hints(config_type), {}
+    for field in dataclasses.fields(config_type):
+        kind = (*typing.get_args(hints[field.name]), hints[field.name])[0]  # int of Optional[int]
+        found[field.name] = dataclasses.replace(flag_of(field), name=field.name, kind=kind)
+    return found
 
 
 def flag_name(field_name: str) -> str:
     """Returns the flag of a field: `--data-dir` for `data_dir`."""
     return "--" + field_name.replace("_", "-")
+
+
+def shown(value: Any) -> str:
+    """Returns a value as it is written on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def nearest(word: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:
