@@ -38,7 +38,7 @@ learning_rate: ~
 
 
 def test_yaml_gives_settings_as_flags_do(write):
-    assert parse(["--config", write(YAML)]) == TrainConfig(
+    assert parse(["--config", write("\ufeff" + YAML)]) == TrainConfig(
         num_layers=20,
         train_steps=80_000,
         weight_decay=2e-3,
@@ -163,6 +163,9 @@ def test_a_default_in_a_file_does_no_harm_where_it_has_no_effect(write):
         config = parse(["--config", write(content, "a.json"), "--model=mlp", "--optimizer=adam"])
         assert config == TrainConfig(model="mlp", optimizer="adam")
         assert not config.is_set("momentum")
+    # A file that somebody wrote asks for its defaults; the result of a run has them all.
+    for content, expected in (({"sync": True}, {"sync"}), ({"configuration": {"sync": True}}, ())):
+        assert parse(["--config", write(content, "a.json")]).explicit == {*expected}
 
 
 def test_settings_without_effect_are_refused_with_their_file(write):
