@@ -38,7 +38,7 @@ learning_rate: ~
 
 
 def test_yaml_gives_settings_as_flags_do(write):
-    assert parse(["--config", write("\ufeff" + YAML)]) == TrainConfig(
+    assert parse(["--config", write(YAML)]) == TrainConfig(
         num_layers=20,
         train_steps=80_000,
         weight_decay=2e-3,
@@ -52,7 +52,7 @@ def test_yaml_gives_settings_as_flags_do(write):
 def test_json_gives_settings_too(write):
     content = {"num_layers": 20, "weight_decay": 2e-3, "sync": False, "log_steps": None}
     expected = TrainConfig(num_layers=20, weight_decay=2e-3, sync=False)
-    assert parse(["--config", write(content, "a.json")]) == expected
+    assert parse(["--config", write("\ufeff" + json.dumps(content), "a.json")]) == expected
     assert parse(["--config", write(content, "a.yaml")]) == expected
 
 
