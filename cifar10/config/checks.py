@@ -1,19 +1,82 @@
-"""Checks of a configuration: values, paths and contradictions. Standard library only.
+"""What settings need of each other, and the checks of a configuration. Standard library only.
 
 Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 """
 
 import os
-from collections.abc import Mapping
-from typing import Any, Callable, NoReturn, Optional
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Optional
 
 from cifar10 import models, optim
-from cifar10.config.fields import MODES, ConfigFields
-from cifar10.config.settings import Setting, flag_name, settings_of
+from cifar10.config.fields import MODES, MODES_WITH_KERNELS, ConfigFields
+from cifar10.config.settings import Setting, flag_name, settings_of, shown
 from cifar10.errors import ConfigError
 from cifar10_program.paths import is_opened_as_utf8
 
+REGISTRIES: Mapping[str, Any] = {"model": models.REGISTRY, "optimizer": optim.REGISTRY}
+_TRAINS, _EVALUATES = {"mode": MODES[:1]}, {"mode": MODES_WITH_KERNELS}
+_DISTORTED = {"use_distortion_for_training": True}
+_NORMALISED = {"model": "normalises", "batch_norm": ("tower",)}
+
+# What a setting needs of others to have an effect: the values that they must have. True: any but 0
+# and false. For a model or an optimizer, a word is the attribute that it must have. A setting of a
+# single model or optimizer needs that as well, and `Setting.needs` adds to the table from outside.
+NEEDS: Mapping[str, Mapping[str, Any]] = {
+    "json": {"mode": ("predict",)},
+    "checkpoint": {"mode": MODES[1:]},
+    "init_checkpoint": _TRAINS,
+    "profile_steps": _TRAINS,
+    "replication": _TRAINS,
+    "ps_transfer": _TRAINS,
+    "kernels": _EVALUATES,
+    "test_time_augmentation": _EVALUATES,
+    "data_format": {"model": "convolves"},
+    "batch_norm": {"model": "normalises"},
+    "batch_norm_decay": _NORMALISED,
+    "batch_norm_epsilon": _NORMALISED,
+    "norm_bias_rate": {"model": "normalises", "optimizer": "follows_scale"},
+    "decay_biases": {"weight_decay": True},
+    "crop_padding": _DISTORTED,
+    "crop_fill": {**_DISTORTED, "crop_padding": True},
+    "flip": _DISTORTED,
+    "cutout": _DISTORTED,
+    "replicas_to_aggregate": {"replication": ("between-graph",), "sync": True},
+}
+ENDS = ("train_steps", "train_epochs")  # alternatives: each says when training ends
 _WITH_CHECKPOINTS, _PATTERN = ("output_dir", "checkpoint", "init_checkpoint"), frozenset("*?[\\")
+
+
+def needs_of(setting: Setting, value: Any) -> dict[str, Any]:
+    """Returns what a value of a setting needs of others, as a row of `NEEDS`."""
+    owners = {name: registry.owners().get(setting.name) for name, registry in REGISTRIES.items()}
+    found = {name: names for name, names in owners.items() if names is not None}
+    if setting.name == "optimizer" and optim.find(value).needs_normalised_kernels:
+        found |= {**_NORMALISED, "model": "normalises_convolutions"}
+    return {**found, **NEEDS.get(setting.name, {}), **setting.needs}
+
+
+def why_without_effect(
+    setting: Setting, value: Any, values: Mapping[str, Any]
+) -> Optional[tuple[str, str]]:
+    """Says beside which other setting a value has no effect, and why; None if it has one.
+
+    Args:
+      setting: the setting.
+      value: its value; false is never refused.
+      values: the values of all settings, by name.
+
+    Returns:
+      The name of the other setting, and the end of a sentence about the value.
+    """
+    for other, fitting in {} if value is False else needs_of(setting, value).items():
+        flag, got = flag_name(other), values[other]
+        if fitting is True and not got:
+            return other, f"has no effect beside {flag} {shown(got)}"
+        if isinstance(fitting, str):
+            fitting = REGISTRIES[other].names_where(fitting)
+        if fitting is not True and got not in fitting:
+            return other, f"is for {flag} {' or '.join(fitting)}, got {flag} {got}"
+    return None
 
 
 def check_config(config: ConfigFields, is_set: Callable[[str], bool]) -> None:
@@ -21,66 +84,39 @@ def check_config(config: ConfigFields, is_set: Callable[[str], bool]) -> None:
 
     Args:
       config: the settings.
-      is_set: whether the command line gives a setting, or it differs from its default.
+      is_set: whether a setting is explicit, or differs from its default.
 
     Raises:
       ConfigError: a value is not allowed, or settings contradict each other.
     """
     settings = settings_of(config)
     values = {name: getattr(config, name) for name in settings}
-    for name, one in settings.items():
-        one.check(values[name], one.flag)
-        if one.metavar in ("DIR", "PATH") and values[name] is not None:
+    for name, setting in settings.items():
+        setting.check(values[name], setting.flag)
+        if setting.metavar in ("DIR", "PATH") and values[name] is not None:
             _check_path(config, name, values[name])
-    for name, one in filter(lambda row: is_set(row[0]), settings.items()):
-        pointless = why_pointless(one, values[name], values)
-        if pointless:
-            _refuse(pointless)
-        for other in filter(is_set, one.excludes):
-            if None not in (values[name], values[other]):
-                _refuse(
-                    f"{one.flag} {values[name]} and {flag_name(other)} {values[other]} contradict "
-                    "each other; give one"
-                )
+    for name, setting in settings.items():
+        found = why_without_effect(setting, values[name], values) if is_set(name) else None
+        if found:
+            _refuse(f"{setting.flag} {shown(values[name])} {found[1]}; {setting.instead}")
+    if None not in (config.train_steps, config.train_epochs):
+        _refuse(
+            f"--train-steps {config.train_steps} and --train-epochs {config.train_epochs} "
+            "contradict each other; give one"
+        )
     refusal = models.find(config.model).refusal(config)
     if refusal:
         _refuse(refusal)
-    _check_contradictions(config)
-
-
-def why_pointless(setting: Setting, value: Any, others: Mapping[str, Any]) -> Optional[str]:
-    """Says why a setting has no effect beside others; None if it has one, or is false.
-
-    Args:
-      setting: the setting, which says what it needs.
-      value: its value.
-      others: values of those other settings that are known, by name.
-    """
-    if value is False:
-        return None
-    name, needs = setting.flag, _needs(setting)
-    # Runs of earlier versions are still evaluated and exported, by which nothing is trained.
-    if setting.needs_of and others.get("mode", MODES[0]) == MODES[0]:
-        name, needs = f"{name} {value}", {**needs, **setting.needs_of(value)}
-    for other in filter(others.__contains__, needs):
-        flag, got = flag_name(other), others[other]
-        fitting = needs[other]() if callable(needs[other]) else needs[other]
-        if fitting is True and not got:
-            zero = "false" if got is False else 0
-            return f"{name} has no effect: {flag} is {zero}; {setting.instead}"
-        if fitting is not True and got not in fitting:
-            rule = f"{flag} {' or '.join(fitting)}"
-            return f"{name} is for {rule}, got {flag} {got}; {setting.instead}"
-    return None
-
-
-def _needs(setting: Setting) -> Mapping[str, Any]:
-    """Returns `Setting.needs`, to which a setting of a model or an optimizer adds that."""
-    needs = setting.needs
-    for name, registry in (("model", models.REGISTRY), ("optimizer", optim.REGISTRY)):
-        owners = registry.owners().get(setting.name)
-        needs = needs if owners is None else {name: owners, **needs}
-    return needs
+    if config.mode == "predict" and not config.images:
+        _refuse("--mode predict needs image files: --mode predict cat.png dog.jpg")
+    if config.mode != "predict" and config.images:
+        _refuse(
+            f"image files are for --mode predict, got {config.images[0]} with --mode {config.mode}"
+        )
+    if config.variable_strategy == "GPU" and config.num_gpus == 0:
+        _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
+    if config.num_towers is not None:
+        check_towers(config, config.num_towers)
 
 
 def check_towers(config: ConfigFields, num_towers: int) -> None:
@@ -117,19 +153,6 @@ def _check_path(config: ConfigFields, name: str, value: str) -> None:
             f"{flag} must not contain *, ?, [ or \\, which TensorFlow takes for patterns, got "
             f"{config.place(value)}"
         )
-
-
-def _check_contradictions(config: ConfigFields) -> None:
-    if config.mode == "predict" and not config.images:
-        _refuse("--mode predict needs image files: --mode predict cat.png dog.jpg")
-    if config.mode != "predict" and config.images:
-        _refuse(
-            f"image files are for --mode predict, got {config.images[0]} with --mode {config.mode}"
-        )
-    if config.variable_strategy == "GPU" and config.num_gpus == 0:
-        _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
-    if config.num_towers is not None:
-        check_towers(config, config.num_towers)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -1,8 +1,8 @@
 """The settings of a run. Standard library only.
 
-A field says all about a setting: its name, type, default, range, help, and when it applies. The
-flags, the checks, files of settings and recipes follow from that. The settings of a single model or
-optimizer are in its module.
+A field says what a setting is: its name, type, default, range and help. The flags, the checks,
+files of settings and recipes follow from that. What a setting needs of others is a row of
+`cifar10.config.checks.NEEDS`. The settings of a single model or optimizer are in its module.
 """
 
 import dataclasses
@@ -29,25 +29,8 @@ _job, _folder, _model, _training, _device, _cluster, _report = (
 )
 _folder, _addresses = partial(_folder, metavar="DIR"), partial(_cluster, metavar="HOST:PORT,...")
 
-
-def _models_that(attribute: str) -> Any:
-    return partial(models.REGISTRY.names_where, attribute)
-
-
-_TRAINS, _EVALUATES = {"mode": MODES[:1]}, {"mode": MODES_WITH_KERNELS}
-_FOLLOWS_SCALE = {"optimizer": partial(optim.REGISTRY.names_where, "follows_scale")}
-_NORMALISED = {"model": _models_that("normalises"), "batch_norm": ("tower",)}
-_NORMALISED_KERNELS = {**_NORMALISED, "model": _models_that("normalises_convolutions")}
-_DISTORTED = {"use_distortion_for_training": True}
 _SHARE: dict[str, Any] = {"at_least": 0, "below": 1}
 _THREADS: dict[str, Any] = {"at_least": 0, "at_most": 1024}
-
-
-# Learning rates fit a model and an optimizer; those with the same key use the same rates.
-_SAME_RATES = {
-    "model": lambda name: type(models.find(name)),
-    "optimizer": lambda name: type(optim.find(name)),
-}
 
 
 def _is_window(text: str) -> bool:
@@ -64,26 +47,17 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
 
     mode: str = _job("what to do", "train_and_evaluate", choices=MODES, common=True)
     recipe: Optional[str] = _job(
-        "settings that belong together; flags and --config beat them, --print-recipe shows them",
-        choices=recipe_names(),
-        common=True,
+        "settings that belong together (see --print-recipe)", choices=recipe_names(), common=True
     )
     images: tuple[str, ...] = _job(
-        "image files, or folders of them, for --mode predict",
-        (),
-        metavar="FILE",
-        common=True,
+        "image files, or folders of them, for --mode predict", (), metavar="FILE", common=True
     )
     json: bool = _job(
-        "--mode predict prints a JSON object a line for each image file",
-        False,
-        needs={"mode": ("predict",)},
-        common=True,
+        "--mode predict prints a JSON object a line for each image file", False, common=True
     )
     checkpoint: Optional[str] = _job(
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
         metavar="PATH",
-        needs={"mode": MODES[1:]},
         instead="training continues by itself, or starts from --init-checkpoint",
         common=True,
     )
@@ -91,7 +65,6 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "start a new run from the weights of this checkpoint, or of the best or else newest one in "
         "this folder; steps, optimizer and schedule begin anew",
         metavar="PATH",
-        needs=_TRAINS,
         instead="name the checkpoint by --checkpoint",
     )
     max_minutes: Optional[float] = _job(
@@ -116,33 +89,20 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         common=True,
     )
     log_dir: Optional[str] = _folder("TensorBoard event files (default: --output-dir)", common=True)
-    work_dir: Optional[str] = _folder(
-        "folder that relative paths start from (default: the current folder)"
-    )
+    work_dir: Optional[str] = _folder("where relative paths start (default: the current folder)")
 
     model: str = _model("model family", "resnet", choices=models.NAMES, common=True)
     batch_norm: str = _model(
-        "statistics of one tower's images, or no normalisation",
-        "tower",
-        choices=("tower", "off"),
-        needs={"model": _models_that("normalises")},
+        "statistics of one tower's images, or no normalisation", "tower", choices=("tower", "off")
     )
-    batch_norm_decay: float = _model(
-        "decay of the moving statistics", 0.997, **_SHARE, needs=_NORMALISED
-    )
-    batch_norm_epsilon: float = _model("added to the variance", 1e-5, above=0, needs=_NORMALISED)
+    batch_norm_decay: float = _model("decay of the moving statistics", 0.997, **_SHARE)
+    batch_norm_epsilon: float = _model("added to the variance", 1e-5, above=0)
 
     train_steps: Optional[int] = _training(
-        f"global step to train to (default: {DEFAULT_TRAIN_STEPS:,})",
-        at_least=1,
-        excludes=("train_epochs",),
-        common=True,
+        f"global step to train to (default: {DEFAULT_TRAIN_STEPS:,})", at_least=1, common=True
     )
     train_epochs: Optional[float] = _training(
-        "passes over the training split, instead of --train-steps",
-        above=0,
-        excludes=("train_steps",),
-        common=True,
+        "passes over the training split, instead of --train-steps", above=0, common=True
     )
     train_batch_size: int = _training(
         "images per step, split over the towers", 128, at_least=1, common=True
@@ -152,9 +112,6 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "update rule",
         "momentum",
         choices=optim.NAMES,
-        needs_of=lambda name: (
-            _NORMALISED_KERNELS if optim.find(name).needs_normalised_kernels else {}
-        ),
         instead="--optimizer nesterov, with another --output-dir, trains every model",
         common=True,
     )
@@ -162,33 +119,19 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "highest learning rate (default: fits model, optimizer and the images of a global step; "
         "0.1 for a resnet and 128 images)",
         above=0,
-        fits=_SAME_RATES,
         common=True,
     )
     learning_rate_batch: Optional[int] = _training(
-        "images a global step that --learning-rate is for; with others, it scales in proportion",
-        at_least=1,
-        fits=_SAME_RATES,
+        "images a global step that --learning-rate is for; it scales with others", at_least=1
     )
     schedule: str = _training(schedules.described(), "cosine", choices=schedules.NAMES, common=True)
     warmup_epochs: Optional[float] = _training(
-        "epochs over which the learning rate rises from 0 (default: at most 50 steps)",
-        at_least=0,
-        common=True,
+        "epochs in which the rate rises from 0 (default: at most 50 steps)", at_least=0, common=True
     )
-    weight_decay: float = _training(
-        "decay of the kernels, in the optimizer", 2e-4, at_least=0, common=True
-    )
-    decay_biases: bool = _training(
-        "decay biases and normalisation too, not the kernels alone",
-        False,
-        needs={"weight_decay": True},
-    )
+    weight_decay: float = _training("decay of the kernels", 2e-4, at_least=0, common=True)
+    decay_biases: bool = _training("decay biases and normalisation, too", False)
     norm_bias_rate: float = _training(
-        "learning rate of normalisation's offsets, as a multiple of the others'",
-        1.0,
-        at_least=0,
-        needs={"model": _models_that("normalises"), **_FOLLOWS_SCALE},
+        "learning rate of normalisation's offsets, as a multiple of the others'", 1.0, at_least=0
     )
     label_smoothing: float = _training(
         "share of a label that is spread over all classes", 0.0, **_SHARE, common=True
@@ -196,43 +139,26 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     lookahead_steps: int = _training(
         "steps between resets of the weights to their moving average; 0: no average", 0, at_least=0
     )
-    use_distortion_for_training: bool = _training(
-        "random crops and flips of the training images", True
-    )
+    use_distortion_for_training: bool = _training("random crops and flips", True)
     crop_padding: int = _training(
-        "pixels that a random crop may shift an image",
-        4,
-        at_least=0,
-        below=schema.HEIGHT,
-        needs=_DISTORTED,
+        "pixels that a random crop may shift an image", 4, at_least=0, below=schema.HEIGHT
     )
     crop_fill: str = _training(
-        "what the shift uncovers: black, or the image mirrored",
+        "what the shift uncovers: black or the mirrored image",
         "zeros",
         choices=("zeros", "reflect"),
-        needs={**_DISTORTED, "crop_padding": True},
     )
     flip: str = _training(
-        "left to right: every time at random, or by turns (alternating): each image every second "
-        "epoch, half of them in the first",
+        "left to right: at random, or each image every second epoch, half of them in the first",
         "random",
         choices=("random", "alternating"),
-        needs=_DISTORTED,
     )
     cutout: int = _training(
-        "side of a square cut out of training images, pixels",
-        0,
-        at_least=0,
-        at_most=schema.HEIGHT,
-        needs=_DISTORTED,
-        common=True,
+        "pixels, side of a square cut out", 0, at_least=0, at_most=schema.HEIGHT, common=True
     )
     seed: int = _training("same seed, same run", 1, at_least=0, below=2**31, common=True)
     test_time_augmentation: bool = _training(
-        "also the accuracy where the least certain images get the mean answer to several views",
-        False,
-        needs=_EVALUATES,
-        common=True,
+        "also the accuracy with several views of the least certain images", False, common=True
     )
 
     num_gpus: Optional[int] = _device(
@@ -242,31 +168,24 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         "towers (default: one a GPU, or one a CPU core)", at_least=1, common=True
     )
     variable_strategy: str = _device(
-        "where variables live; GPU spreads them over the GPUs by bytes",
-        "CPU",
-        choices=("CPU", "GPU"),
+        "where variables live; GPU: over all GPUs, by bytes", "CPU", choices=("CPU", "GPU")
     )
     gradient_reduction: Optional[str] = _device(
         "where a process sums its towers' gradients (default: nccl with several GPUs, else cpu)",
         choices=("cpu", "nccl"),
     )
     precision: str = _device(
-        "arithmetic of convolutions and matrices",
-        "fp32",
-        choices=("fp32", "bf16", "fp16"),
-        common=True,
+        "type of convolutions and matrices", "fp32", choices=("fp32", "bf16", "fp16"), common=True
     )
     kernels: str = _device(
         "convolutions and activations on a CPU; auto: our own where they fit, in bf16 with pairs "
         "of bfloat16s where the CPU has them without AMX; own: our own without pairs, or an error",
         "auto",
         choices=("auto", "own", "tensorflow"),
-        needs=_EVALUATES,
     )
     data_format: Optional[str] = _device(
         "layout of images (default: what is fastest on the device)",
         choices=("channels_last", "channels_first"),
-        needs={"model": _models_that("convolves")},
     )
     num_intra_threads: Optional[int] = _device(
         "threads inside an op; 0: TensorFlow chooses (default: fits the towers)", **_THREADS
@@ -276,44 +195,30 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     )
     log_device_placement: bool = _device("print each op's device", False)
 
-    ps_hosts: Optional[str] = _addresses(
-        "parameter servers, host:port,host:port; instead of TF_CONFIG"
-    )
-    worker_hosts: Optional[str] = _addresses(
-        "workers, host:port,host:port; the first one is the master"
-    )
+    ps_hosts: Optional[str] = _addresses("parameter servers, instead of TF_CONFIG")
+    worker_hosts: Optional[str] = _addresses("workers; the first one is the master")
     job_name: Optional[str] = _cluster(
-        "this process's job in those lists",
-        choices=("ps", "worker", "master", "chief", "evaluator"),
+        "this process's job", choices=("ps", "worker", "master", "chief", "evaluator")
     )
-    task_index: Optional[int] = _cluster(
-        "this process's place in its job's list, from 0", at_least=0
-    )
+    task_index: Optional[int] = _cluster("this process's index in its job, from 0", at_least=0)
     sync: bool = _cluster(
-        "workers' gradients are averaged into one update; false: each is applied at once",
-        True,
-        common=True,
+        "average the workers' gradients; false: apply each at once", True, common=True
     )
     num_workers: Optional[int] = _cluster(
         "tasks that train, as in the tutorial; only compared with the cluster", at_least=1
     )
     replicas_to_aggregate: Optional[int] = _cluster(
-        "gradients that a synchronous update waits for (default: those of all replicas)",
-        at_least=1,
-        needs={"replication": ("between-graph",), "sync": True},
+        "gradients that a synchronous update waits for (default: those of all replicas)", at_least=1
     )
     replication: str = _cluster(
         "each worker runs its own graph, or the master runs all of them (in-graph)",
         "between-graph",
         choices=("between-graph", "in-graph"),
-        needs=_TRAINS,
     )
     ps_transfer: str = _cluster(
-        "type of weights and gradients on the wire", "fp32", choices=("fp32", "bf16"), needs=_TRAINS
+        "type of weights and gradients on the wire", "fp32", choices=("fp32", "bf16")
     )
-    cluster_timeout: float = _cluster(
-        "how long to wait for a task that is missing, seconds", 300.0, above=0
-    )
+    cluster_timeout: float = _cluster("longest wait for a missing task, seconds", 300.0, above=0)
     stall_timeout: float = _cluster(
         "time limit for a step, save or evaluated batch, seconds; 0: none", 600.0, at_least=0
     )
@@ -338,7 +243,6 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
     profile_steps: Optional[str] = _report(
         "steps to profile, 100:110, both included: a trace for TensorBoard's profile plugin",
         form=("the first and the last step in order, from 1 on: 100:110", _is_window),
-        needs=_TRAINS,
     )
 
     def place(self, path: str) -> str:

@@ -1,21 +1,23 @@
-"""Parses the command line into a TrainConfig: flags beat --config, which beats the recipe."""
+"""Parses the command line into a TrainConfig: flags override --config, it overrides the recipe."""
 
-import argparse
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable
 
 from cifar10.config import settings_file
-from cifar10.config.checks import why_pointless
+from cifar10.config.checks import ENDS, REGISTRIES, needs_of, why_without_effect
+from cifar10.config.fields import MODES
 from cifar10.config.parser import make_parser
-from cifar10.config.settings import BOOLEANS, Setting, nearest, settings_of
+from cifar10.config.settings import BOOLEANS, Setting, flag_name, nearest, settings_of, shown
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10_program.common_flags import arguments_of
 
 _Values = Mapping[str, Any]
 _Known = Mapping[str, Setting]
-_CONFIG_HELP = "settings in YAML or JSON, such as result.json of another run; flags beat them"
+_CONFIG_HELP = "settings in YAML or JSON, such as result.json of another run; flags override them"
 _CONFIG = Setting(_CONFIG_HELP, None, "job", common=True, metavar="FILE", name="config")
+
+_RATES = ("learning_rate", "learning_rate_batch")
 
 # The flags of other programs -> ours, or what to do instead. The nearest flag answers for the rest.
 _MEANT = {
@@ -40,46 +42,53 @@ _MEANT = {
 def parse(argv: Sequence[str], config_type: type[TrainConfig] = TrainConfig) -> TrainConfig:
     """Parses the command line.
 
-    The settings of --config and of --recipe count as flags in front of the others, but one that
-    another setting on the command line replaces or makes pointless is left out.
+    Flags override the file of --config, which overrides the recipe, which overrides the defaults.
 
     Args:
       argv: arguments after the program's name; `--data-dir` and `--data_dir` are the same.
       config_type: the class of the configuration, which may have more settings.
 
     Raises:
-      ConfigError: a flag is unknown, a value has the wrong type or is not allowed, flags contradict
-        each other, or a file of settings is wrong.
+      ConfigError: a flag is unknown, a value has the wrong type or is not allowed, settings
+        contradict each other, or a file of settings is wrong.
     """
     known = settings_of(config_type)
     # All words after `--` are files; argparse would take some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
     parser = make_parser({"config": _CONFIG, **known})
     found, unknown = parser.parse_known_intermixed_args(_spelt(argv[:end], known))
-    if unknown:
-        _refuse_unknown(unknown, parser)
+    for word in sorted(unknown, key=lambda word: not word.startswith("-"))[:1]:
+        names = [flag[2:] for argument in arguments_of(parser) for flag in argument.option_strings]
+        meant = _hint(word.partition("=")[0].lstrip("-"), names, "--{}".format)
+        raise ConfigError(f"there is no flag {word}{meant or '; --help-all lists all flags'}")
     texts = vars(found)
     images = (*(texts.pop("images", None) or ()), *argv[end + 1 :])
-    given = _read(texts, {"config": _CONFIG, **known})
-    source, is_result = given.pop("config", None), False
-    values = dict(given)
-    if source is not None:
-        file, is_result = _read_file(source, "--config", known)
-        if is_result and "recipe" in given:
+    flags = _read(texts, {"config": _CONFIG, **known})
+    path, is_result = flags.pop("config", None), False
+    values: _Values = flags
+    files: list[tuple[str, _Values, _Values]] = []  # where from, all settings, those not overridden
+    if path is not None:
+        settings, is_result = _read_file(path, "--config", known)
+        if is_result and "recipe" in flags:
             raise ConfigError(
-                f"--recipe {given['recipe']} does not go with {source}, the result of a run, which "
+                f"--recipe {flags['recipe']} does not go with {path}, the result of a run, which "
                 "has every setting; leave one of them out"
             )
-        left = _left(file, given, known, is_result)
-        values.update(left)
-        if is_result:
-            left = {name: value for name, value in left.items() if value != known[name].default}
-        given.update(left)
-    if values.get("recipe") is not None and not is_result:
-        path = str(settings_file.recipe_file(values["recipe"]))
-        recipe, _ = _read_file(path, "--recipe", known)
-        values = {**_left(recipe, given, known), **values}
-    return config_type(**{**values, "images": images}, given=given)
+        kept = _not_overridden(settings, flags, known)
+        files.append(("--config" if path.startswith("{") else path, settings, kept))
+        values = {**kept, **flags}
+    recipe = None if is_result else values.get("recipe")
+    if recipe is not None:
+        settings, _ = _read_file(str(settings_file.recipe_file(recipe)), "--recipe", known)
+        kept = _not_overridden(settings, values, known)
+        files.append((f"--recipe {recipe}", settings, kept))
+        values = {**kept, **values}
+    resolved = {**{name: setting.default for name, setting in known.items()}, **values}
+    explicit = set(flags)
+    for origin, settings, kept in files:
+        effective = _check_file(origin, settings, kept, resolved, known)
+        explicit.update(() if is_result or origin.startswith("--recipe") else effective)
+    return config_type(**{**values, "images": images}, explicit=explicit)
 
 
 def _spelt(argv: Sequence[str], known: _Known) -> list[str]:
@@ -88,7 +97,7 @@ def _spelt(argv: Sequence[str], known: _Known) -> list[str]:
     `--data_dir x` becomes `--data-dir x`. `--verbose cat.png` becomes `--verbose=true cat.png`: the
     word after a boolean flag is its value only if it is a spelling of true or false.
     """
-    booleans = {one.flag for one in known.values() if one.kind is bool}
+    booleans = {setting.flag for setting in known.values() if setting.kind is bool}
     result = []
     for word, following in zip(argv, [*argv[1:], ""]):
         name, equals, value = word.partition("=")
@@ -108,80 +117,100 @@ def _read(texts: Mapping[str, Sequence[str]], known: _Known) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, words in texts.items():
-        first, *others = (known[name].read(text, known[name].flag) for text in words)
-        for other in others:
-            if other != first:
-                flag = known[name].flag
+        flag = known[name].flag
+        for value in (known[name].read(text, flag) for text in words):
+            if value != found.setdefault(name, value):
                 raise ConfigError(
-                    f"{flag} {first} and {flag} {other} contradict each other; give one"
+                    f"{flag} {found[name]} and {flag} {value} contradict each other; give one"
                 )
-        found[name] = first
     return found
 
 
-def _read_file(path: str, flag: str, known: _Known) -> tuple[dict[str, Any], bool]:
+def _read_file(path: str, flag: str, known: _Known) -> tuple[_Values, bool]:
     """Returns the settings of a file by name, and whether it is the result of a run.
 
     Raises:
-      ConfigError: the file cannot be read, or is wrong; the message names the place in it.
+      ConfigError: the file cannot be read, or is wrong; the message names the line.
     """
-    rows, is_result = settings_file.read(path, flag)
-    names = {alias: name for name, one in known.items() for alias in (*one.aliases, one.flag[2:])}
-    texts: dict[str, Any] = {}
-    for place, key, text in rows:
-        name = names.get(key.replace("_", "-"))
-        if name is None and text is None and is_result:
-            continue  # An earlier version had it.
-        if name is None:
+    entries, is_result = settings_file.read(path, flag)
+    names = {setting.flag[2:]: name for name, setting in known.items()}
+    names |= {alias: name for name, setting in known.items() for alias in setting.aliases}
+    found: dict[str, Any] = {}
+    for location, key, text in entries:
+        name = names.get(key.replace("_", "-"), "")
+        if not name:
             meant = _hint(key.replace("_", "-"), names, lambda near: near.replace("-", "_"))
-            settings_file.refuse(
-                place, f"there is no setting {key}{meant or '; --help-all lists all settings'}"
-            )
-        if name in texts:
-            settings_file.refuse(place, f"{key} is given twice; keep one")
+            meant = meant or "; --help-all lists all settings"
+            settings_file.refuse(location, f"there is no setting {key}{meant}")
+        if name in found:
+            settings_file.refuse(location, f"{key} is given twice; keep one")
         if name == "images" or not isinstance(text, (str, type(None))):
             rule = "must be on the command line" if name == "images" else "must be one value"
-            settings_file.refuse(place, f"{key} {rule}")
-        texts[name] = text if text is None else known[name].read(text, f"{place}: {key}")
-    return {name: value for name, value in texts.items() if value is not None}, is_result
+            settings_file.refuse(location, f"{key} {rule}")
+        found[name] = None if text is None else known[name].read(text, f"{location}: {key}")
+    return {name: value for name, value in found.items() if value is not None}, is_result
 
 
-def _left(settings: _Values, given: _Values, known: _Known, is_whole: bool = False) -> _Values:
-    """Returns the settings of a recipe or a file that those given before leave in force.
+def _not_overridden(settings: _Values, above: _Values, known: _Known) -> _Values:
+    """Returns the settings of a file or a recipe that those `above` it do not override.
 
-    What replaces a setting, makes it pointless or changes the choice that it fits removes it.
+    --train-steps overrides `train_epochs` as well, its alternative, and the reverse. A file serves
+    all modes: if --mode is above it, what is for others is left out.
+    """
+    overridden = {*above, *(() if above.keys().isdisjoint(ENDS) else ENDS)}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in overridden
+        if "mode" not in above or above["mode"] in needs_of(known[name], value).get("mode", MODES)
+    }
+
+
+def _check_file(
+    origin: str, settings: _Values, kept: _Values, resolved: _Values, known: _Known
+) -> Collection[str]:
+    """Checks that what is kept of a file or a recipe has an effect beside what overrides the rest.
+
+    A default does no harm where it has none: the result of a run has every setting.
 
     Args:
-      settings: values of the settings of the recipe or the file, by name.
-      given: values of the settings that beat them, by name.
-      known: all settings by name.
-      is_whole: whether the file has every setting, so that some of its own are pointless, too.
+      origin: the file or the recipe, for the message.
+      settings: the values of all its settings, by name.
+      kept: those that are not overridden.
+      resolved: the values of all settings of the run.
+      known: all settings.
+
+    Returns:
+      The names of those that have an effect.
+
+    Raises:
+      ConfigError: another value has none; the message names all settings of which this is true.
     """
-    left, others = dict(settings), {**(settings if is_whole else {}), **given}
-
-    def gives_way(name: str) -> bool:
-        one, now = known[name], {**settings, **others}
-        return (
-            not given.keys().isdisjoint((name, *one.excludes))
-            or why_pointless(one, settings[name], others) is not None
-            or any(
-                choice in settings and key(settings[choice]) != key(now[choice])
-                for choice, key in one.fits.items()
-            )
-        )
-
-    while gone := list(filter(gives_way, left)):
-        for name in gone:
-            del left[name]
-            others[name] = given.get(name, known[name].default)  # What needs it goes, too.
-    return left
-
-
-def _refuse_unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
-    word = next((one for one in words if one.startswith("-")), words[0])
-    names = [one[2:] for argument in arguments_of(parser) for one in argument.option_strings]
-    meant = _hint(word.partition("=")[0].lstrip("-"), names, "--{}".format)
-    raise ConfigError(f"there is no flag {word}{meant or '; --help-all lists all flags'}")
+    changed = None  # the model or the optimizer for which the learning rate was chosen
+    for other, registry in REGISTRIES.items():
+        before, now = settings.get(other, resolved[other]), resolved[other]
+        if type(registry.find(before)) is not type(registry.find(now)):
+            changed = other, f"is for {flag_name(other)} {before}, got {flag_name(other)} {now}"
+    has_rate = "learning_rate" in kept or resolved["learning_rate"] is None
+    reasons = {
+        name: changed
+        if changed and has_rate and name in _RATES
+        else why_without_effect(known[name], value, resolved)
+        for name, value in kept.items()
+    }
+    refused = [name for name in kept if reasons[name] and kept[name] != known[name].default]
+    for name in refused[:1]:
+        other, reason = reasons[name] or ("", "")
+        hint = f"take {', '.join(refused)} out of {origin}"
+        if origin.startswith("--recipe"):
+            recipe = origin.replace("--", "--print-")
+            hint = f"give --config a copy of the recipe ({recipe}) without {', '.join(refused)}"
+        if {*refused} <= {*_RATES}:
+            hint = "give --learning-rate, too"
+        if resolved[other] != settings.get(other, known[other].default):
+            hint = f"leave {flag_name(other)} {shown(resolved[other])} out, or {hint}"
+        raise ConfigError(f"{name} {shown(kept[name])} of {origin} {reason}; {hint}")
+    return [name for name in kept if not reasons[name]]
 
 
 def _hint(word: str, known: Collection[str], spell: Callable[[str], str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Callable, NoReturn
 from cifar10 import models, optim
 from cifar10.config import settings_file
 from cifar10.config.fields import GROUPS
-from cifar10.config.settings import Setting
+from cifar10.config.settings import Setting, shown
 from cifar10.errors import ConfigError
 from cifar10_program import TRAIN, started_as
 from cifar10_program.common_flags import BOOLEAN, add_common
@@ -83,33 +83,32 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
         choices=settings_file.recipe_names(),
         help="print the file of a recipe, and end",
     )
-    names = dict.fromkeys((*GROUPS, *(one.group for one in settings.values())))
+    names = dict.fromkeys((*GROUPS, *(setting.group for setting in settings.values())))
     groups = {name: parser.add_argument_group(name) for name in names}
     own = {*models.REGISTRY.owners(), *optim.REGISTRY.owners()}  # of a model or an optimizer: last
-    for name, one in sorted(settings.items(), key=lambda row: row[0] in own):
-        text = _help(one) if whole or one.common else argparse.SUPPRESS
+    for name in sorted(settings, key=own.__contains__):
+        setting, group = settings[name], groups[settings[name].group]
+        text = _help(setting) if whole or setting.common else argparse.SUPPRESS
         if name == "images":
-            groups[one.group].add_argument(name, nargs="*", metavar=one.metavar, help=text)
+            group.add_argument(name, nargs="*", metavar=setting.metavar, help=text)
             continue
-        action = groups[one.group].add_argument(
-            one.flag,
-            *("--" + alias for alias in one.aliases),
+        choices = f"{{{','.join(setting.choices)}}}" if setting.choices else ""
+        action = group.add_argument(
+            setting.flag,
+            *("--" + alias for alias in setting.aliases),
             action="append",
             dest=name,
-            nargs="?" if one.kind is bool else None,
-            metavar=f"{{{','.join(one.choices)}}}"
-            if one.choices
-            else one.metavar or _TYPES[one.kind],
+            nargs="?" if setting.kind is bool else None,
+            metavar=choices or setting.metavar or _TYPES[setting.kind],
             help=text,
         )
-        if one.choices:
-            action.words = tuple(one.choices)  # type: ignore[attr-defined] # for completion
+        if choices:
+            action.words = tuple(setting.choices)  # type: ignore[attr-defined] # for completion
     return parser
 
 
 def _help(setting: Setting) -> str:
     """Returns the help text of a setting with its default, if it has a fixed one."""
-    if setting.default is None or setting.default == ():
+    if setting.default in (None, ()):
         return setting.help
-    shown = str(setting.default)
-    return f"{setting.help} (default: {shown.lower() if setting.kind is bool else shown})"
+    return f"{setting.help} (default: {shown(setting.default)})"

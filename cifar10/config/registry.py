@@ -71,7 +71,7 @@ class Registry(Generic[T]):
 
     def names_where(self, attribute: str) -> tuple[str, ...]:
         """Returns the names of the entries of which an attribute is true."""
-        return tuple(name for name, one in self._entries.items() if getattr(one, attribute))
+        return tuple(name for name, entry in self._entries.items() if getattr(entry, attribute))
 
     def owners(self) -> Mapping[str, tuple[str, ...]]:
         """Maps each setting that belongs to certain entries to the names of these entries."""
@@ -84,11 +84,9 @@ class Registry(Generic[T]):
 
 def own_settings(*registries: Registry[Any]) -> type:
     """Returns a dataclass of the settings that single entries of the registries have."""
-    found = dict.fromkeys(one.find(name).settings for one in registries for name in one.names)
+    found = {
+        registry.find(name).settings: None for registry in registries for name in registry.names
+    }
     # A class comes before its bases, or Python could not order them.
-    bases = [
-        one
-        for one in found
-        if not any(other is not one and issubclass(other, one) for other in found)
-    ]
+    bases = sorted(found, key=lambda settings: -len(settings.__mro__))
     return dataclasses.make_dataclass("OwnSettings", [], bases=tuple(bases), frozen=True)

@@ -27,7 +27,7 @@ _HIGHEST: dict[Any, int] = {int: 2**31 - 1, float: 10**9}
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A setting: its flag, its values, and beside which others it has an effect.
+    """A setting: its flag and its values.
 
     Attributes:
       help: text for --help.
@@ -42,13 +42,9 @@ class Setting:
       at_most: inclusive upper limit; None: no such limit.
       below: exclusive upper limit; None: no such limit.
       form: a rule in words, and whether a value keeps it, for what limits do not say.
-      needs: other settings, and the values of each with which this one has an effect; True: every
-        value but 0 and false. A function returns these values late, for registries that grow.
-      needs_of: function from a value to what this one value needs in training; None: nothing more.
+      needs: what it needs of others to have an effect, as a row of `cifar10.config.checks.NEEDS`,
+        for a setting of a program outside the tree.
       instead: what to do where it has no effect, for messages.
-      excludes: settings that say the same in another way; of a recipe or a file, these give way.
-      fits: settings whose choices a value fits, each with a function from a choice to a key. If the
-        choice has another key than that of a recipe or a file, their value gives way.
       name: the name of the field; `settings_of` sets it.
       kind: the type of its values, int for Optional[int]; `settings_of` sets it.
     """
@@ -66,10 +62,7 @@ class Setting:
     below: Optional[float] = None
     form: Optional[tuple[str, Callable[[Any], bool]]] = None
     needs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    needs_of: Optional[Callable[[Any], Mapping[str, Any]]] = None
     instead: str = "leave it out"
-    excludes: tuple[str, ...] = ()
-    fits: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     name: str = ""
     kind: Any = str
 
@@ -80,16 +73,15 @@ class Setting:
 
     @property
     def _limits(self) -> Mapping[str, float]:
-        found = {name: getattr(self, name) for name in _LIMITS}
-        return {name: limit for name, limit in found.items() if limit is not None}
+        return {name: getattr(self, name) for name in _LIMITS if getattr(self, name) is not None}
 
     @property
     def rule(self) -> str:
         """The allowed values in words; "" if every value of the type is allowed."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        found = [f"{name.replace('_', ' ')} {limit}" for name, limit in self._limits.items()]
-        return " and ".join([self.form[0]] if self.form else found)
+        limits = (f"{name.replace('_', ' ')} {limit}" for name, limit in self._limits.items())
+        return self.form[0] if self.form else " and ".join(limits)
 
     def read(self, text: str, name: str) -> Any:
         """Returns the value that a text stands for.
@@ -104,8 +96,7 @@ class Setting:
         try:
             value = BOOLEANS[text.lower()] if self.kind is bool else self.kind(text)
         except (KeyError, ValueError):
-            rule = _KINDS[self.kind]
-            raise ConfigError(f"{name} must be {rule}, got {text[:40]!r}") from None
+            raise ConfigError(f"{name} must be {_KINDS[self.kind]}, got {text[:40]!r}") from None
         self.check(value, name)
         return value
 
@@ -123,15 +114,12 @@ class Setting:
         highest = None if has_limit else _HIGHEST.get(type(value))
         if highest is not None and value > highest:
             raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
-        if self.choices:
-            keeps = value in self.choices
-        else:
-            keeps = all(_LIMITS[one](value, limit) for one, limit in self._limits.items())
-            keeps = keeps and (self.form is None or self.form[1](value))
-        if not keeps:
-            shown = repr(value) if self.form and self.kind is str else value
+        keeps = not self.choices or value in self.choices
+        keeps = keeps and all(_LIMITS[name](value, limit) for name, limit in self._limits.items())
+        if not (keeps and (self.form is None or self.form[1](value))):
+            quoted = repr(value) if self.form and self.kind is str else value
             meant = nearest(value, self.choices) if self.choices else ""
-            raise ConfigError(f"{name} must be {self.rule}, got {shown}{meant}")
+            raise ConfigError(f"{name} must be {self.rule}, got {quoted}{meant}")
 
 
 def setting(text: str, default: Any = None, *, group: str, **more: Any) -> Any:
@@ -160,21 +148,21 @@ def settings_of(config: Any) -> Mapping[str, Setting]:
 
 @functools.cache
 def _settings_of(config_type: Any) -> Mapping[str, Setting]:
-    hints = typing.get_type_hints(config_type)
-    return {
-        field.name: dataclasses.replace(flag_of(field), name=field.name, kind=_kind(hints, field))
-        for field in dataclasses.fields(config_type)
-    }
-
-
-def _kind(hints: Mapping[str, Any], field: "dataclasses.Field[Any]") -> Any:
-    kinds = [one for one in typing.get_args(hints[field.name]) if one is not type(None)]
-    return kinds[0] if kinds else hints[field.name]
+    hints, found = typing.get_type_hints(config_type), {}
+    for field in dataclasses.fields(config_type):
+        kind = (*typing.get_args(hints[field.name]), hints[field.name])[0]  # int of Optional[int]
+        found[field.name] = dataclasses.replace(flag_of(field), name=field.name, kind=kind)
+    return found
 
 
 def flag_name(field_name: str) -> str:
     """Returns the flag of a field: `--data-dir` for `data_dir`."""
     return "--" + field_name.replace("_", "-")
+
+
+def shown(value: Any) -> str:
+    """Returns a value as it is written on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def nearest(word: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:

@@ -5,19 +5,20 @@ the same way as that of a flag. So `2e-4` is a number, which YAML would take for
 `batch_norm: off` is a choice, which YAML would take for false.
 """
 
-import collections
 import json
 from pathlib import Path
 from typing import Any, NoReturn
 
+from cifar10.config.settings import shown
 from cifar10.errors import ConfigError
 
 _RECIPES = Path(__file__).parents[1] / "recipes"
 _MOST_KIB = {True: 16 << 10, False: 256}  # is it JSON? The reader of YAML is slow.
-# What result.json has of the place of the task that wrote it, which is none of the next run's.
+# What result.json has of the task that wrote it, which is not for the next run.
 _OF_ONE_TASK = ("images", "ps_hosts", "worker_hosts", "job_name", "task_index")
 
-Rows = list[tuple[str, str, Any]]  # the place, the key and the value: text if it is single, or None
+# The location, the key and the value of each setting: text if it is single, or None.
+Entries = list[tuple[str, str, Any]]
 
 
 def recipe_names() -> list[str]:
@@ -30,7 +31,7 @@ def recipe_file(name: str) -> Path:
     return _RECIPES / f"{name}.yaml"
 
 
-def read(path: str, flag: str) -> tuple[Rows, bool]:
+def read(path: str, flag: str) -> tuple[Entries, bool]:
     """Reads a file of settings, which is JSON if its name ends in .json.
 
     Args:
@@ -38,10 +39,11 @@ def read(path: str, flag: str) -> tuple[Rows, bool]:
       flag: flag that names the file, for messages.
 
     Returns:
-      The rows of the file, and whether it is the result.json of a run, which has every setting.
+      The entries of the file, in which a key may come twice, and whether it is the result.json of
+      a run, which has every setting.
 
     Raises:
-      ConfigError: the file cannot be read, or is wrong; the message names the place in it.
+      ConfigError: the file cannot be read, or is wrong; the message names the line.
     """
     if path.startswith("{"):  # as the launcher passes settings to a task
         return _of_json(flag, path)
@@ -59,37 +61,30 @@ def read(path: str, flag: str) -> tuple[Rows, bool]:
     return _of_json(path, text) if is_json else (_of_yaml(path, text), False)
 
 
-def _of_json(path: str, text: str) -> tuple[Rows, bool]:
-    """Returns the rows of JSON, and whether it is the result of a run."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            names = collections.Counter(name for name, _ in pairs)
-            refuse(path, f"{names.most_common(1)[0][0]} is given twice; keep one")
-        return dict(pairs)
-
+def _of_json(path: str, text: str) -> tuple[Entries, bool]:
+    """Returns the entries of JSON, and whether it is the result of a run."""
     try:
-        content = json.loads(text, object_pairs_hook=once)
+        # A mapping becomes a tuple of pairs, since a dict would hide a key that comes twice.
+        content = json.loads(text, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         refuse(f"{path}:{getattr(error, 'lineno', 1)}", f"not JSON: {error}")
-    if not isinstance(content, dict):
+    if not isinstance(content, tuple):
         refuse(path, "the file must be a mapping (`train_batch_size: 64`)")
-    left_out: list[Any] = []
-    is_result = isinstance(content.get("configuration"), dict)
+    result, left_out = dict(content), list[Any]()
+    is_result = isinstance(result.get("configuration"), tuple)
     if is_result:
-        chosen = content.get("chosen")
+        content, chosen = result["configuration"], result.get("chosen")
         left_out = [*_OF_ONE_TASK, *(chosen if isinstance(chosen, list) else ())]
-        content = content["configuration"]
-    return [(path, key, _text(content[key])) for key in content if key not in left_out], is_result
+    return [(path, key, _text(value)) for key, value in content if key not in left_out], is_result
 
 
 def _text(value: Any) -> Any:
-    if value is None or isinstance(value, (list, dict)):
-        return value
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    return None if value is None else shown(value)
 
 
-def _of_yaml(path: str, text: str) -> Rows:
+def _of_yaml(path: str, text: str) -> Entries:
     import yaml  # Imported here, since most commands name no file.
 
     try:
@@ -100,16 +95,16 @@ def _of_yaml(path: str, text: str) -> Rows:
         refuse(f"{path}:{mark.line + 1 if mark else 1}", f"not YAML: {reason}")
     if not isinstance(content, yaml.MappingNode):
         refuse(path, "the file must be a mapping (`train_batch_size: 64`)")
-    rows = []
+    entries = []
     for key, value in content.value:
-        place = f"{path}:{key.start_mark.line + 1}"
+        location = f"{path}:{key.start_mark.line + 1}"
         if not isinstance(key, yaml.ScalarNode):
-            refuse(place, "a key must be one word")
+            refuse(location, "a key must be one word")
         is_null = value.tag == "tag:yaml.org,2002:null"
-        rows.append((place, key.value, None if is_null else value.value))
-    return rows
+        entries.append((location, key.value, None if is_null else value.value))
+    return entries
 
 
-def refuse(place: str, message: str) -> NoReturn:
-    """Raises ConfigError about a place in a file."""
-    raise ConfigError(f"{place}: {message}")
+def refuse(location: str, message: str) -> NoReturn:
+    """Raises ConfigError about a file or a line of it."""
+    raise ConfigError(f"{location}: {message}")

@@ -34,19 +34,19 @@ class TrainConfig(ConfigFields):
     A subclass may have more settings; `cifar10.main.main` takes it.
 
     Attributes:
-      given: names of the settings that the command line or its file gives, whatever their values.
+      explicit: names of the settings that the command line or its file has, whatever their values.
         It is no setting: two configurations with the same settings are equal.
 
     Raises:
-      ConfigError: a value is not allowed, a setting is given that has no meaning beside the others,
+      ConfigError: a value is not allowed, a setting has no effect beside the others,
         or settings contradict each other.
     """
 
-    given: dataclasses.InitVar[Collection[str]] = frozenset()
+    explicit: dataclasses.InitVar[Collection[str]] = frozenset()
 
-    def __post_init__(self, given: Collection[str]) -> None:
+    def __post_init__(self, explicit: Collection[str]) -> None:
         """Checks the settings."""
-        object.__setattr__(self, "given", frozenset(given))
+        object.__setattr__(self, "explicit", frozenset(explicit))
         check_config(self, self.is_set)
 
     def with_settings(self, **settings: Any) -> "TrainConfig":
@@ -58,10 +58,9 @@ class TrainConfig(ConfigFields):
         return dataclasses.replace(self, **settings)
 
     def is_set(self, name: str) -> bool:
-        """Returns whether the command line gives a setting, or it differs from its default."""
-        default = settings_of(self)[name].default
-        given = self.given  # which __post_init__ keeps
-        return name in given or bool(getattr(self, name) != default)
+        """Returns whether a setting is explicit, or differs from its default."""
+        explicit = self.explicit  # which __post_init__ keeps
+        return name in explicit or bool(getattr(self, name) != settings_of(self)[name].default)
 
     @property
     def model_title(self) -> str:

@@ -85,7 +85,7 @@ def learning_rate(
       staleness: the staleness of the gradients, in updates; see `highest_rate`.
     """
     # TensorFlow divides integers in float64, which counts more images exactly than float32.
-    progress = schedules.Progress(
+    progress = schedules.ScheduleProgress(
         share=tf.minimum(1.0, tf.cast(examples_seen / total_examples, tf.float32)),
         epochs=examples_seen / num_examples,
     )

@@ -16,7 +16,7 @@ STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
 _TRIANGLE_START, _TRIANGLE_END, _TRIANGLE_PEAK_AT = 0.2, 0.07, 0.23
 
 
-class Progress(NamedTuple):
+class ScheduleProgress(NamedTuple):
     """The progress of training.
 
     Attributes:
@@ -28,8 +28,8 @@ class Progress(NamedTuple):
     epochs: Any
 
 
-# A function from Progress to the factor, a float32 scalar.
-Schedule = Callable[[Progress], Any]
+# A function from ScheduleProgress to the factor, a float32 scalar.
+Schedule = Callable[[ScheduleProgress], Any]
 
 
 _SCHEDULES: dict[str, tuple[Schedule, str]] = {}
@@ -61,7 +61,7 @@ def unregister(name: str) -> None:
     del _SCHEDULES[name]
 
 
-def factor(name: str, progress: Progress) -> Any:
+def factor(name: str, progress: ScheduleProgress) -> Any:
     """Returns the learning-rate factor of a schedule, a float32 scalar."""
     return _SCHEDULES[name][0](progress)
 
@@ -72,7 +72,7 @@ def described() -> str:
 
 
 @schedule("x1, x.1, x.01, x.002 from epochs 82, 123 and 300, whenever the run ends")
-def staged(progress: Progress) -> Any:
+def staged(progress: ScheduleProgress) -> Any:
     """Returns the factor of the current stage."""
     import tensorflow.compat.v1 as tf
 
@@ -81,7 +81,7 @@ def staged(progress: Progress) -> Any:
 
 
 @schedule("to 0 at the end, slowly at both ends")
-def cosine(progress: Progress) -> Any:
+def cosine(progress: ScheduleProgress) -> Any:
     """Falls from 1 to 0 along half a cosine wave.
 
     Source: Loshchilov and Hutter 2017, arXiv:1608.03983, without restarts.
@@ -92,13 +92,13 @@ def cosine(progress: Progress) -> Any:
 
 
 @schedule("to 0 at the end")
-def linear(progress: Progress) -> Any:
+def linear(progress: ScheduleProgress) -> Any:
     """Falls from 1 to 0 in a straight line."""
     return 1.0 - progress.share
 
 
 @schedule("from x.2 up until .23 of the run, then down to x.07")
-def triangular(progress: Progress) -> Any:
+def triangular(progress: ScheduleProgress) -> Any:
     """Rises in a straight line to 1 at the peak, then falls in a straight line."""
     import tensorflow.compat.v1 as tf
 
@@ -109,7 +109,7 @@ def triangular(progress: Progress) -> Any:
 
 
 @schedule("the highest rate to the end")
-def constant(progress: Progress) -> Any:
+def constant(progress: ScheduleProgress) -> Any:
     """Stays at 1."""
     import tensorflow.compat.v1 as tf
 

@@ -52,11 +52,11 @@ def test_yaml_gives_settings_as_flags_do(write):
 def test_json_gives_settings_too(write):
     content = {"num_layers": 20, "weight_decay": 2e-3, "sync": False, "log_steps": None}
     expected = TrainConfig(num_layers=20, weight_decay=2e-3, sync=False)
-    assert parse(["--config", write(content, "a.json")]) == expected
+    assert parse(["--config", write("\ufeff" + json.dumps(content), "a.json")]) == expected
     assert parse(["--config", write(content, "a.yaml")]) == expected
 
 
-def test_flags_beat_the_file_and_the_file_beats_the_recipe(write):
+def test_flags_override_the_file_and_the_file_overrides_the_recipe(write):
     path = write("recipe: fast\nmomentum: 0.5\ntrain_epochs: 3\n")
     config = parse(["--config", path])
     assert (config.recipe, config.momentum, config.train_epochs) == ("fast", 0.5, 3.0)
@@ -157,16 +157,43 @@ def test_a_result_runs_again_with_its_settings_and_not_with_what_was_chosen(writ
     )
 
 
-def test_a_result_of_an_earlier_version_may_have_settings_that_have_no_effect(write):
-    settings = {
-        "seeds": None,
-        "weight_decay": 0,
-        "decay_biases": True,
-        "optimizer": "adam",
-        "momentum": 0.5,
-    }
-    config = parse(["--config", write({"configuration": settings}, "result.json")])
-    assert config == TrainConfig(weight_decay=0.0, optimizer="adam")
+def test_a_default_in_a_file_does_no_harm_where_it_has_no_effect(write):
+    defaults = {"num_layers": None, "batch_norm": "tower", "momentum": 0.9, "muon_rate": 0.24}
+    for content in (defaults, {"configuration": defaults}):
+        config = parse(["--config", write(content, "a.json"), "--model=mlp", "--optimizer=adam"])
+        assert config == TrainConfig(model="mlp", optimizer="adam")
+        assert not config.is_set("momentum")
+    # A file that somebody wrote asks for its defaults; the result of a run has them all.
+    for content, expected in (({"sync": True}, {"sync"}), ({"configuration": {"sync": True}}, ())):
+        assert parse(["--config", write(content, "a.json")]).explicit == {*expected}
+
+
+def test_settings_without_effect_are_refused_with_their_file(write):
+    path = write("momentum: 0.5\nmuon_rate: 0.3\nhidden_units: 9\n")
+    with pytest.raises(ConfigError) as refusal:
+        parse(["--config", path, "--optimizer=adam"])
+    assert str(refusal.value) == (
+        "momentum 0.5 of a.yaml is for --optimizer momentum or nesterov or muon, got --optimizer "
+        "adam; leave --optimizer adam out, or take momentum, muon_rate, hidden_units out of a.yaml"
+    )
+    with pytest.raises(ConfigError, match="^muon_rate 0.3 of --config is for .*; take muon_rate o"):
+        parse(['--config={"muon_rate": 0.3}'])
+
+
+def test_a_learning_rate_is_for_the_model_and_the_optimizer_of_its_file(write):
+    path = write("optimizer: nesterov\nlearning_rate: 0.1\nlearning_rate_batch: 128\n")
+    with pytest.raises(ConfigError) as refusal:
+        parse(["--config", path, "--optimizer=adam"])
+    assert str(refusal.value) == (
+        "learning_rate 0.1 of a.yaml is for --optimizer nesterov, got --optimizer adam; leave "
+        "--optimizer adam out, or give --learning-rate, too"
+    )
+    config = parse(["--config", path, "--optimizer=adam", "--learning-rate=1e-3"])
+    assert (config.learning_rate, config.learning_rate_batch) == (1e-3, 128)
+    assert parse(["--config", path, "--optimizer=momentum"]).learning_rate == 0.1
+    path = write("model: fastnet\nlearning_rate_batch: 128\n")
+    with pytest.raises(ConfigError, match="^learning_rate_batch 128 of a.yaml is for --model fast"):
+        parse(["--config", path, "--model=mlp"])
 
 
 def test_a_result_goes_with_no_other_recipe(write):
@@ -187,6 +214,6 @@ data_dir: mine
 def test_a_file_of_a_training_serves_the_other_modes(write, words):
     config = parse(["--config", write(OF_TRAINING), "--mode", *words])
     assert config == TrainConfig(mode=words[0], images=tuple(words[1:]), data_dir="mine")
-    assert config.given == {"mode", "data_dir"}
-    with pytest.raises(ConfigError, match="--init-checkpoint is for --mode train_and_evaluate"):
+    assert config.explicit == {"mode", "data_dir"}
+    with pytest.raises(ConfigError, match="--init-checkpoint b is for --mode train_and_evaluate"):
         parse(["--config", write(OF_TRAINING), "--init-checkpoint=b", "--mode", *words])

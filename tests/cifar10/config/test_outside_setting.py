@@ -46,8 +46,8 @@ def test_a_file_gives_it_where_it_applies(config_type, tmp_path):
     with pytest.raises(ConfigError) as refusal:
         parse(["--purpose=c", "--mode=export"], config_type)
     assert str(refusal.value) == (
-        "--purpose is for --mode train_and_evaluate, got --mode export; the result of the training "
-        "names it"
+        "--purpose c is for --mode train_and_evaluate, got --mode export; the result of the "
+        "training names it"
     )
     path.write_text("seed: 1\npurpose: ''\n")
     with pytest.raises(ConfigError, match="a.yaml:2: purpose must be a line of at most 80 char"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cifar10.config.settings import settings_of
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import Done, TrainConfig
 from cifar10.errors import ConfigError
 
 
@@ -42,6 +42,7 @@ def test_defaults_are_the_tutorials_but_for_how_the_rate_starts_and_ends():
             "--data-dir must be UTF-8, as TensorFlow's paths are, got 'o\\udcff'; rename it, or",
         ),
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
+        ({"init_checkpoint": "lr?"}, "--init-checkpoint must not contain *, ?, [ or \\, which"),
         *(
             (
                 {"profile_steps": steps},
@@ -96,7 +97,10 @@ def test_every_number_has_a_range_or_a_form_and_keeps_to_it():
     [
         ({"train_steps": 10, "train_epochs": 1.0}, ["--train-steps", "--train-epochs"]),
         ({"model": "mlp", "num_layers": 20}, ["--num-layers", "--model mlp"]),
-        ({"muon_rate": 0.1}, ["--muon-rate is for --optimizer muon", "momentum"]),
+        (
+            {"muon_rate": 0.1},
+            ["--muon-rate 0.1 is for --optimizer muon, got --optimizer momentum; leave it out"],
+        ),
         (
             {"optimizer": "muon", "model": "resnet_v2"},
             [
@@ -109,12 +113,12 @@ def test_every_number_has_a_range_or_a_form_and_keeps_to_it():
         ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
         (
             {"mode": "export", "test_time_augmentation": True},
-            ["--test-time-augmentation is for --mode train_and_evaluate or evaluate, got --mode "]
+            ["--test-time-augmentation true is for --mode train_and_evaluate or evaluate, got "]
             + ["--mode export; leave it out"],
         ),
         (
             {"decay_biases": True, "weight_decay": 0.0},
-            ["--decay-biases has no effect: --weight-decay is 0; leave it out"],
+            ["--decay-biases true has no effect beside --weight-decay 0.0; leave it out"],
         ),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
         ({"variable_strategy": "GPU", "num_gpus": 0}, ["--variable-strategy GPU", "--num-gpus"]),
@@ -130,10 +134,21 @@ def test_flags_that_contradict_each_other_are_refused(settings: dict[str, Any], 
         assert flag in str(refusal.value)
 
 
+def test_what_has_an_effect_or_does_no_harm_is_accepted():
+    assert TrainConfig(cutout=32, profile_steps="5:5").profile_window == (5, 5)
+    TrainConfig(mode="evaluate", num_towers=3)
+    TrainConfig(use_distortion_for_training=False, explicit=["use_distortion_for_training"])
+    TrainConfig(mode="export", test_time_augmentation=False, explicit=["test_time_augmentation"])
+    assert TrainConfig().steps_between_rows(total_steps=101) == 2
+
+
 def test_an_epoch_ends_a_run_after_every_image():
     assert TrainConfig(train_epochs=1.0, train_batch_size=100).total_steps(45_000) == 450
     assert TrainConfig(train_epochs=1.0, train_batch_size=128).total_steps(45_000) == 352
     assert TrainConfig(train_epochs=0.001, train_batch_size=128).total_steps(1_000) == 1
+    assert TrainConfig(train_epochs=0.001).total_steps(0) == 1
+    # What was seen before counts, whatever the batches were.
+    assert TrainConfig(train_epochs=1.0).total_steps(1_280, done=Done(9, 640)) == 14
     # 2.2 * 45000 is 99000.00000000001.
     assert TrainConfig(train_epochs=2.2, train_batch_size=100).total_steps(45_000) == 990
 
@@ -144,6 +159,7 @@ def test_relative_paths_start_from_the_work_dir():
     assert config.output_place == "/job/output"
     assert config.log_place == "/job/logs"
     assert config.place("cat.png") == "/job/cat.png"
+    assert config.place("gs://bucket/a") == "gs://bucket/a"
 
 
 def test_a_path_that_the_locale_cannot_encode_is_refused(monkeypatch):

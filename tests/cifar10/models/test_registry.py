@@ -56,15 +56,15 @@ def test_a_model_that_forgets_something_is_refused_by_its_name() -> None:
 
 def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:
     for words, rule in (
-        (["--num-layers=8"], "--num-layers is for --model resnet or resnet_v2, got --model linear"),
-        (["--hidden-units=8"], "--hidden-units is for --model mlp, got --model linear"),
+        (["--num-layers=8"], "--num-layers 8 is for --model resnet or resnet_v2, got --model lin"),
+        (["--hidden-units=8"], "--hidden-units 8 is for --model mlp, got --model linear"),
         (
             ["--batch-norm=off"],
-            "--batch-norm is for --model resnet or resnet_v2 or fastnet or fastnet_large, got",
+            "--batch-norm off is for --model resnet or resnet_v2 or fastnet or fastnet_large, ",
         ),
         (
             ["--data-format=channels_last"],
-            "--data-format is for --model resnet or resnet_v2 or fastnet or fastnet_large, got",
+            "--data-format channels_last is for --model resnet or resnet_v2 or fastnet or ",
         ),
         (["--optimizer=muon"], "--optimizer muon is for --model resnet or fastnet or"),
     ):

@@ -7,13 +7,13 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config import flags
 from cifar10.optim import schedules
-from cifar10.optim.schedules import Progress, schedule
+from cifar10.optim.schedules import ScheduleProgress, schedule
 
 
 @pytest.fixture
 def steep() -> Iterator[None]:
     @schedule("down to 0 at once")
-    def steep(progress: Progress) -> tf.Tensor:
+    def steep(progress: ScheduleProgress) -> tf.Tensor:
         return (1.0 - progress.share) ** 4
 
     yield
@@ -28,7 +28,7 @@ def test_a_flag_can_name_every_schedule_of_the_registry(steep: None) -> None:
 
 
 def test_a_schedule_is_found_by_the_name_of_its_function(steep: None) -> None:
-    progress = Progress(share=tf.constant(0.5), epochs=tf.constant(3.0, tf.float64))
+    progress = ScheduleProgress(share=tf.constant(0.5), epochs=tf.constant(3.0, tf.float64))
     assert float(schedules.factor("steep", progress)) == 0.0625
     assert float(schedules.factor("linear", progress)) == 0.5
 

@@ -54,17 +54,6 @@ def test_images_of_other_sizes_are_resized_as_those_of_training(tmp_path):
     assert model_settings.resize_of(asked) == "crop"
 
 
-def test_a_model_that_is_no_longer_trained_so_is_still_evaluated(trained):
-    # Earlier versions trained ResNet v2 by Muon.
-    path = trained / "run.json"
-    noted = path.read_text().replace('"resnet"', '"resnet_v2"').replace('"nesterov"', '"muon"')
-    path.write_text(noted)
-    applied, _ = model_settings.apply(config(trained, mode="evaluate"))
-    assert (applied.model, applied.optimizer) == ("resnet_v2", "muon")
-    with pytest.raises(ConfigError, match="^--optimizer muon is for --model resnet or "):
-        config(trained, model="resnet_v2", optimizer="muon")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
