@@ -40,7 +40,6 @@ from cifar10.run import results, start
 from cifar10.run.initial_weights import with_initial_weights
 from cifar10.run.job import (
     Job,
-    checkpoint_steps,
     describe_training,
     evaluation_input,
     make_job,
@@ -89,9 +88,8 @@ def train_and_evaluate(
         check_window(config.profile_window, last_step)
         is_over = step >= last_step or ended_before(config, step) is not None
         if not is_over:
-            pipeline.check_evaluation(
-                records
-            )  # A damaged record is an error before the first step.
+            # A damaged record is an error before the first step.
+            pipeline.check_evaluation(records)
             job = with_initial_weights(job, begun.checkpoint is None)
         watched = guard.of(job.params, cluster, records, stop, trains=not is_over)
         with start.saved_checkpoint_is_named(config.output_place), watched as guarded:
@@ -128,7 +126,7 @@ def _train_as_chief(
         hook = ChiefHook(params, guarded.stop, progress, deadline)  # Measures, records, ends.
         saver = tf.train.CheckpointSaverHook(
             output_dir,
-            save_steps=checkpoint_steps(config, params),
+            save_steps=config.steps_between_checkpoints(params.total_steps, params.total_epochs),
             listeners=[guarded.saving, Saving(hook, check_owner)],
             save_graph_def=False,
         )

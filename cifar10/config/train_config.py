@@ -11,6 +11,8 @@ from cifar10.config.checks import check_config
 from cifar10.config.fields import DEFAULT_TRAIN_STEPS, MOST_SUMMARY_STEPS, ConfigFields
 from cifar10.config.settings import settings_of
 
+MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
+
 
 class TrainingPosition(NamedTuple):
     """How far training has come, by which its last step is found.
@@ -106,6 +108,19 @@ class TrainConfig(ConfigFields):
           total_steps: global step at which training ends.
         """
         return self.summary_steps or min(MOST_SUMMARY_STEPS, math.ceil(total_steps / 100))
+
+    def steps_between_checkpoints(self, total_steps: int, total_epochs: float) -> int:
+        """Returns the steps between checkpoints: --checkpoint-steps, by default about an epoch.
+
+        The default divides the run into about equal parts, one per epoch, but MOST_CHECKPOINTS at
+        most: epochs of few images take less time than a checkpoint and its validation.
+
+        Args:
+          total_steps: global step at which training ends.
+          total_epochs: number of epochs that training has at its end.
+        """
+        parts = min(max(1, round(total_epochs)), MOST_CHECKPOINTS)
+        return self.checkpoint_steps or math.ceil(total_steps / parts)
 
     def total_steps(
         self,

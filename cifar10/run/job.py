@@ -1,7 +1,6 @@
 """Jobs: a configuration with its records and model parameters, as a run needs them."""
 
 import dataclasses
-import math
 from typing import Any, Optional
 
 from cifar10.cluster.spec import Cluster
@@ -13,8 +12,6 @@ from cifar10.output import model_settings
 from cifar10.schema import TRAIN
 from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.params import ModelParams, Replication, replicas_to_aggregate
-
-MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,18 +95,6 @@ def last_step(
         batches = cluster.num_trainers if in_graph else replicas_to_aggregate(config, cluster) or 1
     num_examples = records.counts.get(TRAIN, 1)  # An evaluator may have no training images.
     return config.total_steps(num_examples, config.train_batch_size * batches, position)
-
-
-def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
-    """Returns the steps between checkpoints: --checkpoint-steps, by default about an epoch.
-
-    The default divides the run into about equal parts, one per epoch, but MOST_CHECKPOINTS at most:
-    epochs of few images take less time than a checkpoint and its validation.
-    """
-    if config.checkpoint_steps is not None:
-        return config.checkpoint_steps
-    epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))
-    return math.ceil(params.total_steps / min(epochs, MOST_CHECKPOINTS))
 
 
 def evaluation_input(job: Job, split: str) -> Any:

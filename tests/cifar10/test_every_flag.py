@@ -90,7 +90,7 @@ def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
         "evaluation's batches": nodes(lambda: job.evaluation_input(made, EVAL)),
         "training": nodes(lambda: graph("train")),
         "evaluation": nodes(lambda: graph("eval")),
-        "checkpoints": (run.model_dir, job.checkpoint_steps(config, made.params), kept),
+        "checkpoints": (run.model_dir, config.steps_between_checkpoints(2_000, 10.0), kept),
     }
 
 

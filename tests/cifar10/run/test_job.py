@@ -12,7 +12,6 @@ from cifar10.config.train_config import TrainConfig, TrainingPosition
 from cifar10.input.records import open_records
 from cifar10.run.job import (
     Job,
-    checkpoint_steps,
     describe_training,
     make_job,
 )
@@ -56,7 +55,7 @@ def test_a_checkpoint_is_saved_about_every_epoch_and_at_the_end(
     config = TrainConfig(train_batch_size=100, **settings)
     params = ModelParams(config, make_plan(1), 45_000, total_steps, replication=replication)
     assert config.total_steps(45_000, params.examples_per_step) == total_steps
-    assert checkpoint_steps(config, params) == steps
+    assert config.steps_between_checkpoints(total_steps, params.total_epochs) == steps
 
 
 def make(tutorial_data: Any, **settings: Any) -> Job:
