@@ -273,7 +273,8 @@ def of(
             if trains:
                 in_cluster.wait_for_tasks(check)
                 stack.enter_context(watchdog.watching(lambda: in_cluster.check(check)))
-            # Without it, a worker looks for the chief's session every 30 s only.
+            # Without it, a worker looks for the chief's session every 30 s only: its first step
+            # came 33 s after it was ready instead of 6 s (1 ps and 2 trainers on 2 cores, an MLP).
             stack.enter_context(
                 tf_internals.look_often(cluster.own.target, in_cluster.meet_serving)
             )
