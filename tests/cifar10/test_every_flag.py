@@ -204,7 +204,7 @@ ELSEWHERE = {
     "summary_steps": "output/test_training_progress.py::"
     "test_rows_are_of_step_1_of_multiples_and_of_the_last_step",
     "test_time_augmentation": "run/test_results.py::"
-    "test_the_session_with_augmentation_is_freed_at_once_and_the_jobs_is_kept",
+    "test_an_evaluation_has_a_row_for_each_image_and_is_in_tensorboard_once",
     "verbose": "test_every_flag.py::test_a_run_can_be_verbose_and_ends_after_its_minutes",
     "work_dir": "config/test_train_config.py::test_relative_paths_start_from_the_work_dir",
 }

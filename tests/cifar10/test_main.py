@@ -13,8 +13,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import main
 from cifar10.cluster.spec import Cluster
-from cifar10.config.train_config import TrainConfig
-from cifar10.host.process import StopRequest
 from tests.cifar10 import program
 from tests.documents import check_fields, check_files
 
@@ -144,9 +142,11 @@ def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, fold
     # --log-dir takes the events of both.
     assert {"loss", "images_per_sec"} <= tags(folder / "logs/train", "events.*")
     assert (folder / "killed/metrics.jsonl").exists()
-    for split in ("validation", "eval"):
-        assert "cross_entropy" in tags(folder / "logs", f"{split}/events.*")
-    assert list((folder / "killed").rglob("events.*")) == []
+    for name in ("eval_validation", "eval"):
+        assert "cross_entropy" in tags(folder / "logs", f"{name}/events.*")
+    # Estimator writes the graph and its validations into the output folder.
+    written = {path.parent.name for path in (folder / "killed").rglob("events.*")}
+    assert written == {"killed", "eval_validation"}
 
 
 def test_a_signal_saves_and_ends_with_its_exit_code(folder, forks):
@@ -202,7 +202,6 @@ def test_a_mistake_in_a_cluster_is_one_line_and_exit_code_2(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TF_CONFIG", tf_config)
-    monkeypatch.setattr(StopRequest, "install", lambda _: None)
     assert main.main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith(f"error: {message}")
@@ -224,5 +223,5 @@ def test_the_hosts_of_a_cluster_are_taken_off_the_proxy_besides_the_users(
     jobs = {"master": ("IP0:1",), "worker": ("ip0:2",), "ps": ("[::1]:1",)}
     monkeypatch.setattr(os, "environ", dict(given))
     ps = Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG")
-    main._set_environment(TrainConfig(verbose=True), ps)
+    main._set_environment(ps, in_graph=False, verbose=True)
     assert os.environ == {**given, "no_grpc_proxy": expected}
