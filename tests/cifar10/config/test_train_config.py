@@ -148,7 +148,7 @@ def test_an_epoch_ends_a_run_after_every_image():
     assert TrainConfig(train_epochs=0.001, train_batch_size=128).total_steps(1_000) == 1
     assert TrainConfig(train_epochs=0.001).total_steps(0) == 1
     # What was seen before counts, whatever the batches were.
-    assert TrainConfig(train_epochs=1.0).total_steps(1_280, done=TrainingPosition(9, 640)) == 14
+    assert TrainConfig(train_epochs=1.0).total_steps(1_280, position=TrainingPosition(9, 640)) == 14
     # 2.2 * 45000 is 99000.00000000001.
     assert TrainConfig(train_epochs=2.2, train_batch_size=100).total_steps(45_000) == 990
 
