@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks import arguments, runs
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import count_cores
-from cifar10.step.devices import Setting, rule
+from cifar10.step.devices import ThreadSetting, rule
 
 # With fewer images per tower, batch normalisation statistics would come from too small a part of
 # the batch.
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
     print("\n".join(describe(rates)))
 
 
-def candidates(config: TrainConfig, cores: int) -> list[Setting]:
+def candidates(config: TrainConfig, cores: int) -> list[ThreadSetting]:
     """Returns the settings to measure, the rule's first; values that flags set are kept.
 
     Args:
@@ -46,7 +46,7 @@ def candidates(config: TrainConfig, cores: int) -> list[Setting]:
     found = [first]
     for towers in sorted(n for n in counts if 0 < n <= most and batch % n == 0):
         for intra in sorted({1, cores}):
-            setting = Setting(towers, min(towers, cores), intra)
+            setting = ThreadSetting(towers, min(towers, cores), intra)
             given = {
                 name: getattr(config, name)
                 for name in dataclasses.asdict(setting)
@@ -56,7 +56,7 @@ def candidates(config: TrainConfig, cores: int) -> list[Setting]:
     return list(dict.fromkeys(found))
 
 
-def describe(rates: Mapping[Setting, Sequence[float]]) -> list[str]:
+def describe(rates: Mapping[ThreadSetting, Sequence[float]]) -> list[str]:
     """Returns lines to print: the figures of each setting, then the flags to set.
 
     Args:

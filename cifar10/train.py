@@ -147,7 +147,8 @@ def _train_as_chief(
         if validates:  # A run may have been killed after it saved this checkpoint.
             best.validate(estimator, eval_spec, begun.checkpoint)
             best.take_back(begun.position.step + 1)
-        if begun.position.step >= params.total_steps or criteria.is_reached():  # Rule 4.
+        criteria.judge()
+        if begun.position.step >= params.total_steps or criteria.ending:  # Rule 4.
             pass
         elif validates:
             tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
@@ -161,8 +162,8 @@ def _train_as_chief(
             metrics.read_others(checkpoints.read_position(latest).step)
             best.validate(estimator, eval_spec, latest)
         guarded.stop.check()
-        if criteria.is_reached():  # The last validation may have reached one, too.
-            start.record_end(job, (criteria.ending or hook).status)
+        criteria.judge()  # The last validation may have reached one, too.
+        start.record_end(job, (criteria.ending or hook).status)
         return (criteria.ending or hook).status
 
 

@@ -146,11 +146,12 @@ class StoppingCriteria(tf.train.SessionRunHook):
         """Judges the validations if a checkpoint has just been saved."""
         if self._saved_step() != self._judged_step:
             self._judged_step = self._saved_step()
-            if self.is_reached():
+            self.judge()
+            if self.ending:
                 run_context.request_stop()
 
-    def is_reached(self) -> bool:
-        """Returns whether the validations up to the newest checkpoint end training; says why."""
+    def judge(self) -> None:
+        """Judges the validations up to the newest checkpoint; the first time, logs why it ends."""
         before = self.ending
         # An evaluator replaces its file meanwhile; the next validation is judged by all rows.
         with contextlib.suppress(UserError, tf.errors.OpError):
@@ -158,7 +159,6 @@ class StoppingCriteria(tf.train.SessionRunHook):
             self.ending = ended_before(self._config, step)
         if self.ending and not before:
             self._log(self.ending.line)
-        return self.ending is not None
 
 
 def check_criteria(config: TrainConfig, records: RecordSet) -> None:

@@ -29,7 +29,7 @@ _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class ThreadSetting:
     """Numbers of towers and threads, named as in `TrainConfig`.
 
     With 0 threads, TensorFlow chooses their number.
@@ -111,7 +111,9 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
                 f"--num-towers must be a multiple of the GPUs, got {towers} towers on {gpus} "
                 "GPUs; --num-gpus says how many to use"
             )
-        setting = Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
+        setting = ThreadSetting(
+            towers, config.num_inter_threads or 0, config.num_intra_threads or 0
+        )
         tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(setting.num_towers))
     else:
         setting = rule(config, cores)
@@ -154,7 +156,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     )
 
 
-def rule(config: TrainConfig, cores: int) -> Setting:
+def rule(config: TrainConfig, cores: int) -> ThreadSetting:
     """Chooses the towers and threads of a run; numbers that flags give are kept.
 
     By default there is one tower per core, and each op runs on one thread. Where there are fewer
@@ -172,7 +174,7 @@ def rule(config: TrainConfig, cores: int) -> Setting:
     inter, intra = config.num_inter_threads, config.num_intra_threads
     if intra is None:
         intra = 1 if towers >= cores else cores
-    return Setting(towers, towers if inter is None else inter, intra)
+    return ThreadSetting(towers, towers if inter is None else inter, intra)
 
 
 def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.PhysicalDevice]) -> None:
@@ -287,7 +289,7 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
     return CUSTOM_OPS_BF16_DOTS if multiplies_pairs else CUSTOM_OPS, None
 
 
-def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> tf.ConfigProto:
+def _session_config(config: TrainConfig, gpus: int, setting: ThreadSetting) -> tf.ConfigProto:
     result = tf.ConfigProto(
         allow_soft_placement=True,
         log_device_placement=config.log_device_placement,

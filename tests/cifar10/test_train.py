@@ -66,6 +66,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     def validated(self: Any, *args: Any, **named: Any) -> None:
         before = len(self._metrics.of("validation"))
         export(self, *args, **named)
+        assert folder_lock.is_held(config.output_place, folder_lock.TRAINING)
         rows = self._metrics.of("validation")
         done.extend(("validated", row["step"]) for row in rows[before:])
 

@@ -9,7 +9,7 @@ import tensorflow as tf2
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.step import devices
-from cifar10.step.devices import Setting, rule
+from cifar10.step.devices import ThreadSetting, rule
 
 
 class Machine:
@@ -319,7 +319,7 @@ def test_a_plan_prefers_matrices_which_round_less_to_pairs(compiled, monkeypatch
 )
 def test_a_tower_a_core_or_fewer_that_share_them(cores: int, settings: Any, expected: Any):
     setting = rule(TrainConfig(**{"train_batch_size": 128, **settings}), cores)
-    assert setting == Setting(*expected)
+    assert setting == ThreadSetting(*expected)
     assert (
         f"--num-towers={expected[0]} --num-inter-threads={expected[1]} --num-intra-threads="
         in str(setting)
