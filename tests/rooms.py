@@ -1,7 +1,6 @@
-"""The rooms of each package, and which of them may import which.
+"""What the packages and modules directly inside `PACKAGES` may import from each other.
 
-A room is a folder or a module directly inside a package. `tests/test_imports.py` enforces this
-table, and docs/architecture.md shows it.
+`tests/test_imports.py` enforces this table, and docs/architecture.md shows it.
 """
 
 from dataclasses import dataclass
@@ -12,13 +11,13 @@ PACKAGES = ("cifar10", "data_prep", "launch")
 
 
 @dataclass(frozen=True)
-class Room:
-    """A room, and what it may import.
+class Entry:
+    """A package or module, and what it may import.
 
     Attributes:
-      name: full name, `package.room`.
-      job: one-line description of what the room is for.
-      ours: full names of the rooms that it may import.
+      name: full name, e.g. `cifar10.input`.
+      job: one-line description of what it is for.
+      ours: full names of those that it may import.
       world: what it may import from outside this project, e.g. STDLIB.
     """
 
@@ -29,19 +28,19 @@ class Room:
 
     @property
     def package(self) -> str:
-        """The name of the package that the room belongs to."""
+        """The name of the top-level package that it belongs to."""
         return self.name.split(".")[0]
 
 
-def _rooms(package: str, *rows: tuple[str, str, str, str]) -> tuple[Room, ...]:
-    """Makes rooms from rows of (name, job, names of importable rooms, `Room.world`)."""
+def _entries(package: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...]:
+    """Makes entries from rows of (name, job, names that it may import, `Entry.world`)."""
     return tuple(
-        Room(f"{package}.{name}", job, tuple(f"{package}.{one}" for one in ours.split()), world)
+        Entry(f"{package}.{name}", job, tuple(f"{package}.{one}" for one in ours.split()), world)
         for name, job, ours, world in rows
     )
 
 
-_CIFAR10 = _rooms(
+_CIFAR10 = _entries(
     "cifar10",
     ("__init__", "the package's name", "", STDLIB),
     ("schema", "facts about the data, once: counts, names, shapes", "", STDLIB),
@@ -117,7 +116,7 @@ _CIFAR10 = _rooms(
 )
 
 _DATA_PREP = (
-    *_rooms(
+    *_entries(
         "data_prep",
         ("__init__", "the package's name", "", STDLIB),
         ("errors", "what can be wrong with a source", "", STDLIB),
@@ -142,7 +141,7 @@ _DATA_PREP = (
     ),
 )
 
-_LAUNCH = _rooms(
+_LAUNCH = _entries(
     "launch",
     ("__init__", "the package's name", "", STDLIB),
     ("errors", "errors of users, hosts that fail", "", STDLIB),
@@ -172,25 +171,25 @@ _LAUNCH = _rooms(
     ("__main__", "python -m launch", "verbs", STDLIB),
 )
 
-ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
+ENTRIES = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
 
 # What every package may import: the version, the names of the programs, streams, paths, completion.
 COMMON = "cifar10_program"
-# Besides its own rooms, data_prep may import the facts about the data, and how images are decoded;
-# the other packages import only their own.
+# What a package may import besides its own modules: data_prep the facts about the data and how
+# images are decoded, launch how settings are read.
 SHARED = {
     "data_prep": ("cifar10.schema", "cifar10.image_decoding"),
     "launch": ("cifar10.config.settings_file", "cifar10.errors"),
 }
 
 
-def room_of(module: str) -> Room:
-    """Returns the room of a module.
+def entry_of(module: str) -> Entry:
+    """Returns the entry of the package that holds a module, or of the module itself.
 
     Raises:
-      LookupError: the module is in no room.
+      LookupError: the table has none.
     """
-    for room in ROOMS:
-        if module == room.name or module.startswith(f"{room.name}."):
-            return room
-    raise LookupError(f"{module} is in no room; add it to tests/rooms.py and docs/architecture.md")
+    for entry in ENTRIES:
+        if module == entry.name or module.startswith(f"{entry.name}."):
+            return entry
+    raise LookupError(f"{module} has no row; add one to tests/rooms.py and docs/architecture.md")

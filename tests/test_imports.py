@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import ANYTHING, COMMON, LATE, PACKAGES, ROOMS, SHARED, STDLIB, room_of
+from tests.rooms import ANYTHING, COMMON, ENTRIES, LATE, PACKAGES, SHARED, STDLIB, entry_of
 
 OURS = (*PACKAGES, COMMON, "cifar10_main", "benchmarks", "testbeds", "tests")
 
@@ -19,21 +19,21 @@ Imports = dict[str, list[tuple[int, str]]]  # module -> (line, module that it im
 
 
 def violations(module: str, imports: Sequence[tuple[int, str]]) -> list[str]:
-    """Returns a message for each import that the room of `module` must not have."""
-    room = room_of(module)
+    """Returns a message for each import that `module` must not have."""
+    entry = entry_of(module)
     found = []
     for line, target in imports:
         top = target.split(".")[0]
-        if top == COMMON or target in SHARED.get(room.package, ()):
+        if top == COMMON or target in SHARED.get(entry.package, ()):
             allowed = True
         elif top in OURS:
-            allowed = top == room.package and room_of(target).name in (room.name, *room.ours)
-        elif room.world == STDLIB:
+            allowed = top == entry.package and entry_of(target).name in (entry.name, *entry.ours)
+        elif entry.world == STDLIB:
             allowed = _is_in_the_standard_library(top)
         else:
-            allowed = room.world in (ANYTHING, LATE) or not top.startswith("tensor")
+            allowed = entry.world in (ANYTHING, LATE) or not top.startswith("tensor")
         if not allowed:
-            found.append(f"{module}:{line} imports {target}, which {room.name} may not")
+            found.append(f"{module}:{line} imports {target}, which {entry.name} may not")
     return found
 
 
@@ -83,7 +83,7 @@ def imported(root: Path) -> Imports:
     }
 
 
-def test_every_module_imports_only_what_its_room_may(imported: Imports) -> None:
+def test_every_module_imports_only_what_the_table_allows(imported: Imports) -> None:
     assert "cifar10.schema" in imported
     found = []
     for module, imports in imported.items():
@@ -91,14 +91,14 @@ def test_every_module_imports_only_what_its_room_may(imported: Imports) -> None:
     assert found == []
 
 
-def test_a_room_may_import_no_more_than_it_does(imported: Imports) -> None:
-    """Otherwise the picture of the rooms would have arrows without imports."""
-    used: dict[str, set[str]] = {room.name: set() for room in ROOMS}
+def test_the_table_allows_no_more_than_is_imported(imported: Imports) -> None:
+    """Otherwise the table would not show how the packages depend on each other."""
+    used: dict[str, set[str]] = {entry.name: set() for entry in ENTRIES}
     for module, imports in imported.items():
         ours = [target for _, target in imports if target.split(".")[0] == module.split(".")[0]]
-        used[room_of(module).name] |= {room_of(target).name for target in ours}
-    unused = {room.name: set(room.ours) - used[room.name] for room in ROOMS}
-    assert {name: rooms for name, rooms in unused.items() if rooms} == {}
+        used[entry_of(module).name] |= {entry_of(target).name for target in ours}
+    unused = {entry.name: set(entry.ours) - used[entry.name] for entry in ENTRIES}
+    assert {name: names for name, names in unused.items() if names} == {}
 
 
 def test_the_modules_of_a_package_import_each_other_in_no_circle(imported: Imports) -> None:
@@ -164,7 +164,7 @@ def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
     light = [
         module.replace(".__init__", "")
         for module in _modules(root)
-        if room_of(module).world != ANYTHING and not module.endswith("__main__")
+        if entry_of(module).world != ANYTHING and not module.endswith("__main__")
     ]
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
     code += "print([name for name in sys.modules if name.split('.')[0] == 'tensorflow'])"
@@ -173,11 +173,11 @@ def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-def test_the_architecture_page_shows_every_room(root: Path) -> None:
+def test_the_architecture_page_shows_every_package(root: Path) -> None:
     page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = [
-        f"| `{room.name}/` | {room.job} |"
-        for room in ROOMS
-        if (root / room.name.replace(".", "/") / "__init__.py").is_file()
+        f"| `{entry.name}/` | {entry.job} |"
+        for entry in ENTRIES
+        if (root / entry.name.replace(".", "/") / "__init__.py").is_file()
     ]
     assert [row for row in rows if row not in page.splitlines()] == []

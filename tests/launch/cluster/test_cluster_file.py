@@ -141,7 +141,8 @@ def test_what_it_does_not_know_is_refused_with_its_line(
 
 def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    found = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    blocks = [block for block in found if re.search("^backend:", block, re.M)]  # whole files
     # The commented lines are an alternative: kubernetes instead of slurm.
     blocks.append(re.sub(r"^(backend|nodes|slurm): .*\n", "", blocks[1], flags=re.M))
     blocks[-1] = re.sub("^# ", "", blocks[-1], flags=re.M)
