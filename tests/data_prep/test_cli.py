@@ -93,12 +93,11 @@ def test_names_of_other_scripts_are_aligned_and_drawn_or_numbered(tree, tmp_path
         assert any(re.match(f"{name} {{{24 - columns - 1}}}[45] ", line) for line in lines), name
     assert _code("show", str(tmp_path / "out"), "--out", str(tmp_path / "grid.png")) == 0
     # The fonts that come with matplotlib have the letters of Europe.
-    fonts = sheet._fonts([*names.values(), "ship", "\U0010fffe"])
-    assert fonts["ship"] == sheet._OWN
-    assert fonts["Gr\u00fcn"] not in (sheet._OWN, None)
-    assert fonts["\U0010fffe"] is None
+    own, europe = (sheet._font(text, 17).getname() for text in ("ship", "Gr\u00fcn"))
+    assert own != europe
+    assert sheet._font("\U0010fffe", 17) is None
     printed = capsys.readouterr().out
-    if fonts["\u732b"] is None:
+    if sheet._font("\u732b", 17) is None:
         assert "since no font here has the letters: \u72d7\u72d7, \u732b." in printed
     else:
         assert "no font here" not in printed
