@@ -95,7 +95,7 @@ def _font_files() -> list[Optional[Path]]:
     for folder in _FONT_FOLDERS:
         # The plain form of a font has a shorter name than its bold and slanted ones.
         found = Path(folder).expanduser().rglob("*.[ot]t[cf]")
-        files += sorted(found, key=lambda file: (len(file.name), file))
+        files.extend(sorted(found, key=lambda path: (len(path.name), path)))
     return files
 
 

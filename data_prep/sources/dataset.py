@@ -1,9 +1,10 @@
 """What every kind of source gives: labelled images in memory; and the split of these."""
 
 import abc
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 
@@ -30,6 +31,10 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def take(self, indices: Indices) -> "Images":
+        """Returns the images of these indices, in their order."""
+        return Images(self.pixels[indices], self.labels[indices])
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Kind(abc.ABC):
       name: its name in the manifest.
       looks: how people recognise it.
       most_bytes: the most bytes that a file may have.
-      takes: what `load` takes as further arguments, of `labels`, `eval_fraction` and `seed`.
+      takes: the flags that apply, of `resize`, `eval_fraction` and `labels`.
     """
 
     name: str
@@ -77,16 +82,17 @@ class Kind(abc.ABC):
         return self.claims(parts)
 
     @abc.abstractmethod
-    def load(self, path: Path, resize: Optional[str]) -> Dataset:
+    def load(self, path: Path, seed: int, flags: Mapping[str, Any]) -> Dataset:
         """Reads all images into memory.
 
         Args:
           path: the folder or archive.
-          resize: how image files of other sizes are brought to 32x32; None: they are refused.
+          seed: seed of the choice of images.
+          flags: see `detect.find`; those that `takes` does not name are None.
 
         Raises:
           SourceError: the content is damaged or incomplete.
-          UsageError: `resize` is given, and there are no image files.
+          UsageError: a flag does not fit the content.
         """
 
 

@@ -6,14 +6,14 @@ fifth, since CIFAR-10 has 10,000 of these beside 50,000 for training. It does no
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Optional
+from typing import Any
 
 from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources import image_tree, members
-from data_prep.sources.dataset import Dataset, Images, Kind, split_training
+from data_prep.sources.dataset import Dataset, Kind, split_training
 
 LABELS = "trainLabels.csv"
 _TRAINING_PER_EVAL = 5
@@ -21,6 +21,7 @@ _TRAINING_PER_EVAL = 5
 
 class _Kaggle(Kind):
     name = "kaggle"
+    takes = ("resize",)
     looks = f"Kaggle's train/* with {LABELS}"
 
     def claims(self, parts: tuple[str, ...]) -> bool:
@@ -33,7 +34,7 @@ class _Kaggle(Kind):
     def decides(self, parts: tuple[str, ...]) -> bool:
         return parts[-1] == LABELS or (self.claims(parts) and parts[-2] == "train")
 
-    def load(self, path: Path, resize: Optional[str]) -> Dataset:
+    def load(self, path: Path, seed: int, flags: Mapping[str, Any]) -> Dataset:
         for member in members.walk(path):
             if member.parts[-1] == LABELS:
                 placed = _placed(path, member.name, _labels(member))
@@ -43,11 +44,10 @@ class _Kaggle(Kind):
                 f"{path}: images must be train/CLASS/FILE, or those in train/ need {LABELS} "
                 "beside it, as Kaggle's have"
             )
-        images = image_tree.decode(placed, resize)[schema.TRAIN]
+        images = image_tree.decode(placed, flags.get("resize"))[schema.TRAIN]
         size = max(0, min(len(images) // _TRAINING_PER_EVAL, len(images) - schema.NUM_CLASSES))
         train, held_out = (
-            Images(images.pixels[chosen], images.labels[chosen])
-            for chosen in split_training(images.labels, size, seed=0)
+            images.take(part) for part in split_training(images.labels, size, seed=0)
         )
         note = (
             f"Kaggle's test images have no labels: {size:,} of its {len(images):,} training images "
