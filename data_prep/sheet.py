@@ -20,6 +20,7 @@ from data_prep.tfrecord import read
 
 MAX_COUNT = 100
 
+_SHAPE = (schema.CHANNELS, schema.HEIGHT, schema.WIDTH)
 _SCALE = 2  # A pixel of an image becomes 2x2 pixels of the sheet.
 _TILE, _GAP, _MARGIN = schema.WIDTH * _SCALE, 6, 28
 _LABELS_WIDTH, _TITLE_HEIGHT = 132, 48
@@ -27,6 +28,9 @@ _FONT_FOLDERS = (
     *("/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.local/share/fonts"),
     *("/Library/Fonts", "/System/Library/Fonts"),
 )
+_FONTS = "*.[ot]t[cf]"
+# Comes with matplotlib, and has the letters of Europe.
+_EUROPE = Path(PIL.__file__).parents[1] / "matplotlib/mpl-data/fonts/ttf/DejaVuSans.ttf"
 _ABSENT = "\U0010ffff"  # No font has it, so it is drawn as other letters that a font lacks.
 _PAPER, _INK = "#ffffff", "#1b1f24"
 
@@ -75,6 +79,11 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> list[st
     return [name for name, font in labels if font is None]
 
 
+@functools.cache
+def _load(file: Optional[Path], size: int) -> Any:
+    return ImageFont.load_default(size) if file is None else ImageFont.truetype(file, size)
+
+
 def _font(text: str, size: int) -> Any:
     """Returns a font with all letters of a text; None: neither Pillow nor this machine has one."""
     for file in _font_files():
@@ -89,19 +98,9 @@ def _font(text: str, size: int) -> Any:
 @functools.cache
 def _font_files() -> list[Optional[Path]]:
     """Returns the files of fonts, best first; None is Pillow's own, with the letters of English."""
-    # The letters of Europe come with matplotlib.
-    europe = Path(PIL.__file__).parents[1] / "matplotlib/mpl-data/fonts/ttf/DejaVuSans.ttf"
-    files: list[Optional[Path]] = [None, europe]
-    for folder in _FONT_FOLDERS:
-        # The plain form of a font has a shorter name than its bold and slanted ones.
-        found = Path(folder).expanduser().rglob("*.[ot]t[cf]")
-        files.extend(sorted(found, key=lambda path: (len(path.name), path)))
-    return files
-
-
-@functools.cache
-def _load(file: Optional[Path], size: int) -> Any:
-    return ImageFont.load_default(size) if file is None else ImageFont.truetype(file, size)
+    found = [path for folder in _FONT_FOLDERS for path in Path(folder).expanduser().rglob(_FONTS)]
+    # The plain form of a font has a shorter name than its bold and slanted ones.
+    return [None, _EUROPE, *sorted(found, key=lambda path: (len(path.name), path))]
 
 
 def _sheet(samples: list[list[bytes]], labels: list[tuple[str, Any]], title: str) -> Image.Image:
@@ -118,14 +117,8 @@ def _sheet(samples: list[list[bytes]], labels: list[tuple[str, Any]], title: str
         place = (_MARGIN, top + _TILE // 2)
         pen.text(place, text, _INK, font or _load(None, 17), anchor="lm")
         for column, image in enumerate(images):
-            sheet.paste(_tile(image), (_MARGIN + _LABELS_WIDTH + column * step, top))
+            pixels = np.frombuffer(image, np.uint8).reshape(_SHAPE).transpose(1, 2, 0)
+            # Repeated, so that the sheet shows exactly the pixels of the records.
+            tile = Image.fromarray(pixels.repeat(_SCALE, axis=0).repeat(_SCALE, axis=1))
+            sheet.paste(tile, (_MARGIN + _LABELS_WIDTH + column * step, top))
     return sheet
-
-
-def _tile(image: bytes) -> Image.Image:
-    shape = (schema.CHANNELS, schema.HEIGHT, schema.WIDTH)
-    pixels = np.frombuffer(image, np.uint8).reshape(shape).transpose(1, 2, 0)
-    # NEAREST, so that the sheet shows exactly the pixels of the records.
-    return Image.fromarray(np.ascontiguousarray(pixels)).resize(
-        (_TILE, _TILE), Image.Resampling.NEAREST
-    )

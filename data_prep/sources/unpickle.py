@@ -15,6 +15,7 @@ import io
 import pickle
 import pickletools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,15 +62,14 @@ class _Entries(dict[Any, Any]):
         super().__setitem__(key.decode("latin-1") if isinstance(key, bytes) else key, value)
 
 
-def _push_entries(machine: Any) -> None:
+def _push_entries(machine: Any, items: Sequence[Any] = ()) -> None:
     machine.append(_Entries())
+    for key, value in zip(items[::2], items[1::2]):
+        machine.stack[-1][key] = value
 
 
 def _push_marked_entries(machine: Any) -> None:
-    items = machine.pop_mark()
-    _push_entries(machine)
-    for key, value in zip(items[::2], items[1::2]):
-        machine.stack[-1][key] = value
+    _push_entries(machine, machine.pop_mark())
 
 
 def _push_call(machine: Any) -> None:
