@@ -1,13 +1,12 @@
 """The published archives of CIFAR-10 and CIFAR-100, Python and binary: files of labelled images."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
 
 from cifar10 import schema
-from data_prep.errors import SourceError
+from data_prep.errors import SourceError, UsageError
 from data_prep.sources import members, unpickle
 from data_prep.sources.dataset import Dataset, Images, Kind
 from data_prep.tfrecord.write import Pixels
@@ -38,9 +37,11 @@ class _Python(Kind):
     def claims(self, parts: tuple[str, ...]) -> bool:
         return parts[-1] in (self.meta, *self.files)
 
-    def load(self, path: Path, seed: int, flags: Mapping[str, Any]) -> Dataset:
+    def load(self, path: Path, resize: Optional[str], labels: Optional[str] = None) -> Dataset:
+        if resize is not None:
+            raise UsageError(f"--resize is for image files, got it with {self.name}: {path}")
         names: tuple[str, ...] = () if self.takes else schema.CLASS_NAMES  # CIFAR-10's are known.
-        labels = (flags.get("labels") or FINE) if self.takes else None
+        labels = (labels or FINE) if self.takes else None
         batches: dict[str, Images] = {}
         for member in members.walk(path):
             name = member.parts[-1]

@@ -1,10 +1,9 @@
 """What every kind of source gives: labelled images in memory; and the split of these."""
 
 import abc
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 
@@ -65,7 +64,7 @@ class Kind(abc.ABC):
       name: its name in the manifest.
       looks: how people recognise it.
       most_bytes: the most bytes that a file may have.
-      takes: the flags that apply, of `resize`, `eval_fraction` and `labels`.
+      takes: what `load` takes as further arguments, of `labels`, `eval_fraction` and `seed`.
     """
 
     name: str
@@ -82,17 +81,16 @@ class Kind(abc.ABC):
         return self.claims(parts)
 
     @abc.abstractmethod
-    def load(self, path: Path, seed: int, flags: Mapping[str, Any]) -> Dataset:
+    def load(self, path: Path, resize: Optional[str]) -> Dataset:
         """Reads all images into memory.
 
         Args:
           path: the folder or archive.
-          seed: seed of the choice of images.
-          flags: see `detect.find`; those that `takes` does not name are None.
+          resize: how image files of other sizes are brought to 32x32; None: they are refused.
 
         Raises:
           SourceError: the content is damaged or incomplete.
-          UsageError: a flag does not fit the content.
+          UsageError: `resize` is given, and there are no image files.
         """
 
 

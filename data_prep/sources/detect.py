@@ -84,8 +84,10 @@ def find(
 
     def load() -> Dataset:
         kind = _kind(path)
-        _check_flags(flags, kind.takes, f"{kind.name}: {path}")
-        return kind.load(path, seed, flags)
+        resize, others = flags.get("resize"), {**flags, "resize": None}
+        _check_flags(others, kind.takes, f"{kind.name}: {path}")
+        further = {**others, "seed": seed}
+        return kind.load(path, resize, **{name: further.get(name) for name in kind.takes})
 
     return Source(path.resolve().name, _fingerprint(path), load)
 

@@ -4,12 +4,12 @@ import os
 import unicodedata
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 
@@ -29,7 +29,7 @@ Placed = tuple[members.Member, str, int]
 class _ImageTree(Kind):
     name = "image-tree"
     looks = "train/CLASS/* and test/CLASS/* with image files"
-    takes = ("resize", "eval_fraction")
+    takes = ("eval_fraction", "seed")
     unit = "split"  # Images outside of one are left out.
     eval_fraction: Optional[float] = None  # the default
 
@@ -40,9 +40,15 @@ class _ImageTree(Kind):
     def decides(self, parts: tuple[str, ...]) -> bool:
         return is_image(parts) and self.claims(parts)
 
-    def load(self, path: Path, seed: int, flags: Mapping[str, Any]) -> Dataset:
-        found, fraction = Found(), flags.get("eval_fraction")
-        images = decode(self.placed(path, found), flags.get("resize"))
+    def load(
+        self,
+        path: Path,
+        resize: Optional[str],
+        eval_fraction: Optional[float] = None,
+        seed: int = 0,
+    ) -> Dataset:
+        found, fraction = Found(), eval_fraction
+        images = decode(self.placed(path, found), resize)
         order = np.array([found.names.index(name) for name in found.labels], np.uint8)
         train, validation, test = (
             Images(images[split].pixels, order[images[split].labels]) for split in schema.SPLITS

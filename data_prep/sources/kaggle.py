@@ -6,9 +6,9 @@ fifth, since CIFAR-10 has 10,000 of these beside 50,000 for training. It does no
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Optional
 
 from cifar10 import schema
 from data_prep.errors import SourceError
@@ -21,7 +21,6 @@ _TRAINING_PER_EVAL = 5
 
 class _Kaggle(Kind):
     name = "kaggle"
-    takes = ("resize",)
     looks = f"Kaggle's train/* with {LABELS}"
 
     def claims(self, parts: tuple[str, ...]) -> bool:
@@ -34,7 +33,7 @@ class _Kaggle(Kind):
     def decides(self, parts: tuple[str, ...]) -> bool:
         return parts[-1] == LABELS or (self.claims(parts) and parts[-2] == "train")
 
-    def load(self, path: Path, seed: int, flags: Mapping[str, Any]) -> Dataset:
+    def load(self, path: Path, resize: Optional[str]) -> Dataset:
         for member in members.walk(path):
             if member.parts[-1] == LABELS:
                 placed = _placed(path, member.name, _labels(member))
@@ -44,7 +43,7 @@ class _Kaggle(Kind):
                 f"{path}: images must be train/CLASS/FILE, or those in train/ need {LABELS} "
                 "beside it, as Kaggle's have"
             )
-        images = image_tree.decode(placed, flags.get("resize"))[schema.TRAIN]
+        images = image_tree.decode(placed, resize)[schema.TRAIN]
         size = max(0, min(len(images) // _TRAINING_PER_EVAL, len(images) - schema.NUM_CLASSES))
         train, held_out = (
             images.take(part) for part in split_training(images.labels, size, seed=0)
