@@ -23,9 +23,9 @@ def convert(flags: argparse.Namespace) -> int:
     """Builds the records unless they are up to date."""
     started = time.monotonic()
     out = Path(flags.out)
-    chosen = (flags.resize, flags.eval_fraction, flags.labels)
-    source = detect.find(flags.source, flags.seed, flags.synthetic_size, *chosen)
-    options = manifest.Options(flags.validation_size, flags.shards, *chosen)
+    chosen = {name: getattr(flags, name) for name in ("resize", "eval_fraction", "labels")}
+    source = detect.find(flags.source, flags.seed, flags.synthetic_size, **chosen)
+    options = manifest.Options(flags.validation_size, flags.shards, **chosen)
     report = build.build(source, out, options, flags.seed, flags.force, _say)
     if report is None:
         _say(f"{out} is up to date with {source.name}: nothing to do (--force rebuilds).")

@@ -1,14 +1,14 @@
 """Draws a labelled contact sheet of a folder of records, a row for each class."""
 
+import contextlib
 import functools
-import importlib.util
 import os
 import random
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
+import PIL
 from PIL import Image, ImageDraw, ImageFont
 
 from cifar10 import schema
@@ -20,14 +20,17 @@ from data_prep.tfrecord import read
 
 MAX_COUNT = 100
 
+_SHAPE = (schema.CHANNELS, schema.HEIGHT, schema.WIDTH)
 _SCALE = 2  # A pixel of an image becomes 2x2 pixels of the sheet.
 _TILE, _GAP, _MARGIN = schema.WIDTH * _SCALE, 6, 28
 _LABELS_WIDTH, _TITLE_HEIGHT = 132, 48
-_OWN = Path()  # Pillow's font, which has the letters of English.
-_FONTS = (
+_FONT_FOLDERS = (
     *("/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.local/share/fonts"),
     *("/Library/Fonts", "/System/Library/Fonts"),
 )
+_FONTS = "*.[ot]t[cf]"
+# Comes with matplotlib, and has the letters of Europe.
+_EUROPE = Path(PIL.__file__).parents[1] / "matplotlib/mpl-data/fonts/ttf/DejaVuSans.ttf"
 _ABSENT = "\U0010ffff"  # No font has it, so it is drawn as other letters that a font lacks.
 _PAPER, _INK = "#ffffff", "#1b1f24"
 
@@ -71,68 +74,51 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> list[st
     samples = [rng.sample(images, min(count, len(images))) for images in found]
     name = folder.resolve().name if manifest is None else manifest.source.name
     title = f"{split}: {sum(map(len, found)):,} images of {name}"
-    fonts = _fonts([*class_names, title])
-    _sheet(samples, class_names, title, fonts).save(path, format="PNG", optimize=True)
-    return [name for name in class_names if fonts[name] is None]
-
-
-def _fonts(texts: Iterable[str]) -> dict[str, Optional[Path]]:
-    """Returns a font with all letters of each text, of Pillow or of this machine; None: no font."""
-    spec = importlib.util.find_spec("matplotlib")
-    files = [_OWN]
-    if spec is not None and spec.origin is not None:
-        files.append(Path(spec.origin).parent / "mpl-data/fonts/ttf/DejaVuSans.ttf")
-    for folder in _FONTS:
-        # The plain form of a font has a shorter name than its bold and slanted ones.
-        found = Path(folder).expanduser().rglob("*.[ot]t[cf]")
-        files += sorted(found, key=lambda file: (len(file.name), file))
-    return {
-        text: next((file for file in files if _has_letters(file, text)), None) for text in texts
-    }
-
-
-def _has_letters(file: Path, text: str) -> bool:
-    try:
-        font = _load(file, 17)
-    except OSError:
-        return False
-    drawn = {letter: font.getmask(letter) for letter in {*text, _ABSENT} if not letter.isspace()}
-    absent = bytes(drawn.pop(_ABSENT))
-    return all(bytes(mask) != absent for mask in drawn.values())
+    labels = [(name, _font(name, 17)) for name in class_names]
+    _sheet(samples, labels, title).save(path, format="PNG", optimize=True)
+    return [name for name, font in labels if font is None]
 
 
 @functools.cache
-def _load(file: Path, size: int) -> Any:
-    return ImageFont.load_default(size) if file == _OWN else ImageFont.truetype(file, size)
+def _load(file: Optional[Path], size: int) -> Any:
+    return ImageFont.load_default(size) if file is None else ImageFont.truetype(file, size)
 
 
-def _sheet(
-    samples: list[list[bytes]],
-    class_names: tuple[str, ...],
-    title: str,
-    fonts: dict[str, Optional[Path]],
-) -> Image.Image:
+def _font(text: str, size: int) -> Any:
+    """Returns a font with all letters of a text; None: neither Pillow nor this machine has one."""
+    for file in _font_files():
+        with contextlib.suppress(OSError):  # A file may be missing or damaged.
+            font = _load(file, size)
+            absent = bytes(font.getmask(_ABSENT))
+            if all(bytes(font.getmask(letter)) != absent for letter in text if letter.strip()):
+                return font
+    return None
+
+
+@functools.cache
+def _font_files() -> list[Optional[Path]]:
+    """Returns the files of fonts, best first; None is Pillow's own, with the letters of English."""
+    found = [path for folder in _FONT_FOLDERS for path in Path(folder).expanduser().rglob(_FONTS)]
+    # The plain form of a font has a shorter name than its bold and slanted ones.
+    return [None, _EUROPE, *sorted(found, key=lambda path: (len(path.name), path))]
+
+
+def _sheet(samples: list[list[bytes]], labels: list[tuple[str, Any]], title: str) -> Image.Image:
     columns = max(1, *(len(row) for row in samples))
     step = _TILE + _GAP
     width = max(2 * _MARGIN + _LABELS_WIDTH + columns * step - _GAP, 480)
     height = 2 * _MARGIN + _TITLE_HEIGHT + len(samples) * step - _GAP
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
-    pen.text((_MARGIN, _MARGIN), title, _INK, _load(fonts[title] or _OWN, 26))
-    for row, (name, images) in enumerate(zip(class_names, samples)):
+    pen.text((_MARGIN, _MARGIN), title, _INK, _font(title, 26) or _load(None, 26))
+    for row, ((name, font), images) in enumerate(zip(labels, samples)):
         top = _MARGIN + _TITLE_HEIGHT + row * step
-        font = fonts[name]
-        place, text = (_MARGIN, top + _TILE // 2), f"class {row}" if font is None else name
-        pen.text(place, text, _INK, _load(font or _OWN, 17), anchor="lm")
+        text = f"class {row}" if font is None else name
+        place = (_MARGIN, top + _TILE // 2)
+        pen.text(place, text, _INK, font or _load(None, 17), anchor="lm")
         for column, image in enumerate(images):
-            sheet.paste(_tile(image), (_MARGIN + _LABELS_WIDTH + column * step, top))
+            pixels = np.frombuffer(image, np.uint8).reshape(_SHAPE).transpose(1, 2, 0)
+            # Repeated, so that the sheet shows exactly the pixels of the records.
+            tile = Image.fromarray(pixels.repeat(_SCALE, axis=0).repeat(_SCALE, axis=1))
+            sheet.paste(tile, (_MARGIN + _LABELS_WIDTH + column * step, top))
     return sheet
-
-
-def _tile(image: bytes) -> Image.Image:
-    shape = (schema.CHANNELS, schema.HEIGHT, schema.WIDTH)
-    pixels = np.frombuffer(image, np.uint8).reshape(shape).transpose(1, 2, 0)
-    # NEAREST, so that the sheet shows exactly the pixels of the records.
-    return Image.fromarray(np.ascontiguousarray(pixels)).resize(
-        (_TILE, _TILE), Image.Resampling.NEAREST
-    )

@@ -46,7 +46,9 @@ def build(
         if reason:
             say(reason)
         try:
-            staging = publish.start_staging(out)
+            publish.discard_staging(out)  # what a killed run left in it
+            staging = out / publish.STAGING_NAME
+            staging.mkdir()
             _stage(source, staging, options, seed, say)
             say("Reading them back ...")
             report = verify.examine(staging)

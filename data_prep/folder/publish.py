@@ -52,14 +52,6 @@ def locked(path: Path, mode: str = "ab") -> Iterator[IO[Any]]:
         yield file
 
 
-def start_staging(folder: Path) -> Path:
-    """Returns an empty DIR/.building; removes what a killed run left in it."""
-    discard_staging(folder)
-    staging = folder / STAGING_NAME
-    staging.mkdir()
-    return staging
-
-
 def discard_staging(folder: Path) -> None:
     """Removes DIR/.building if it exists."""
     with contextlib.suppress(FileNotFoundError):

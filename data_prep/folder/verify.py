@@ -75,7 +75,16 @@ def examine(folder: Path) -> Report:
             report.damages.append(f"{folder}/{error}")
     # Damaged records have other statistics, so the manifest is not blamed for theirs.
     if report.manifest is not None and train and not report.damages:
-        report.damages += _statistics_damage(folder, report.manifest, train)
+        pixels = np.frombuffer(train, np.uint8).reshape(-1, schema.IMAGE_BYTES)
+        mean, deviation = channel_statistics(pixels, np.arange(len(pixels)))
+        said = [*report.manifest.channel_mean, *report.manifest.channel_deviation]
+        if len(said) != 2 * schema.CHANNELS or not np.allclose(
+            [*mean, *deviation], said, rtol=1e-6, atol=0
+        ):
+            report.damages.append(
+                f"{folder / schema.MANIFEST_NAME}: channel_mean and channel_deviation are not "
+                f"those of the train records, {mean} and {deviation}"
+            )
     return report
 
 
@@ -104,15 +113,3 @@ def _read_all(folder: Path, names: Mapping[str, str], report: Report) -> bytearr
             which = f"its {records:,} records are not the {said.records:,} of the manifest"
             report.damages.append(f"{path}: {which}, by their SHA-256")
     return train
-
-
-def _statistics_damage(folder: Path, manifest: manifests.Manifest, train: bytearray) -> list[str]:
-    pixels = np.frombuffer(train, np.uint8).reshape(-1, schema.IMAGE_BYTES)
-    mean, deviation = channel_statistics(pixels, np.arange(len(pixels)))
-    found, said = [*mean, *deviation], [*manifest.channel_mean, *manifest.channel_deviation]
-    if len(found) == len(said) and np.allclose(found, said, rtol=1e-6, atol=0):
-        return []
-    return [
-        f"{folder / schema.MANIFEST_NAME}: channel_mean and channel_deviation are not those of "
-        f"the train records, {mean} and {deviation}"
-    ]

@@ -1,6 +1,5 @@
 """The published archives of CIFAR-10 and CIFAR-100, Python and binary: files of labelled images."""
 
-import abc
 from pathlib import Path
 from typing import Any, Optional
 
@@ -17,8 +16,8 @@ _COUNTS = {FINE: 100, COARSE: 20}  # classes of CIFAR-100
 _FULL, _FULL_TEST = schema.NUM_TRAINING_IMAGES, 10_000
 
 
-class _Batches(Kind):
-    """A form in which a set is published.
+class _Python(Kind):
+    """A form in which a set is published, and CIFAR-10 in Python's.
 
     Attributes:
       files: the names of the files of images; the last one has those for evaluation.
@@ -26,11 +25,9 @@ class _Batches(Kind):
     """
 
     files: tuple[str, ...] = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
-    meta: str
-
-    @abc.abstractmethod
-    def parse(self, member: members.Member, labels: Optional[str] = None) -> Images:
-        """Reads a file of images; `labels` says which of CIFAR-100's."""
+    meta = "batches.meta"
+    name = "cifar-10-python"
+    looks = "data_batch_1 (CIFAR-10, Python)"
 
     def class_names(self, member: members.Member, labels: Optional[str]) -> tuple[str, ...]:
         """Returns the class names in the file `meta`."""
@@ -62,6 +59,20 @@ class _Batches(Kind):
             )
         return _join(self.name, names, [batches.pop(name) for name in self.files])
 
+    def parse(self, member: members.Member, labels: Optional[str] = None) -> Images:
+        """Reads a file of images; `labels` says which of CIFAR-100's."""
+        batch = unpickle.load(member.read(self.most_bytes), member.name)
+        key = f"{labels}_labels" if labels else "labels"
+        for needed in ("data", key):
+            if needed not in batch:
+                held = ", ".join(map(repr, batch))[:100] or "nothing"
+                raise SourceError(
+                    f"{member.name}: has no {needed!r}, as each batch must; it holds {held}"
+                )
+        pixels = unpickle.pixels(batch["data"], member.name)
+        values = unpickle.numbers(batch[key], member.name)
+        return Images(pixels, _labels(values, len(pixels), member.name, labels))
+
 
 def check_meta(member: members.Member) -> None:
     """Checks CIFAR-10's file of class names, pickled or not.
@@ -78,29 +89,10 @@ def check_meta(member: members.Member) -> None:
             )
 
 
-class _Python(_Batches):
-    name = "cifar-10-python"
-    looks = "data_batch_1 (CIFAR-10, Python)"
-    meta = "batches.meta"
-
-    def parse(self, member: members.Member, labels: Optional[str] = None) -> Images:
-        batch = unpickle.load(member.read(self.most_bytes), member.name)
-        key = f"{labels}_labels" if labels else "labels"
-        for needed in ("data", key):
-            if needed not in batch:
-                held = ", ".join(map(repr, batch))[:100] or "nothing"
-                raise SourceError(
-                    f"{member.name}: has no {needed!r}, as each batch must; it holds {held}"
-                )
-        pixels = unpickle.pixels(batch["data"], member.name)
-        values = unpickle.numbers(batch[key], member.name)
-        return Images(pixels, _labels(values, len(pixels), member.name, labels))
-
-
-class _Binary(_Batches):
+class _Binary(_Python):
     name = "cifar-10-binary"
     looks = "data_batch_1.bin (binary)"
-    files = tuple(f"{name}.bin" for name in _Batches.files)
+    files = tuple(f"{name}.bin" for name in _Python.files)
     meta = "batches.meta.txt"
 
     def parse(self, member: members.Member, labels: Optional[str] = None) -> Images:

@@ -31,6 +31,10 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def take(self, indices: Indices) -> "Images":
+        """Returns the images of these indices, in their order."""
+        return Images(self.pixels[indices], self.labels[indices])
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -23,7 +23,11 @@ KINDS: list[Kind] = [
 _LAST = image_tree.CLASS_FOLDERS
 
 # Where such flags apply.
-_FOR = {"eval_fraction": "image folders without a test folder", "labels": "CIFAR-100"}
+_FOR = {
+    "resize": "image files",
+    "eval_fraction": "image folders without a test folder",
+    "labels": "CIFAR-100",
+}
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,7 @@ def find(
     source: str,
     seed: int,
     synthetic_size: Optional[int] = None,
-    resize: Optional[str] = None,
-    eval_fraction: Optional[float] = None,
-    labels: Optional[str] = None,
+    **flags: Any,
 ) -> Source:
     """Identifies a source and computes its fingerprint.
 
@@ -59,24 +61,20 @@ def find(
       source: a path, or the word `synthetic`.
       seed: seed of the synthetic set, and of the choice of the images for evaluation.
       synthetic_size: number of training images of the synthetic set; None: the default.
-      resize: how images of other sizes are brought to 32x32, one of `schema.RESIZES`; None: they
-        are refused.
-      eval_fraction: the share of image folders that is for evaluation; None: the default.
-      labels: which of CIFAR-100's two labels, `fine` or `coarse`; None: the default.
+      flags: `resize`, one of `schema.RESIZES`, says how images of other sizes are brought to 32x32
+        (None: they are refused), `eval_fraction` which share of image folders is for evaluation,
+        `labels` which of CIFAR-100's two labels counts, `fine` or `coarse` (None: the default).
 
     Raises:
       SourceError: there is no such path, it cannot be read, or is none of the known kinds.
       UsageError: `synthetic_size` is out of range or given with a path, or another argument does
         not apply to the source.
     """
-    flags = {"eval_fraction": eval_fraction, "labels": labels}
     if source == synthetic.KIND:
         size = synthetic.DEFAULT_SIZE if synthetic_size is None else synthetic_size
         least, most = synthetic.MIN_SIZE, synthetic.MAX_SIZE
         if not least <= size <= most:
             raise UsageError(f"--synthetic-size must be {least} to {most}, got {size}")
-        if resize is not None:
-            raise UsageError(f"--resize is for image files, got it with --source {source}")
         _check_flags(flags, (), f"--source {source}")
         fingerprint = synthetic.fingerprint(size, seed)
         return Source(source, fingerprint, lambda: synthetic.load(size, seed))
@@ -86,9 +84,10 @@ def find(
 
     def load() -> Dataset:
         kind = _kind(path)
-        _check_flags(flags, kind.takes, f"{kind.name}: {path}")
-        further = {**flags, "seed": seed}
-        return kind.load(path, resize, **{name: further[name] for name in kind.takes})
+        resize, others = flags.get("resize"), {**flags, "resize": None}
+        _check_flags(others, kind.takes, f"{kind.name}: {path}")
+        further = {**others, "seed": seed}
+        return kind.load(path, resize, **{name: further.get(name) for name in kind.takes})
 
     return Source(path.resolve().name, _fingerprint(path), load)
 

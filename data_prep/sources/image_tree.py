@@ -47,29 +47,66 @@ class _ImageTree(Kind):
         eval_fraction: Optional[float] = None,
         seed: int = 0,
     ) -> Dataset:
-        found = Found()
-        images = found.in_order(decode(self.placed(path, found), resize))
-        train, validation, test = (images[split] for split in schema.SPLITS)
+        found, fraction = Found(), eval_fraction
+        images = decode(self.placed(path, found), resize)
+        order = np.array([found.names.index(name) for name in found.labels], np.uint8)
+        train, validation, test = (
+            Images(images[split].pixels, order[images[split].labels]) for split in schema.SPLITS
+        )
         own = validation if len(validation) else None
-        fraction = self.eval_fraction if eval_fraction is None else eval_fraction
-        if len(test) and eval_fraction is not None:
+        if len(test) and fraction is not None:
             raise UsageError(
-                f"--eval-fraction {eval_fraction:g}: the source has its own test folder of "
+                f"--eval-fraction {fraction:g}: the source has its own test folder of "
                 f"{len(test)} images; leave the flag out"
             )
+        lines = found.left_out(path, self.unit)
         if not len(test):
+            fraction = fraction or self.eval_fraction
             if fraction is None:
                 has = f" ({found.folders[schema.VALIDATION][-1]}/ is for validation)" if own else ""
                 raise SourceError(
                     f"{path}: test/CLASS/*, the images for evaluation, is missing{has}; add it, "
                     "rename a folder to test, or hold out a part of train/ by --eval-fraction 0.2"
                 )
-            train, test = divide(train, found, fraction, seed)
-        return Dataset(self.name, found.names, train, test, own, found.note(path, self.unit))
+            # Classes and names of files decide, not their order in the source, so that a folder and
+            # an archive of it give the same images.
+            files = found.train_files
+            whole = train.take(np.array(sorted(range(len(files)), key=files.__getitem__), np.int64))
+            train, test = (whole.take(part) for part in hold_out(whole.labels, fraction, seed))
+            lines.insert(
+                0,
+                f"{len(test):,} of {len(whole):,} images are held out for eval, the same share of "
+                f"each class (--eval-fraction {fraction:g} --seed {seed}).",
+            )
+        return Dataset(self.name, found.names, train, test, own, "\n".join(lines))
 
     def placed(self, path: Path, found: "Found") -> Iterator[Placed]:
-        """Yields the image files of all splits, and adds to `found` what else there is."""
-        return _placed(path, found)
+        """Yields the image files of all splits, and adds to `found` what else there is.
+
+        Raises:
+          SourceError: an image in a split is in no class folder, or a split has two folders. Images
+            of a copy would come into training and validation.
+        """
+        for member in members.walk(path):
+            folder, word = member.parts[:-2], _split_word(member.parts)
+            if _is_placed(member.parts) and is_image(member.parts):
+                split = schema.SPLIT_WORDS[folder[-1]]
+                other = found.folders.setdefault(split, folder)
+                if other != folder:
+                    raise SourceError(
+                        f"{member.name}: {'/'.join(other)} and {'/'.join(folder)} are two folders "
+                        "of the same split; give one of them"
+                    )
+                yield member, split, found.label(member, split)
+            elif _is_placed(member.parts):
+                found.others.append(member.name)
+            elif is_image(member.parts) and word is not None:
+                raise SourceError(
+                    f"{member.name}: images must be {word}/CLASS/FILE, without other folders "
+                    "between; move it there, or out of the source"
+                )
+            elif is_image(member.parts):
+                found.outside += 1
 
 
 class _ClassFolders(_ImageTree):
@@ -81,7 +118,29 @@ class _ClassFolders(_ImageTree):
         return is_image(parts) and len(parts) > 1
 
     def placed(self, path: Path, found: "Found") -> Iterator[Placed]:
-        return _undivided(path, found)
+        """Yields the image files of class folders, as of the train split.
+
+        Raises:
+          SourceError: there are folders between a class folder and an image.
+        """
+        folders = {member.parts[:-1] for member in members.walk(path) if is_image(member.parts)}
+        shared = tuple(os.path.commonprefix([*folders]))
+        root = shared[:-1] if len(folders) == 1 else shared
+        found.folders[schema.TRAIN] = root
+        for member in members.walk(path):
+            depth = len(member.parts) - len(root)
+            if depth == 2 and is_image(member.parts):
+                yield member, schema.TRAIN, found.label(member, schema.TRAIN)
+            elif depth == 2:
+                found.others.append(member.name)
+            elif depth == 1 and is_image(member.parts):
+                found.outside += 1
+            elif is_image(member.parts):
+                raise SourceError(
+                    f"{member.name}: images must be CLASS/FILE, or SPLIT/CLASS/FILE where SPLIT is "
+                    "train, validation or test, without other folders between; move it there, or "
+                    "out of the source"
+                )
 
 
 IMAGE_TREE, CLASS_FOLDERS = _ImageTree(), _ClassFolders()
@@ -97,7 +156,6 @@ class Found:
       train_files: CLASS/FILE of each training image.
       outside: the number of image files in no class folder.
       others: names of files in class folders that are no images.
-      division: a line on how images were divided; empty if they were not.
     """
 
     labels: dict[str, int] = field(default_factory=dict)
@@ -105,7 +163,6 @@ class Found:
     train_files: list[str] = field(default_factory=list)
     outside: int = 0
     others: list[str] = field(default_factory=list)
-    division: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -129,13 +186,8 @@ class Found:
             self.train_files.append(f"{name}/{member.parts[-1]}")
         return label
 
-    def in_order(self, images: dict[str, Images]) -> dict[str, Images]:
-        """Returns the images with labels in the order of `names`."""
-        order = np.array([self.names.index(name) for name in self.labels], np.uint8)
-        return {split: Images(some.pixels, order[some.labels]) for split, some in images.items()}
-
-    def note(self, path: Path, unit: str) -> str:
-        """Returns lines on how images were divided, and on what was left out.
+    def left_out(self, path: Path, unit: str) -> list[str]:
+        """Returns lines on what was left out.
 
         Args:
           path: the source.
@@ -156,8 +208,7 @@ class Found:
         ]
         if empty:
             lines.append(f"no class of images: {', '.join(empty)}")
-        left_out = (f"Left out, since they are {line}." for line in lines)
-        return "\n".join([self.division] * bool(self.division) + [*left_out])
+        return [f"Left out, since they are {line}." for line in lines]
 
 
 def is_image(parts: tuple[str, ...]) -> bool:
@@ -173,87 +224,6 @@ def _split_word(parts: tuple[str, ...]) -> Optional[str]:
     return next((part for part in parts[:-1] if part in schema.SPLIT_WORDS), None)
 
 
-def _placed(path: Path, found: Found) -> Iterator[Placed]:
-    """Yields the image files of all splits, and adds to `found` what else there is.
-
-    Raises:
-      SourceError: an image in a split is in no class folder, or a split has two folders. Images of
-        a copy would come into training and validation.
-    """
-    for member in members.walk(path):
-        folder, word = member.parts[:-2], _split_word(member.parts)
-        if _is_placed(member.parts):
-            if not is_image(member.parts):
-                found.others.append(member.name)
-                continue
-            split = schema.SPLIT_WORDS[folder[-1]]
-            other = found.folders.setdefault(split, folder)
-            if other != folder:
-                raise SourceError(
-                    f"{member.name}: {'/'.join(other)} and {'/'.join(folder)} are two folders of "
-                    "the same split; give one of them"
-                )
-            yield member, split, found.label(member, split)
-        elif is_image(member.parts) and word is not None:
-            raise SourceError(
-                f"{member.name}: images must be {word}/CLASS/FILE, without other folders between; "
-                "move it there, or out of the source"
-            )
-        elif is_image(member.parts):
-            found.outside += 1
-
-
-def _undivided(path: Path, found: Found) -> Iterator[Placed]:
-    """Yields the image files of class folders, as of the train split; see `_placed`.
-
-    Raises:
-      SourceError: there are folders between a class folder and an image.
-    """
-    folders = {member.parts[:-1] for member in members.walk(path) if is_image(member.parts)}
-    shared = tuple(os.path.commonprefix([*folders]))
-    root = shared[:-1] if len(folders) == 1 else shared
-    found.folders[schema.TRAIN] = root
-    for member in members.walk(path):
-        depth = len(member.parts) - len(root)
-        if depth == 2 and is_image(member.parts):
-            yield member, schema.TRAIN, found.label(member, schema.TRAIN)
-        elif depth == 2:
-            found.others.append(member.name)
-        elif depth == 1 and is_image(member.parts):
-            found.outside += 1
-        elif is_image(member.parts):
-            raise SourceError(
-                f"{member.name}: images must be CLASS/FILE, or SPLIT/CLASS/FILE where SPLIT is "
-                "train, validation or test, without other folders between; move it there, or out "
-                "of the source"
-            )
-
-
-def divide(images: Images, found: Found, fraction: float, seed: int) -> tuple[Images, Images]:
-    """Divides training images into those that stay and those for evaluation, and notes it.
-
-    Classes and names of files decide, not their order in the source, so that a folder and an
-    archive of it give the same images.
-
-    Args:
-      images: the training images, in the order of `found.train_files`.
-      found: what else the source holds.
-      fraction: the share of each class that is held out, at least one image.
-      seed: seed of the choice.
-    """
-    files = found.train_files
-    order = np.array(sorted(range(len(files)), key=files.__getitem__), np.int64)
-    kept, held = (
-        Images(images.pixels[chosen], images.labels[chosen])
-        for chosen in (order[part] for part in hold_out(images.labels[order], fraction, seed))
-    )
-    found.division = (
-        f"{len(held):,} of {len(images):,} images are held out for eval, the same share of each "
-        f"class (--eval-fraction {fraction:g} --seed {seed})."
-    )
-    return kept, held
-
-
 def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]:
     """Decodes image files; returns the images of each split, in order.
 
@@ -261,14 +231,14 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
       SourceError: as for `decode_file`, for the first bad file in order.
     """
     # Byte arrays grow in place, so that the images are in memory only once.
-    pixels = {split: bytearray() for split in schema.SPLITS}
-    labels = {split: bytearray() for split in schema.SPLITS}
+    images = {split: (bytearray(), bytearray()) for split in schema.SPLITS}
     waiting: deque[tuple[Callable[[], bytes], str, int]] = deque()
 
     def take() -> None:
         result, split, label = waiting.popleft()
-        pixels[split] += result()
-        labels[split].append(label)
+        pixels, labels = images[split]
+        pixels += result()
+        labels.append(label)
 
     threads = len(os.sched_getaffinity(0))
     with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
@@ -282,12 +252,10 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
                 take()
         while waiting:
             take()
+    arrays = {split: [np.frombuffer(part, np.uint8) for part in images[split]] for split in images}
     return {
-        split: Images(
-            np.frombuffer(pixels[split], np.uint8).reshape(-1, schema.IMAGE_BYTES),
-            np.frombuffer(labels[split], np.uint8),
-        )
-        for split in schema.SPLITS
+        split: Images(pixels.reshape(-1, schema.IMAGE_BYTES), labels)
+        for split, (pixels, labels) in arrays.items()
     }
 
 

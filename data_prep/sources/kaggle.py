@@ -13,7 +13,7 @@ from typing import Optional
 from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources import image_tree, members
-from data_prep.sources.dataset import Dataset, Images, Kind, split_training
+from data_prep.sources.dataset import Dataset, Kind, split_training
 
 LABELS = "trainLabels.csv"
 _TRAINING_PER_EVAL = 5
@@ -46,8 +46,7 @@ class _Kaggle(Kind):
         images = image_tree.decode(placed, resize)[schema.TRAIN]
         size = max(0, min(len(images) // _TRAINING_PER_EVAL, len(images) - schema.NUM_CLASSES))
         train, held_out = (
-            Images(images.pixels[chosen], images.labels[chosen])
-            for chosen in split_training(images.labels, size, seed=0)
+            images.take(part) for part in split_training(images.labels, size, seed=0)
         )
         note = (
             f"Kaggle's test images have no labels: {size:,} of its {len(images):,} training images "

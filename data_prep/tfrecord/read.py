@@ -8,7 +8,7 @@ import itertools
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Optional, Union, cast
+from typing import IO, Union, cast
 
 from cifar10 import schema
 from data_prep.tfrecord import write
@@ -57,7 +57,10 @@ def scan(
             if not record:
                 return
             try:
-                yield _parse_record(record, num_classes)
+                payload, footer = record[HEADER.size : -FOOTER.size], record[-FOOTER.size :]
+                if masked_crc(payload) != FOOTER.unpack(footer)[0]:
+                    raise RecordError("the CRC of its content is wrong")
+                yield parse_example(payload, num_classes)
             except RecordError as error:
                 damages.append(f"{where}: {error}")
                 if len(damages) == before + MAX_DAMAGES:
@@ -84,13 +87,6 @@ def _next_record(file: IO[bytes]) -> bytes:
     return header + rest
 
 
-def _parse_record(record: bytes, num_classes: int) -> tuple[bytes, int]:
-    payload, footer = record[HEADER.size : -FOOTER.size], record[-FOOTER.size :]
-    if masked_crc(payload) != FOOTER.unpack(footer)[0]:
-        raise RecordError("the CRC of its content is wrong")
-    return parse_example(payload, num_classes)
-
-
 def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tuple[bytes, int]:
     """Reads the two features of one serialized tf.train.Example.
 
@@ -101,7 +97,16 @@ def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tupl
       RecordError: the payload is not an Example, or a feature is missing or has another type,
         length or range.
     """
-    image, label = _parse_ours(payload) or _parse_any(payload)
+    is_ours = (
+        len(payload) == write.PAYLOAD_BYTES
+        and payload.startswith(write.PREFIX)
+        and payload.startswith(write.MIDDLE, write.IMAGE_END)
+        and payload[-1] < 0x80
+    )
+    if is_ours:  # The layout that `write` writes, which takes a 20th of the time.
+        image, label = payload[write.IMAGE_START : write.IMAGE_END], payload[-1]
+    else:
+        image, label = _parse_any(payload)
     if len(image) != schema.IMAGE_BYTES:
         raise RecordError(
             f"{schema.IMAGE_KEY!r} must be {schema.IMAGE_BYTES} bytes, is {len(image)}"
@@ -109,17 +114,6 @@ def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tupl
     if not 0 <= label < num_classes:
         raise RecordError(f"{schema.LABEL_KEY!r} must be 0 to {num_classes - 1}, is {label}")
     return image, label
-
-
-def _parse_ours(payload: bytes) -> Optional[tuple[bytes, int]]:
-    """Parses the layout that `write` writes, 20 times as fast as `_parse_any`; None for others."""
-    is_ours = (
-        len(payload) == write.PAYLOAD_BYTES
-        and payload.startswith(write.PREFIX)
-        and payload.startswith(write.MIDDLE, write.IMAGE_END)
-        and payload[-1] < 0x80
-    )
-    return (payload[write.IMAGE_START : write.IMAGE_END], payload[-1]) if is_ours else None
 
 
 def _parse_any(payload: bytes) -> tuple[bytes, int]:

@@ -54,8 +54,7 @@ def test_the_synthetic_set_is_never_passed_off_as_cifar10(tmp_path, capsys):
         (["--source", "synthetic", "--valid", "5"], "unrecognized arguments: --valid"),
         (
             ["frobnicate"],
-            "there is no command frobnicate: the commands are convert, download, verify and show; "
-            "--source names what to convert\n",
+            "frobnicate: the commands are convert, .*; --source names what to convert\n",
         ),
         (["verify"], "required: DIR"),
         (["download", "--archive", "matlab"], "invalid choice: 'matlab'"),
@@ -93,12 +92,11 @@ def test_names_of_other_scripts_are_aligned_and_drawn_or_numbered(tree, tmp_path
         assert any(re.match(f"{name} {{{24 - columns - 1}}}[45] ", line) for line in lines), name
     assert _code("show", str(tmp_path / "out"), "--out", str(tmp_path / "grid.png")) == 0
     # The fonts that come with matplotlib have the letters of Europe.
-    fonts = sheet._fonts([*names.values(), "ship", "\U0010fffe"])
-    assert fonts["ship"] == sheet._OWN
-    assert fonts["Gr\u00fcn"] not in (sheet._OWN, None)
-    assert fonts["\U0010fffe"] is None
+    own, europe = (sheet._font(text, 17).getname() for text in ("ship", "Gr\u00fcn"))
+    assert own != europe
+    assert sheet._font("\U0010fffe", 17) is None
     printed = capsys.readouterr().out
-    if fonts["\u732b"] is None:
+    if sheet._font("\u732b", 17) is None:
         assert "since no font here has the letters: \u72d7\u72d7, \u732b." in printed
     else:
         assert "no font here" not in printed
@@ -160,19 +158,19 @@ def test_the_sheet_holds_the_records_own_pixels_where_a_link_leads(built, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "reason"),
+    ("flags", "reason"),
     [
-        (["--count", "101"], 2, "--count must be 1 to 100, got 101"),
-        (["--out", "/nowhere/grid.png"], 2, "/nowhere/grid.png: there is no folder /nowhere; make"),
-        (["--out", "."], 2, "error: .: --out must be a file that is called NAME.png"),
-        (["--out", "train.tfrecords"], 2, "--out must be a file that is called NAME.png"),
-        (["--out", "link.png"], 2, "link.png: --out must be a file that is called NAME.png"),
+        (["--count", "101"], "--count must be 1 to 100, got 101"),
+        (["--out", "/nowhere/grid.png"], "/nowhere/grid.png: there is no folder /nowhere; make"),
+        (["--out", "."], "error: .: --out must be a file that is called NAME.png"),
+        (["--out", "train.tfrecords"], "--out must be a file that is called NAME.png"),
+        (["--out", "link.png"], "link.png: --out must be a file that is called NAME.png"),
     ],
 )
-def test_what_cannot_be_drawn_says_why(flags, code, reason, built, tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_drawn_says_why(flags, reason, built, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.png").symlink_to("manifest.json")
-    assert cli.main(["show", str(built), *flags]) == code
+    assert cli.main(["show", str(built), *flags]) == 2
     assert reason in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["link.png"]
 

@@ -122,17 +122,9 @@ def test_a_server_that_sends_the_bytes_is_believed_nothing_else(before, reply, s
 @pytest.mark.parametrize(
     ("before", "reply", "reason"),
     [
-        (
-            b"",
-            (200, bytes(10**6)),
-            "serves another file: SHA-256 must be .*, is d29751f2.*; run ag",
-        ),
-        (
-            b"\0" * 9,
-            "honest",
-            "serves another file: SHA-256 must be .*; run again to start from the",
-        ),
-        (b"\0" * 2_000_000, "honest", "serves another file"),
+        (b"", (200, bytes(10**6)), "another file: SHA-256 must be .*, is d29751f2.*; run again"),
+        (b"\0" * 9, "honest", "another file: SHA-256 must be .*; run again to start from the"),
+        (b"\0" * 2_000_000, "honest", "serves another file: SHA-256"),
         (b"\0" * 9, (416, b""), "answers 416 Requested Range Not Satisfiable; 9 of .* remove /.*"),
         (b"\0" * 9, (503, b""), "answers 503 Service Unavailable; 9 of 1,000,000 bytes are kept"),
         (b"", (404, b""), "answers 404 Not Found; 0 of 1,000,000 .*, or try another --url"),
@@ -147,7 +139,7 @@ def test_what_is_not_the_file_is_refused(before, reply, reason, server, part):
         _fetch(server, part.parent)
     assert [path.name for path in part.parent.iterdir()] == [part.name]
     server.script = []
-    if "serves another file" in reason:
+    if "another file" in reason:
         _assert_whole(_fetch(server, part.parent))
 
 

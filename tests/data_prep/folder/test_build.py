@@ -112,23 +112,25 @@ def test_records_that_do_not_read_back_replace_nothing(python_source, out, monke
     assert _snapshot(out) == before
 
 
+def _link(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
 @pytest.mark.parametrize(
-    "damage", ["removed", "truncated", "extra", "manifest", "marker", "link", "ring"]
+    ("name", "damage"),
+    [
+        ("train.tfrecords", Path.unlink),
+        ("train.tfrecords", lambda path: _link(path, "nowhere")),
+        ("train.tfrecords", lambda path: _link(path, "train.tfrecords")),
+        ("eval.tfrecords", lambda path: os.truncate(path, 3126)),
+        ("train-00000-of-00002.tfrecords", Path.touch),
+        ("manifest.json", lambda path: path.write_text('{"format_version": 1}')),
+        (schema.INCOMPLETE_NAME, Path.touch),
+    ],
 )
-def test_a_second_run_notices_what_is_amiss_and_rebuilds(damage, python_source, built, out):
-    if damage == "removed":
-        (out / "train.tfrecords").unlink()
-    elif damage in ("link", "ring"):
-        (out / "train.tfrecords").unlink()
-        (out / "train.tfrecords").symlink_to("train.tfrecords" if damage == "ring" else "nowhere")
-    elif damage == "truncated":
-        os.truncate(out / "eval.tfrecords", 3126)
-    elif damage == "extra":
-        shutil.copy(out / "train.tfrecords", out / "train-00000-of-00002.tfrecords")
-    elif damage == "manifest":
-        (out / "manifest.json").write_text('{"format_version": 1}')
-    else:
-        (out / schema.INCOMPLETE_NAME).touch()
+def test_a_second_run_notices_what_is_amiss_and_rebuilds(name, damage, python_source, built, out):
+    damage(out / name)
     assert _convert(python_source, out) == 0
     assert sorted(p.name for p in out.glob("*")) == sorted(p.name for p in built.glob("*"))
     assert verify.verify(out).damages == []

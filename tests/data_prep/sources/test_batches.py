@@ -43,22 +43,10 @@ def test_published_archives_are_told_apart_and_hold_the_same(kind, mode, tmp_pat
         ("data_batch_2", None, "data_batch_2 missing; all of its"),
         ("data_batch_2", b"", "data_batch_2: the file is empty"),
         ("test_batch", b"garbage", "test_batch: not a readable CIFAR batch"),
-        (
-            "test_batch",
-            batch_pickle(made.pixels(5), [10] * 20),
-            "image 0: label must be 0 to 9, got 10",
-        ),
-        (
-            "test_batch",
-            batch_pickle(made.pixels(5), made.labels(19)),
-            "20 images need 20 labels, got 19",
-        ),
+        ("test_batch", batch_pickle(made.pixels(5), [10] * 20), "0: label must be 0 to 9, got 10"),
+        ("test_batch", batch_pickle(made.pixels(5), [1] * 19), "20 images need 20 labels, got 19"),
         ("data_batch_3", made.python2_pickle({b"labels": []}), "data_batch_3: has no 'data'"),
-        (
-            "data_batch_3",
-            batch_pickle(made.pixels(2, 9), made.labels(9)),
-            "number of images, got 20, 20, 9",
-        ),
+        ("data_batch_3", batch_pickle(made.pixels(2, 9), [1] * 9), "of images, got 20, 20, 9"),
         ("batches.meta", made.python2_pickle({b"label_names": [b"cat"]}), "classes must be airpl"),
         ("test_batch.bin", b"\x01" * 3072, "3072 bytes are not a whole number of 3073-byte"),
         ("test_batch.bin", b"\0" * 3073 + b"\x0b" * 3073, "image 1: label must be 0 to 9, got 11"),
@@ -97,12 +85,7 @@ def test_cifar_100_has_fine_and_coarse_labels(form, mode, tmp_path, monkeypatch)
     [
         ("python", "meta", None, "cifar-100-python: meta missing; all of its files are needed"),
         ("python", "test", None, "cifar-100-python: test missing; all of its files are needed"),
-        (
-            "python",
-            "meta",
-            made.python2_pickle({b"fine_label_names": []}),
-            "100 class names, got 0",
-        ),
+        ("python", "meta", made.python2_pickle({b"fine_label_names": []}), "00 class names, got 0"),
         (
             "python",
             "test",
@@ -161,7 +144,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_does_not(tmp_path):
         (b"\x80\x02}(", ""),
         (b"\x80\x02]q\x00.", "it holds a list, not a dictionary"),
         (b"\x80\x02Pid\n.", "has the instruction PERSID, which no"),
-        (b"\x80\x02K\x01}b.", "it adds to type int"),
+        (b"\x80\x02K\x01K\x02b.", "'int' object has no"),
         (b"\x80\x02}\x88K\x01s.", "a key must be a string, got type bool"),
         (b"\x80\x02(}K\x01\x86\x86K\x01e.", ""),  # a stack that ends above its mark
         # A key that is a tuple of itself twice, 60 times over; to hash it takes 2**60 steps.
@@ -239,10 +222,7 @@ def test_batches_that_python_3_saved_again_hold_the_same(kind, protocol, tmp_pat
         ({"data": np.zeros((20, 3072))}, r"\(images, 3072\), got numpy's type 'f8'"),
         ({"data": made.pixels(0), "labels": np.zeros(20)}, "whole numbers, got numpy's type 'f8'"),
         ({"data": made.pixels(0), "labels": np.eye(20, dtype=int)}, r"got the shape \(20, 20\)"),
-        (
-            {"data": made.pixels(0), "labels": [np.float64(1)] * 20},
-            "numbers, got numpy's type 'f8'",
-        ),
+        ({"data": made.pixels(0), "labels": [np.float64(1)] * 20}, "got numpy's type 'f8'"),
         ({"data": made.pixels(0), "labels": (1,) * 20}, "array of whole numbers, got type tuple"),
         ({"data": made.pixels(0), "labels": ["cat"] * 20}, "label must be 0 to 9, got type str"),
         ({"data": made.pixels(0), "labels": [1 << 90] * 20}, "must be 0 to 9, got type int"),

@@ -100,18 +100,14 @@ def test_class_folders_are_divided_by_their_names_and_the_seed_alone(mode, tree)
     ]
     other = made.load(tree, eval_fraction=0.4, seed=1)
     assert np.bincount(other.eval.labels).tolist() == [2] * 10
-    assert sorted(map(tuple, flat.eval.pixels)) != sorted(
-        map(tuple, made.load(tree, seed=1).eval.pixels)
-    )
+    chosen = [{*map(tuple, made.load(tree, seed=seed).eval.pixels)} for seed in (0, 1)]
+    assert chosen[0] != chosen[1]
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        (
-            "cat/persian/1.png",
-            r"cat/persian/1\.png: images must be CLASS/FILE, or SPLIT/CLASS/FILE",
-        ),
+        ("cat/persian/1.png", r"cat/persian/1\.png: images must be CLASS/FILE, or SPLIT/CLASS/FIL"),
         ("emu/1.png", "the eval images hold none of class emu"),
     ],
 )
@@ -166,11 +162,7 @@ def test_many_images_are_decoded_in_order_and_the_first_bad_one_is_named(
         (b"", None, "the file is empty"),
         (b"just text", None, "not a sound PNG, JPEG, WEBP, GIF or BMP image"),
         (made.png()[:60], None, "not a sound PNG, JPEG"),
-        (
-            made.png((33, 32)),
-            None,
-            r"must be 32x32 pixels, this is 33x32; --resize crop\|pad\|stretch takes images of any",
-        ),
+        (made.png((33, 32)), None, r"is 33x32; --resize crop\|pad\|stretch takes images of any"),
         (made.png((10_000, 5_001), "1"), "crop", "has 10000x5001 pixels, the limit is 50,000,000"),
     ],
 )
@@ -214,11 +206,7 @@ def test_the_fingerprint_follows_the_content_not_the_times(tree):
 @pytest.mark.parametrize(
     ("name", "size", "reason"),
     [
-        (
-            "images/train/cat/large.png",
-            (64 << 20) + 1,
-            r"cat/large\.png: oversized: 67108865 bytes",
-        ),
+        ("images/train/cat/large.png", (64 << 20) + 1, r"cat/large\.png: oversized: 67108865 byt"),
         ("old/train/cat/0.png", 9, "are two folders of the same split; give one of them"),
     ],
 )
@@ -236,9 +224,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("mode", [None, "w", "w:gz", "zip"])
-def test_kaggles_layout_is_read_and_a_fifth_is_held_out(mode, folder):
+def test_kaggles_layout_is_read_and_a_fifth_is_held_out_whatever_the_seed(mode, folder):
     dataset = made.load(made.packed(mode, folder))
     assert dataset.kind == "kaggle"
+    np.testing.assert_array_equal(dataset.eval.pixels, made.load(folder, seed=5).eval.pixels)
     for images, per_class in ((dataset.train, 8), (dataset.eval, 2)):
         assert np.bincount(images.labels).tolist() == [per_class] * 10
         # The red of an image is 20 times its label.
@@ -250,35 +239,22 @@ def test_kaggles_layout_is_read_and_a_fifth_is_held_out(mode, folder):
     )
 
 
-def test_no_seed_changes_the_images_for_evaluation(folder):
-    one, other = (detect.find(str(folder), seed).load().eval.pixels for seed in (0, 5))
-    np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("1,frog\n", r"trainLabels\.csv:102: image 1 has a label already"),
-        (
-            "101,zebra\n",
-            r"trainLabels\.csv:102: must be the number of .* got '101,zebra' below id,label$",
-        ),
-        (
-            "101\n",
-            r"trainLabels\.csv:102: must be the number of .* got '101' below id,label$",
-        ),
+        ("101,zebra\n", r"trainLabels\.csv:102: must be the num.* got '101,zebra' below id,label$"),
+        ("101\n", r"trainLabels\.csv:102: must be the number of .* got '101' below id,label$"),
         ("101,cat\n", r"trainLabels\.csv: train/101\.png is missing"),
+        ("x.png", r"train/x\.png: trainLabels\.csv has no label for it"),
         ('"' + "x" * 200_000, r"trainLabels\.csv: field larger than field limit"),
     ],
 )
 def test_a_table_that_does_not_fit_the_images_is_named(line, reason, folder):
-    with (folder / "trainLabels.csv").open("a") as file:
-        file.write(line)
+    if line == "x.png":
+        (folder / "train" / line).write_bytes(made.png())
+    else:
+        with (folder / "trainLabels.csv").open("a") as file:
+            file.write(line)
     with pytest.raises(SourceError, match=f"^{reason}"):
-        made.load(folder)
-
-
-def test_an_image_without_a_label_is_named(folder):
-    (folder / "train" / "x.png").write_bytes(made.png())
-    with pytest.raises(SourceError, match=r"^train/x\.png: trainLabels\.csv has no label for it"):
         made.load(folder)
