@@ -1,5 +1,6 @@
 """TensorFlow's errors about data, checkpoints and memory become one clear line each."""
 
+import os
 import pathlib
 from typing import Any
 
@@ -8,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
+from cifar10.host.files import write_text
 from cifar10.run.tf_errors import clear_errors
 
 CONFIG = TrainConfig(output_dir="runs/1")
@@ -94,6 +96,15 @@ FULL = "logs/metrics.jsonl; No space left on device"
 def test_a_disk_that_takes_no_more_is_named_with_a_way_out(error, reason):
     assert message_of(UserError, fail, error) == (
         f"cannot write: {reason}; free or repair the disk, then run the same command to continue"
+    )
+
+
+@pytest.mark.parametrize(
+    "write", [lambda path: write_text(path, ""), lambda path: os.open(path, os.O_RDWR)]
+)
+def test_a_folder_in_the_place_of_a_file_is_named_with_a_way_out(tmp_path, write):
+    assert message_of(UserError, write, str(tmp_path)) == (
+        f"{tmp_path} is a folder; move it away, then run the same command to continue"
     )
 
 
