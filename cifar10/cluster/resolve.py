@@ -43,12 +43,18 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
     with source_named(FLAGS):
         by_flags = normalise(*_tasks_of_flags(config), FLAGS)
     if cluster and by_flags:
-        _check_same(cluster, by_flags)
+        both = (cluster, by_flags)
+        here, there = (f"{found.label} of {show(found.platform_jobs)}" for found in both)
+        if (cluster.own.role, cluster.jobs) != (by_flags.own.role, by_flags.jobs):
+            raise ConfigError(
+                f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {here}, the flags "
+                f"say {there}; unset TF_CONFIG, or leave --ps-hosts, --worker-hosts, --job-name "
+                "and --task-index out"
+            )
     cluster = cluster or by_flags
     if cluster is None:
         return None
-    token = environ.get(spec.TOKEN, "").strip()
-    if token:
+    if token := environ.get(spec.TOKEN, "").strip():
         cluster = dataclasses.replace(cluster, token=spec.digest(token))
     with source_named(cluster.source):
         if config.mode == "train_and_evaluate":
@@ -77,16 +83,6 @@ def _tasks_of_flags(config: TrainConfig) -> tuple[Jobs, Optional[str], Optional[
     return jobs, WORKER if is_master else task_type, task_index
 
 
-def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
-    if (cluster.own.role, cluster.jobs) != (by_flags.own.role, by_flags.jobs):
-        here, there = (f"{one.label} of {show(one.platform_jobs)}" for one in (cluster, by_flags))
-        raise ConfigError(
-            f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {here}, the flags say "
-            f"{there}; unset TF_CONFIG, or leave --ps-hosts, --worker-hosts, --job-name and "
-            "--task-index out"
-        )
-
-
 def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
     """Returns a line for each setting of several workers that changes nothing here.
 
@@ -104,7 +100,7 @@ def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
     useless = [flag_name(name) for name in names if config.is_set(name)]
     if config.num_workers not in (None, count):
         useless.append(f"--num-workers {config.num_workers}")
-    return [f"note: {one} changes nothing: {who}" for one in useless]
+    return [f"note: {name} changes nothing: {who}" for name in useless]
 
 
 def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
@@ -127,11 +123,9 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
         )
     if count == 1 or config.sync or config.replication == "in-graph":
         return
-    at_once = {
-        "lookahead_steps": bool(config.lookahead_steps),
-        "optimizer": optim.find(config.optimizer).updates_at_once,
-    }
-    for name in (name for name, is_so in at_once.items() if is_so):
+    updates_at_once = optim.find(config.optimizer).updates_at_once
+    if config.lookahead_steps or updates_at_once:
+        name = "lookahead_steps" if config.lookahead_steps else "optimizer"
         raise ConfigError(
             f"{flag_name(name)} {getattr(config, name)} needs all weights between two updates, and "
             f"{count} tasks update them at any time; leave --sync=false out, or give another"

@@ -128,7 +128,7 @@ class Cluster:
 
     def label_of(self, job: str, index: int) -> str:
         """Returns the platform's name of a task, which needs not be in the cluster."""
-        chief = next((one for one in (MASTER, CHIEF) if one in self.platform_jobs), None)
+        chief = next((name for name in (MASTER, CHIEF) if name in self.platform_jobs), None)
         if job == MASTER:
             return f"{chief or WORKER}/{index}"
         return f"{job}/{index + (job == WORKER and chief is None)}"
@@ -170,7 +170,7 @@ class Cluster:
     def trainers_here(self) -> list[Task]:
         """The trainers on this task's host: their addresses have the same host name."""
         here = split_address(self.own.address)[0]
-        return [one for one in self.trainers if split_address(one.address)[0] == here]
+        return [task for task in self.trainers if split_address(task.address)[0] == here]
 
     @property
     def host_share(self) -> tuple[int, int]:

@@ -133,19 +133,15 @@ def normalise(
         names_trainer = task_type in (None, MASTER, CHIEF, WORKER) and task_index in (None, 0)
         if (names_trainer and source == TF_CONFIG) or (task_type, task_index) == (None, None):
             return None
-        task = "/".join(str(one) for one in (task_type, task_index) if one is not None)
+        task = "/".join(str(part) for part in (task_type, task_index) if part is not None)
         raise ConfigError(
             f"this task is {task}, but there is no cluster; list its addresses "
             "(in cluster, or by --worker-hosts and --ps-hosts), or leave the task out to train "
             "alone"
         )
-    for job in jobs:
-        if job not in _JOBS:
-            raise ConfigError(f"a job must be one of {', '.join(_JOBS)}, got {job!r}; rename it")
+    _check(jobs)
     if task_type is not None and task_type not in _JOBS:
         raise ConfigError(f"the task's type must be one of {', '.join(_JOBS)}, got {task_type!r}")
-    _check_addresses(jobs)
-    _check_jobs(jobs)
     task_type, task_index = _find_task(jobs, task_type, task_index)
     listed = {job: addresses for job, addresses in jobs.items() if job != EVALUATOR}
     own_jobs = {MASTER if job == CHIEF else job: addresses for job, addresses in listed.items()}
@@ -154,17 +150,14 @@ def normalise(
         own_jobs = {MASTER: (first,), **({WORKER: tuple(others)} if others else {}), **own_jobs}
         if task_type == WORKER:
             task_type, task_index = (WORKER, task_index - 1) if task_index else (MASTER, 0)
-    return Cluster(
-        jobs=own_jobs,
-        task_type=task_type,
-        task_index=task_index,
-        has_evaluator=EVALUATOR in (*jobs, task_type),
-        source=source,
-        listed=listed,
-    )
+    has_evaluator = EVALUATOR in (*jobs, task_type)
+    return Cluster(own_jobs, task_type, task_index, has_evaluator, source, listed=listed)
 
 
-def _check_addresses(jobs: Jobs) -> None:
+def _check(jobs: Jobs) -> None:
+    for job in jobs:
+        if job not in _JOBS:
+            raise ConfigError(f"a job must be one of {', '.join(_JOBS)}, got {job!r}; rename it")
     seen: dict[tuple[str, int], str] = {}
     for job, addresses in jobs.items():
         for index, address in enumerate(addresses):
@@ -172,9 +165,6 @@ def _check_addresses(jobs: Jobs) -> None:
             other = seen.setdefault(spec.split_address(address, f"{job}/{index}"), task)
             if other != task:
                 raise ConfigError(f"{other} and {task} share a port; give each one of its own")
-
-
-def _check_jobs(jobs: Jobs) -> None:
     for job, names in (("chief (or master)", (CHIEF, MASTER)), (EVALUATOR, (EVALUATOR,))):
         found = [f"{name} {address}" for name in names for address in jobs.get(name, ())]
         if len(found) > 1:
@@ -195,7 +185,8 @@ def _find_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) 
             '"task": {"type": "worker", "index": 0}, or --job-name worker --task-index 0'
         )
     if task_type in (MASTER, CHIEF):  # The task may use the one name, and the cluster the other.
-        task_type = next((one for one in (MASTER, CHIEF) if one in jobs), task_type)
+        task_type = next((name for name in (MASTER, CHIEF) if name in jobs), task_type)
+
     # By Estimator's convention, the cluster does not list the evaluator.
     count = 1 if task_type == EVALUATOR else len(jobs.get(task_type, ()))
     if not 0 <= task_index < count:

@@ -154,7 +154,7 @@ class ClusterGuard(Guard):
                     check()
             lost = self._peers.silent(tasks)
             if tasks is self._workers and not self._in_graph:
-                lost = [one for one in lost if self._peers.is_here(one)]
+                lost = [task for task in lost if self._peers.is_here(task)]
             if self.cluster.is_master and len(tasks) - len(lost) < at_least:
                 self.stop.check()
             self._peers.require(tasks, at_least)
@@ -164,7 +164,7 @@ class ClusterGuard(Guard):
     def hears_all(self) -> bool:
         """Returns whether the tasks answer that this trainer needs at the moment."""
         silent = self._peers.silent
-        return all(len(one) - len(silent(one)) >= least for one, least in self._needs())
+        return all(len(tasks) - len(silent(tasks)) >= least for tasks, least in self._needs())
 
     def _is_ending(self) -> bool:
         """Returns whether a signal ends training now: a synchronous chief may still need a worker.

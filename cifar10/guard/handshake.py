@@ -91,9 +91,7 @@ class TaskIdentity:
         """
         try:
             found = cls(**json.loads(text))
-            "".join(
-                (found.role, found.job, found.run, found.output_dir, *found.must_match.values())
-            )
+            "".join((*dataclasses.astuple(found)[:-1], *found.must_match.values()))
         except (AttributeError, RecursionError, TypeError) as error:
             raise ValueError(f"malformed: {str(error)[:100]}") from None
         return found
@@ -124,17 +122,18 @@ class Registry:
             self._put = tf.raw_ops.MapStage(values=[self._text], **entry)
             # Reading waits for an entry, and the wait cannot be cancelled: see `read`.
             self._value = tf.raw_ops.MapPeek(**entry)
-        config = tf.ConfigProto(operation_timeout_in_ms=int(1000 * answer_secs))
-        config.device_filters.append(_NO_TASK)
+        timeout = int(1000 * answer_secs)
+        config = tf.ConfigProto(operation_timeout_in_ms=timeout, device_filters=[_NO_TASK])
         self._session = tf.Session(target, graph, config=config)
 
     def close(self) -> None:
         """Ends the session."""
         self._session.close()
 
-    def write(self, key: int, identity: TaskIdentity) -> None:
-        """Writes an entry, e.g. of the key TASK or CHIEF; has no effect if there is one."""
+    def write(self, key: int, identity: TaskIdentity) -> TaskIdentity:
+        """Writes an entry, of the key TASK or CHIEF, unless there is one; returns what it is."""
         self._session.run(self._put, {self._key: key, self._text: identity.as_text()})
+        return self.read(key) or identity
 
     def read(self, key: int) -> Optional[TaskIdentity]:
         """Returns an entry, None if there is none; those with lower keys are written first."""
@@ -142,11 +141,6 @@ class Registry:
             return None
         (text,) = self._session.run(self._value, {self._key: key})
         return TaskIdentity.from_text(text.decode("utf-8", "replace"))
-
-    def claim(self, chief: TaskIdentity) -> TaskIdentity:
-        """Makes this the chief that uses the task, unless there is one; returns who it is."""
-        self.write(CHIEF, chief)
-        return self.read(CHIEF) or chief
 
     def has_ended(self) -> bool:
         """Returns whether the chief that uses the task has ended."""
@@ -182,21 +176,19 @@ def tell_end(serving: Iterable[Task], chief: TaskIdentity) -> None:
         # It may have ended, or another program may have its port.
         with contextlib.suppress(NoAnswer, ConfigError), registry_of(task) as registry:
             own = registry.read(TASK)
-            if own and own.job == chief.job and registry.claim(chief).run == chief.run:
+            if own and own.job == chief.job and registry.write(CHIEF, chief).run == chief.run:
                 registry.write(_ENDED, chief)
 
 
+@dataclasses.dataclass(eq=False)
 class Handshake:
     """Asks other tasks who they are, and makes the chief the owner of those that serve it.
 
-    Args:
+    Attributes:
       cluster: the cluster and this process's task in it.
       asked: the tasks to check; others are taken as they are.
       serving: those among them that serve a run. The chief claims them, see `claims`; a worker uses
         them only if they serve its chief's run.
-      identity: this task's identity; None: it has nothing to agree on, and no run of its own.
-
-    Attributes:
       identity: this task's identity, with its run as far as it is known: a chief knows its own,
         others learn it from the chief.
       claims: whether this task claims serving tasks when it meets them; else it only looks. A chief
@@ -204,15 +196,14 @@ class Handshake:
         other one, which another run may need.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        asked: Collection[Task],
-        serving: Collection[Task] = (),
-        identity: Optional[TaskIdentity] = None,
-    ) -> None:
-        self.identity, self.claims = identity or TaskIdentity.of(cluster), False
-        self._cluster, self._asked, self._serving = cluster, asked, serving
+    cluster: Cluster
+    asked: Collection[Task]
+    serving: Collection[Task]
+    identity: TaskIdentity
+    claims: bool = False
+
+    def __post_init__(self) -> None:
+        """Knows no task yet."""
         self._met: set[Task] = set()
 
     def meet(self, task: Task) -> bool:
@@ -230,7 +221,7 @@ class Handshake:
           ConfigError: the task belongs to another job or another run, or it is the chief, and this
             worker trains otherwise.
         """
-        if task not in self._asked:
+        if task not in self.asked:
             return True
         try:
             with registry_of(task) as registry:
@@ -240,12 +231,12 @@ class Handshake:
         except NoAnswer:
             return False
         except Mismatch as error:
-            if self._cluster.is_master:
+            if self.cluster.is_master:
                 raise
             time.sleep(_ASKED_SECS)
             raise ConfigError(str(error)) from None
         except ConfigError:
-            if task in self._met and task not in self._serving:
+            if task in self._met and task not in self.serving:
                 return False
             raise
 
@@ -260,30 +251,27 @@ class Handshake:
                 f"correct the address, or give all tasks of a job the same cluster and {TOKEN}"
             )
         if found.role != task.role:
-            labels = {known.role: known.label for known in self._cluster.tasks}
+            labels = {known.role: known.label for known in self.cluster.tasks}
             other = labels.get(found.role, found.role)
             raise ConfigError(f"{task} is {other} of this job; correct the addresses")
         for name, value in own.must_match.items() if found.must_match else ():
             if value != found.must_match.get(name):
                 raise Mismatch(
-                    f"{name} is {value} for {self._cluster.label}, but "
+                    f"{name} is {value} for {self.cluster.label}, but "
                     f"{found.must_match.get(name)} for {task}; start all trainers with the same "
                     "program, settings and records"
                 )
-        if task == self._cluster.master:  # From it, others learn the run.
+        if task == self.cluster.master:  # From it, others learn the run.
             self.identity = dataclasses.replace(own, run=found.run, output_dir=found.output_dir)
-        return task not in self._serving or self._serves_this_run(task, registry)
-
-    def _serves_this_run(self, task: Task, registry: Registry) -> bool:
-        """Returns whether a serving task may be used; raises ConfigError if another run has it."""
-        own = self.identity
-        if not own.run:
-            return True  # A worker that has not met its chief yet; it asks again before its use.
-        holder = registry.claim(own) if self.claims else registry.read(CHIEF)
+        # A worker that has not met its chief yet asks again before it uses a serving task.
+        if task not in self.serving or not own.run:
+            return True
+        holder = registry.write(CHIEF, own) if self.claims else registry.read(CHIEF)
         if holder is None or holder.run == own.run:
             return True
-        if not self._cluster.is_master:  # Its chief may have started again, with another run.
-            if not self.meet(self._cluster.master):
+        if not self.cluster.is_master:
+            # Its chief may have started again, with another run.
+            if not self.meet(self.cluster.master):
                 return False
             if self.identity.run == holder.run:
                 return True

@@ -59,10 +59,14 @@ class Probe:
         If it does not, the connection remains, and the next call waits for the same answer.
         """
         try:
-            connected = self._socket or self._connect(timeout_secs)
-            connected.settimeout(timeout_secs)
+            if self._socket is None:
+                self._socket = socket.create_connection(self._place, timeout_secs)
+                # Closing sends a reset, so that no port of this host stays occupied for a minute.
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                self._socket.sendall(_PREFACE)
+            self._socket.settimeout(timeout_secs)
             try:
-                received = connected.recv(_HEADER_BYTES)
+                received = self._socket.recv(_HEADER_BYTES)
             except socket.timeout:
                 self.is_here = True
                 return False
@@ -77,13 +81,6 @@ class Probe:
         if self._socket:
             self._socket.close()
         self._socket = None
-
-    def _connect(self, timeout_secs: float) -> socket.socket:
-        self._socket = socket.create_connection(self._place, timeout_secs)
-        # Closing sends a reset, so that no port of this machine stays occupied for a minute.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self._socket.sendall(_PREFACE)
-        return self._socket
 
 
 def answers(address: str) -> bool:
@@ -154,11 +151,8 @@ class Peers:
             return []
         before = time.monotonic() - secs
         # A limit may be shorter than the time between questions: a task that answers is not late.
-        return [
-            one
-            for one in tasks
-            if self._states[one].seen < before and not self._states[one].answers
-        ]
+        states = ((task, self._states[task]) for task in tasks)
+        return [task for task, state in states if state.seen < before and not state.answers]
 
     def missing(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> Optional[str]:
         """Describes the tasks that have not answered for longer than the timeout.
@@ -184,7 +178,7 @@ class Peers:
 
     def require(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
         """Raises TrainingError if tasks are missing, ConfigError if they are another job's."""
-        found = [wrong for one in tasks if (wrong := self._states[one].wrong)]
+        found = [wrong for task in tasks if (wrong := self._states[task].wrong)]
         needed = len(tasks) if at_least is None else at_least
         if len(tasks) - len(found) < needed and not self._stopped.is_set():
             raise ConfigError(found[0])
@@ -224,7 +218,7 @@ class Peers:
           TrainingError: a task has not answered within the timeout.
         """
         started, said = time.monotonic(), False
-        while absent := [one for one in tasks if not self._states[one].answers]:
+        while absent := [task for task in tasks if not self._states[task].answers]:
             check()
             self.require(absent)
             if not said and time.monotonic() - started > _SAY_AFTER_SECS:

@@ -64,4 +64,4 @@ def _first(name: str, path: str) -> str:
         lines = pathlib.Path(path).read_text().splitlines()
     except OSError:
         return ""
-    return next((one.split(":", 1)[1].strip() for one in lines if one.startswith(name)), "")
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name)), "")

@@ -5,7 +5,7 @@ import dataclasses
 import posixpath
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Callable, Optional, TypedDict, TypeVar
 
 import numpy as np
@@ -107,9 +107,8 @@ def read_position(checkpoint: Optional[str]) -> TrainingPosition:
     Raises:
       DamagedError: the checkpoint is damaged.
     """
-    return TrainingPosition(
-        *(read_counter(checkpoint, name) for name in ("global_step", "examples_seen"))
-    )
+    step, seen = (read_counter(checkpoint, name) for name in ("global_step", "examples_seen"))
+    return TrainingPosition(step, seen)
 
 
 def latest_position(output_dir: str) -> TrainingPosition:
@@ -178,37 +177,22 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
             tf.io.gfile.copy(path, copies[ending])
             sync(copies[ending])
         with files.locked(folder):
-            return _replace_best(output_dir, Best(step, accuracy, checkpoint), copies)
+            before, name = best(output_dir), f"model.ckpt-{step}"
+            if before is not None and accuracy <= before.accuracy:
+                return False  # Another process was better meanwhile.
+            if before is not None and posixpath.basename(before.path) == name:
+                name += "-again"  # A run that resumed earlier has reached this step again.
+            for ending, copy in copies.items():
+                tf.io.gfile.rename(copy, tf.io.gfile.join(folder, name + ending), overwrite=True)
+            record = _BestRecord(step=step, accuracy=accuracy, name=name)
+            write_json(tf.io.gfile.join(folder, _BEST_NAME), record)
+            for old in tf.io.gfile.glob(f"{before.path}.*") if before else ():
+                tf.io.gfile.remove(old)
+            return True
     finally:
         for copy in copies.values():
             with contextlib.suppress(tf.errors.NotFoundError):
                 tf.io.gfile.remove(copy)
-
-
-def _replace_best(output_dir: str, new: Best, copies: Mapping[str, str]) -> bool:
-    """Names the complete copies of a checkpoint's files, unless another process was better.
-
-    Args:
-      output_dir: path of the output folder.
-      new: the checkpoint that was copied.
-      copies: paths of the copies by the ending of the file.
-
-    Returns:
-      Whether the checkpoint is the best.
-    """
-    before, name = best(output_dir), f"model.ckpt-{new.step}"
-    if before is not None and new.accuracy <= before.accuracy:
-        return False
-    if before is not None and posixpath.basename(before.path) == name:
-        name += "-again"  # A run that resumed earlier has reached this step again.
-    folder = tf.io.gfile.join(output_dir, BEST_DIR)
-    for ending, copy in copies.items():
-        tf.io.gfile.rename(copy, tf.io.gfile.join(folder, name + ending), overwrite=True)
-    record = _BestRecord(step=new.step, accuracy=new.accuracy, name=name)
-    write_json(tf.io.gfile.join(folder, _BEST_NAME), record)
-    for old in tf.io.gfile.glob(f"{before.path}.*") if before else ():
-        tf.io.gfile.remove(old)
-    return True
 
 
 def exists(checkpoint: str) -> bool:
@@ -241,10 +225,9 @@ def find(output_dir: str, given: Optional[str] = None) -> str:
     """
     if given is not None:
         if not exists(given):
-            raise UserError(
-                f"--checkpoint {given} does not exist; name it without the ending, "
-                "for example output/model.ckpt-80000"
-            )
+            way_out = "name it without the ending, for example output/model.ckpt-80000"
+            raise UserError(f"--checkpoint {given} does not exist; {way_out}")
+
         return given
     found = best_or_newest(output_dir)
     if found is None:

@@ -49,12 +49,8 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
 
 def write(config: TrainConfig, class_names: Sequence[str], **entries: Any) -> None:
     """Records the model that is about to be trained, and other entries of `Run`, in run.json."""
-    run_file.update(
-        config.output_place,
-        settings=_settings_of(config),
-        class_names=list(class_names),
-        **entries,
-    )
+    model = {"settings": _settings_of(config), "class_names": list(class_names)}
+    run_file.update(config.output_place, **model, **entries)
 
 
 def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:

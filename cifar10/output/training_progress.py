@@ -37,12 +37,7 @@ class TrainingProgress:
       steps: the number of steps that this process has taken.
     """
 
-    def __init__(
-        self,
-        line: ProgressLine,
-        params: Any,
-        metrics: Optional[Metrics] = None,
-    ) -> None:
+    def __init__(self, line: ProgressLine, params: Any, metrics: Optional[Metrics] = None) -> None:
         config = params.config
         self._line, self._metrics, self._log_steps = line, metrics, config.log_steps
         self._num_examples, self._own_examples = params.num_examples, params.own_examples
@@ -132,11 +127,8 @@ class TrainingProgress:
     def _figures(self, report: Any, since: Any) -> dict[str, float]:
         """Returns the means over the steps after earlier sums; no speed if none was measured."""
         steps, loss, accuracy, measured, seconds, images = (self._sums - since).tolist()
-        found = {
-            "loss": loss / steps,
-            "accuracy": accuracy / steps,
-            "learning_rate": report.learning_rate,
-        }
+        found = {"loss": loss / steps, "accuracy": accuracy / steps}
+        found["learning_rate"] = report.learning_rate
         if measured:
             found["images_per_sec"] = images / seconds
             if self._own_examples:

@@ -56,18 +56,18 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
         with guard.of(job.params, None, records, stop) as guarded:
             while True:
                 stop.check()
-                note, checkpoint = run_file.read(place).training, checkpoints.latest(place)
-                earlier = earlier if note == earlier else None
-                has_ended = note is not None and note["ended_at_step"] is not None
+                state, checkpoint = run_file.read(place).training, checkpoints.latest(place)
+                earlier = earlier if state == earlier else None
+                has_ended = state is not None and state["ended_at_step"] is not None
                 if has_ended and not earlier:
                     break
                 is_new = checkpoint != validated and records.has_validation
-                if checkpoint and is_new and note and not note["master_validates"]:
-                    _validate(job, checkpoint, note, guarded)
+                if checkpoint and is_new and state and not state["master_validates"]:
+                    _validate(job, checkpoint, state, guarded)
                     validated = checkpoint
                 guarded.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
-                if folder_lock.is_held(place, folder_lock.TRAINING) or seen != (note, checkpoint):
-                    seen, trained_at = (note, checkpoint), time.monotonic()
+                if folder_lock.is_held(place, folder_lock.TRAINING) or seen != (state, checkpoint):
+                    seen, trained_at = (state, checkpoint), time.monotonic()
                 elif time.monotonic() - trained_at > config.cluster_timeout:
                     if has_ended:
                         break  # Training does not go on: this process was started again.
@@ -80,22 +80,18 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
         say("evaluator ends: training is over, and the chief makes the figures")
 
 
-def _validate(job: Job, checkpoint: str, note: Training, guarded: Guard) -> None:
+def _validate(job: Job, checkpoint: str, state: Training, guarded: Guard) -> None:
     """Validates a checkpoint, unless it has a validation or training removes it meanwhile.
 
-    If the state of training is no longer `note` then, training is over, and the chief validates.
+    If the state of training is no longer `state` then, training is over, and the chief validates.
     """
     place = job.config.output_place
     try:
         model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
         metrics = Metrics(place, EVALUATOR_FILE_NAME, step)
-        estimator = tf.estimator.Estimator(
-            model_fn,
-            place,
-            tf.estimator.RunConfig(session_config=job.params.plan.session_config),
-            job.params,
-        )
+        run_config = tf.estimator.RunConfig(session_config=job.params.plan.session_config)
+        estimator = tf.estimator.Estimator(model_fn, place, run_config, job.params)
         eval_spec = tf.estimator.EvalSpec(
             lambda: evaluation_input(job, VALIDATION),
             steps=None,
@@ -104,8 +100,9 @@ def _validate(job: Job, checkpoint: str, note: Training, guarded: Guard) -> None
         )
         best = KeepBest(job.params, metrics, say)
         best.validate(
-            estimator, eval_spec, checkpoint, lambda: run_file.read(place).training == note
+            estimator, eval_spec, checkpoint, lambda: run_file.read(place).training == state
         )
+
     except (UserError, tf.errors.OpError, ValueError):
         if checkpoints.exists(checkpoint):
             raise

@@ -13,7 +13,7 @@ from cifar10.cluster.spec import PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.guard import server
 from cifar10.guard.grace_period import GracePeriod
-from cifar10.guard.handshake import Handshake, Registry
+from cifar10.guard.handshake import Handshake, Registry, TaskIdentity
 from cifar10.guard.peers import Peers
 from cifar10.host.process import StopRequest, say
 from cifar10.output import run_file
@@ -39,10 +39,12 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """
     session_config, gpus = _plan(config, cluster)
     use_devices(session_config, gpus)
-    server.start(cluster, session_config)
+    own = TaskIdentity.of(cluster)
+    server.start(cluster, session_config, own)
     registry, master = Registry(cluster.own.target), cluster.master
     workers = cluster.of(WORKER) if config.replication == "between-graph" else []
-    peers = Peers([master, *workers], config.cluster_timeout, Handshake(cluster, [master]).meet)
+    handshake = Handshake(cluster, asked=[master], serving=[], identity=own)
+    peers = Peers([master, *workers], config.cluster_timeout, handshake.meet)
     peers.start()
     say(f"{cluster.label} serves at {cluster.own.address}")
     grace = GracePeriod(stop, lambda: peers.is_here(master))
@@ -50,8 +52,8 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
         while not registry.has_ended():
             grace.check()
             if peers.missing([master]):
-                note = run_file.read(config.output_place).training
-                if note and note["ended_at_step"] is not None:
+                state = run_file.read(config.output_place).training
+                if state and state["ended_at_step"] is not None:
                     break  # This task was started after the end.
             peers.require([master])
             time.sleep(_LISTEN_SECS)

@@ -34,7 +34,7 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
       Stopped: a signal arrived.
     """
     place, given = config.output_place, config.checkpoint_place
-    errors = checkpoints.with_found(place, given, lambda one: _predict(config, one, stop))
+    errors = checkpoints.with_found(place, given, lambda path: _predict(config, path, stop))
     for error in errors[:-1]:
         complain(f"error: {one_line(error)}")
     if errors:
@@ -62,31 +62,25 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
                     errors.append(str(error))
             if read:
                 batch = {images: np.stack([image.pixels for _, image in read])}
-                shares = session.run(spec.predictions["probabilities"], batch)
-                for (path, image), row in zip(read, shares):
-                    found = _answer(path, image, resize, dict(zip(class_names, map(float, row))))
+                probabilities = session.run(spec.predictions["probabilities"], batch)
+                for (path, image), row in zip(read, probabilities):
+                    found = {  # docs/outputs.md lists the fields.
+                        "file": path,
+                        "class": class_names[row.argmax()],
+                        "class_id": int(row.argmax()),
+                        "probabilities": dict(zip(class_names, map(float, row))),
+                        "size": image.size,
+                        "resize": resize if image.was_resized else None,
+                    }
                     words = f"{padded(one_line(path), width)}  {describe(found)}"
                     say(as_json(found) if config.json else words)
     return errors
 
 
-def _answer(path: str, image: Decoded, resize: str, shares: dict[str, float]) -> dict[str, Any]:
-    """Returns what is known of a file; docs/outputs.md lists the fields."""
-    best = max(shares, key=lambda name: shares[name])
-    return {
-        "file": path,
-        "class": best,
-        "class_id": list(shares).index(best),
-        "probabilities": shares,
-        "size": image.size,
-        "resize": resize if image.was_resized else None,
-    }
-
-
 def describe(answer: dict[str, Any]) -> str:
     """Formats an answer as `cat 93.1 %, dog 4.0 %, deer 1.1 %  (64x32, pad to 32x32)`."""
-    likely = sorted(answer["probabilities"].items(), key=lambda one: -one[1])[:_SHOWN]
-    text = ", ".join(f"{one_line(name)} {100 * share:.1f} %" for name, share in likely)
+    likely = sorted(answer["probabilities"].items(), key=lambda row: -row[1])[:_SHOWN]
+    text = ", ".join(f"{one_line(name)} {100 * value:.1f} %" for name, value in likely)
     if answer["resize"]:
         size = "x".join(map(str, answer["size"]))
         text += f"  ({size}, {answer['resize']} to {WIDTH}x{HEIGHT})"

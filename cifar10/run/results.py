@@ -105,12 +105,10 @@ def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
     config = job.config
     step = checkpoints.read_counter(checkpoint, "global_step")
     event_files.take_back(config.log_folder(EVAL), step)  # It may be evaluated again.
-    estimator = tf.estimator.Estimator(
-        model_fn.model_fn,
-        config.log_place,  # for its events; the checkpoint may be elsewhere
-        tf.estimator.RunConfig(session_config=job.params.plan.session_config),
-        dataclasses.replace(job.params, augments_test=config.test_time_augmentation),
-    )
+    run_config = tf.estimator.RunConfig(session_config=job.params.plan.session_config)
+    params = dataclasses.replace(job.params, augments_test=config.test_time_augmentation)
+    # Its events go to the log folder; the checkpoint may be elsewhere.
+    estimator = tf.estimator.Estimator(model_fn.model_fn, config.log_place, run_config, params)
     rows = _Rows((model_fn.IMAGES, model_fn.LABELS, model_fn.CLASSES, model_fn.PROBABILITIES))
     found = estimator.evaluate(
         lambda: evaluation_input(job, EVAL),
@@ -142,7 +140,9 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     checkpoints.find(place, given)  # Without one, this mode writes nothing.
     require_writable(config.log_folder(EVAL), EVENTS)
     with guard.of(job.params, None, records, stop) as guarded:
-        result = checkpoints.with_found(place, given, lambda one: evaluate_split(job, one, guarded))
+        result = checkpoints.with_found(
+            place, given, lambda path: evaluate_split(job, path, guarded)
+        )
     say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     matrix = result.confusion_matrix
     for name, right, total in zip(records.class_names, np.diag(matrix), matrix.sum(axis=1)):
@@ -253,13 +253,13 @@ def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float)
 
 def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
     """Returns the wrongly classified images with the highest confidence."""
-    labels, shares = evaluation.labels, evaluation.probabilities
-    predicted, confidence = shares.argmax(axis=1), shares.max(axis=1)
+    labels, probabilities = evaluation.labels, evaluation.probabilities
+    predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
     wrong = np.flatnonzero(predicted != labels)
     worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
-    facts = (labels[worst], predicted[worst], confidence[worst], shares[worst, labels[worst]])
-    rows = zip(worst.tolist(), evaluation.images[worst], *(one.tolist() for one in facts))
-    return [Mistake(*row) for row in rows]
+    columns = (labels, predicted, confidence, probabilities[np.arange(len(labels)), labels])
+    values = (column[worst].tolist() for column in columns)
+    return [Mistake(*row) for row in zip(worst.tolist(), evaluation.images[worst], *values)]
 
 
 def describe_config(params: ModelParams) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def _chosen(params: ModelParams) -> dict[str, Any]:
     """Returns the settings whose values were chosen for this run, by name."""
     config, plan, batch = params.config, params.plan, params.examples_per_step
     session, steps_per_epoch = plan.session_config, params.num_examples / batch
-    in_force = {
+    resolved = {
         **models.find(config.model).in_force(config),
         "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
         "num_towers": plan.num_towers,
@@ -282,12 +282,12 @@ def _chosen(params: ModelParams) -> dict[str, Any]:
         "summary_steps": config.steps_between_rows(params.total_steps),
     }
     if config.learning_rate is None:
-        in_force["learning_rate"] = highest_rate(config, batch, params.place.staleness)
-        in_force["learning_rate_batch"] = batch
+        resolved["learning_rate"] = highest_rate(config, batch, params.place.staleness)
+        resolved["learning_rate_batch"] = batch
     if config.warmup_epochs is None:
         steps = warmup_steps(config, steps_per_epoch, params.total_examples / batch)
-        in_force["warmup_epochs"] = steps / steps_per_epoch
-    found = {name: one for name, one in in_force.items() if one != getattr(config, name)}
+        resolved["warmup_epochs"] = steps / steps_per_epoch
+    found = {name: value for name, value in resolved.items() if value != getattr(config, name)}
     return rounded_figures(found)
 
 

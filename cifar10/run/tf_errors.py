@@ -1,6 +1,9 @@
 """Turns TensorFlow's errors about the user's data and settings into one clear line each."""
 
 import contextlib
+import errno
+import os
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any, Optional
@@ -24,7 +27,8 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
     Raises:
       DataError: a record is damaged or does not follow the schema, or the records were replaced.
       UserError: disk space or memory is exhausted, a disk is read-only, a file may not be read or
-        written, or a checkpoint is damaged or of another model.
+        written or is a folder, or a checkpoint is damaged or of another model.
+
       TrainingError: the master does not begin a session.
     """
     before, threading.excepthook = threading.excepthook, _leave_to_main_thread
@@ -64,6 +68,10 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
         )
     if tf_internals.is_disk_failure(message):
         return UserError(f"cannot write: {reason}; free or repair the disk, {_CONTINUE}")
+    if os.strerror(errno.EISDIR) in message:
+        # A file is written as PATH.RANDOM.part, then renamed.
+        path = getattr(error, "filename", None) or re.sub(r"(\.[0-9a-f]{8}\.part)?; .*", "", reason)
+        return UserError(f"{path} is a folder; move it away, {_CONTINUE}")
     if forbidden:
         way_out = f"let this user read and write there, {_CONTINUE}"
         return UserError(f"no access: {reason}{whose(forbidden)}; {way_out}")

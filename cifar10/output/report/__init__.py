@@ -109,21 +109,18 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
     )
     filters = {"percent": _percent, "count": _count, "picture": _picture, "png": png_of}
     environment.filters.update(filters, duration=format_duration)
+    curves = None
+    try:
+        curves = curves_png(result["history"])
+    except Exception as error:  # Whatever it is, the page's figures are worth more.
+        complain(one_line(f"the report has no curves: {type(error).__name__}: {error}"))
     return environment.get_template("report.html.j2").render(
         result=result,
         command=shlex.join(result["command"]),
-        curves=_curves(result["history"]),
+        curves=curves,
         interval=_interval(result["figures"]),
         mistakes=mistakes,
     )
-
-
-def _curves(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> Optional[bytes]:
-    try:
-        return curves_png(history)
-    except Exception as error:  # Whatever it is, the page's figures are worth more.
-        complain(one_line(f"the report has no curves: {type(error).__name__}: {error}"))
-        return None
 
 
 def _picture(png: bytes) -> str:

@@ -281,7 +281,7 @@ def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
         server.start(job.cluster("ps", index), tf.ConfigProto())
     other = TaskIdentity.of(job.cluster("master"), "0" * 64, "there:/other")
     with contextlib.closing(Registry(targets[0])) as first:
-        first.claim(other)
+        first.write(CHIEF, other)
     session = job.session("master", cluster_timeout=60.0)
     session._peers.start()
     session._peers.wait_for(labelled(session, "ps/1"))

@@ -76,7 +76,7 @@ def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
 
 
 def labelled(seen: Handshake, label: str) -> Task:
-    (task,) = [one for one in seen._asked if one.label == label]
+    (task,) = [task for task in seen.asked if task.label == label]
     return task
 
 

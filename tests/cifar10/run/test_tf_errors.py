@@ -1,5 +1,6 @@
 """TensorFlow's errors about data, checkpoints and memory become one clear line each."""
 
+import os
 import pathlib
 from typing import Any
 
@@ -8,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
+from cifar10.host.files import write_text
 from cifar10.run.tf_errors import clear_errors
 
 CONFIG = TrainConfig(output_dir="runs/1")
@@ -95,6 +97,12 @@ def test_a_disk_that_takes_no_more_is_named_with_a_way_out(error, reason):
     assert message_of(UserError, fail, error) == (
         f"cannot write: {reason}; free or repair the disk, then run the same command to continue"
     )
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_with_a_way_out(tmp_path):
+    line = f"{tmp_path} is a folder; move it away, then run the same command to continue"
+    assert message_of(UserError, write_text, str(tmp_path), "") == line
+    assert message_of(UserError, os.open, str(tmp_path), os.O_RDWR) == line
 
 
 DENIED = "/usr/model.ckpt-5; Permission denied"

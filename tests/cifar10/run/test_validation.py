@@ -9,8 +9,11 @@ import pytest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
+from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics
-from cifar10.run.validation import check_criteria, ended_before
+from cifar10.run.validation import KeepBest, check_criteria, ended_before
+from cifar10.step.devices import plan_devices
+from cifar10.step.params import ModelParams
 from tests.cifar10 import saved
 
 PATIENT: dict[str, Any] = {"early_stopping_epochs": 2.0}
@@ -85,12 +88,19 @@ def test_a_stopping_criterion_needs_validations(tutorial_data, tmp_path):
             check_criteria(config, records)
 
 
-def settings(folder: pathlib.Path) -> TrainConfig:
-    return TrainConfig(output_dir=str(folder), early_stopping_epochs=2.0)
+def test_a_checkpoint_whose_loss_overflows_is_not_kept_as_the_best(tmp_path):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path))
+    checkpoint, lines = saved.save_untrained(config), []
+    best = KeepBest(ModelParams(config, plan_devices(config)), Metrics(str(tmp_path)), lines.append)
+    for step, loss, accuracy in ((10, math.inf, 0.9), (20, 1.0, 0.5)):
+        found = {"global_step": step, "cross_entropy": loss, "accuracy": accuracy}
+        best.export(None, "", checkpoint, found, False)
+    assert [line.endswith("(best so far)") for line in lines] == [False, True]
+    assert checkpoints.best(str(tmp_path)).step == 20
 
 
 def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path):
-    config = settings(tmp_path)
+    config = TrainConfig(output_dir=str(tmp_path), **PATIENT)
     keep(tmp_path, rows(0.5, 0.4, 0.4))
     assert ended_before(config, 20) is None
     ending = ended_before(config, 30)
@@ -104,7 +114,7 @@ def test_a_run_that_once_had_an_evaluator_judges_the_validations_of_both(tmp_pat
     first, *later = rows(0.5, 0.4, 0.4)
     saved.validated(tmp_path, [first])
     keep(tmp_path, later)
-    config = settings(tmp_path)
+    config = TrainConfig(output_dir=str(tmp_path), **PATIENT)
     assert ended_before(config, 20) is None
     ending = ended_before(config, 30)
     assert ending is not None
