@@ -63,22 +63,3 @@ def test_a_master_with_another_jobs_ps_ends_and_that_job_goes_on(data, tmp_path,
         one.wait(WAIT_SECS)
     all_steps_are_made(tmp_path / "one")
     assert not list((tmp_path / "two" / "output").glob("model.ckpt*"))
-
-
-def test_of_masters_with_one_cluster_only_that_of_the_first_output_folder_goes_on(data, tmp_path):
-    with cluster(tmp_path, data, *SETTINGS) as tasks:
-        tasks.start("ps/0", "worker/0", "master/0", more=["--output-dir=output"])
-        tasks.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)
-        tasks.kill("master/0")
-        tasks.start("master/0", more=["--output-dir=other"])
-        here = re.escape(f":{tmp_path}/")
-        refused(
-            tasks,
-            "master/0",
-            rf"error: (ps|worker)/0 \(127.0.0.1:\d+\) serves another run, that of \S+{here}output, "
-            rf"and not this task's, that of \S+{here}other; .*",
-        )
-        assert not list((tmp_path / "other").glob("model.ckpt*"))
-        tasks.start("master/0", more=["--output-dir=output"])
-        tasks.wait(WAIT_SECS)
-    all_steps_are_made(tmp_path)
