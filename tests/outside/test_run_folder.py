@@ -76,7 +76,7 @@ def killed(folder: pathlib.Path, forks: Forks) -> pathlib.Path:
         process.kill()
     output = folder / "output"
     assert {25, 30, 35, 40} <= set(steps_in_files(output / "train"))
-    assert {20, 40} == set(steps_in_files(output / "validation"))
+    assert {20, 40} == set(steps_in_files(output / "eval_validation"))
     with (output / "metrics.jsonl").open("a") as file:
         file.write('{"split": "train", "st')
     tf.train.update_checkpoint_state(str(output), "model.ckpt-20")
@@ -129,14 +129,14 @@ def test_metrics_jsonl_has_tensorboards_rows_and_each_evaluation_once(killed):
 
 def test_tensorboard_calls_the_runs_by_their_splits_and_drops_nothing_else(killed, caplog):
     found = EventMultiplexer().AddRunsFromDirectory(str(killed)).Reload()
-    assert sorted(found.Runs()) == ["eval", "train", "validation"]
+    assert sorted(found.Runs()) == [".", "eval", "eval_validation", "train"]
     # All that it drops is of the steps that were trained again, and of the validation after them.
     purged = [line for line in caplog.messages if "xpired" in line or "urging" in line]
     assert all("step: 21" in line or "step: 20" in line for line in purged), purged
 
 
 def test_each_checkpoint_has_one_validation_and_each_start_its_samples(killed):
-    found = events(killed / "validation")
+    found = events(killed / "eval_validation")
     for tag in ("accuracy", "cross_entropy", "loss"):
         assert steps(found, tag) == [20, 40, 60], tag
     samples = events(killed / "train").Images("augmented_samples")
