@@ -26,17 +26,6 @@ def history() -> dict[str, Any]:
     return {"train": train, "validation": validation}
 
 
-def confusion_matrix() -> list[list[int]]:
-    """Returns counts of 1,000 images per class in which cats and dogs are often confused."""
-    matrix = [[6] * 10 for _ in range(10)]
-    for label in range(10):
-        matrix[label][label] = 946
-    matrix[3][3], matrix[3][5] = 868, 84
-    matrix[5][5], matrix[5][3] = 880, 72
-    matrix[0][1], matrix[0][0] = 0, 952
-    return matrix
-
-
 def result() -> dict[str, Any]:
     """Returns the result.json of a completed run of ResNet-20 on CIFAR-10."""
     return {
@@ -64,7 +53,7 @@ def result() -> dict[str, Any]:
         "hardware": {"cpu": "AMD EPYC 9B45", "cores": 2, "memory_gib": 7.8, "gpus": []},
         "data": manifest(),
         "class_names": list(CLASS_NAMES),
-        "confusion_matrix": confusion_matrix(),
+        "confusion_matrix": np.diag([1_000] * 10).tolist(),
         "history": history(),
     }
 

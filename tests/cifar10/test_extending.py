@@ -67,11 +67,8 @@ def result(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads((folder / "output" / "result.json").read_text())
 
 
-def test_a_model_trains(result):
+def test_a_model_trains_by_an_optimizer_with_a_setting_of_its_own(result):
     assert result["model"] == "one convolution"
-
-
-def test_an_optimizer_trains_with_a_setting_of_its_own(result):
     configuration = result["configuration"]
     assert (configuration["optimizer"], configuration["sign_decay"]) == ("sign", 0.5)
 

@@ -112,24 +112,6 @@ def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     assert unused == ["metrics_evaluator.jsonl", "train/plugins/profile/TIME/"]
 
 
-def test_tensorboard_gets_scalars_and_samples(trained, folder):
-    output = folder / "output"
-    curves = {"loss", "accuracy", "learning_rate", "images_per_sec"}
-    assert curves <= tags(output / "train", "events.*")
-    assert "augmented_samples" in tags(output / "train", "events.*")
-    expected = {"accuracy", "cross_entropy"}
-    assert expected <= tags(output, "eval_validation/events.*")
-    assert expected <= tags(output, "eval/events.*")
-
-
-def test_a_finished_run_is_not_trained_or_evaluated_again(trained, folder, forks):
-    before = (folder / "output/result.json").read_bytes()
-    again = forks.run(*SMALL, cwd=folder)
-    assert again.returncode == 0
-    assert again.stdout.startswith("already trained to step 23: eval accuracy 0.")
-    assert (folder / "output/result.json").read_bytes() == before
-
-
 def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, folder, forks):
     arguments = (*SMALL, "--job_dir=killed", "--log_dir=logs", "--checkpoint-steps=5")
     with forks.started(*arguments, cwd=folder) as process:

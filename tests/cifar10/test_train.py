@@ -30,6 +30,8 @@ from cifar10.step.state import examples_seen
 from cifar10.train import train_and_evaluate, training_input
 from tests.cifar10 import record_files, saved
 
+LAST_HALF = [("validated", 10), ("end told", 10), ("figures", "completed")]
+
 
 @pytest.fixture
 def config(
@@ -103,12 +105,7 @@ def forget_validations(config: TrainConfig, after: int) -> None:
 
 def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(config, told):
     run(config)
-    assert told == [
-        ("validated", 5),
-        ("validated", 10),
-        ("end told", 10),
-        ("figures", "completed"),
-    ]
+    assert told == [("validated", 5), *LAST_HALF]
     assert checkpoints.latest_step(config.output_place) == 10
     assert note(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
 
@@ -120,17 +117,12 @@ def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_
     forget_validations(config, after=0)
     told.clear()
     run(config)
-    assert told == [
-        ("validated", 5),
-        ("validated", 10),
-        ("end told", 10),
-        ("figures", "completed"),
-    ]
+    assert told == [("validated", 5), *LAST_HALF]
     # So is that of the last step, without a step of training.
     forget_validations(config, after=5)
     told.clear()
     run(config)
-    assert told == [("validated", 10), ("end told", 10), ("figures", "completed")]
+    assert told == LAST_HALF
 
 
 def test_a_run_that_a_goal_keeps_from_going_on_only_makes_the_figures(config, told, capsys):

@@ -184,14 +184,6 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-@pytest.mark.parametrize(("over_at", "steps"), [(1000, 30), (7, 7)], ids=["last step", "master's"])
-def test_a_worker_trains_to_the_end(trained, capsys, over_at, steps):
-    stop = StopRequest()
-    trained(stop, over_at=over_at)
-    ended = capsys.readouterr().out.splitlines()[-1]
-    assert ended.startswith(f"worker/1 ends: training is over; it trained {steps} steps")
-
-
 @pytest.mark.parametrize(("sync", "steps"), [(True, 6), (False, 5)])
 def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_master(
     trained, capsys, sync, steps

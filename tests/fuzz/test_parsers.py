@@ -61,6 +61,7 @@ from launch.supervise.run import Agents
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Supervisor
 from launch.verbs import cli as launch
+from tests.cifar10.saved import save
 from tests.data_prep import made
 from tests.fuzz import mutate
 
@@ -252,11 +253,8 @@ def _resolve(data: bytes, _: Path) -> None:
 @functools.cache
 def _checkpoint() -> dict[str, bytes]:
     """Returns the files of a checkpoint of step 5."""
-    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default(), tf.Session() as session:
-        step = tf.train.create_global_step()
-        session.run(tf.global_variables_initializer())
-        session.run(step.assign(5))
-        tf.train.Saver(save_relative_paths=True).save(session, f"{folder}/model.ckpt", 5)
+    with tempfile.TemporaryDirectory() as folder:
+        save(folder, 5)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 

@@ -6,15 +6,11 @@ import pathlib
 import pytest
 import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing import (
-    data_provider,
     plugin_event_accumulator,
-    plugin_event_multiplexer,
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
-from tensorboard.context import RequestContext
 
-from testbeds.processes import cluster
 from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 from tests.outside import snippets
@@ -80,7 +76,7 @@ def killed(folder: pathlib.Path, forks: Forks) -> pathlib.Path:
         process.kill()
     output = folder / "output"
     assert {25, 30, 35, 40} <= set(steps_in_files(output / "train"))
-    assert {20, 40} == set(steps_in_files(output / "validation"))
+    assert {20, 40} == set(steps_in_files(output / "eval_validation"))
     with (output / "metrics.jsonl").open("a") as file:
         file.write('{"split": "train", "st')
     tf.train.update_checkpoint_state(str(output), "model.ckpt-20")
@@ -109,30 +105,13 @@ def steps(found: EventAccumulator, tag: str) -> list[int]:
     return [event.step for event in found.Scalars(tag)]
 
 
-def test_each_step_that_is_due_has_one_row_of_each_curve(killed):
-    found = events(killed / "train")
+def test_each_step_that_is_due_has_one_row_of_each_curve_for_the_web_pages_own_reader_too(killed):
+    place, found = str(killed / "train"), events(killed / "train")
+    pages = plugin_event_accumulator.EventAccumulator(place, size_guidance={"tensors": 0}).Reload()
+    due = list(range(5, 61, 5))
     for tag in SCALARS:
-        assert steps(found, tag) == [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60], tag
-
-
-def test_the_web_pages_own_reader_finds_the_same_rows(killed):
-    found = plugin_event_accumulator.EventAccumulator(
-        str(killed / "train"), size_guidance={"tensors": 0}
-    ).Reload()
-    expected = [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60]
-    for tag in SCALARS:
-        assert [event.step for event in found.Tensors(tag)] == expected, tag
-
-
-def test_speeds_have_the_steps_of_the_losses_without_the_first(killed):
-    assert steps(events(killed / "train"), "images_per_sec") == list(range(5, 61, 5))
-
-
-def test_the_history_of_the_result_has_the_rows_of_metrics_jsonl(killed):
-    rows = [json.loads(line) for line in (killed / "metrics.jsonl").read_text().splitlines()]
-    history = json.loads((killed / "result.json").read_text())["history"]
-    for split in ("train", "validation"):
-        assert history[split] == [row for row in rows if row["split"] == split]
+        assert steps(found, tag) == [event.step for event in pages.Tensors(tag)] == [1, *due], tag
+    assert steps(found, "images_per_sec") == due
 
 
 def test_metrics_jsonl_has_tensorboards_rows_and_each_evaluation_once(killed):
@@ -150,23 +129,14 @@ def test_metrics_jsonl_has_tensorboards_rows_and_each_evaluation_once(killed):
 
 def test_tensorboard_calls_the_runs_by_their_splits_and_drops_nothing_else(killed, caplog):
     found = EventMultiplexer().AddRunsFromDirectory(str(killed)).Reload()
-    assert sorted(found.Runs()) == ["eval", "train", "validation"]
+    assert sorted(found.Runs()) == [".", "eval", "eval_validation", "train"]
     # All that it drops is of the steps that were trained again, and of the validation after them.
     purged = [line for line in caplog.messages if "xpired" in line or "urging" in line]
     assert all("step: 21" in line or "step: 20" in line for line in purged), purged
 
 
-def test_the_images_tab_shows_samples(killed):
-    multiplexer = plugin_event_multiplexer.EventMultiplexer()
-    multiplexer.AddRunsFromDirectory(str(killed)).Reload()
-    provider = data_provider.MultiplexerDataProvider(multiplexer, str(killed))
-    found = provider.list_blob_sequences(RequestContext(), experiment_id="", plugin_name="images")
-    shown = {run: sorted(tags) for run, tags in found.items()}
-    assert shown == {"train": ["augmented_samples"]}
-
-
 def test_each_checkpoint_has_one_validation_and_each_start_its_samples(killed):
-    found = events(killed / "validation")
+    found = events(killed / "eval_validation")
     for tag in ("accuracy", "cross_entropy", "loss"):
         assert steps(found, tag) == [20, 40, 60], tag
     samples = events(killed / "train").Images("augmented_samples")
@@ -203,25 +173,3 @@ def test_a_checkpoint_is_enough_to_compute_what_validation_computed(killed):
     assert found["channel_mean"] == pytest.approx(manifest["channel_mean"])
     assert found["accuracy"] == pytest.approx(row["accuracy"])
     assert found["loss"] == pytest.approx(row["loss"], rel=1e-4)
-
-
-def test_a_cluster_that_lost_its_ps_has_one_row_a_step_too(folder, tmp_path):
-    arguments = (f"--data-dir={folder / 'data'}", *SETTINGS, "--train-steps=600")
-    with cluster(tmp_path, *arguments, "--checkpoint-steps=150", "--output-dir=output") as tasks:
-        tasks.start()
-        tasks.wait_for_output("master/0", "at step 300")
-        tasks.kill("ps/0")
-        tasks.start("ps/0")
-        tasks.wait()
-    output = tmp_path / "output"
-    history = json.loads((output / "result.json").read_text())["history"]
-    found = events(output / "train")
-    assert steps(found, "loss") == [1, *range(5, 601, 5)]
-    assert steps(events(output / "validation"), "accuracy") == [150, 300, 450, 600]
-    assert steps(found, "images_per_sec") == list(range(5, 601, 5))
-    lines = (output / "metrics.jsonl").read_text().splitlines()
-    rows = [row["step"] for row in map(json.loads, lines) if row["split"] == "train"]
-    assert rows == [1, *range(5, 601, 5)]
-    rows = [row["step"] for row in history["train"]]
-    assert rows == sorted(set(rows))
-    assert [row["step"] for row in history["validation"]] == [150, 300, 450, 600]

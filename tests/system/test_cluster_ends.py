@@ -23,7 +23,6 @@ SETTINGS = (
     "--use-distortion-for-training=false",
     "--train-batch-size=20",
 )
-FOREVER = ("--train-steps=1000000", "--checkpoint-steps=1000", "--log-steps=100")
 SHORT = ("--train-steps=300", "--checkpoint-steps=100")
 
 
@@ -59,34 +58,6 @@ def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so
     assert tasks.output("worker/1") == last
 
 
-def test_max_minutes_on_the_master_ends_everyone(data, tmp_path):
-    with cluster(tmp_path, data, *SETTINGS, *FOREVER) as tasks:
-        tasks.start("ps/0", "worker/0")
-        tasks.start("master/0", more=["--max-minutes=0.1"])
-        tasks.wait()
-        assert steps_of(tasks, "worker/0") > 0
-    assert result(tmp_path)["status"] == "stopped by --max-minutes"
-
-
-def test_a_signal_ends_the_master_after_saving_and_the_others_wait_for_it(data, tmp_path):
-    arguments = ("--train-steps=2000", "--checkpoint-steps=1000", "--log-steps=100")
-    with cluster(tmp_path, data, *SETTINGS, *arguments) as tasks:
-        tasks.start()
-        tasks.wait_for_output("master/0", "  step ")
-        tasks.kill("master/0", signal.SIGTERM)
-        assert tasks.exit_code("master/0") == 143
-        assert 0 < last_step(tmp_path) < 2000
-        assert tasks.output("master/0").splitlines()[-1] == (
-            "stopped by signal 15; run the same command to continue"
-        )
-        assert tasks.processes["ps/0"].poll() is None
-        assert tasks.processes["worker/0"].poll() is None
-        tasks.start("master/0")
-        tasks.wait()
-    assert "continuing at step " in tasks.output("master/0")
-    assert last_step(tmp_path) >= 2000
-
-
 @pytest.mark.parametrize("mode", [(), ("--replication=in-graph",)])
 def test_a_signal_to_all_tasks_at_once_lets_the_master_save(data, tmp_path, mode):
     arguments = ("--train-steps=1000000", "--checkpoint-steps=1000000", "--log-steps=100")
@@ -116,19 +87,6 @@ def test_an_evaluator_validates_until_training_is_over(data, tmp_path, listed):
     # Only the last checkpoint may be left to the chief.
     assert tasks.output("master/0").count("validation accuracy") <= 1
     assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
-
-
-def test_validations_of_an_evaluator_end_training(data, tmp_path):
-    goal = ("--train-steps=1000000", "--checkpoint-steps=200", "--stop-at-accuracy=0.05")
-    with cluster(tmp_path, data, *SETTINGS, *goal, evaluator=True) as tasks:
-        tasks.start()
-        tasks.wait()
-    assert "has reached --stop-at-accuracy 0.05\n" in tasks.output("master/0")
-    assert ", stopped by --stop-at-accuracy" in tasks.output("master/0")
-    found = result(tmp_path)
-    assert found["status"] == "stopped by --stop-at-accuracy"
-    assert found["figures"]["global_step"] == last_step(tmp_path)
-    assert found["figures"]["best_validation_accuracy"] >= 0.05
 
 
 def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):

@@ -25,10 +25,8 @@ from tests.launch.launcher import (
     Launcher,
     agent_pids,
     assert_nothing_left,
-    cut_power,
     interrupt,
     processes_naming,
-    processes_of,
     read_until,
     wait_for,
 )
@@ -199,16 +197,6 @@ def test_a_cut_link_ends_the_job_on_both_sides(launcher: Launcher, nodes: Nodes)
     assert "on node2 failed: no message from its agent for 3 s" in output
     # The link is still cut, so it is the agent's lease that ends the tasks there.
     assert_nothing_left(run_id, END_SECS)
-
-
-def test_clean_ends_what_a_power_cut_of_the_launcher_left(launcher: Launcher, nodes: Nodes) -> None:
-    process = start(launcher, nodes, "child", "deaf")
-    run_id = launcher.run_id()
-    cut_power(process, run_id)
-    assert processes_of(run_id)
-    output = launcher.verb("clean")
-    assert f"run {run_id}: node" in output
-    assert_nothing_left(run_id)
 
 
 def test_a_host_that_asks_for_more_than_a_key_does_not_hang(

@@ -7,7 +7,6 @@ import pytest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.output.folders import open_folders
-from tests.unprivileged import open_folder, unprivileged
 
 EVENTS = ("logs/train", "logs/eval", "logs/eval_validation", "output/eval_validation")
 INSIDE = (*EVENTS, "output/best", "output/export")
@@ -33,15 +32,3 @@ def test_a_file_or_a_link_to_nothing_in_place_of_a_folder_is_refused(tmp_path, n
     path.symlink_to("/nowhere")
     with pytest.raises(ConfigError, match=rf"; {path} is a link to /nowhere, which does not exist"):
         open_folders(config(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["logs", "output", *INSIDE])
-def test_a_folder_of_another_user_is_refused(name):
-    with open_folder() as folder:
-        open_folders(config(folder))
-        for path in (folder, folder / "logs", folder / "output"):
-            path.chmod(0o777)
-        (folder / name).mkdir(exist_ok=True)
-        (folder / name).chmod(0o755)
-        with unprivileged(), pytest.raises(ConfigError, match=rf" {folder}/{name} cannot be wri"):
-            open_folders(config(folder))

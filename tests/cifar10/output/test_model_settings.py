@@ -5,13 +5,13 @@ import pathlib
 from typing import Any
 
 import pytest
-import tensorflow.compat.v1 as tf
 
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError, UserError
 from cifar10.output import model_settings
 from cifar10.schema import CLASS_NAMES
+from tests.cifar10.saved import save
 
 NAMES = tuple(f"shape-{index}" for index in range(10))
 
@@ -23,10 +23,7 @@ def config(folder: pathlib.Path, **settings: Any) -> TrainConfig:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("run")
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.train.create_global_step()
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver(save_relative_paths=True).save(session, f"{folder}/model.ckpt", 5)
+    save(folder, 5)
     return folder
 
 

@@ -21,7 +21,6 @@ from cifar10.output.metrics import Metrics
 from cifar10.run import results
 from cifar10.run.job import make_job
 from cifar10.run.results import Evaluation
-from cifar10.step import devices
 from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams, Replication
 from tests.cifar10.saved import save_untrained
@@ -94,13 +93,15 @@ def test_a_damaged_result_is_written_again(tmp_path: pathlib.Path, content):
 
 def test_what_was_left_to_choose_is_given_as_chosen():
     config = TrainConfig(num_gpus=0, num_towers=1, num_inter_threads=3, num_intra_threads=2)
-    described = results.describe_config(ModelParams(config, plan_devices(config)))
+    plan = dataclasses.replace(plan_devices(config), kernels="own")
+    described = results.describe_config(ModelParams(config, plan))
     assert set(described) == {field.name for field in dataclasses.fields(TrainConfig)}
     assert described["weight_decay"] == 2e-4
     assert described["num_layers"] == 44
     assert described["hidden_units"] is None
     assert described["data_format"] == "channels_last"
     assert (described["num_gpus"], described["num_towers"]) == (0, 1)
+    assert described["kernels"] == "own"
     assert (described["num_inter_threads"], described["num_intra_threads"]) == (3, 2)
 
 
@@ -114,20 +115,6 @@ def test_what_was_left_to_fit_the_model_and_the_step_is_given_as_it_was():
     asynchronous = Replication(("/cpu:0",), ("/cpu:0",), num_replicas=3)
     described = results.describe_config(dataclasses.replace(params, replication=asynchronous))
     assert described["learning_rate"] == 0.022  # of 20 layers and two others
-
-
-@pytest.mark.parametrize(
-    ("settings", "used"),
-    [
-        ({"num_layers": 8}, "own"),
-        ({"num_layers": 8, "kernels": "tensorflow"}, "tensorflow"),
-        ({"model": "mlp"}, "tensorflow"),
-    ],
-)
-def test_kernels_are_given_as_they_were_used(monkeypatch, settings, used):
-    monkeypatch.setattr(devices.kernels, "why_not", lambda flags: None)
-    config = TrainConfig(num_gpus=0, **settings)
-    assert results.describe_config(ModelParams(config, plan_devices(config)))["kernels"] == used
 
 
 # Evaluation.

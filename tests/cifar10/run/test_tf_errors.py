@@ -11,16 +11,17 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
 from cifar10.host.files import write_text
 from cifar10.run.tf_errors import clear_errors
+from tests.cifar10.saved import save
 
 CONFIG = TrainConfig(output_dir="runs/1")
 
 
-def restore(checkpoint: str, **shapes: list[int]) -> None:
-    """Restores variables of these shapes as Estimator does."""
+def restore(checkpoint: str, *others: str) -> None:
+    """Restores the kernel and variables of other names as Estimator does."""
     with tf.Graph().as_default():
         tf.train.create_global_step()
-        for name, shape in shapes.items():
-            tf.get_variable(name, shape, use_resource=True)
+        for name in ("model/kernel", *others):
+            tf.get_variable(name, [2, 3], use_resource=True)
         creator = tf.train.ChiefSessionCreator(checkpoint_filename_with_path=checkpoint)
         with tf.train.MonitoredSession(creator) as session:
             session.run(tf.train.get_global_step())
@@ -28,12 +29,7 @@ def restore(checkpoint: str, **shapes: list[int]) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("run")
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.train.create_global_step()
-        tf.get_variable("kernel", [3], use_resource=True)
-        session.run(tf.global_variables_initializer())
-        return str(tf.train.Saver().save(session, f"{folder}/model.ckpt", 5))
+    return save(tmp_path_factory.mktemp("run"), 5)
 
 
 def message_of(kind: type[Exception], action: Any, *arguments: Any, **options: Any) -> str:
@@ -45,7 +41,7 @@ def message_of(kind: type[Exception], action: Any, *arguments: Any, **options: A
 
 
 def test_a_checkpoint_of_another_model_is_the_users_mistake(saved):
-    assert message_of(UserError, restore, saved, kernel=[3], other=[1]) == (
+    assert message_of(UserError, restore, saved, "other") == (
         "the checkpoint in runs/1 cannot be restored (Key other not found in checkpoint); give the "
         "flags that it was trained with, name another one by --checkpoint, or train anew with "
         "another --output-dir"
@@ -59,7 +55,7 @@ def test_a_damaged_checkpoint_is_not_blamed_on_the_records(saved, tmp_path, size
     data = tmp_path / "model.ckpt-5.data-00000-of-00001"
     content = data.read_bytes()
     data.write_bytes(bytes(len(content)) if size is None else content[:size])
-    message = message_of(UserError, restore, f"{tmp_path}/model.ckpt-5", kernel=[3])
+    message = message_of(UserError, restore, f"{tmp_path}/model.ckpt-5")
     assert message.startswith("the checkpoint in runs/1 cannot be restored (it is damaged); give ")
 
 

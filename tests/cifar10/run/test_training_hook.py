@@ -91,13 +91,6 @@ def worker(
     return WorkerHook(*parts(params_in(folder, total_steps)), knows_last_step)
 
 
-def checkpoint(folder: pathlib.Path, at_step: int) -> None:
-    with tf.Graph().as_default(), tf.Session() as session:
-        step = tf.get_variable("global_step", initializer=tf.constant(at_step, tf.int64))
-        session.run(step.initializer)
-        tf.train.Saver().save(session, str(folder / "model.ckpt"), at_step)
-
-
 class Signal(tf.train.SessionRunHook):
     """A signal in the first step."""
 
@@ -179,7 +172,7 @@ def test_the_first_step_has_a_picture_of_its_images(tmp_path, monkeypatch):
 
 
 def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
-    checkpoint(tmp_path, 20)
+    saved.save(tmp_path, 20)
     chief = Chief(tmp_path)
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     for split, step in (("train", 20), ("train", 21), ("validation", 20), ("validation", 40)):
@@ -265,7 +258,7 @@ def test_validations_of_an_evaluator_end_training_at_the_next_checkpoint(tmp_pat
     ids=["all", "within it", "the end comes first", "after it", "before it"],
 )
 def test_what_is_left_of_the_steps_to_profile_is_recorded(tmp_path, first, total, recorded):
-    checkpoint(tmp_path, first)
+    saved.save(tmp_path, first)
     chief = Chief(tmp_path, total_steps=total, profile_steps="3:5")
     train(chief, first_step=first)
     traces = list(tmp_path.glob("logs/train/plugins/profile/*/*.xplane.pb"))
