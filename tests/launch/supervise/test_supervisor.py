@@ -248,10 +248,18 @@ def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too(
     assert (signals(told), len(notes(told))) == ([], 1)
     assert word_of_the_platform(supervisor, 10.3) == []
     assert supervisor.stop(signal.SIGTERM, 12) == []  # and again
+    assert supervisor.stop(signal.SIGINT, 15) == []  # so the user's first one lets the tasks save
     assert ("master/0", signal.SIGKILL) in signals(supervisor.stop(signal.SIGINT, 16))
     for name in ALL:
         supervisor.ended(name, -9, 17)
     assert outcome_of(supervisor).cause is Cause.PLATFORM
+
+
+def test_two_sigterms_after_the_platforms_word_kill_as_stop_now_asks() -> None:
+    supervisor = running("master/0")
+    word_of_the_platform(supervisor, 10)
+    assert supervisor.stop(signal.SIGTERM, 11) == []
+    assert signals(supervisor.stop(signal.SIGTERM, 11)) == [("master/0", signal.SIGKILL)]
 
 
 def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_success() -> None:
