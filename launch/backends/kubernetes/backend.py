@@ -24,7 +24,7 @@ from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.kubernetes.state import Pod
 from launch.cluster import show
 from launch.cluster.show import Document
-from launch.cluster.tasks import Job, with_token
+from launch.cluster.tasks import Job, Task, with_token
 from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import Record, RunFolder
@@ -71,6 +71,10 @@ class Kubernetes(Backend):
         tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.NAME)])
         comments = [f"{_TFJOB}{line}" for line in tfjob.splitlines()]
         return [Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
+
+    def tf_config(self, job: Job, task: Task) -> str:
+        """Returns the TF_CONFIG of the manifests, with the names of pods."""
+        return manifests.tf_config(job, task, manifests.NAME)
 
     def plan_text(self, job: Job) -> str:
         """Returns the manifests, which have each task's TF_CONFIG."""

@@ -156,8 +156,11 @@ def test_plan_list_and_status_print_the_same_form_of_json(
     assert (worker["task"], worker["host"], worker["port"]) == ("worker/0", "b", 2222)
     assert worker["TF_CONFIG"]["task"] == {"type": "worker", "index": 0}
     assert plan["tasks"][0]["user"] == "bob"
-    documents = found("plan", "--on", "slurm")["documents"]
-    assert documents[0]["text"].startswith("#!/bin/bash\n#SBATCH")
+    slurm, kubernetes = (found("plan", "--on", name) for name in ("slurm", "kubernetes"))
+    assert slurm["documents"][0]["text"].startswith("#!/bin/bash\n#SBATCH")
+    addresses = [plan["tasks"][0]["TF_CONFIG"]["cluster"] for plan in (slurm, kubernetes)]
+    assert addresses[0] == {"master": ["node0:free"], "ps": ["node0:free"]}  # no node is chosen
+    assert addresses[1] == {"master": ["master-0.cifar10:2222"], "ps": ["ps-0.cifar10:2223"]}
     cluster = replace(on_this_machine(0, 1), name="exp1")
     folder = RunFolder.create(tmp_path, make_job(cluster))
     folder.write_end(Outcome(3, "ps/0 failed", cause=Cause.TASK_FAILED))
