@@ -293,9 +293,9 @@ class Runner:
             except HostError as error:
                 self._loop.note(f"{error}; the pods end within their time")
 
-    def _tell_once(self, words: str) -> None:
-        if words not in self._told:
-            self._told.add(words)
+    def _tell_once(self, words: str, of: str = "") -> None:
+        if (of or words) not in self._told:
+            self._told.add(of or words)
             self._loop.note(words)
 
     def _tell_refusals(self, now: float) -> None:
@@ -309,9 +309,7 @@ class Runner:
                 if why := refusals.get(manifests.job_name(self._objects.name, task)):
                     tasks.setdefault(why, []).append(task)
             for why, names in tasks.items():
-                if why not in self._told:
-                    self._told.add(why)
-                    self._loop.note(f"no pod can be created for {', '.join(names)}: {why}")
+                self._tell_once(f"no pod can be created for {', '.join(names)}: {why}", of=why)
         elif self._refusals_due == math.inf:
             self._refusals_due = now + _NO_POD_SECS
 
