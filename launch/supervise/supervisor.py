@@ -153,7 +153,7 @@ class Supervisor:
         self._ps_secs = min(limits.stop_secs, ps_secs)
         self._began = self._heard = self._settled_at = now
         self._end: Optional[list[Stage]] = None  # what is left of it; None while the job goes on
-        self._calls: list[int] = []  # signals by which the user has asked for the end
+        self._stop_signals = 0
 
     @property
     def ending(self) -> bool:
@@ -242,7 +242,7 @@ class Supervisor:
     def _lead_is_done(self, state: TaskState, now: float) -> list[Action]:
         """Ends the job with success, unless its end has another cause that is settled."""
         done = Outcome(0, f"{state.task.name} is done", cause=Cause.DONE)
-        if self.report(done, now) and len(self._calls) < 2:
+        if self.report(done, now) and self._stop_signals < 2:
             self._end = self._in_order(is_done=True)
         return self._advance(now)
 
@@ -251,10 +251,9 @@ class Supervisor:
     ) -> list[Action]:
         """Ends the job in order; at the user's second call, kills all tasks.
 
-        A SIGTERM may be the platform's, just before or after its word: then only a second signal of
-        the same number is the user's second call. If the job is already ending after a failure, the
-        first call may change the verdict, but sends no signal again: a second signal would keep
-        tasks from saving.
+        A SIGTERM is no call of the user if the platform says that it ends the job. If the job is
+        already ending after a failure, the first call may change the verdict, but sends no signal
+        again: a second signal would keep tasks from saving.
 
         Args:
           signum: the signal that asked for the end.
@@ -262,17 +261,16 @@ class Supervisor:
           reason: why the job ends, in words; "" if the signal's name says it.
           cause: the cause of the job's end; only the calls of the user are counted.
         """
-        self._calls += [signum] if cause is Cause.USER else []
+        is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
+        self._stop_signals += cause is Cause.USER and not (is_told and signum == signal.SIGTERM)
         words = reason or f"stopped by {signal.Signals(signum).name}"
         is_done = self.verdict is not None and self.verdict.exit_code == 0
         took = self.report(Outcome(128 + signum, words, cause=cause), now)
-        if took and cause is Cause.PLATFORM:
-            self._calls.clear()
-        is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
-        calls = self._calls.count(signum) if is_told else len(self._calls)
-        if calls == 2 and cause is Cause.USER:
+        if took and cause is Cause.PLATFORM:  # then a SIGTERM that came before was its own
+            self._stop_signals = 0
+        if self._stop_signals == 2 and cause is Cause.USER:
             self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
-        elif is_done and cause is Cause.USER and calls == 1:
+        elif is_done and cause is Cause.USER and self._stop_signals == 1:
             self._end = self._in_order()
         # Every agent says so, but only the first word is news.
         news = [Note(f"{words}; stopping all tasks")] if took and cause is Cause.PLATFORM else []

@@ -255,13 +255,6 @@ def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too(
     assert outcome_of(supervisor).cause is Cause.PLATFORM
 
 
-def test_two_sigterms_after_the_platforms_word_kill_as_stop_now_asks() -> None:
-    supervisor = running("master/0")
-    word_of_the_platform(supervisor, 10)
-    assert supervisor.stop(signal.SIGTERM, 11) == []
-    assert signals(supervisor.stop(signal.SIGTERM, 11)) == [("master/0", signal.SIGKILL)]
-
-
 def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_success() -> None:
     supervisor = running(*ALL)
     supervisor.ended("master/0", 0, 1)
