@@ -6,7 +6,7 @@ from typing import ClassVar, Optional
 from launch.cluster import show
 from launch.cluster.model import Kind
 from launch.cluster.show import Document
-from launch.cluster.tasks import Job
+from launch.cluster.tasks import Job, Task
 from launch.connect.agent_client import sweep
 from launch.connect.link import Transport
 from launch.errors import LaunchError
@@ -60,6 +60,10 @@ class Backend(Kind):
           LaunchError: this backend cannot run the job, or its ports are not known yet.
         """
         return show.shell_documents(job)
+
+    def tf_config(self, job: Job, task: Task) -> str:
+        """Returns the TF_CONFIG that a task gets, as far as it is known before the start."""
+        return task.tf_config
 
     def plan_text(self, job: Job) -> str:
         """Returns the plan for people: what is submitted, or a description of every task."""

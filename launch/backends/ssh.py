@@ -29,6 +29,7 @@ _MEANINGS: Meanings = (
     ("REMOTE HOST ID", "its host key has changed; if that is right: ssh-keygen -R {name}"),
     ("Host key verification", "its host key is not known; look at it once: ssh {target}"),
     (r"Permission denied \([a-z]", "login refused; install your key: ssh-copy-id {target}"),
+    (".*Could not resolve hostname.*", "{said}; try: ssh {target}"),
     ("Connection (refused|timed out)|No route", "it does not answer; is it up, and in reach?"),
     # Last: a jump host that cannot be reached is a nearer cause.
     ("(kex|ssh)_exchange_identification", "closed before the login; raise MaxStartups of its sshd"),

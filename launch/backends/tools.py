@@ -89,11 +89,11 @@ def meaning(meanings: Meanings, errors: str, **facts: object) -> Optional[str]:
     Args:
       meanings: the known errors; case does not matter, and the first match counts.
       errors: the tool's standard error.
-      **facts: values for the placeholders in the texts.
+      **facts: values for the placeholders in the texts; `said` is what a pattern has matched.
     """
     for pattern, text in meanings:
-        if re.search(pattern, errors, re.IGNORECASE):
-            return text.format(**facts)
+        if found := re.search(pattern, errors, re.IGNORECASE):
+            return text.format(said=found[0].strip(), **facts)
     return None
 
 

@@ -108,14 +108,12 @@ def read_fields(section: Section, settings: type) -> dict[str, Any]:
     Raises:
       LaunchError: a value is wrong; the message names the file and the line.
     """
-    found = {}
-    for one in dataclasses.fields(settings):
-        if "rule" in one.metadata:
-            key = one.metadata["name"] or one.name
-            node = section.node_of(key)
-            if node is not None:
-                found[one.name] = _value(section, key, node, one)
-    return found
+    nodes = {key: section.node_of(key) for key in keys_of(settings)}
+    return {
+        found.name: _value(section, key, node, found)
+        for key, found in keys_of(settings).items()
+        if (node := nodes[key]) is not None
+    }
 
 
 def _value(section: Section, key: str, node: Node, field: "dataclasses.Field[Any]") -> Any:
@@ -238,11 +236,15 @@ def option(values: str, ours: str) -> Callable[[str], str]:
 def said(settings: object) -> dict[str, Any]:
     """Returns the keys with which a file sets the fields of a dataclass, as `read_fields` reads."""
     found = {}
-    for one in dataclasses.fields(settings):  # type: ignore[arg-type]
-        value = getattr(settings, one.name)
-        is_unset = value == one.default and isinstance(value, (type(None), bool, tuple))
-        if "rule" in one.metadata and not is_unset:
+    for key, known in keys_of(type(settings)).items():
+        value = getattr(settings, known.name)
+        if value != known.default or not isinstance(value, (type(None), bool, tuple)):
             is_plain = isinstance(value, (str, int, float, tuple))
-            text = value if is_plain else "off" if value is None else str(value)
-            found[one.metadata["name"] or one.name] = text
+            found[key] = value if is_plain else "off" if value is None else str(value)
     return found
+
+
+def keys_of(settings: type) -> "dict[str, dataclasses.Field[Any]]":
+    """Returns the keys of a file that set fields of a dataclass -> these fields."""
+    fields = dataclasses.fields(settings)
+    return {one.metadata["name"] or one.name: one for one in fields if "rule" in one.metadata}

@@ -251,7 +251,7 @@ class Supervisor:
     ) -> list[Action]:
         """Ends the job in order; at the user's second call, kills all tasks.
 
-        A SIGTERM is no call of the user once the platform says that it ends the job. If the job is
+        A SIGTERM is no call of the user if the platform says that it ends the job. If the job is
         already ending after a failure, the first call may change the verdict, but sends no signal
         again: a second signal would keep tasks from saving.
 
@@ -266,6 +266,8 @@ class Supervisor:
         words = reason or f"stopped by {signal.Signals(signum).name}"
         is_done = self.verdict is not None and self.verdict.exit_code == 0
         took = self.report(Outcome(128 + signum, words, cause=cause), now)
+        if took and cause is Cause.PLATFORM:  # then a SIGTERM that came before was its own
+            self._stop_signals = 0
         if self._stop_signals == 2 and cause is Cause.USER:
             self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
         elif is_done and cause is Cause.USER and self._stop_signals == 1:

@@ -38,7 +38,7 @@ def plan(options: argparse.Namespace) -> int:
         tasks = [
             {"task": task.name, "host": task.host.name, "user": task.host.user, "port": task.port,
              "address": task.host.address, "workdir": task.host.workdir, "argv": task.argv,
-             "TF_CONFIG": json.loads(task.tf_config), "gpus": task.devices.gpus}
+             "TF_CONFIG": json.loads(backend.tf_config(job, task)), "gpus": task.devices.gpus}
             for task in job.tasks
         ]  # fmt: skip
         is_script = backend.transport is None

@@ -5,7 +5,6 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 
 import argparse
 import contextlib
-import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from cifar10_program.streams import complain, open_streams
 from launch.backends.registry import KINDS
 from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.tasks import with_settings
+from launch.cluster.yaml_section import keys_of
 from launch.errors import HostError, LaunchError
 from launch.screen.row import plain_lines
 from launch.verbs import flags
@@ -97,18 +97,10 @@ def _key_of(flag: str, words: Sequence[str]) -> str:
     kinds = sorted(KINDS.values(), key=lambda kind: kind.name not in words)
     if name in ("e", "env"):
         return "environment.NAME"
-    for prefix, settings in (
-        ("", Cluster), ("", Host), ("limits.", Limits),
-        *((f"{kind.name}.", kind.settings) for kind in kinds if kind.settings),
-    ):  # fmt: skip
-        fields = {
-            field.metadata["name"] or field.name
-            for field in dataclasses.fields(settings)
-            if "rule" in field.metadata
-        }
-        if name in fields:
-            return f"{prefix}{name}"
-    return ""
+    known = [("", Cluster), ("", Host), ("limits.", Limits)]
+    known += [(f"{kind.name}.", kind.settings) for kind in kinds if kind.settings]
+    found = (f"{prefix}{name}" for prefix, settings in known if name in keys_of(settings))
+    return next(found, "")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -24,7 +24,7 @@ from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.kubernetes.state import Pod
 from launch.cluster import show
 from launch.cluster.show import Document
-from launch.cluster.tasks import Job, with_token
+from launch.cluster.tasks import Job, Task, with_token
 from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import Record, RunFolder
@@ -71,6 +71,10 @@ class Kubernetes(Backend):
         tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.NAME)])
         comments = [f"{_TFJOB}{line}" for line in tfjob.splitlines()]
         return [Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
+
+    def tf_config(self, job: Job, task: Task) -> str:
+        """Returns the TF_CONFIG of the manifests, with the names of pods."""
+        return manifests.tf_config(job, task, manifests.NAME)
 
     def plan_text(self, job: Job) -> str:
         """Returns the manifests, which have each task's TF_CONFIG."""
@@ -289,9 +293,9 @@ class Runner:
             except HostError as error:
                 self._loop.note(f"{error}; the pods end within their time")
 
-    def _tell_once(self, words: str) -> None:
-        if words not in self._told:
-            self._told.add(words)
+    def _tell_once(self, words: str, of: str = "") -> None:
+        if (of or words) not in self._told:
+            self._told.add(of or words)
             self._loop.note(words)
 
     def _tell_refusals(self, now: float) -> None:
@@ -305,9 +309,7 @@ class Runner:
                 if why := refusals.get(manifests.job_name(self._objects.name, task)):
                     tasks.setdefault(why, []).append(task)
             for why, names in tasks.items():
-                if why not in self._told:
-                    self._told.add(why)
-                    self._loop.note(f"no pod can be created for {', '.join(names)}: {why}")
+                self._tell_once(f"no pod can be created for {', '.join(names)}: {why}", of=why)
         elif self._refusals_due == math.inf:
             self._refusals_due = now + _NO_POD_SECS
 

@@ -138,7 +138,7 @@ def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
 def _task_job(job: Job, task: Task, name: str) -> Manifest:
     pod = _pod(job, task, name)
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
-    pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": _tf_config(job, task, name)})
+    pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": tf_config(job, task, name)})
     own = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
     spec = {
         "completions": 1,
@@ -150,12 +150,13 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _given(spec)}
 
 
-def _tf_config(job: Job, task: Task, name: str) -> str:
+def tf_config(job: Job, task: Task, name: str) -> str:
+    """Returns the TF_CONFIG of a task's pod, with the names that the Service gives to pods."""
     cluster: dict[str, list[str]] = {}
-    for one in job.tasks:
-        if one.task_type != "evaluator":
-            address = f"{_host_name(one.name)}.{name}:{_port(one)}"
-            cluster.setdefault(one.task_type, []).append(address)
+    for member in job.tasks:
+        if member.task_type != "evaluator":
+            address = f"{_host_name(member.name)}.{name}:{_port(member)}"
+            cluster.setdefault(member.task_type, []).append(address)
     place = {"type": task.task_type, "index": task.index}
     return json.dumps({"cluster": cluster, "task": place, "environment": "cloud"})
 

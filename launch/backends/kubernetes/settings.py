@@ -9,7 +9,7 @@ kubernetes:                       # each key is optional; lines show the default
   cpu: 4                          # of each trainer (default: 2); ps_cpu: of each ps (1)
   memory: 8Gi                     # of each trainer (default: 8Gi); ps_memory: of each ps (2Gi)
   gpu: nvidia.com/gpu             # what gpus_per_task counts
-    labels: {kueue.x-k8s.io/queue-name: lab}          # of every object and pod
+  labels: {kueue.x-k8s.io/queue-name: lab}          # of every object and pod
   annotations: {example.com/cost: vision}
   image_pull_policy: Always       # or IfNotPresent, Never; default: by the image's tag
   user: 1000                      # of the processes; off: the cluster chooses one (OpenShift)

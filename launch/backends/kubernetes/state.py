@@ -6,7 +6,8 @@ terminal and the status file.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -92,7 +93,7 @@ def read_poll(found: str) -> Poll:
     Raises:
       HostError: it is no list of such objects.
     """
-    try:
+    with _readable(found):
         items = json.loads(found)["items"]
         named = [one for one in items if {TYPE, INDEX} <= {*one["metadata"].get("labels", ())}]
         pods = tuple(read_pod(one) for one in named if one["kind"] == "Pod")
@@ -100,8 +101,6 @@ def read_poll(found: str) -> Poll:
         owners = [one["metadata"] for one in items if one["kind"] == "Service"]
         exists = any("deletionTimestamp" not in metadata for metadata in owners)
         return Poll(pods, jobs, is_deleted=not exists)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise HostError(f"kubectl get printed {found[:60]!r}, which cannot be read") from None
 
 
 def read_refusals(found: str) -> dict[str, str]:
@@ -110,13 +109,19 @@ def read_refusals(found: str) -> dict[str, str]:
     Raises:
       HostError: it is no list of events.
     """
-    try:
-        items = json.loads(found)["items"]
+    with _readable(found):
         # The pod that was refused has another name each time.
         return {
             str(one["involvedObject"]["name"]): _text(one["message"].rpartition("forbidden: ")[2])
-            for one in items
+            for one in json.loads(found)["items"]
         }
+
+
+@contextmanager
+def _readable(found: str) -> Iterator[None]:
+    """Raises HostError where an answer is not what is read of it."""
+    try:
+        yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise HostError(f"kubectl get printed {found[:60]!r}, which cannot be read") from None
 

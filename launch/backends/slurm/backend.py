@@ -77,13 +77,8 @@ class Slurm(Backend):
             path.write_text(script(job), encoding="utf-8")
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}; --state-dir names another place") from None
-        said = f"--output={str(output).replace('%', '%%')}"
-        words = [
-            "--parsable",
-            f"--job-name={_name(folder.run_id, job.cluster.name)}",
-            said,
-            "--export=ALL",
-        ]
+        named = f"--job-name={_name(folder.run_id, job.cluster.name)}"
+        words = ["--parsable", named, f"--output={str(output).replace('%', '%%')}", "--export=ALL"]
         # The script holds no value of a variable: the job gets them from the environment of sbatch.
         # If this launcher runs in a Slurm job, the variables of that job must not get into it.
         kept = (n for n in os.environ if not n.startswith("SLURM_") or n == "SLURM_CONF")

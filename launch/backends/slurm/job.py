@@ -72,13 +72,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         is_late = bool(warnings) and outcome.exit_code == 128 + signal.SIGTERM
         if is_late or outcome.cause is Cause.PLATFORM:
             shown = _shown()
-            if is_late and "PreemptTime" in shown:
+            is_preempted = "PreemptTime" in shown
+            if is_late and is_preempted:
                 why = "stopped in time to save before another job takes the nodes"
                 outcome = replace(outcome, reason=why, cause=Cause.PREEMPTED)
             elif is_late:
                 why = "stopped in time to save before Slurm's time limit; raise `time:`"
                 outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
-            is_preempted = "PreemptTime" in shown
             if shown.get("Requeue") == "1" and (is_late or is_preempted):
                 # Each start of a script that was submitted by hand makes a folder of its own.
                 by_hand = folder.path.with_name(f"slurm-{_job_id()}.timeouts")

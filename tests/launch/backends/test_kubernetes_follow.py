@@ -128,8 +128,7 @@ class Told:
     def __init__(self, restarts: int = 0, **limits: Any) -> None:
         self.now = 0.0
         tasks = make_job(kubernetes_cluster()).tasks
-        limits_of_job = Limits(**limits)
-        self.follower = Follower(tasks, limits_of_job, restarts, self.now)
+        self.follower = Follower(tasks, Limits(**limits), restarts, self.now)
         self.is_deleted = False
         self.jobs = dict.fromkeys(self.follower.states, "")
         self.pods: dict[str, Pod] = {}

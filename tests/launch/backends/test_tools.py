@@ -15,6 +15,7 @@ from launch.errors import HostError, LaunchError
 
 UNKNOWN = "Host key verification failed."
 CLOSED = "kex_exchange_identification: Connection closed by remote host"
+NO_NAME = "ssh: Could not resolve hostname node1: Name or service not known"
 HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.11")
 
 
@@ -24,11 +25,8 @@ HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.
         (255, f"REMOTE HOST IDENTIFICATION HAS CHANGED!\n{UNKNOWN}", "ssh-keygen -R node1"),
         (255, UNKNOWN, "its host key is not known; look at it once: ssh ann@node1"),
         (255, "ann@node1: Permission denied (publickey).", "login refused; install your key: ssh-"),
-        (
-            1,
-            "the agent needs Python 3.9 or newer",
-            "its python3.11 is older than 3.9; say",
-        ),
+        (1, "the agent needs Python 3.9 or newer", "its python3.11 is older than 3.9; say"),
+        (255, f"{NO_NAME}\r\n{CLOSED}", f"{NO_NAME}; try: ssh ann@node1"),
         (255, CLOSED, "closed before the login; raise MaxStartups of its sshd"),
         (255, "Bad owner\nsomething new\n\n", "something new (ssh exit code 255)"),
     ],

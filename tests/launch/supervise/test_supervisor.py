@@ -248,6 +248,7 @@ def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too(
     assert (signals(told), len(notes(told))) == ([], 1)
     assert word_of_the_platform(supervisor, 10.3) == []
     assert supervisor.stop(signal.SIGTERM, 12) == []  # and again
+    assert supervisor.stop(signal.SIGINT, 15) == []  # so the user's first one lets the tasks save
     assert ("master/0", signal.SIGKILL) in signals(supervisor.stop(signal.SIGINT, 16))
     for name in ALL:
         supervisor.ended(name, -9, 17)
