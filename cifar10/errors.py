@@ -63,7 +63,7 @@ class TrainingOver(Exception):
         self.step = step
 
 
-def last_words(error: Exception) -> tuple[str, int]:
+def describe_error(error: Exception) -> tuple[str, int]:
     """Returns the last line of a process that such an exception ends, and its exit code."""
     if isinstance(error, Stopped):
         return str(error), 128 + error.signum

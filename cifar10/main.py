@@ -19,9 +19,9 @@ from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster, check_port,
 from cifar10.cluster.tf_config import TF_CONFIG, estimator_config
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, TrainingError, UserError, last_words
-from cifar10.host.process import GRACE_SECS, StopRequest, one_line, say
-from cifar10_program.streams import complain, open_streams
+from cifar10.errors import ConfigError, Stopped, TrainingError, UserError, describe_error
+from cifar10.host.process import GRACE_SECS, StopRequest, log, one_line
+from cifar10_program.streams import log_error, open_streams
 
 _NO_PROXY = "no_grpc_proxy"
 
@@ -51,7 +51,7 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
         if cluster is not None:
             check_port(cluster)
         for note in resolve.notes(config, cluster):
-            say(note)
+            log(note)
         # Before any thread begins, since threads read the environment.
         _set_environment(cluster, config.replication == "in-graph", config.verbose)
         # Only training has something to save.
@@ -71,8 +71,8 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
 
 
 def _fail(error: Exception) -> int:
-    line, code = last_words(error)
-    complain(one_line(line))
+    line, code = describe_error(error)
+    log_error(one_line(line))
     return code
 
 

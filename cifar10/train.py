@@ -28,7 +28,7 @@ from cifar10.cluster.spec import PS, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingOver
 from cifar10.guard import Guard, folder_lock
-from cifar10.host.process import StopRequest, say
+from cifar10.host.process import StopRequest, log
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints
@@ -75,14 +75,14 @@ def train_and_evaluate(
       TrainingError: training failed, or a task that is needed does not answer in time.
       Stopped: a signal arrived; if training had begun, a checkpoint has been saved.
     """
-    records = open_records(config.data_place)
+    records = open_records(config.data_path)
     for split in (TRAIN, EVAL):
         records.require(split)
     check_criteria(config, records)
     open_folders(config)
-    places = (config.output_place, config.log_place)
+    places = (config.output_path, config.log_path)
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
-        begun = start.find_start(config.output_place)  # Rules 1 and 3.
+        begun = start.find_start(config.output_path)  # Rules 1 and 3.
         job = make_job(config, records, begun.position, cluster)
         step, last_step = begun.position.step, job.params.total_steps
         check_window(config.profile_window, last_step)
@@ -92,12 +92,12 @@ def train_and_evaluate(
             pipeline.check_evaluation(records)
             job = with_initial_weights(job, begun.checkpoint is None)
         watched = guard.of(job.params, cluster, records, stop, trains=not is_over)
-        with start.saved_checkpoint_is_named(config.output_place), watched as guarded:
+        with start.saved_checkpoint_is_named(config.output_path), watched as guarded:
             start.record_model(job, begun)  # Rule 2.
-            finished = results.describe_finished(config.output_place, step)
+            finished = results.describe_finished(config.output_path, step)
             if is_over and finished:  # Rule 4.
                 guarded.tell_end()
-                say(finished)
+                log(finished)
                 return
             job = start.with_evaluator(job)
             describe_training(job, step, guarded.describe(job.params.examples_per_step))
@@ -116,7 +116,7 @@ def _train_as_chief(
     check_owner: Callable[[], None],
 ) -> str:
     """Trains and validates, and tells the other tasks of the end; returns how training ended."""
-    config, params, output_dir = job.config, job.params, job.config.output_place
+    config, params, output_dir = job.config, job.params, job.config.output_path
     validates = job.records.has_validation and not job.has_evaluator
     with ProgressLine(
         params.total_steps, params.total_epochs, start_step=begun.position.step
@@ -169,7 +169,7 @@ def _train_as_chief(
 
 def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """Trains with the chief, which saves and validates; raises what `train_and_evaluate` does."""
-    records = open_records(config.data_place)
+    records = open_records(config.data_path)
     records.require(TRAIN)
     steps = 0
 
@@ -182,13 +182,13 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
 
     try:
         check()
-        position = start.position_seen_by_worker(config.output_place)
+        position = start.position_seen_by_worker(config.output_path)
         job = make_job(config, records, position, cluster)
         with guard.of(job.params, cluster, records, stop, check=check) as guarded:
             steps, ending = _train_with_chief(job, guarded)
     except TrainingOver as over:  # Before this worker had joined.
         ending = str(over)
-    say(f"{cluster.label} ends: {ending}; it trained {steps:,} steps")
+    log(f"{cluster.label} ends: {ending}; it trained {steps:,} steps")
 
 
 def _train_with_chief(job: Job, guarded: Guard) -> tuple[int, str]:
@@ -231,7 +231,7 @@ def run_config(job: Job) -> Any:
         timeout_secs = max(_LEAST_SESSION_SECS, int(config.cluster_timeout) + 1)
         in_cluster["session_creation_timeout_secs"] = timeout_secs
     return tf.estimator.RunConfig(
-        model_dir=config.output_place,
+        model_dir=config.output_path,
         tf_random_seed=config.seed,
         session_config=session_config,
         # The hooks of `_train_as_chief` save, and write summaries and speed to --log-dir.
@@ -244,7 +244,7 @@ def run_config(job: Job) -> Any:
 
 def training_input(job: Job) -> Any:
     """Returns this process's batches, beginning with the first image that the job has not seen."""
-    config, place = job.config, job.params.place
+    config, place = job.config, job.params.replication
     settings = pipeline.TrainInput(
         batch_size=place.batch_size(config.train_batch_size),
         seed=config.seed,

@@ -77,7 +77,7 @@ def padded(text: str, columns: int) -> str:
     return text + " " * (columns - columns_of(text))
 
 
-def complain(line: str) -> None:
+def log_error(line: str) -> None:
     """Prints a line on standard error.
 
     If it cannot be printed, as when the reader has ended, the exit code alone tells of the error.

@@ -12,7 +12,7 @@ from cifar10 import schema
 from cifar10_program import DATA, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.paths import path_of
-from cifar10_program.streams import complain, one_line, open_streams
+from cifar10_program.streams import log_error, one_line, open_streams
 from data_prep.errors import DataPrepError
 
 _DESCRIPTION = """\
@@ -45,7 +45,7 @@ exit codes: 0 done, 1 failed or damage found, 2 bad input or flags, 130 Ctrl-C, 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        complain(f"error: {message}; see {self.prog} --help")
+        log_error(f"error: {message}; see {self.prog} --help")
         raise SystemExit(2)
 
 
@@ -75,7 +75,7 @@ def _terminate(signum: int, frame: object) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> int:
-    complain(f"error: {one_line(message)}")
+    log_error(f"error: {one_line(message)}")
     return code
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any, Optional
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from cifar10_program.streams import complain
+from cifar10_program.streams import log_error
 from data_prep.errors import DownloadError, UsageError
 from data_prep.folder import publish
 from data_prep.sources.members import file_sha256
@@ -127,4 +127,4 @@ def _append(archive: Archive, url: str, file: IO[Any]) -> None:
             start += len(block)
             if 10 * start // archive.bytes > tenths:
                 percent = 100 * start // archive.bytes
-                complain(f"{archive.name}: {percent} % of {archive.bytes // 1_000_000} MB")
+                log_error(f"{archive.name}: {percent} % of {archive.bytes // 1_000_000} MB")

@@ -55,7 +55,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def compiled_kernels() -> None:
-    """Compiles our convolutions; skips the test where they cannot be had."""
+    """Compiles our convolutions; skips the test where they are not available."""
     impossible = kernels.why_impossible(cpu_flags())
     if impossible:
         pytest.skip(f"needs our kernels: {impossible}")

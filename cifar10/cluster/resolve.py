@@ -34,7 +34,7 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
     """
     with source_named(TF_CONFIG):
         jobs, task_type, task_index, model_dir = tf_config.read(environ.get(TF_CONFIG, ""))
-        if model_dir and real(config.place(model_dir)) != real(config.output_place):
+        if model_dir and real(config.resolve(model_dir)) != real(config.output_path):
             raise ConfigError(
                 f"model_dir is {model_dir}, but --output-dir {config.output_dir}; give both the "
                 "same folder"

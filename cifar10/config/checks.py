@@ -148,10 +148,10 @@ def _check_path(config: ConfigFields, name: str, value: str) -> None:
             "PYTHONUTF8=1"
         )
     # TensorFlow would save checkpoints there but not find them again.
-    if name in _WITH_CHECKPOINTS and not _PATTERN.isdisjoint(config.place(value)):
+    if name in _WITH_CHECKPOINTS and not _PATTERN.isdisjoint(config.resolve(value)):
         _refuse(
             f"{flag} must not contain *, ?, [ or \\, which TensorFlow takes for patterns, got "
-            f"{config.place(value)}"
+            f"{config.resolve(value)}"
         )
 
 

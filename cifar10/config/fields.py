@@ -245,7 +245,7 @@ class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
         form=("the first and the last step in order, from 1 on: 100:110", _is_window),
     )
 
-    def place(self, path: str) -> str:
+    def resolve(self, path: str) -> str:
         """Resolves `~` and, against --work-dir, a relative path; URLs stay unchanged.
 
         Shells leave the `~` of `--output-dir=~/a` to the program.

@@ -70,28 +70,28 @@ class TrainConfig(ConfigFields):
         return models.find(self.model).title(self)
 
     @property
-    def data_place(self) -> str:
+    def data_path(self) -> str:
         """The path of --data-dir, resolved against --work-dir."""
-        return self.place(self.data_dir)
+        return self.resolve(self.data_dir)
 
     @property
-    def output_place(self) -> str:
+    def output_path(self) -> str:
         """The path of --output-dir, resolved against --work-dir."""
-        return self.place(self.output_dir)
+        return self.resolve(self.output_dir)
 
     @property
-    def checkpoint_place(self) -> Optional[str]:
+    def checkpoint_path(self) -> Optional[str]:
         """The path of --checkpoint, resolved against --work-dir; None if it is unset."""
-        return None if self.checkpoint is None else self.place(self.checkpoint)
+        return None if self.checkpoint is None else self.resolve(self.checkpoint)
 
     @property
-    def log_place(self) -> str:
+    def log_path(self) -> str:
         """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
-        return self.output_place if self.log_dir is None else self.place(self.log_dir)
+        return self.output_path if self.log_dir is None else self.resolve(self.log_dir)
 
     def log_folder(self, split: str) -> str:
         """Returns the folder for TensorBoard's events of a split, after which a run is named."""
-        return posixpath.join(self.log_place, split)
+        return posixpath.join(self.log_path, split)
 
     @property
     def profile_window(self) -> Optional[tuple[int, int]]:

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import TrainingError, UserError
 from cifar10.host.files import real, write_text
-from cifar10.host.process import say
+from cifar10.host.process import log
 
 TRAINING, EVALUATOR = "training", "evaluator"
 _POLL_SECS = 0.2
@@ -105,7 +105,7 @@ def _held(folder: str, flag: str, role: str, own: str, check: Callable[[], None]
     else:
         before = _name_in(path)
         if before:
-            say(f"note: {folder} was used by {before}; if that still runs, its next save ends it")
+            log(f"note: {folder} was used by {before}; if that still runs, its next save ends it")
         write_text(path, own)
     try:
         yield

@@ -26,11 +26,11 @@ from cifar10.guard.handshake import Handshake, TaskIdentity, settings_that_must_
 from cifar10.guard.hooks import EvaluationPhase, SavingPhase, TrainingPhases
 from cifar10.guard.peers import Peers
 from cifar10.guard.watchdog import StallCheck, Watchdog
-from cifar10.host.process import StopRequest, say
+from cifar10.host.process import StopRequest, log
 from cifar10.input.records import RecordSet
 from cifar10.output import run_file
 from cifar10.step.params import ModelParams
-from cifar10_program.streams import complain
+from cifar10_program.streams import log_error
 
 _TELL_AGAIN_SECS = 2.0
 _MEET_AGAIN_SECS = 0.2
@@ -91,7 +91,7 @@ class ClusterGuard(Guard):
     ) -> None:
         config = params.config
         super().__init__(config, stop)
-        self._config, self.cluster, self._place = config, cluster, params.place
+        self._config, self.cluster, self._place = config, cluster, params.replication
         self._in_graph = config.replication == "in-graph"
         others = [task for task in cluster.tasks if task != cluster.own]
         self._always = [task for task in others if task.job != WORKER]
@@ -99,8 +99,8 @@ class ClusterGuard(Guard):
         self._serving = [*cluster.of(PS), *(self._workers if self._in_graph else [])]
         run = place = ""  # A worker learns them from its master.
         if cluster.is_master:
-            run = cluster.token or digest(run_file.read_or_make_owner(config.output_place))
-            place = run_file.place(config.output_place)
+            run = cluster.token or digest(run_file.read_or_make_owner(config.output_path))
+            place = run_file.location(config.output_path)
         own = TaskIdentity.of(cluster, run, place, settings_that_must_match(config, records))
         server.start(cluster, params.plan.session_config, own)
         asked = others if cluster.is_master else self._always
@@ -111,7 +111,7 @@ class ClusterGuard(Guard):
             self._peers.stop()
         self._closed = threading.Event()
         self.stalls.replicas = [task.label for task in cluster.trainers]
-        self.stalls.replica, self.stalls.hears_all = params.place.replica, self.hears_all
+        self.stalls.replica, self.stalls.hears_all = params.replication.replica, self.hears_all
 
     def wait_for_tasks(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start.
@@ -124,7 +124,7 @@ class ClusterGuard(Guard):
           TrainingError: one of these tasks does not answer in time.
         """
         self._peers.start()
-        self._peers.wait_for([task for tasks, _ in self._needs() for task in tasks], check, say)
+        self._peers.wait_for([task for tasks, _ in self._needs() for task in tasks], check, log)
 
     def _needs(self) -> list[tuple[list[Task], int]]:
         """Returns whom this trainer needs at the moment: of each list at least so many."""
@@ -148,7 +148,7 @@ class ClusterGuard(Guard):
         """
         for tasks, at_least in self._needs():
             for line in self._peers.news(tasks):  # By itself, since a terminal may block.
-                threading.Thread(target=complain, args=(line,), daemon=True, name="news").start()
+                threading.Thread(target=log_error, args=(line,), daemon=True, name="news").start()
             if self._peers.silent(tasks, 0.0):
                 with contextlib.suppress(Stopped, UserError, OSError, tf.errors.OpError):
                     check()

@@ -19,8 +19,8 @@ from typing import Callable, Optional
 
 from cifar10.cluster.spec import Task, split_address
 from cifar10.errors import ConfigError, TrainingError, UserError
-from cifar10.host.process import say
-from cifar10_program.streams import complain
+from cifar10.host.process import log
+from cifar10_program.streams import log_error
 
 _PERIOD_SECS = 1.0  # Time between two questions to a task that answers.
 _ANSWER_SECS = 2.0
@@ -204,14 +204,14 @@ class Peers:
         self,
         tasks: Sequence[Task],
         check: Callable[[], None] = lambda: None,
-        say: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Waits until all of the tasks answer.
 
         Args:
           tasks: the tasks.
           check: function called repeatedly meanwhile; an exception that it raises ends the wait.
-          say: function that prints a line.
+          log: function that prints a line.
 
         Raises:
           ConfigError: a task belongs to another job.
@@ -222,7 +222,7 @@ class Peers:
             check()
             self.require(absent)
             if not said and time.monotonic() - started > _SAY_AFTER_SECS:
-                say(f"waiting for {', '.join(map(str, absent))}")
+                log(f"waiting for {', '.join(map(str, absent))}")
                 said = True
             time.sleep(0.05)
 
@@ -235,12 +235,12 @@ class Peers:
                     if state.answers:
                         state.seen = time.monotonic()
                 except Mismatch as error:
-                    self._not_yet(state, str(error), say)
+                    self._not_yet(state, str(error), log)
                 except UserError as error:
                     state.answers, state.wrong = False, str(error)
                 except Exception as error:  # The thread goes on: its last answer would stay.
                     why = f"{type(error).__name__} while it was asked: {error}"
-                    self._not_yet(state, why, lambda line: complain(f"{task}: {line}"))
+                    self._not_yet(state, why, lambda line: log_error(f"{task}: {line}"))
                 self._stopped.wait(_PERIOD_SECS if state.answers else _PERIOD_SECS / 4)
 
     def _look(self, task: Task, probe: Probe) -> bool:

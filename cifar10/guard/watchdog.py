@@ -18,10 +18,10 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError, last_words
+from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError, describe_error
 from cifar10.guard.activity import FIRST, Activity
 from cifar10.host.process import end_process
-from cifar10_program.streams import complain
+from cifar10_program.streams import log_error
 
 _PERIOD_SECS = 0.25
 _ASK_SECS = 5.0  # for an answer of a few numbers
@@ -83,7 +83,7 @@ def _end(error: Exception) -> None:
     if isinstance(error, Hang):
         with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: stderr is closed.
             faulthandler.dump_traceback(all_threads=True)
-    end_process(*last_words(error))
+    end_process(*describe_error(error))
 
 
 @dataclasses.dataclass(eq=False)
@@ -135,7 +135,7 @@ class StallCheck:
                 "each thread; start this task again"
             )
         if not self._is_said:  # That one's watchdog ends it.
-            complain(f"{phase} has waited for {others} for {limit:g} s (--stall-timeout)")
+            log_error(f"{phase} has waited for {others} for {limit:g} s (--stall-timeout)")
             self._is_said = True
 
     def _waits_for(self) -> str:

@@ -23,7 +23,7 @@ _SAME_SECS = 1.0
 _LAST_LINE_SECS = 2.0
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Prints lines and flushes them; once a pipe's reader has ended (`| head`), discards output.
 
     Characters that terminals obey, such as those of names from files, become spaces.

@@ -87,7 +87,7 @@ def _compile() -> int:
 
 
 def _complain(reason: str) -> None:
-    print(f"Our own convolutions cannot be had: {reason}", file=sys.stderr)
+    print(f"Our own convolutions are not available: {reason}", file=sys.stderr)
     print("Training does without them, and takes longer.", file=sys.stderr)
 
 

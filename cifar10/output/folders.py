@@ -22,11 +22,11 @@ def open_folders(config: TrainConfig) -> None:
     Raises:
       ConfigError: a folder cannot be made or written to.
     """
-    made = {config.log_place: "--log-dir", config.output_place: "--output-dir"}
+    made = {config.log_path: "--log-dir", config.output_path: "--output-dir"}
     inside = {config.log_folder(name): EVENTS for name in (TRAIN, EVAL, VALIDATIONS)}
-    inside[posixpath.join(config.output_place, VALIDATIONS)] = EVENTS
-    inside[posixpath.join(config.output_place, BEST_DIR)] = "the folder for the best checkpoint"
-    inside[posixpath.join(config.output_place, EXPORT_DIR)] = "the folder for exports"
+    inside[posixpath.join(config.output_path, VALIDATIONS)] = EVENTS
+    inside[posixpath.join(config.output_path, BEST_DIR)] = "the folder for the best checkpoint"
+    inside[posixpath.join(config.output_path, EXPORT_DIR)] = "the folder for exports"
     for path, name in made.items():
         files.require_writable(path, name)
     for path, name in inside.items():

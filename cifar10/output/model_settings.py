@@ -32,7 +32,7 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
       ConfigError: the folder has checkpoints of another model or of other classes.
       DamagedError: run.json is damaged.
     """
-    folder = config.output_place
+    folder = config.output_path
     run = _read(folder)
     if not run.settings or not tf.io.gfile.glob(tf.io.gfile.join(folder, "model.ckpt-*")):
         return
@@ -50,7 +50,7 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
 def write(config: TrainConfig, class_names: Sequence[str], **entries: Any) -> None:
     """Records the model that is about to be trained, and other entries of `Run`, in run.json."""
     model = {"settings": _settings_of(config), "class_names": list(class_names)}
-    run_file.update(config.output_place, **model, **entries)
+    run_file.update(config.output_path, **model, **entries)
 
 
 def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
@@ -131,9 +131,9 @@ def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
 
     It looks beside --checkpoint, above it for one in best/, and in the output folder.
     """
-    beside = posixpath.dirname(config.checkpoint_place or "")
+    beside = posixpath.dirname(config.checkpoint_path or "")
     above = [] if config.checkpoint is None else [beside, posixpath.dirname(beside)]
-    for folder in (*above, config.output_place):
+    for folder in (*above, config.output_path):
         run = _read(folder)
         if run.settings:
             return folder, run

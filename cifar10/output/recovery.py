@@ -22,7 +22,7 @@ _UNFINISHED = re.compile(
 )
 
 
-def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optional[str]:
+def checkpoint_to_continue(output_dir: str, log: Callable[[str], None]) -> Optional[str]:
     """Returns the newest sound checkpoint, and makes it the one that TensorFlow restores.
 
     That is the latest one, unless it is damaged or TensorFlow's file names none or one of another
@@ -30,7 +30,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
 
     Args:
       output_dir: path of the output folder.
-      say: function that prints a line.
+      log: function that prints a line.
 
     Returns:
       The checkpoint's path; None if the folder has no checkpoint.
@@ -45,7 +45,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
     steps = checkpoints.steps(output_dir)
     if not steps:  # A best/ alone is of an older run, whose checkpoints were removed.
         # TensorFlow would follow a name in its file to another folder.
-        set_older_aside([tf.io.gfile.join(output_dir, checkpoints.STATE)], say)
+        set_older_aside([tf.io.gfile.join(output_dir, checkpoints.STATE)], log)
         return None
     paths = [str(tf.io.gfile.join(output_dir, f"model.ckpt-{step}")) for step in steps]
     faults = {path: fault_of(path) for path in paths}
@@ -57,17 +57,17 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
         )
     for checkpoint, fault in faults.items():
         if fault:
-            say(f"{checkpoint} is damaged ({fault}); its files now end in .damaged")
+            log(f"{checkpoint} is damaged ({fault}); its files now end in .damaged")
             for path in tf.io.gfile.glob(f"{checkpoint}.*"):
                 set_aside(path, "damaged")
     names = [posixpath.basename(path) for path in sound]
     checkpoints.write_names(output_dir, names)
-    say(f"training continues from the newest sound checkpoint, {names[-1]}")
+    log(f"training continues from the newest sound checkpoint, {names[-1]}")
     return sound[-1]
 
 
 def settle_best(
-    output_dir: str, start_step: int, validates: bool, say: Callable[[str], None]
+    output_dir: str, start_step: int, validates: bool, log: Callable[[str], None]
 ) -> None:
     """Renames best/ if it is of an older run than one that begins at step 0.
 
@@ -77,7 +77,7 @@ def settle_best(
       output_dir: path of the output folder.
       start_step: step from which training continues.
       validates: whether checkpoints are validated, here or by an evaluator.
-      say: function that prints a line.
+      log: function that prints a line.
 
     Raises:
       DamagedError: the best checkpoint is damaged.
@@ -86,26 +86,26 @@ def settle_best(
     if best is None:
         return
     if start_step == 0:
-        set_older_aside([folder], say)
+        set_older_aside([folder], log)
     elif not validates:
         new = set_aside(folder, "older")
-        say(f"without a validation split, the best checkpoint is the last; {folder} is now {new}")
+        log(f"without a validation split, the best checkpoint is the last; {folder} is now {new}")
     elif fault := fault_of(best.path):
         raise DamagedError(best.path, fault, f"move {folder} away")
 
 
-def set_older_aside(paths: Sequence[str], say: Callable[[str], None]) -> None:
+def set_older_aside(paths: Sequence[str], log: Callable[[str], None]) -> None:
     """Renames the files of an older run, whose checkpoints were removed, when a new run begins.
 
     Otherwise other tasks and later starts would take them for those of the new run.
 
     Args:
       paths: paths of the files; those that are not there are left out.
-      say: function that prints a line.
+      log: function that prints a line.
     """
     for path in paths:
         if tf.io.gfile.exists(path):
-            say(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
+            log(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
 
 
 def set_aside(path: str, why: str) -> str:

@@ -115,7 +115,7 @@ def read_or_make_owner(output_dir: str) -> str:
     return owner
 
 
-def place(output_dir: str) -> str:
+def location(output_dir: str) -> str:
     """Returns `HOST:FOLDER`, for messages of other tasks; a folder with a scheme has no host."""
     if "://" in output_dir:
         return output_dir

@@ -32,7 +32,7 @@ class TrainingProgress:
       metrics: gets the rows; None: this process keeps none.
 
     Attributes:
-      say: a function that prints a line, above the live one.
+      log: a function that prints a line, above the live one.
       seconds: seconds of training so far, without those of validation.
       steps: the number of steps that this process has taken.
     """
@@ -41,7 +41,7 @@ class TrainingProgress:
         config = params.config
         self._line, self._metrics, self._log_steps = line, metrics, config.log_steps
         self._num_examples, self._own_examples = params.num_examples, params.own_examples
-        self.say, self.seconds, self.steps = line.message, metrics.seconds if metrics else 0.0, 0
+        self.log, self.seconds, self.steps = line.message, metrics.seconds if metrics else 0.0, 0
         # Steps, loss, accuracy; of measured steps their number, seconds, and images of the job.
         self._sums = self._shown = self._kept = np.zeros(6)
         self._since: Optional[float] = None  # when the clock was read; None: it stands

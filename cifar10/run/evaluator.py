@@ -16,7 +16,7 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
 from cifar10.guard import Guard, folder_lock
-from cifar10.host.process import StopRequest, say
+from cifar10.host.process import StopRequest, log
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, model_settings, run_file
 from cifar10.output.folders import open_folders
@@ -44,11 +44,11 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
       TrainingError: no process trains in the output folder, for too long.
       Stopped: a signal arrived.
     """
-    records, place = open_records(config.data_place), config.output_place
+    records, place = open_records(config.data_path), config.output_path
     open_folders(config)
-    with folder_lock.hold(place, config.log_place, folder_lock.EVALUATOR, stop.check):
+    with folder_lock.hold(place, config.log_path, folder_lock.EVALUATOR, stop.check):
         job = make_job(config, records)
-        say(f"evaluator of {place}, {job.params.plan.summary}")
+        log(f"evaluator of {place}, {job.params.plan.summary}")
         earlier = run_file.read(place).training  # If it tells of an end, training goes on ...
         if start.step_of_end(config, cluster, records) is not None:
             earlier = None  # ... unless it has ended for good, perhaps just now.
@@ -77,7 +77,7 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
                         "start the training again, and then this task"
                     )
                 time.sleep(_POLL_SECS)
-        say("evaluator ends: training is over, and the chief makes the figures")
+        log("evaluator ends: training is over, and the chief evaluates and reports")
 
 
 def _validate(job: Job, checkpoint: str, state: Training, guarded: Guard) -> None:
@@ -85,7 +85,7 @@ def _validate(job: Job, checkpoint: str, state: Training, guarded: Guard) -> Non
 
     If the state of training is no longer `state` then, training is over, and the chief validates.
     """
-    place = job.config.output_place
+    place = job.config.output_path
     try:
         model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
@@ -98,7 +98,7 @@ def _validate(job: Job, checkpoint: str, state: Training, guarded: Guard) -> Non
             name=VALIDATION,
             hooks=guarded.evaluation_hooks,
         )
-        best = KeepBest(job.params, metrics, say)
+        best = KeepBest(job.params, metrics, log)
         best.validate(
             estimator, eval_spec, checkpoint, lambda: run_file.read(place).training == state
         )

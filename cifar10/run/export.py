@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.files import require_writable, sync, sync_tree
-from cifar10.host.process import say
+from cifar10.host.process import log
 from cifar10.input.image_files import decode_batch
 from cifar10.output import checkpoints, model_settings
 from cifar10.output.folders import EXPORT_DIR, PART
@@ -28,13 +28,13 @@ def export_mode(config: TrainConfig) -> None:
       ConfigError: the export cannot be written.
       UserError: there is no complete checkpoint.
     """
-    place, given = config.output_place, config.checkpoint_place
+    place, given = config.output_path, config.checkpoint_path
     checkpoints.find(place, given)  # Without one, this mode writes nothing.
     require_writable(tf.io.gfile.join(place, EXPORT_DIR), "the folder for exports")
     model = load_model(config)
     # Not PART: a start of training removes what it left unfinished, and may be meanwhile.
     found = checkpoints.with_found(place, given, lambda path: export(*model, path, ".export-"))
-    say(f"export: {found}")
+    log(f"export: {found}")
 
 
 def export(
@@ -58,7 +58,7 @@ def export(
       The folder, `export/SECONDS` in the output folder, with a higher number than any there; it
       appears only when it is complete.
     """
-    parent = str(tf.io.gfile.join(params.config.output_place, EXPORT_DIR))
+    parent = str(tf.io.gfile.join(params.config.output_path, EXPORT_DIR))
     part = str(tf.io.gfile.join(parent, f"{part_name}{uuid.uuid4().hex}"))
     try:
         _write(params, class_names, checkpoint, part)

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.errors import ConfigError
-from cifar10.host.process import say
+from cifar10.host.process import log
 from cifar10.input import pipeline
 from cifar10.output import checkpoints
 from cifar10.run.job import Job
@@ -32,7 +32,7 @@ def with_initial_weights(job: Job, is_new: bool) -> Job:
     if config.init_checkpoint is not None and is_new:
         classes = job.params.num_classes
         shapes = variable_shapes(config, classes)
-        values = _read_weights(config.place(config.init_checkpoint), shapes, classes)
+        values = _read_weights(config.resolve(config.init_checkpoint), shapes, classes)
     values = values or models.find(config.model).first_values(
         lambda count: pipeline.sample_images(job.records, config.seed, count)
     )
@@ -84,5 +84,5 @@ def _read_weights(
             )
     values = {name: reader.get_tensor(name) for name in here if here[name] == there.get(name)}
     anew = ", ".join(name for name in here if name not in values)
-    say(f"{len(values)} weights and statistics are from {path}{anew and f', but not {anew}'}")
+    log(f"{len(values)} weights and statistics are from {path}{anew and f', but not {anew}'}")
     return values

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import START, TrainConfig, TrainingPosition
-from cifar10.host.process import say
+from cifar10.host.process import log
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
@@ -59,7 +59,7 @@ def make_job(
         last_step(config, cluster, records, position),
         channel_mean=records.channel_mean,
         channel_std=records.channel_std,
-        replication=Replication.of(config, cluster, plan) if cluster else None,
+        replication=(Replication.of(config, cluster, plan) if cluster else Replication.alone(plan)),
         num_classes=len(records.class_names),
         position=position,
     )
@@ -112,11 +112,11 @@ def describe_training(job: Job, start_step: int, cluster: Optional[str] = None) 
     """
     records, config, plan = job.records, job.config, job.params.plan
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
-    say(f"{config.model_title}, {plan.summary}, batch {config.train_batch_size}")
+    log(f"{config.model_title}, {plan.summary}, batch {config.train_batch_size}")
     if cluster:
-        say(cluster)
-    say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
+        log(cluster)
+    log(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_path})")
     verb = f"continuing at step {start_step:,}" if start_step else "training"
-    say(f"{verb} to step {job.params.total_steps:,}; output: {config.output_place}")
+    log(f"{verb} to step {job.params.total_steps:,}; output: {config.output_path}")
     if plan.kernels_missing:
-        say(f"convolutions are TensorFlow's: ours cannot be had, {plan.kernels_missing}")
+        log(f"convolutions are TensorFlow's: ours are not available, {plan.kernels_missing}")

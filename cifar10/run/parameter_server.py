@@ -15,7 +15,7 @@ from cifar10.guard import server
 from cifar10.guard.grace_period import GracePeriod
 from cifar10.guard.handshake import Handshake, Registry, TaskIdentity
 from cifar10.guard.peers import Peers
-from cifar10.host.process import StopRequest, say
+from cifar10.host.process import StopRequest, log
 from cifar10.output import run_file
 from cifar10.step.devices import plan_devices, use_devices
 
@@ -46,13 +46,13 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     handshake = Handshake(cluster, asked=[master], serving=[], identity=own)
     peers = Peers([master, *workers], config.cluster_timeout, handshake.meet)
     peers.start()
-    say(f"{cluster.label} serves at {cluster.own.address}")
+    log(f"{cluster.label} serves at {cluster.own.address}")
     grace = GracePeriod(stop, lambda: peers.is_here(master))
     try:
         while not registry.has_ended():
             grace.check()
             if peers.missing([master]):
-                state = run_file.read(config.output_place).training
+                state = run_file.read(config.output_path).training
                 if state and state["ended_at_step"] is not None:
                     break  # This task was started after the end.
             peers.require([master])
@@ -63,7 +63,7 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
             time.sleep(_LISTEN_SECS)
     finally:
         peers.stop()
-    say(f"{cluster.label} ends: training is over")
+    log(f"{cluster.label} ends: training is over")
 
 
 def _plan(config: TrainConfig, cluster: Cluster) -> tuple[tf.ConfigProto, tuple[Any, ...]]:

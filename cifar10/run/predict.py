@@ -10,7 +10,7 @@ from cifar10 import image_decoding
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.files import as_json
-from cifar10.host.process import StopRequest, one_line, say
+from cifar10.host.process import StopRequest, log, one_line
 from cifar10.image_decoding import Decoded
 from cifar10.input.image_files import expand
 from cifar10.output import checkpoints, model_settings
@@ -18,7 +18,7 @@ from cifar10.run.job import load_model
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.model_fn import model_fn
 from cifar10_program.paths import is_utf8
-from cifar10_program.streams import columns_of, complain, padded
+from cifar10_program.streams import columns_of, log_error, padded
 
 _MOST_BYTES = 64 << 20  # of a file
 _SHOWN = 3  # classes per line
@@ -33,10 +33,10 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
       UserError: a file could not be used, a name stands for none, or there is no checkpoint.
       Stopped: a signal arrived.
     """
-    place, given = config.output_place, config.checkpoint_place
+    place, given = config.output_path, config.checkpoint_path
     errors = checkpoints.with_found(place, given, lambda path: _predict(config, path, stop))
     for error in errors[:-1]:
-        complain(f"error: {one_line(error)}")
+        log_error(f"error: {one_line(error)}")
     if errors:
         raise UserError(errors[-1])
 
@@ -46,7 +46,9 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
     params, class_names = load_model(config)
     resize = model_settings.resize_of(config)
     errors: list[str] = []
-    paths = [path for place in config.images for path in expand(config.place(place), errors.append)]
+    paths = [
+        path for place in config.images for path in expand(config.resolve(place), errors.append)
+    ]
     width = max(map(columns_of, paths), default=0)
     with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
         images = tf.placeholder(tf.uint8, (None, HEIGHT, WIDTH, CHANNELS))
@@ -73,7 +75,7 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
                         "resize": resize if image.was_resized else None,
                     }
                     words = f"{padded(one_line(path), width)}  {describe(found)}"
-                    say(as_json(found) if config.json else words)
+                    log(as_json(found) if config.json else words)
     return errors
 
 

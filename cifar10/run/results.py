@@ -17,7 +17,7 @@ from cifar10.errors import DamagedError
 from cifar10.guard import Guard
 from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
-from cifar10.host.process import StopRequest, one_line, say
+from cifar10.host.process import StopRequest, log, one_line
 from cifar10.input.records import open_records
 from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output import checkpoints, event_files, model_settings
@@ -108,7 +108,7 @@ def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
     run_config = tf.estimator.RunConfig(session_config=job.params.plan.session_config)
     params = dataclasses.replace(job.params, augments_test=config.test_time_augmentation)
     # Its events go to the log folder; the checkpoint may be elsewhere.
-    estimator = tf.estimator.Estimator(model_fn.model_fn, config.log_place, run_config, params)
+    estimator = tf.estimator.Estimator(model_fn.model_fn, config.log_path, run_config, params)
     rows = _Rows((model_fn.IMAGES, model_fn.LABELS, model_fn.CLASSES, model_fn.PROBABILITIES))
     found = estimator.evaluate(
         lambda: evaluation_input(job, EVAL),
@@ -131,9 +131,9 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
       UserError: there is no complete checkpoint.
       Stopped: a signal arrived.
     """
-    records = open_records(config.data_place)
+    records = open_records(config.data_path)
     records.require(EVAL)
-    place, given = config.output_place, config.checkpoint_place
+    place, given = config.output_path, config.checkpoint_path
     model_settings.check_classes(config, records.class_names)
     config, _ = model_settings.apply(config)
     job = make_job(config, records)
@@ -143,12 +143,12 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
         result = checkpoints.with_found(
             place, given, lambda path: evaluate_split(job, path, guarded)
         )
-    say(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
+    log(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     matrix = result.confusion_matrix
     for name, right, total in zip(records.class_names, np.diag(matrix), matrix.sum(axis=1)):
         share = f"{right / total:.4f}" if total else "no images"
-        say(f"  {one_line(name):<10}  {share}")
-    say(f"{result}, loss {result.figures['loss']:.4f} at step {result.step:,}")
+        log(f"  {one_line(name):<10}  {share}")
+    log(f"{result}, loss {result.figures['loss']:.4f} at step {result.step:,}")
 
 
 def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: float) -> None:
@@ -166,8 +166,8 @@ def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: flo
       Stopped: a signal arrived.
     """
     config = job.config
-    checkpoint = checkpoints.find(config.output_place)
-    say(f"evaluating {checkpoint} on the {EVAL} split")
+    checkpoint = checkpoints.find(config.output_path)
+    log(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, checkpoint, guarded)
     metrics.add(EVAL, evaluation.step, **evaluation.figures)
     exported = export(job.params, job.records.class_names, checkpoint)
@@ -188,10 +188,10 @@ def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: flo
         "confusion_matrix": evaluation.confusion_matrix.tolist(),
         "history": {split: metrics.of(split) for split in (TRAIN, VALIDATION)},
     }
-    report, path = _paths(config.output_place)
+    report, path = _paths(config.output_path)
     write_json(path, result)  # First: nothing in a page of pictures may cost it.
     write_text(report, render_report(result, _worst_mistakes(evaluation)))
-    say(f"{evaluation}, {status}\nreport: {report}\nresult: {path}\nexport: {exported}")
+    log(f"{evaluation}, {status}\nreport: {report}\nresult: {path}\nexport: {exported}")
 
 
 def _paths(output_dir: str) -> list[str]:
@@ -219,13 +219,13 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
         return None
     return (
         f"already trained to step {step:,}: eval accuracy {accuracy:.4f}, report: {report}, "
-        f"result: {path}\nto train on, raise --train-steps, --train-epochs or the goal that ended "
-        "it; to start anew, name another --output-dir"
+        f"result: {path}\nto train on, raise --train-steps, --train-epochs or the stopping criterion "
+        "that ended it; to start anew, name another --output-dir"
     )
 
 
 def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
-    place = job.config.output_place
+    place = job.config.output_path
     best, last = checkpoints.best(place), checkpoints.read_position(checkpoints.latest(place))
 
     def median(name: str) -> Optional[float]:
@@ -282,7 +282,7 @@ def _chosen(params: ModelParams) -> dict[str, Any]:
         "summary_steps": config.steps_between_rows(params.total_steps),
     }
     if config.learning_rate is None:
-        resolved["learning_rate"] = highest_rate(config, batch, params.place.staleness)
+        resolved["learning_rate"] = highest_rate(config, batch, params.replication.staleness)
         resolved["learning_rate_batch"] = batch
     if config.warmup_epochs is None:
         steps = warmup_steps(config, steps_per_epoch, params.total_examples / batch)

@@ -15,7 +15,7 @@ from cifar10.config.train_config import START, TrainConfig, TrainingPosition
 from cifar10.errors import Stopped, UserError
 from cifar10.guard.folder_lock import EVALUATOR, is_held
 from cifar10.host.files import exists
-from cifar10.host.process import say
+from cifar10.host.process import log
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, metrics, model_settings, recovery, run_file
 from cifar10.output.metrics import Metrics
@@ -44,7 +44,7 @@ def find_start(output_dir: str) -> Start:
       UserError: no checkpoint is sound.
     """
     recovery.remove_unfinished(output_dir, is_held(output_dir, EVALUATOR))
-    checkpoint = recovery.checkpoint_to_continue(output_dir, say)
+    checkpoint = recovery.checkpoint_to_continue(output_dir, log)
     return Start(checkpoint, checkpoints.read_position(checkpoint))
 
 
@@ -57,7 +57,7 @@ def record_model(job: Job, start: Start) -> None:
     """
     model_settings.check_same(job.config, job.records.class_names)
     if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
-        _set_older_aside(job.config.output_place)
+        _set_older_aside(job.config.output_path)
     model_settings.write(job.config, job.records.class_names, resize=job.records.resize)
 
 
@@ -73,14 +73,14 @@ def _set_older_aside(output_dir: str) -> None:
     has_rows = any(exists(one) and tf.io.gfile.stat(one).length for one in paths[1:3])
     if not has_rows:
         del paths[:3]  # They are of a start that failed before its first row.
-    recovery.set_older_aside(paths, say)
+    recovery.set_older_aside(paths, log)
     run_file.write(output_dir, Run(owner=run.owner))
 
 
 def with_evaluator(job: Job) -> Job:
     """Notes whether a separate process validates: the cluster lists one, or it holds the folder."""
     is_listed = bool(job.cluster and job.cluster.has_evaluator)
-    is_here = is_listed or is_held(job.config.output_place, EVALUATOR)
+    is_here = is_listed or is_held(job.config.output_path, EVALUATOR)
     return dataclasses.replace(job, has_evaluator=is_here)
 
 
@@ -89,17 +89,17 @@ def prepare_folder(job: Job, start: Start) -> Metrics:
 
     What is unfit to continue from is renamed. Other tasks and people find the settings there.
     """
-    output_dir, step = job.config.output_place, start.position.step
+    output_dir, step = job.config.output_path, start.position.step
     found = Metrics(output_dir, last_step=step)
     found.save()
     run_file.write_training(output_dir, not job.has_evaluator)
-    recovery.settle_best(output_dir, step, job.records.has_validation or job.has_evaluator, say)
+    recovery.settle_best(output_dir, step, job.records.has_validation or job.has_evaluator, log)
     return found
 
 
 def record_end(job: Job, status: str) -> None:
     """Records for other tasks that training is over at the newest checkpoint, and how it ended."""
-    output_dir = job.config.output_place
+    output_dir = job.config.output_path
     last = checkpoints.latest_step(output_dir)
     run_file.write_training(output_dir, not job.has_evaluator, last, status)
 
@@ -111,7 +111,7 @@ def saved_checkpoint_is_named(output_dir: str) -> Iterator[None]:
         yield
     except Stopped:
         if saved := checkpoints.latest(output_dir):
-            say(f"saved {saved}")
+            log(f"saved {saved}")
         raise
 
 
@@ -133,9 +133,9 @@ def step_of_end(config: TrainConfig, cluster: Cluster, records: RecordSet) -> Op
     A task that does not share the chief's output folder cannot see the end there. The chief judges
     by the same rows whether it goes on from that step.
     """
-    step, position = None, position_seen_by_worker(config.output_place)
+    step, position = None, position_seen_by_worker(config.output_path)
     with contextlib.suppress(tf.errors.PermissionDeniedError):
-        training = run_file.read(config.output_place).training
+        training = run_file.read(config.output_path).training
         step = training["ended_at_step"] if training else None
     if step is None or step > position.step:
         return None  # A higher one is of an older run, whose checkpoints were removed.

@@ -51,7 +51,7 @@ def _leave_to_main_thread(failed: threading.ExceptHookArgs) -> None:
 
 def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
     """Returns the error to show for this one; None if the user cannot fix it."""
-    message, data = getattr(error, "message", str(error)), config.data_place
+    message, data = getattr(error, "message", str(error)), config.data_path
     reason, forbidden = tf_internals.reason(message), tf_internals.forbidden_file(message)
     forbidden = error.filename if isinstance(error, PermissionError) else forbidden
     if tf_internals.is_session_timeout(message):
@@ -61,7 +61,7 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
         )
     if tf_internals.is_failed_restore(message):
         return UserError(
-            f"the checkpoint in {config.checkpoint_place or config.output_place} cannot be "
+            f"the checkpoint in {config.checkpoint_path or config.output_path} cannot be "
             f"restored ({tf_internals.missing_variable(message) or 'it is damaged'}); give the "
             "flags that it was trained with, name another one by --checkpoint, or train anew with "
             "another --output-dir"

@@ -127,7 +127,7 @@ class ChiefHook(TrainingHook):
     def __post_init__(self) -> None:
         """Derives what the settings say of profiling."""
         config = self.params.config
-        self._place, self._folder = config.output_place, config.log_folder(TRAIN)
+        self._place, self._folder = config.output_path, config.log_folder(TRAIN)
         self._window, self._profiled_from = config.profile_window or (0, 0), 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -183,7 +183,7 @@ class ChiefHook(TrainingHook):
         """Writes what was recorded of --profile-steps."""
         if self._profiled_from:
             tf2.profiler.experimental.stop()
-            self.progress.say(
+            self.progress.log(
                 f"profile of steps {self._profiled_from:,} to {self.step:,}: "
                 f"{self._folder}/plugins/profile, for TensorBoard's profile plugin"
             )

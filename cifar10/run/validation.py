@@ -41,7 +41,9 @@ class KeepBest(tf.estimator.Exporter):
         self._params, self._metrics, self._log = params, metrics, log
         config = params.config
         # Estimator writes a validation's events into the output folder, whatever --log-dir says.
-        folders = {name: config.place(name) for name in (config.output_dir, config.log_dir) if name}
+        folders = {
+            name: config.resolve(name) for name in (config.output_dir, config.log_dir) if name
+        }
         self._folders = [tf.io.gfile.join(one, VALIDATIONS) for one in folders.values()]
 
     def export(
@@ -59,7 +61,7 @@ class KeepBest(tf.estimator.Exporter):
         loss, accuracy = rounded(eval_result["cross_entropy"]), rounded(eval_result["accuracy"])
         # Finite weights may overflow: such a checkpoint is not one to keep, whatever its accuracy.
         is_best = math.isfinite(loss) and checkpoints.keep_if_best(
-            self._params.config.output_place, checkpoint_path, step, accuracy
+            self._params.config.output_path, checkpoint_path, step, accuracy
         )
         seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
         row = {"epoch": seen / self._params.num_examples, "loss": loss, "accuracy": accuracy}
@@ -155,7 +157,7 @@ class StoppingCriteria(tf.train.SessionRunHook):
         before = self.ending
         # An evaluator replaces its file meanwhile; the next validation is judged by all rows.
         with contextlib.suppress(UserError, tf.errors.OpError):
-            step = checkpoints.latest_step(self._config.output_place)
+            step = checkpoints.latest_step(self._config.output_path)
             self.ending = ended_before(self._config, step)
         if self.ending and not before:
             self._log(self.ending.line)
@@ -177,7 +179,7 @@ def ended_before(config: TrainConfig, step: int) -> Optional[Ending]:
     target, patience = config.stop_at_accuracy, config.early_stopping_epochs
     if target is None and patience is None:
         return None
-    rows = Metrics(config.output_place, last_step=step).of(VALIDATION)
+    rows = Metrics(config.output_path, last_step=step).of(VALIDATION)
     sound = [row for row in rows if math.isfinite(row["loss"])]
     if target is not None:
         enough = next((row for row in sound if row["accuracy"] >= target - _ROUNDING), None)

@@ -17,7 +17,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
 from cifar10.ops.operations import CUSTOM_OPS, CUSTOM_OPS_BF16_DOTS, TENSORFLOW
-from cifar10_program.streams import complain
+from cifar10_program.streams import log_error
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
 OWN_CORES = "CIFAR10_OWN_CORES"
@@ -225,7 +225,7 @@ def _choose_gpus(
     chosen = "CUDA_VISIBLE_DEVICES" in os.environ
     device = next(filter(os.path.exists, _NVIDIA), None)
     if device and not physical and config.num_gpus is None and not chosen:
-        complain(  # TensorFlow's log, which has the reason, is silenced.
+        log_error(  # TensorFlow's log, which has the reason, is silenced.
             f"this machine has an NVIDIA device ({device}), but TensorFlow sees no GPU, so the CPU "
             "computes; --verbose shows TensorFlow's reason, docs/install.md how to install it with "
             "CUDA, and --num-gpus=0 leaves out this line"
@@ -278,7 +278,7 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
     if config.kernels == "own":
         if unfit or reason:
             raise ConfigError(
-                f"--kernels own cannot be had: {unfit or reason}; --kernels auto does without"
+                f"--kernels own is not available: {unfit or reason}; --kernels auto does without"
             )
         return CUSTOM_OPS, None
     if unfit or reason:

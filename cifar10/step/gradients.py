@@ -74,7 +74,7 @@ def average_gradients(
     Returns:
       One gradient per shard of the weights, float32 [size of the shard], on the shard's device.
     """
-    params, place = state.params, state.params.place
+    params, place = state.params, state.params.replication
     machines = mean_by_machine(gradients, place.tower_devices, params.plan.reduction)
     copy_on = {copy.device: copy for copy in reversed(copies)}
     sent = []  # per machine: device -> one part per shard, in the type that is sent
@@ -112,7 +112,7 @@ def average_moments(parts: Sequence[Tower], state: TrainingState) -> list[tf.Ten
         return []
     params, device = state.params, state.statistics.shards[0].device
     moments = [tower_moments(one) for one in parts]
-    machines = mean_by_machine(moments, params.place.tower_devices, params.plan.reduction)
+    machines = mean_by_machine(moments, params.replication.tower_devices, params.plan.reduction)
     with tf.device(device):
         return [tf.add_n([nearest(held, device) for held in machines])]
 

@@ -31,7 +31,7 @@ def model_fn(
       params: settings, devices, data statistics.
     """
     if mode == tf.estimator.ModeKeys.TRAIN:
-        with tf.device(params.place.task_device):
+        with tf.device(params.replication.task_device):
             network = models.network(params.config)
             return training_step.build(network, features, labels, params).spec()
     if mode == tf.estimator.ModeKeys.PREDICT:

@@ -135,7 +135,7 @@ class ModelParams:
     total_steps: int = 1
     channel_mean: tuple[float, ...] = CIFAR10_MEAN
     channel_std: tuple[float, ...] = CIFAR10_STD
-    replication: Optional[Replication] = None
+    replication: Replication = None  # type: ignore[assignment]  # __post_init__ replaces it.
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
     num_classes: int = NUM_CLASSES
@@ -146,21 +146,21 @@ class ModelParams:
         """The mean and the standard deviation of each channel."""
         return self.channel_mean, self.channel_std
 
-    @property
-    def place(self) -> Replication:
-        """`replication`; if that is None, the replication of a process that trains alone."""
-        return self.replication or Replication.alone(self.plan)
+    def __post_init__(self) -> None:
+        """Without a replication, this process trains alone."""
+        if self.replication is None:
+            object.__setattr__(self, "replication", Replication.alone(self.plan))
 
     @property
     def examples_per_step(self) -> int:
         """The number of training images that all processes together use in one global step."""
-        return self.place.examples_per_step(self.config.train_batch_size)
+        return self.replication.examples_per_step(self.config.train_batch_size)
 
     @property
     def own_examples(self) -> Optional[int]:
         """The number of images that this process uses per step; None if it trains alone."""
-        place = self.place
-        return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
+        own, train_batch_size = self.replication, self.config.train_batch_size
+        return own.batch_size(train_batch_size) if own.num_replicas > 1 else None
 
     @property
     def total_examples(self) -> int:

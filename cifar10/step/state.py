@@ -57,7 +57,7 @@ class TrainingState:
     """
 
     def __init__(self, layout: Layout, params: ModelParams) -> None:
-        config, place = params.config, params.place
+        config, place = params.config, params.replication
         devices = place.variable_devices
         self.layout, self.params, self.device = layout, params, devices[0]
         self.weights = FlatVariable("packed/weights", layout.weights, devices, trainable=True)

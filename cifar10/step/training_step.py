@@ -132,7 +132,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
       labels: the true classes, int64 [N].
       params: settings, devices, facts about the data.
     """
-    place, layers = params.place, params.layers(training=True)
+    place, layers = params.replication, params.layers(training=True)
     state = TrainingState(Layout(record(model, layers), params.values_from_data), params)
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
@@ -257,7 +257,7 @@ def apply_update(
     if barrier:
         # The chief goes on with the mean over the replicas; the others wait for its update.
         pushed = barrier.push([*gradients, *moments])
-        if not params.place.is_chief:
+        if not params.replication.is_chief:
             return barrier.wait(pushed)
         values = barrier.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
@@ -299,7 +299,7 @@ def _update_statistics(
       parts: this process's towers.
     """
     (moving,) = state.statistics.shards
-    num_replicas = state.params.place.replicas_to_aggregate or 1
+    num_replicas = state.params.replication.replicas_to_aggregate or 1
     with tf.device(moving.device):
         seen = towers.statistics_of(moments, parts, num_replicas)
         steps = tf.cast(state.step.read_value(), tf.float32)

@@ -130,7 +130,7 @@ _KERNELS = """\
 end_with_the_launcher
 hold
 lines=$("$python" -m cifar10.kernels.build 2>&1) && finish "are compiled"
-why=$(echo "$lines" | grep -m1 'cannot be had' || echo "$lines" | tail -n 1)
+why=$(echo "$lines" | grep -m1 'are not available' || echo "$lines" | tail -n 1)
 finish "left out: $why; training takes longer without"
 """
 

@@ -13,7 +13,7 @@ from typing import NoReturn, Optional
 
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
-from cifar10_program.streams import complain, open_streams
+from cifar10_program.streams import log_error, open_streams
 from launch.backends.registry import KINDS
 from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.tasks import with_settings
@@ -54,7 +54,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     with contextlib.suppress(OSError):  # a pipe of others, as of Node, may refuse lines
         os.set_blocking(sys.stdout.fileno(), True)
     if not sys.platform.startswith("linux"):  # it reads /proc, and so do the agents
-        complain(f"error: the launcher runs on Linux, not on {sys.platform}; see docs/launch.md")
+        log_error(f"error: the launcher runs on Linux, not on {sys.platform}; see docs/launch.md")
         return 2
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
@@ -66,19 +66,19 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         exit_code: int = resolve_name(f"launch.verbs.{_VERBS[options.verb][0]}")(options)
         return exit_code
     except LaunchError as error:
-        complain(f"error: {plain_lines(str(error))}")
+        log_error(f"error: {plain_lines(str(error))}")
         return error.exit_code
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         if not hasattr(options, "run"):  # then no file of a run can be the reason
             raise
         damage = f"a file of the run is damaged ({error!r})"
-        complain(f"error: {plain_lines(damage)}; clean --forget takes the run off the list")
+        log_error(f"error: {plain_lines(damage)}; clean --forget takes the run off the list")
         return HostError.exit_code
     except BrokenPipeError:  # The reader, such as `head`, has ended.
         return 0
     except OSError as error:  # such as a full disk, or a folder of another user
         place = "" if error.filename is None else f"{error.filename}: "
-        complain(f"error: {plain_lines(f'{place}{error.strerror or error}')}")
+        log_error(f"error: {plain_lines(f'{place}{error.strerror or error}')}")
         return HostError.exit_code
     except KeyboardInterrupt:
         return 130
@@ -105,7 +105,7 @@ def _key_of(flag: str, words: Sequence[str]) -> str:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        complain(f"error: {plain_lines(message)}; see {self.prog} --help")
+        log_error(f"error: {plain_lines(message)}; see {self.prog} --help")
         raise SystemExit(2)
 
 

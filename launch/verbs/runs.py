@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
-from cifar10_program.streams import complain
+from cifar10_program.streams import log_error
 from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause
@@ -189,7 +189,7 @@ def logs(options: argparse.Namespace) -> int:
         for is_last in _looks(folder):
             show(None, final=is_last)
         if folder.end() is None:
-            complain(f"note: not followed: {plain(state_of(folder).words)}")
+            log_error(f"note: not followed: {plain(state_of(folder).words)}")
     return 0
 
 

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
-from cifar10.step.params import ModelParams, Replication
+from cifar10.step.params import ModelParams
 
 BATCH = 12
 
@@ -102,7 +102,7 @@ def read_checkpoint(path: str) -> dict[str, np.ndarray]:
 def build(
     config: TrainConfig,
     plan: DevicePlan,
-    replication: Optional[Replication] = None,
+    replication: Any = None,
     values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> tuple[Any, Any, Any]:
     """Builds a TRAIN graph in the default graph; `training` describes the arguments.
@@ -128,7 +128,7 @@ def build(
 def training(
     config: TrainConfig,
     plan: DevicePlan,
-    replication: Optional[Replication] = None,
+    replication: Any = None,
     seed: int = 1,
     values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> Iterator[Training]:

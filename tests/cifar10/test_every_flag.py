@@ -71,7 +71,7 @@ def attribute(name: str, value: Any) -> Any:
 def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
     """What a process builds: its graphs, where their batches come from, and how it runs them."""
     with machine(gpus):
-        made = job.make_job(config, open_records(config.data_place))
+        made = job.make_job(config, open_records(config.data_path))
         run = train.run_config(made)
     kept: list[int] = []  # checkpoints
 

@@ -68,12 +68,12 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     def validated(self: Any, *args: Any, **named: Any) -> None:
         before = len(self._metrics.of("validation"))
         export(self, *args, **named)
-        assert folder_lock.is_held(config.output_place, folder_lock.TRAINING)
+        assert folder_lock.is_held(config.output_path, folder_lock.TRAINING)
         rows = self._metrics.of("validation")
         done.extend(("validated", row["step"]) for row in rows[before:])
 
     def ended(self: Guard) -> None:
-        note = run_file.read(config.output_place).training
+        note = run_file.read(config.output_path).training
         done.append(("end told", note and note["ended_at_step"]))
 
     monkeypatch.setattr(KeepBest, "export", validated)
@@ -92,12 +92,12 @@ def run(config: TrainConfig, stop: Optional[StopRequest] = None) -> None:
 
 
 def note(config: TrainConfig) -> Any:
-    return run_file.read(config.output_place).training
+    return run_file.read(config.output_path).training
 
 
 def forget_validations(config: TrainConfig, after: int) -> None:
     """Leaves the output folder as a kill between a checkpoint and its validation does."""
-    path = pathlib.Path(config.output_place, "metrics.jsonl")
+    path = pathlib.Path(config.output_path, "metrics.jsonl")
     rows = map(json.loads, path.read_text().splitlines())
     kept = [row for row in rows if row["split"] != "validation" or row["step"] <= after]
     path.write_text("".join(json.dumps(row) + "\n" for row in kept))
@@ -106,7 +106,7 @@ def forget_validations(config: TrainConfig, after: int) -> None:
 def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(config, told):
     run(config)
     assert told == [("validated", 5), *LAST_HALF]
-    assert checkpoints.latest_step(config.output_place) == 10
+    assert checkpoints.latest_step(config.output_path) == 10
     assert note(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
 
 
@@ -127,7 +127,7 @@ def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_
 
 def test_a_run_that_a_goal_keeps_from_going_on_only_makes_the_figures(config, told, capsys):
     run(dataclasses.replace(config, train_steps=5))
-    metrics = Metrics(config.output_place)
+    metrics = Metrics(config.output_path)
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     metrics.add("validation", 5, **row)
     told.clear()
@@ -144,7 +144,7 @@ def test_a_goal_that_a_validation_at_the_start_reaches_ends_training(config, tol
     told.clear()
     run(dataclasses.replace(config, stop_at_accuracy=1e-6, train_steps=1_000_000))
     assert told[-1] == ("figures", "stopped by --stop-at-accuracy")
-    assert checkpoints.latest_step(config.output_place) == 5
+    assert checkpoints.latest_step(config.output_path) == 5
 
 
 def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(config, told, monkeypatch):
@@ -173,7 +173,7 @@ def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, mon
 @pytest.fixture
 def evaluator(config: TrainConfig) -> Iterator[None]:
     """A separate evaluator, which holds the output folder."""
-    place = config.output_place
+    place = config.output_path
     tf.io.gfile.makedirs(place)
     with folder_lock.hold(place, place, folder_lock.EVALUATOR, lambda: None):
         yield
@@ -212,7 +212,7 @@ def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkey
     monkeypatch.setattr(ChiefHook, "before_run", signal_in_the_second_step)
     with pytest.raises(Stopped):
         run(config, stop)
-    assert checkpoints.latest_step(config.output_place) == 2
+    assert checkpoints.latest_step(config.output_path) == 2
     assert told == []
     assert note(config)["ended_at_step"] is None
 
@@ -257,7 +257,7 @@ def test_a_damaged_record_is_named_before_the_first_step(
     with pytest.raises(DataError, match="a file is damaged in .* data_prep"), clear_errors(config):
         run(dataclasses.replace(config, data_dir=str(data)))
     assert told == []
-    assert not checkpoints.latest_step(config.output_place)
+    assert not checkpoints.latest_step(config.output_path)
 
 
 # The training input.
@@ -277,7 +277,7 @@ def first_batch(job: Job, seen: int) -> Any:
 def joint_batch(config: TrainConfig, size: int, start: int) -> list[int]:
     """The numbers of the images that one process takes at that place."""
     settings = pipeline.TrainInput(size, seed=config.seed, distort=False, start=start)
-    batches = pipeline.training_batches(open_records(config.data_place), settings)
+    batches = pipeline.training_batches(open_records(config.data_path), settings)
     return record_files.numbers(next(iter(batches))[0].numpy())
 
 
@@ -293,7 +293,7 @@ def joint_batch(config: TrainConfig, size: int, start: int) -> list[int]:
 def test_a_process_goes_on_with_its_share_of_the_images_behind_those_seen(
     config, place, size, part
 ):
-    job = make_job(config, open_records(config.data_place))
+    job = make_job(config, open_records(config.data_path))
     replication = Replication(("/cpu:0",), ("/cpu:0",), **place)
     params = dataclasses.replace(job.params, replication=replication)
     images, labels = first_batch(dataclasses.replace(job, params=params), seen=60)

@@ -84,7 +84,7 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(
     config, capsys, saved, settings, last_step
 ):
     config = dataclasses.replace(config, **settings)
-    place, images = config.output_place, 300 // last_step
+    place, images = config.output_path, 300 // last_step
     for ended_at in (None, last_step - 1):  # it goes on, or ended before its time and will go on
         saved(last_step - 1, (last_step - 1) * images)
         run_file.write_training(place, validates=True, ended_at=ended_at)
@@ -99,7 +99,7 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(
 
 @pytest.mark.usefixtures("_joins")
 def test_the_end_of_an_older_run_whose_checkpoints_were_removed_is_no_end(config):
-    run_file.write_training(config.output_place, validates=True, ended_at=30)
+    run_file.write_training(config.output_path, validates=True, ended_at=30)
     with pytest.raises(Joined):
         train_as_worker(config, CLUSTER, StopRequest())
 
@@ -112,10 +112,10 @@ def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
     saved(20, 600)
     row = {"step": 20, "epoch": 2.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     if by == "the chief":
-        Metrics(config.output_place).add("validation", **row)
+        Metrics(config.output_path).add("validation", **row)
     else:
-        validated(config.output_place, [row])
-    run_file.write_training(config.output_place, True, 20, "stopped by --stop-at-accuracy")
+        validated(config.output_path, [row])
+    run_file.write_training(config.output_path, True, 20, "stopped by --stop-at-accuracy")
     # The master goes on, too, if the job is started again with a higher goal.
     with pytest.raises(Joined):
         train_as_worker(dataclasses.replace(config, stop_at_accuracy=0.6), CLUSTER, StopRequest())
@@ -129,7 +129,7 @@ def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting
     def wait(_: ClusterGuard, check: Callable[[], None]) -> None:
         check()
         saved(30, 900)
-        run_file.write_training(config.output_place, validates=True, ended_at=30)
+        run_file.write_training(config.output_path, validates=True, ended_at=30)
         check()
         raise Joined
 

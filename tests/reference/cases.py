@@ -98,7 +98,7 @@ class Case:
         """The reason why this machine cannot run the case; None if it can."""
         flags = cpu_flags()
         if self.kernels != "tensorflow" and kernels.why_not(flags):
-            return f"--kernels own cannot be had: {kernels.why_not(flags)}"
+            return f"--kernels own is not available: {kernels.why_not(flags)}"
         if self.precision == "bf16" and not flags & {"avx512_bf16", "amx_bf16"}:
             return "--precision bf16 needs a CPU with avx512_bf16 or amx_bf16"
         if self.kernels == "own pairs" and "avx512_bf16" not in flags:

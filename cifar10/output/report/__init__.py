@@ -21,7 +21,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from cifar10.output.progress import format_duration
-from cifar10_program.streams import complain, one_line
+from cifar10_program.streams import log_error, one_line
 
 _HERE = Path(__file__).parent
 _Z_95 = 1.959964  # the 97.5 % point of the normal distribution
@@ -113,7 +113,7 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
     try:
         curves = curves_png(result["history"])
     except Exception as error:  # Whatever it is, the page's figures are worth more.
-        complain(one_line(f"the report has no curves: {type(error).__name__}: {error}"))
+        log_error(one_line(f"the report has no curves: {type(error).__name__}: {error}"))
     return environment.get_template("report.html.j2").render(
         result=result,
         command=shlex.join(result["command"]),

@@ -149,11 +149,11 @@ def test_an_epoch_ends_a_run_after_every_image():
 
 def test_relative_paths_start_from_the_work_dir():
     config = TrainConfig(work_dir="/job", log_dir="logs")
-    assert config.data_place == "/job/data"
-    assert config.output_place == "/job/output"
-    assert config.log_place == "/job/logs"
-    assert config.place("cat.png") == "/job/cat.png"
-    assert config.place("gs://bucket/a") == "gs://bucket/a"
+    assert config.data_path == "/job/data"
+    assert config.output_path == "/job/output"
+    assert config.log_path == "/job/logs"
+    assert config.resolve("cat.png") == "/job/cat.png"
+    assert config.resolve("gs://bucket/a") == "gs://bucket/a"
 
 
 def test_a_path_that_the_locale_cannot_encode_is_refused(monkeypatch):
@@ -164,7 +164,7 @@ def test_a_path_that_the_locale_cannot_encode_is_refused(monkeypatch):
 
 def test_a_home_that_the_shell_has_left_is_found(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    assert TrainConfig(output_dir="~/runs/a").output_place == "/home/me/runs/a"
+    assert TrainConfig(output_dir="~/runs/a").output_path == "/home/me/runs/a"
     config = TrainConfig(work_dir="~/job", data_dir="~")
-    assert (config.data_place, config.output_place) == ("/home/me", "/home/me/job/output")
-    assert config.place("a~b") == "/home/me/job/a~b"
+    assert (config.data_path, config.output_path) == ("/home/me", "/home/me/job/output")
+    assert config.resolve("a~b") == "/home/me/job/a~b"

@@ -108,7 +108,7 @@ def test_a_machine_that_cannot_use_them_does_not_compile_them(
     assert kernels.why_impossible(flags) == reason
     if reason:
         assert build.main(["--anew"]) == 2
-        assert f"cannot be had: {reason}\n" in capsys.readouterr().err
+        assert f"are not available: {reason}\n" in capsys.readouterr().err
 
 
 def test_what_is_not_compiled_says_how(elsewhere):
@@ -180,8 +180,8 @@ def test_a_folder_that_cannot_be_written_is_named(elsewhere, monkeypatch, capsys
     monkeypatch.setenv("CXX", "true")
     assert build.main([]) == 1
     assert capsys.readouterr().err.startswith(
-        f"Our own convolutions cannot be had: [Errno 17] File exists: '{elsewhere.parent}'; when "
-        f"that is mended, run {BUILD} again\n"
+        f"Our own convolutions are not available: [Errno 17] File exists: '{elsewhere.parent}'; "
+        f"when that is mended, run {BUILD} again\n"
     )
 
 

@@ -83,7 +83,7 @@ class Training:
     def stock(self, split: str, step: int) -> tuple[float, float]:
         """Accuracy and loss of a checkpoint by an evaluation of Estimator alone."""
         config = TrainConfig(**self._config)
-        job = make_job(config, open_records(config.data_place))
+        job = make_job(config, open_records(config.data_path))
         alone = tf.estimator.Estimator(model_fn, str(self.output), params=job.params)
         figures = alone.evaluate(
             lambda: evaluation_input(job, split),
@@ -153,7 +153,7 @@ def test_each_checkpoint_is_validated_once_with_the_figures_of_estimators_own(tr
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"evaluator of {training.output}, 1 tower on ")
     assert sum(line.startswith("validation accuracy") for line in lines) == 2
-    assert lines[-1] == "evaluator ends: training is over, and the chief makes the figures"
+    assert lines[-1] == "evaluator ends: training is over, and the chief evaluates and reports"
 
 
 def test_a_validation_that_ends_after_training_is_left_to_the_chief(training, monkeypatch):

@@ -94,7 +94,7 @@ def test_who_goes_without_our_convolutions_and_has_any_says_so(
 ):
     monkeypatch.setattr(devices.kernels, "why_not", lambda flags: "they are not compiled (make)")
     describe_training(make(tutorial_data, model=model), 0)
-    line = "convolutions are TensorFlow's: ours cannot be had, they are not compiled (make)"
+    line = "convolutions are TensorFlow's: ours are not available, they are not compiled (make)"
     assert capsys.readouterr().out.splitlines().count(line) == count
 
 

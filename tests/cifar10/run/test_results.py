@@ -76,7 +76,7 @@ def test_a_run_is_finished_when_its_result_is_of_the_last_step(tmp_path):
     assert results.describe_finished(output, 12_345) == (
         f"already trained to step 12,345: eval accuracy 0.9123, report: {output}/report.html, "
         f"result: {output}/result.json\nto train on, raise --train-steps, --train-epochs or the "
-        "goal that ended it; to start anew, name another --output-dir"
+        "stopping criterion that ended it; to start anew, name another --output-dir"
     )
     # Killed after the last step of a longer run, before its figures.
     assert results.describe_finished(output, 20_000) is None
@@ -135,7 +135,7 @@ def test_an_evaluation_has_a_row_for_each_image_and_is_in_tensorboard_once(
     augments: bool, places: dict[str, Any]
 ):
     config = TrainConfig(**places, test_time_augmentation=augments, eval_batch_size=10)
-    records = open_records(config.data_place)
+    records = open_records(config.data_path)
     job, checkpoint = make_job(config, records), f"{config.output_dir}/model.ckpt-0"
     for _ in range(2):
         found = results.evaluate_split(job, checkpoint, Guard(config, StopRequest()))
@@ -159,7 +159,7 @@ def test_the_figures_are_written_before_the_report(places, monkeypatch):
 
     monkeypatch.setattr(results, "render_report", fail)
     config = TrainConfig(**places)
-    job = make_job(config, open_records(config.data_place))
+    job = make_job(config, open_records(config.data_path))
     with pytest.raises(RuntimeError, match="no page"):
         results.finish(
             job, Guard(config, StopRequest()), Metrics(config.output_dir), "completed", 1.0

@@ -54,7 +54,7 @@ class Chief(ChiefHook):
         self.guarded = Guard(config, self.stop)
         listener, validates = Saving(self, self._before), tf.train.CheckpointSaverListener()
         validates.after_save = self._validated
-        self.criteria = StoppingCriteria(config, lambda: self.saved_step, self.progress.say)
+        self.criteria = StoppingCriteria(config, lambda: self.saved_step, self.progress.log)
         saver = tf.train.CheckpointSaverHook(
             config.output_dir,
             save_steps=config.checkpoint_steps,
@@ -79,7 +79,7 @@ class Chief(ChiefHook):
 
     @property
     def said(self) -> list[str]:
-        messages: list[str] = self.progress.say.__self__.messages  # type: ignore[attr-defined]
+        messages: list[str] = self.progress.log.__self__.messages  # type: ignore[attr-defined]
         return messages
 
 

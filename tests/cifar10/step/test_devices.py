@@ -277,7 +277,7 @@ def test_a_plan_takes_our_convolutions_where_they_can_be_had(compiled, settings,
 def test_our_convolutions_are_refused_with_the_reason(compiled, settings, hardware, reason):
     compiled.has(**{"flags": PAIRS, **hardware})
     line = refusal(kernels="own", **settings)
-    assert line.startswith(f"--kernels own cannot be had: {reason}")
+    assert line.startswith(f"--kernels own is not available: {reason}")
 
 
 def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
@@ -287,7 +287,7 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
     # Nobody misses what is of no use.
     assert plan(model="mlp").kernels_missing is None
     assert refusal(kernels="own") == (
-        "--kernels own cannot be had: they are not compiled (make); --kernels auto does without"
+        "--kernels own is not available: they are not compiled (make); --kernels auto does without"
     )
 
 

@@ -1,6 +1,6 @@
 """N towers, or N shards of the weights, train what one does; a step reads and pushes once."""
 
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from cifar10.ops.layers import Layers
 from cifar10.ops.variables import TRAINED_UNTIL
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
-from cifar10.step.params import ModelParams, Replication
+from cifar10.step.params import ModelParams
 from cifar10.step.training_step import StepReport, StepTensors
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
@@ -44,7 +44,7 @@ def build_step(
     plan: DevicePlan,
     batch: tuple[Any, Any],
     decay: float = 0.997,
-    place: Optional[Replication] = None,
+    place: Any = None,
     **settings: Any,
 ) -> training_step.Step:
     """A step of a model of the test's own."""

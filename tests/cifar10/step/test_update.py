@@ -1,7 +1,7 @@
 """From gradients to new weights, against softmax regression in numpy."""
 
 import dataclasses
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ class Step:
         session: Any,
         config: TrainConfig,
         plan: DevicePlan,
-        place: Optional[Replication] = None,
+        place: Any = None,
         num_examples: int = 1000,
         model: Any = regression,
     ) -> None:
