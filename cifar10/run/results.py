@@ -219,8 +219,8 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
         return None
     return (
         f"already trained to step {step:,}: eval accuracy {accuracy:.4f}, report: {report}, "
-        f"result: {path}\nto train on, raise --train-steps, --train-epochs or the stopping criterion "
-        "that ended it; to start anew, name another --output-dir"
+        f"result: {path}\nto train on, raise --train-steps, --train-epochs or the stopping "
+        "criterion that ended it; to start anew, name another --output-dir"
     )
 
 

@@ -66,9 +66,9 @@ class KeepBest(tf.estimator.Exporter):
         seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
         row = {"epoch": seen / self._params.num_examples, "loss": loss, "accuracy": accuracy}
         self._metrics.add(VALIDATION, step, **row, seconds=self._metrics.seconds)
-        curves = {name: float(eval_result[name]) for name in ("accuracy", "cross_entropy", "loss")}
         for folder in self._folders[1:]:
-            event_files.add_row(folder, step, curves)
+            curves = ("accuracy", "cross_entropy", "loss")
+            event_files.add_row(folder, step, {name: float(eval_result[name]) for name in curves})
         best = " (best so far)" if is_best else ""
         self._log(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
 
