@@ -1,23 +1,20 @@
 """Reads the published batches' pickles, and those saved again by Python 3, without trusting them.
 
 A pickle is a program for a machine with a stack, and `pickle.load` of an untrusted file can run any
-code. Here, only the instructions are carried out that make numbers, strings, lists, tuples and
-dictionaries, and the names by which numpy rebuilds its arrays are admitted. None of these is
-called, but kept with its arguments, from which `_array` makes an array.
+code. The machine of this module knows only the instructions that make numbers, strings, lists,
+tuples and dictionaries, and the names by which numpy rebuilds its arrays. It calls none of these,
+but keeps them with their arguments, from which `_array` makes an array.
 
 A few bytes of a pickle can also ask for much memory or time. So instructions are counted, and keys
 must be strings: hashing a tuple that holds another one twice, which holds another one twice, and so
-on, takes twice as long with each. Python's own machine, unlike that in C, keeps what is numbered in
-a dictionary, so that a large number takes no memory.
+on, takes twice as long with each.
 """
 
-import io
 import pickle
 import pickletools
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -30,15 +27,14 @@ from data_prep.tfrecord.write import Pixels
 # more if its labels are numpy's integers. CIFAR-100's file has five times as many images.
 _MOST_INSTRUCTIONS = 2_000_000
 
-_KNOWN = re.compile(
-    "PROTO|FRAME|STOP|MARK|NONE|NEWTRUE|NEWFALSE|INT|BININT[12]?|LONG[14]?|(BIN)?FLOAT|.*BYTES8?"
-    "|BYTEARRAY8|.*UNICODE8?|(SHORT_)?(BIN)?STRING|(LONG_)?(BIN)?(GET|PUT)|MEMOIZE|(EMPTY_)?LIST"
-    "|APPENDS?|(EMPTY_)?TUPLE[123]?|(EMPTY_)?DICT|SETITEMS?|(STACK_)?GLOBAL|REDUCE|BUILD"
-)
 _ADMITTED = re.compile(
     r"numpy\.(core|_core)\.(multiarray (_reconstruct|scalar)|numeric _frombuffer)"
     r"|numpy (ndarray|dtype)|_codecs encode"  # Python 3 writes bytes as encoded text at times.
 )
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_PUSHES = re.compile("INT|BININT[12]?|LONG[14]?|(BIN)?FLOAT|.*BYTES8?|BYTEARRAY8|.*UNICODE8?")
+_BYTE_STRING = re.compile("(SHORT_)?(BIN)?STRING")  # of Python 2
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 @dataclass(eq=False)
@@ -46,51 +42,8 @@ class _Call:
     """What numpy's array, type or number would be made of."""
 
     function: str
-    arguments: Any = None
+    arguments: tuple[Any, ...]
     state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-class _Entries(dict[Any, Any]):
-    """A dictionary whose keys are strings; Python 2 has byte strings."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if type(key) not in (str, bytes):
-            raise pickle.UnpicklingError(f"a key must be a string, got type {type(key).__name__}")
-        super().__setitem__(key.decode("latin-1") if isinstance(key, bytes) else key, value)
-
-
-def _push_entries(machine: Any, items: Sequence[Any] = ()) -> None:
-    machine.append(_Entries())
-    for key, value in zip(items[::2], items[1::2]):
-        machine.stack[-1][key] = value
-
-
-def _push_marked_entries(machine: Any) -> None:
-    _push_entries(machine, machine.pop_mark())
-
-
-def _push_call(machine: Any) -> None:
-    arguments = machine.stack.pop()
-    machine.append(_Call(machine.stack.pop().function, arguments))
-
-
-class _Machine(pickle._Unpickler):
-    dispatch = {
-        **pickle._Unpickler.dispatch,
-        pickle.EMPTY_DICT[0]: _push_entries,
-        pickle.DICT[0]: _push_marked_entries,
-        pickle.REDUCE[0]: _push_call,
-    }
-
-    def find_class(self, module: str, name: str) -> _Call:
-        if not _ADMITTED.fullmatch(f"{module} {name}"):
-            raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}, which the published files do not contain"
-            )
-        return _Call(f"{module} {name}")
 
 
 def load(data: bytes, name: str) -> dict[str, Any]:
@@ -104,12 +57,7 @@ def load(data: bytes, name: str) -> dict[str, Any]:
       SourceError: the pickle is damaged, is not a dictionary, or needs more than a batch does.
     """
     try:
-        for count, (instruction, _, _) in enumerate(pickletools.genops(data)):
-            if count >= _MOST_INSTRUCTIONS:
-                raise ValueError(f"it has more than {_MOST_INSTRUCTIONS:,} instructions")
-            if not _KNOWN.fullmatch(instruction.name):
-                raise ValueError(f"it has the instruction {instruction.name}, which no batch needs")
-        value = _Machine(io.BytesIO(data), encoding="bytes").load()
+        value = _run(data)
         if not isinstance(value, dict):
             raise pickle.UnpicklingError(f"it holds a {type(value).__name__}, not a dictionary")
     except MemoryError:
@@ -118,6 +66,88 @@ def load(data: bytes, name: str) -> dict[str, Any]:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise SourceError(f"{name}: not a readable CIFAR batch: {reason}") from error
     return value
+
+
+def _run(data: bytes) -> Any:
+    """Carries out the instructions of a pickle; returns the object that it makes."""
+    stack: list[Any] = []
+    marks: list[int] = []  # lengths of the stack
+    memo: dict[int, Any] = {}
+
+    def take(count: Optional[int] = None) -> list[Any]:
+        first = marks.pop() if count is None else len(stack) - count
+        items = stack[first:]
+        if first < 0 or len(stack) < first:
+            raise pickle.UnpicklingError("its stack is empty")
+        del stack[first:]
+        return items
+
+    for count, (instruction, argument, _) in enumerate(pickletools.genops(data)):
+        name = instruction.name
+        if count >= _MOST_INSTRUCTIONS:
+            raise pickle.UnpicklingError(f"it has more than {_MOST_INSTRUCTIONS:,} instructions")
+        if _PUSHES.fullmatch(name):
+            stack.append(argument)
+        elif _BYTE_STRING.fullmatch(name):
+            stack.append(str(argument).encode("latin-1"))
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.append(memo[int(argument or 0)])
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+            memo[int(argument or 0)] = stack[-1]
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name in ("EMPTY_LIST", "LIST"):
+            stack.append(take() if name == "LIST" else [])
+        elif name in ("APPEND", "APPENDS"):
+            items = take(1 if name == "APPEND" else None)
+            _top(stack, list).extend(items)
+        elif name in ("TUPLE", *_TUPLES):
+            stack.append(tuple(take(_TUPLES.get(name))))
+        elif name in ("EMPTY_DICT", "DICT"):
+            stack.append(_entries(take()) if name == "DICT" else {})
+        elif name in ("SETITEM", "SETITEMS"):
+            items = take(2 if name == "SETITEM" else None)
+            _top(stack, dict).update(_entries(items))
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
+            words = [argument] if name == "GLOBAL" else take(2)
+            function = " ".join(map(str, words))
+            if not _ADMITTED.fullmatch(function):
+                asked = ".".join(function.split())
+                raise pickle.UnpicklingError(
+                    f"it asks for {asked}, which the published files do not contain"
+                )
+            stack.append(function)
+        elif name == "REDUCE":
+            function, arguments = take(2)
+            stack.append(_Call(function, arguments))
+        elif name == "BUILD":
+            (state,) = take(1)
+            _top(stack, _Call).state = state
+        elif name == "STOP":
+            return stack.pop()
+        elif name not in ("PROTO", "FRAME"):
+            raise pickle.UnpicklingError(f"it has the instruction {name}, which no batch needs")
+    return None  # Unreachable: genops raises an error at an end without STOP.
+
+
+def _top(stack: list[Any], kind: type) -> Any:
+    if type(stack[-1]) is not kind:
+        raise pickle.UnpicklingError(f"it adds to type {type(stack[-1]).__name__}")
+    return stack[-1]
+
+
+def _entries(items: list[Any]) -> dict[str, Any]:
+    """Returns a dictionary of keys and values in turn; Python 2 has byte strings as keys."""
+    entries = {}
+    for key, value in zip(items[::2], items[1::2]):
+        if type(key) not in (str, bytes):
+            raise pickle.UnpicklingError(f"a key must be a string, got type {type(key).__name__}")
+        entries[key.decode("latin-1") if isinstance(key, bytes) else key] = value
+    return entries
 
 
 def pixels(value: Any, name: str) -> Pixels:
