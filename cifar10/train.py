@@ -131,6 +131,7 @@ def _train_as_chief(
             save_graph_def=False,
         )
         criteria = StoppingCriteria(config, lambda: hook.saved_step, line.message)
+        # In this order: a step is recorded before it is saved, and its validation is judged after.
         train_spec = tf.estimator.TrainSpec(
             lambda: training_input(job), hooks=[*guarded.hooks, hook, saver, criteria]
         )
@@ -151,6 +152,8 @@ def _train_as_chief(
         if begun.position.step >= params.total_steps or criteria.ending:  # Rule 4.
             pass
         elif validates:
+            # In a cluster, too, it runs in this process: a chief's RunConfig has the target of its
+            # sessions, but no cluster, since `cifar10.main` has written such a TF_CONFIG.
             tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
         else:  # A separate evaluator validates, or there is nothing to validate on.
             estimator.train(train_spec.input_fn, train_spec.hooks)

@@ -103,6 +103,8 @@ def _validate(job: Job, checkpoint: str, state: Training, guarded: Guard) -> Non
             estimator, eval_spec, checkpoint, lambda: run_file.read(place).training == state
         )
 
-    except (UserError, tf.errors.OpError, ValueError):
-        if checkpoints.exists(checkpoint):
+    except (UserError, tf.errors.OpError, ValueError) as error:
+        # A ValueError of TensorFlow's Saver says that the files are gone; others are mistakes.
+        may_be_gone = not isinstance(error, ValueError) or "valid checkpoint" in str(error)
+        if checkpoints.exists(checkpoint) or not may_be_gone:
             raise

@@ -56,7 +56,7 @@ def record_model(job: Job, start: Start) -> None:
       DamagedError: run.json is damaged.
     """
     model_settings.check_same(job.config, job.records.class_names)
-    if start.checkpoint is None:  # Not earlier: a run that is refused changes no file.
+    if start.checkpoint is None:  # Not earlier: a refused run keeps the metrics of the one before.
         _set_older_aside(job.config.output_path)
     model_settings.write(job.config, job.records.class_names, resize=job.records.resize)
 
@@ -119,7 +119,7 @@ def position_seen_by_worker(output_dir: str) -> TrainingPosition:
     """Returns how far training has come, as far as this worker can see.
 
     It sees nothing where it does not share the chief's output folder or may not read it, or where
-    the newest checkpoint is damaged, for which the chief has to find another one.
+    the newest checkpoint cannot be read, for which the chief has to find another one.
     """
     try:
         return checkpoints.latest_position(output_dir)

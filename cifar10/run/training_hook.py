@@ -1,4 +1,4 @@
-"""The hook of training: all that a trainer does between two steps, in the order of these lines."""
+"""The hook of training: what a trainer measures and records between two steps, and its end."""
 
 import contextlib
 import dataclasses

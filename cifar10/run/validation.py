@@ -126,7 +126,8 @@ class Ending(NamedTuple):
 class StoppingCriteria(tf.train.SessionRunHook):
     """Ends training once the recorded validations reach a stopping criterion.
 
-    It comes after the hook that saves, so that the weights of that validation are the last ones.
+    It comes after the hook that saves, so that the weights of the chief's own validation are the
+    last ones of a process that trains alone or synchronously.
 
     Args:
       config: the settings.
