@@ -82,7 +82,7 @@ def train_and_evaluate(
     open_folders(config)
     places = (config.output_path, config.log_path)
     with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
-        begun = start.find_start(config.output_path)  # Rules 1 and 3.
+        begun = start.find_start(config, records.class_names)  # Rules 1 to 3.
         job = make_job(config, records, begun.position, cluster)
         step, last_step = begun.position.step, job.params.total_steps
         check_window(config.profile_window, last_step)
@@ -93,7 +93,7 @@ def train_and_evaluate(
             job = with_initial_weights(job, begun.checkpoint is None)
         watched = guard.of(job.params, cluster, records, stop, trains=not is_over)
         with start.saved_checkpoint_is_named(config.output_path), watched as guarded:
-            start.record_model(job, begun)  # Rule 2.
+            start.record_model(job, begun)
             finished = results.describe_finished(config.output_path, step)
             if is_over and finished:  # Rule 4.
                 guarded.tell_end()
@@ -145,9 +145,10 @@ def _train_as_chief(
             start_delay_secs=0,
             throttle_secs=0,
         )
-        if validates:  # A run may have been killed after it saved this checkpoint.
+        if validates:
+            hook.take_back = best.take_back
+            # A run may have been killed after it saved this checkpoint.
             best.validate(estimator, eval_spec, begun.checkpoint)
-            best.take_back(begun.position.step + 1)
         criteria.judge()
         if begun.position.step >= params.total_steps or criteria.ending:  # Rule 4.
             pass

@@ -41,9 +41,8 @@ class Watchdog:
 
     That is Stopped, TrainingOver, a UserError or a TrainingError; another exception counts as one,
     since the check is worth nothing then. The process ends only if the check raises again a moment
-    later: the main thread may end by itself meanwhile, or a task
-    that was missing may answer. So this process goes on after it was stopped itself, when all
-    answers seem old at first.
+    later: the main thread may end by itself meanwhile, or a task that was missing may answer. So
+    this process goes on after it was stopped itself, when all answers seem old at first.
     """
 
     def __init__(self) -> None:

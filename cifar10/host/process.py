@@ -117,7 +117,8 @@ class StopRequest:
             yield
         finally:
             for signum, handler in before.items():
-                signal.signal(signum, handler)
+                if handler is not None:  # None: it was not installed by Python.
+                    signal.signal(signum, handler)
             signal.set_wakeup_fd(wakeup)
             signalled.close()  # It ends the thread.
             faulthandler.unregister(signal.SIGUSR1)

@@ -187,7 +187,9 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
             record = _BestRecord(step=step, accuracy=accuracy, name=name)
             write_json(tf.io.gfile.join(folder, _BEST_NAME), record)
             for old in tf.io.gfile.glob(f"{before.path}.*") if before else ():
-                tf.io.gfile.remove(old)
+                # Without locks, another process may have removed it.
+                with contextlib.suppress(tf.errors.NotFoundError):
+                    tf.io.gfile.remove(old)
             return True
     finally:
         for copy in copies.values():

@@ -5,7 +5,7 @@ The four rules stand in `cifar10/train.py`.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
@@ -37,12 +37,16 @@ class Start(NamedTuple):
     position: TrainingPosition
 
 
-def find_start(output_dir: str) -> Start:
+def find_start(config: TrainConfig, class_names: Sequence[str]) -> Start:
     """Finds what a chief continues from, in an output folder that it has locked.
 
     Raises:
+      ConfigError: the folder has checkpoints of another model or of other classes.
+      DamagedError: run.json is damaged.
       UserError: no checkpoint is sound.
     """
+    output_dir = config.output_path
+    model_settings.check_same(config, class_names)  # First: a refused run changes no file.
     recovery.remove_unfinished(output_dir, is_held(output_dir, EVALUATOR))
     checkpoint = recovery.checkpoint_to_continue(output_dir, log)
     return Start(checkpoint, checkpoints.read_position(checkpoint))
@@ -51,12 +55,9 @@ def find_start(output_dir: str) -> Start:
 def record_model(job: Job, start: Start) -> None:
     """Writes run.json; what an older run has left is renamed when a new one begins.
 
-    Raises:
-      ConfigError: the output folder has checkpoints of another model or of other classes.
-      DamagedError: run.json is damaged.
+    It comes once the tasks of the cluster have met: a run that they refuse changes nothing here.
     """
-    model_settings.check_same(job.config, job.records.class_names)
-    if start.checkpoint is None:  # Not earlier: a refused run keeps the metrics of the one before.
+    if start.checkpoint is None:
         _set_older_aside(job.config.output_path)
     model_settings.write(job.config, job.records.class_names, resize=job.records.resize)
 

@@ -116,12 +116,14 @@ class ChiefHook(TrainingHook):
 
     Attributes:
       deadline: the time at which training ends (`time.monotonic`), in seconds.
+      take_back: function that makes TensorBoard drop the validations from a step on.
       status: how training ends: the status of result.json.
       step: the global step after the last step of this process.
       saved_step: the global step of the newest checkpoint.
     """
 
     deadline: float = math.inf
+    take_back: Callable[[int], None] = lambda first_step: None
     status: str = "completed"
 
     def __post_init__(self) -> None:
@@ -139,6 +141,7 @@ class ChiefHook(TrainingHook):
         super().after_create_session(session, coord)
         self.step = self.saved_step = checkpoints.latest_step(self._place)
         self.progress.go_on_after(self.step)
+        self.take_back(self.step + 1)
 
     def before_run(self, run_context: Any) -> Any:
         """Requests the step's report, and begins --profile-steps."""

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
+from cifar10.host.files import real
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, event_files
 from cifar10.output.folders import VALIDATIONS
@@ -41,10 +42,9 @@ class KeepBest(tf.estimator.Exporter):
         self._params, self._metrics, self._log = params, metrics, log
         config = params.config
         # Estimator writes a validation's events into the output folder, whatever --log-dir says.
-        folders = {
-            name: config.resolve(name) for name in (config.output_dir, config.log_dir) if name
-        }
-        self._folders = [tf.io.gfile.join(one, VALIDATIONS) for one in folders.values()]
+        is_other = real(config.log_path) != real(config.output_path)
+        folders = [config.output_path, *([config.log_path] if is_other else [])]
+        self._folders = [tf.io.gfile.join(folder, VALIDATIONS) for folder in folders]
 
     def export(
         self,

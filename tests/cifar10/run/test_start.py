@@ -7,8 +7,9 @@ import pytest
 
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import START, TrainConfig
+from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
-from cifar10.output import run_file
+from cifar10.output import model_settings, run_file
 from cifar10.output.metrics import Metrics
 from cifar10.run import start
 from cifar10.run.start import Start, step_of_end
@@ -54,3 +55,13 @@ def test_what_is_left_is_renamed_only_where_a_new_run_begins(tmp_path, checkpoin
     job: Any = types.SimpleNamespace(config=TrainConfig(output_dir=str(tmp_path)), records=records)
     start.record_model(job, Start(checkpoint, START))
     assert (tmp_path / "metrics.jsonl").exists() == (checkpoint is not None)
+
+
+def test_a_run_of_another_model_is_refused_before_it_changes_a_file(tmp_path):
+    model_settings.write(TrainConfig(output_dir=str(tmp_path), num_layers=20), CLASS_NAMES)
+    (tmp_path / "model.ckpt-3.index").write_text("damaged")
+    (tmp_path / "left.0123abcd.part").write_text("unfinished")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="num-layers=20"):
+        start.find_start(TrainConfig(output_dir=str(tmp_path), num_layers=8), CLASS_NAMES)
+    assert sorted(tmp_path.iterdir()) == before

@@ -177,10 +177,13 @@ def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     for split, step in (("train", 20), ("train", 21), ("validation", 20), ("validation", 40)):
         chief.metrics.add(split, step, **row)
+    taken_back: list[int] = []
+    chief.take_back = taken_back.append
     # Another trainer has taken two steps by now.
     train(chief, first_step=22, over_at=23)
     assert [row["step"] for row in chief.metrics.of("validation")] == [20, 23]
     assert [row["step"] for row in chief.metrics.of("train")] == [20, 23]
+    assert taken_back == [21]
 
 
 # The end of training.

@@ -89,7 +89,8 @@ def test_a_stopping_criterion_needs_validations(tutorial_data, tmp_path):
 
 
 def test_a_checkpoint_whose_loss_overflows_is_not_kept_as_the_best(tmp_path):
-    config = TrainConfig(model="mlp", output_dir=str(tmp_path))
+    # Another spelling of the output folder, whose curves Estimator writes: nothing is added there.
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path), log_dir=f"{tmp_path}/.")
     checkpoint, lines = saved.save_untrained(config), []
     best = KeepBest(ModelParams(config, plan_devices(config)), Metrics(str(tmp_path)), lines.append)
     for step, loss, accuracy in ((10, math.inf, 0.9), (20, 1.0, 0.5)):
