@@ -138,7 +138,8 @@ class Agents:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
-        self._lost_at: dict[str, float] = {}  # host's name -> when it could not be reached
+        # Host's name -> since when it cannot be reached, and why.
+        self._unreachable: dict[str, tuple[float, str]] = {}
 
     def start(self) -> None:
         """Starts all tasks."""
@@ -220,13 +221,17 @@ class Agents:
         now = self._clock()
         if link is not None:
             self._connections.use(host, link)
-        elif self._waiting[host] and now < self._lost_at.get(host, now) + self._rejoin_secs:
-            if host not in self._lost_at:
-                again = f"tried again for {self._rejoin_secs:g} s (rejoin_secs)"
-                self._loop.note(f"{message['reason']}; {again}")
-            self._lost_at.setdefault(host, now)
-            self._connections.reopen(host, _REOPEN_SECS)
-            return
+        else:
+            reason = message["reason"]
+            since, _ = self._unreachable.get(host, (now, reason))
+            if self._waiting[host] and now < since + self._rejoin_secs:
+                if host not in self._unreachable:
+                    again = f"tried again for {self._rejoin_secs:g} s (rejoin_secs)"
+                    self._loop.note(f"{reason}; {again}")
+                self._unreachable[host] = since, reason
+                self._supervisor.heard(now, stepped=False)  # This wait has a limit of its own.
+                self._connections.reopen(host, _REOPEN_SECS)
+                return
         while self._waiting[host]:  # the end of the job withdraws the rest
             order = self._waiting[host].pop(0)
             if not self._connections.send(host, order):
@@ -234,7 +239,7 @@ class Agents:
                 lost = (order["task"], None, now, message["reason"], Cause.HOST_LOST)
                 self._carry_out(ended(*lost, is_final=True))
         del self._waiting[host]
-        self._lost_at.pop(host, None)
+        self._unreachable.pop(host, None)
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -247,10 +252,15 @@ class Agents:
             else:
                 order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
                 self._connections.send(host, order)
-        for orders in self._waiting.values() if self._supervisor.ending else ():
+        for host, orders in self._waiting.items() if self._supervisor.ending else ():
             while orders:  # nothing is started any more
-                name, now = orders.pop()["task"], self._clock()
-                self._carry_out(self._supervisor.withdrawn(name, now))
+                name, now, verdict = orders.pop()["task"], self._clock(), self._supervisor.verdict
+                if host in self._unreachable and verdict and verdict.cause is Cause.TASK_FAILED:
+                    # The others have failed without it: its host is the cause.
+                    lost = (name, None, now, self._unreachable[host][1], Cause.HOST_LOST)
+                    self._carry_out(self._supervisor.ended(*lost, is_final=True))
+                else:
+                    self._carry_out(self._supervisor.withdrawn(name, now))
 
     def _send_start(self, host: str, order: Message) -> None:
         """Sends the order to start a task, now or when its host is connected again."""

@@ -40,8 +40,8 @@ STOPPED_SECS, SLOW_SECS = 6.0, 15.0
 LEASE_SECS = 15
 _CLUSTER_TIMEOUT = 40
 # The sum of the limits below, and of further waits, that may pass one after the other until a job
-# has ended: start, idle, grace, three stops, and the waits before restarts.
-_LIMIT_SECS = 300 + 180 + 20 + 3 * 20 + (1 + 2 + 4) + LEASE_SECS + _CLUSTER_TIMEOUT + 6 + 15
+# has ended: start, idle, grace, three stops, waits before restarts, and for a lost host.
+_LIMIT_SECS = 300 + 180 + 20 + 3 * 20 + (1 + 2 + 4) + LEASE_SECS + _CLUSTER_TIMEOUT + 60 + 6 + 15
 _STEP = re.compile(r"^\[(?:master|chief|worker)/\d+ [^\]]*\] .*  step ([\d,]+)/", re.MULTILINE)
 _START = re.compile(
     r"^\[(?:master|chief)/\d+ [^\]]*\] (?:continuing at step ([\d,]+)|training to step)",
@@ -53,7 +53,9 @@ workdir: {root}
 python: {python}
 ports: {ports}
 restarts: 3
-limits: {{start_secs: 300, idle_secs: 180, grace_secs: 20, stop_secs: 20, lease_secs: {lease}}}
+limits:
+  {{start_secs: 300, idle_secs: 180, grace_secs: 20, stop_secs: 20, lease_secs: {lease},
+    rejoin_secs: 60}}
 hosts:
 {hosts}"""
 

@@ -20,7 +20,7 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host
 from launch.cluster.tasks import Devices, Task, make_job
 from launch.connect.connections import Connections
-from launch.record.outcome import Outcome
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise import run_loop
@@ -135,6 +135,31 @@ def test_a_host_that_cannot_be_reached_is_tried_again_without_a_restart_for_rejo
     states = supervisor.states.values()
     assert sorted(state.status for state in states) == ["ended", "ended", "failed"]
     assert {state.restarts for state in states} == {0}
+
+
+def test_a_job_that_ends_for_want_of_a_host_that_is_tried_again_names_that_host(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents._connections, "reopen", lambda host, wait_secs=0.0: None)
+    job = make_job(on_this_machine(1, 1), [], {"localhost": free_ports(3)})
+    now, supervisor = [0.0], Supervisor(job.tasks, job.cluster.limits, 0, 0.0)
+    ps = supervisor.states["ps/0"]
+    ps.task = replace(ps.task, host=replace(ps.task.host, name="far"))
+    orders: dict[str, Message] = {name: {"task": name} for name in supervisor.states}
+    found = (supervisor, agents._loop, agents._connections, orders, 6000, lambda: now[0])
+    agents = Agents(*found)
+    agents.start()
+    supervisor.heard(0.0, stepped=True)
+    for now[0] in (1000.0, 2000.0):  # idle_secs, 1,800, is no limit of this wait
+        agents.handle(("far", None, {"event": "unreachable", "reason": "far: no route"}))
+        agents._carry_out(supervisor.tick(now[0]))
+        assert not supervisor.ending
+    failed = {"event": "exit", "task": "worker/0", "code": 1, "reason": "", "signals": []}
+    _tell(agents, failed)
+    verdict = supervisor.verdict
+    assert verdict is not None
+    assert (verdict.cause, verdict.exit_code) == (Cause.HOST_LOST, 1)
+    assert verdict.reason == "ps/0 on far failed: far: no route"
 
 
 def test_after_an_error_of_the_launcher_itself_the_tasks_save(
