@@ -7,7 +7,6 @@ channel, the 8 high ones remain.
 """
 
 import io
-import math
 import re
 import warnings
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Optional
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageFile, ImageOps, JpegImagePlugin
+from PIL import Image, ImageOps
 
 from cifar10.schema import CROP, HEIGHT, PAD, WIDTH
 
@@ -23,14 +22,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 NAMES = "PNG, JPEG, WEBP, GIF or BMP"
 # Up to 16 bytes each: four as decoded, as converted to RGB, as turned, and in the decoder of WEBP.
 MAX_PIXELS = 50_000_000
-# A JPEG of more pixels is decoded at an eighth of its width and height. If it is progressive, all
-# its coefficients are in memory before, up to 6 bytes a pixel.
-MAX_JPEG_PIXELS = 64 * MAX_PIXELS
-MAX_PROGRESSIVE_PIXELS = 16 * MAX_PIXELS // 6
-_LIMIT = (
-    f"the limit is {MAX_PIXELS:,} (JPEG: {MAX_JPEG_PIXELS:,}, progressive JPEG: "
-    f"{MAX_PROGRESSIVE_PIXELS:,}); make it smaller, or save it as a JPEG"
-)
+_LIMIT = f"the limit is {MAX_PIXELS:,}; make it smaller, such as by `convert IN -resize 25% OUT`"
 # That of JPEG and GIF. A PNG of one column and 50,000,000 rows would take minutes.
 MAX_SIDE = 65_535
 
@@ -85,46 +77,26 @@ def decode(data: bytes, resize: Optional[str] = None) -> Decoded:
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             # Only the header is read here; the pixels are decoded after the size has been checked.
-            with _open(data) as image:
-                size = image.size
-                _check_size(image, resize)
-                if math.prod(size) > MAX_PIXELS:  # Reduces only JPEGs, by 8, as it is decoded.
-                    image.draft(None, (size[0] // 8, size[1] // 8))
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                _check_size(image.size, resize)
                 image.load()
-                rgb = _rgb(image)
-                upright = _upright(rgb)
-                is_turned = upright.size != rgb.size
-                pixels = np.asarray(_fit(upright, resize))
-                return Decoded(pixels, size[::-1] if is_turned else size)
+                upright = _upright(_rgb(image))
+                return Decoded(np.asarray(_fit(upright, resize)), upright.size)
     except (ImageFileError, MemoryError):
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        pixels = "".join(re.findall(r"\((\d+) pixels\)", str(error)))
+        raise ImageFileError(f"has {pixels} pixels, {_LIMIT}") from error
     except Exception as error:  # Pillow's decoders raise many types on damaged files.
         reason = " ".join(str(error).split("<")[0].split()) or type(error).__name__
         raise ImageFileError(f"not a sound {NAMES} image: {reason}") from error
 
 
-def _open(data: bytes) -> ImageFile.ImageFile:
-    """Reads the header of an image file.
-
-    Pillow's own limit, which is above ours, would refuse JPEGs before they are reduced.
-    """
-    if data.startswith(b"\xff\xd8\xff"):
-        return JpegImagePlugin.JpegImageFile(io.BytesIO(data))
-    try:
-        return Image.open(io.BytesIO(data), formats=FORMATS)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        pixels = "".join(re.findall(r"\((\d+) pixels\)", str(error)))
-        raise ImageFileError(f"has {pixels} pixels, {_LIMIT}") from error
-
-
-def _check_size(image: ImageFile.ImageFile, resize: Optional[str]) -> None:
-    size = width, height = image.size
-    most = MAX_PIXELS
-    if image.format == "JPEG":
-        most = MAX_PROGRESSIVE_PIXELS if "progressive" in image.info else MAX_JPEG_PIXELS
+def _check_size(size: tuple[int, int], resize: Optional[str]) -> None:
+    width, height = size
     if resize is None and size != (WIDTH, HEIGHT):
         raise ImageSizeError(f"images must be {WIDTH}x{HEIGHT} pixels, this is {width}x{height}")
-    if width * height > most:
+    if width * height > MAX_PIXELS:
         raise ImageFileError(f"has {width}x{height} pixels, {_LIMIT}")
     if max(size) > MAX_SIDE:
         raise ImageFileError(f"has {width}x{height} pixels, the limit of a side is {MAX_SIDE:,}")
