@@ -65,10 +65,12 @@ class KeepBest(tf.estimator.Exporter):
         )
         seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
         row = {"epoch": seen / self._params.num_examples, "loss": loss, "accuracy": accuracy}
-        self._metrics.add(VALIDATION, step, **row, seconds=self._metrics.seconds)
+        # The curves come first: a checkpoint that has a row is not validated again.
         for folder in self._folders[1:]:
             curves = ("accuracy", "cross_entropy", "loss")
             event_files.add_row(folder, step, {name: float(eval_result[name]) for name in curves})
+            event_files.writer(folder).flush()
+        self._metrics.add(VALIDATION, step, **row, seconds=self._metrics.seconds)
         best = " (best so far)" if is_best else ""
         self._log(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
 

@@ -10,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10 import main
 from cifar10.cluster.spec import Cluster
@@ -42,16 +43,6 @@ def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Non
     assert sorted(one) == sorted(other)
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], err_msg=name)
-
-
-def tags(folder: pathlib.Path, pattern: str) -> set[str]:
-    """The tags of all TensorBoard summaries in event files."""
-    return {
-        value.tag
-        for path in sorted(folder.glob(pattern))
-        for event in tf.train.summary_iterator(str(path))
-        for value in event.summary.value
-    }
 
 
 def test_a_run_prints_what_it_does_and_nothing_of_tensorflow(trained):
@@ -112,20 +103,55 @@ def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     assert unused == ["metrics_evaluator.jsonl", "train/plugins/profile/TIME/"]
 
 
-def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, folder, forks):
-    arguments = (*SMALL, "--job_dir=killed", "--log_dir=logs", "--checkpoint-steps=5")
-    with forks.started(*arguments, cwd=folder) as process:
-        process.wait_until(lambda _: (folder / "killed/model.ckpt-10.index").exists())
-        process.kill()
-    again = forks.run(*arguments, cwd=folder)
-    assert again.returncode == 0, again.stderr
-    assert "continuing at step" in again.stdout
+# Kills its process at a call whose `self` and further arguments meet a condition.
+KILLED = """
+import os, signal, sys
+from cifar10 import main, train
+from cifar10.run import training_hook, validation
+def kill_at(owner, name, is_here):
+    real = getattr(owner, name)
+    def call(*arguments, **named):
+        if is_here(*arguments, **named):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **named)
+    setattr(owner, name, call)
+{kill}
+sys.exit(main.main(sys.argv[1:]))
+"""
+KILLS = (
+    # Between two steps.
+    "kill_at(training_hook.ChiefHook, 'before_run', lambda hook, context: hook.step == 8)",
+    # The rows of a checkpoint have been written, the checkpoint has not.
+    "kill_at(train.tf.train.Saver, 'save', lambda *a, global_step, **k: global_step == 10)",
+    # A checkpoint has been written and validated; the row of that has not been written.
+    "kill_at(validation.KeepBest, 'export', lambda *a, **k: 15 in k['eval_result'].values())",
+    "",
+)
+
+
+def test_a_run_that_is_killed_takes_records_and_shows_each_step_once(trained, folder, forks):
+    places = [f"--{name}-dir={folder / name}" for name in ("data", "log")]
+    arguments = (*SMALL, *places, "--checkpoint-steps=5", "--summary-steps=1")
+    codes = [
+        forks.run_code(
+            KILLED.format(kill=kill), *arguments, f"--output-dir={folder / 'killed'}"
+        ).returncode
+        for kill in KILLS
+    ]
+    assert codes == [-signal.SIGKILL] * 3 + [0]
     assert_same(weights(folder / "output"), weights(folder / "killed"))
-    # --log-dir takes the events of both.
-    assert {"loss", "images_per_sec"} <= tags(folder / "logs/train", "events.*")
-    assert (folder / "killed/metrics.jsonl").exists()
-    for name in ("eval_validation", "eval"):
-        assert "cross_entropy" in tags(folder / "logs", f"{name}/events.*")
+    lines = (folder / "killed/metrics.jsonl").read_text().splitlines()
+    steps: dict[str, list[int]] = {}
+    for row in map(json.loads, lines):
+        steps.setdefault(row["split"], []).append(row["step"])
+    (best,) = steps["eval"]
+    every_fifth = [5, 10, 15, 20, 23]
+    assert steps == {"train": list(range(1, 24)), "validation": every_fifth, "eval": [best]}
+    # As TensorBoard shows them: it drops what a later process has taken back.
+    shown = {"train": steps["train"], "eval_validation": every_fifth, "eval": [best]}
+    for name, expected in shown.items():
+        curves = EventAccumulator(str(folder / "log" / name)).Reload()
+        assert [event.step for event in curves.Scalars("loss")] == expected, name
     # Estimator writes the graph and its validations into the output folder.
     written = {path.parent.name for path in (folder / "killed").rglob("events.*")}
     assert written == {"killed", "eval_validation"}
