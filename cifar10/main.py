@@ -6,12 +6,13 @@ Exit codes: 0 success; 1 training failed; 2 a mistake of the user, reported in o
 ended by signal n.
 """
 
+import contextlib
 import os
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from cifar10.cluster import resolve
@@ -42,32 +43,49 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
     except UserError as error:
         return _fail(error)
     try:
-        if threading.current_thread() is not threading.main_thread():
-            raise ConfigError(
-                f"training must run in the main thread, which gets signals, not in "
-                f"{threading.current_thread().name}; call it there, or start a process"
-            )
-        cluster = resolve.resolve(config, os.environ)
-        if cluster is not None:
-            check_port(cluster)
-        for note in resolve.notes(config, cluster):
-            log(note)
-        # Before any thread begins, since threads read the environment.
-        _set_environment(cluster, config.replication == "in-graph", config.verbose)
-        # Only training has something to save.
-        stop = StopRequest(None if config.mode == "train_and_evaluate" else GRACE_SECS)
-        with warnings.catch_warnings(), stop.installed():
-            # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
-            _load_tensorflow(config.verbose)
-            from cifar10.run.tf_errors import clear_errors
-
-            task = None if cluster is None or cluster.is_single_process else cluster
-            with clear_errors(config):
-                _run_role(config, task, stop, started)
-            stop.check()
+        with prepared(config) as (cluster, stop):
+            _run_role(config, cluster, stop, started)
     except (UserError, TrainingError, Stopped) as error:
         return _fail(error)
     return 0
+
+
+@contextlib.contextmanager
+def prepared(config: TrainConfig) -> Iterator[tuple[Optional[Cluster], StopRequest]]:
+    """Prepares this process for a role or a mode, and restores it as it was.
+
+    Args:
+      config: the settings.
+
+    Yields:
+      The cluster, None where this process works alone, and what knows of signals meanwhile.
+
+    Raises:
+      ConfigError: this is no main thread, or the flags or TF_CONFIG describe no cluster.
+      Stopped: a signal arrived.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError(
+            f"training must run in the main thread, which gets signals, not in "
+            f"{threading.current_thread().name}; call it there, or start a process"
+        )
+    cluster = resolve.resolve(config, os.environ)
+    if cluster is not None:
+        check_port(cluster)
+    for note in resolve.notes(config, cluster):
+        log(note)
+    # Before any thread begins, since threads read the environment.
+    _set_environment(cluster, config.replication == "in-graph")
+    # Only training has something to save.
+    stop = StopRequest(None if config.mode == "train_and_evaluate" else GRACE_SECS)
+    with warnings.catch_warnings(), stop.installed():
+        # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
+        load_tensorflow(config.verbose)
+        from cifar10.run.tf_errors import clear_errors
+
+        with clear_errors(config):
+            yield None if cluster is None or cluster.is_single_process else cluster, stop
+        stop.check()
 
 
 def _fail(error: Exception) -> int:
@@ -76,12 +94,8 @@ def _fail(error: Exception) -> int:
     return code
 
 
-def _set_environment(cluster: Optional[Cluster], in_graph: bool, verbose: bool) -> None:
-    """Sets what TensorFlow, Keras and Estimator read, as they load or later."""
-    if not verbose:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the log of C++ code
-    if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
-        os.environ.setdefault("KERAS_HOME", os.devnull)
+def _set_environment(cluster: Optional[Cluster], in_graph: bool) -> None:
+    """Sets what Estimator and gRPC read of the cluster."""
     os.environ.pop(TF_CONFIG, None)
     for_estimator = estimator_config(cluster, in_graph)
     if for_estimator is not None:
@@ -128,9 +142,12 @@ def _run_role(
         export_mode(config)
 
 
-def _load_tensorflow(verbose: bool) -> None:
-    """Silences Estimator's log and Python's warnings unless `verbose`; errors still raise."""
+def load_tensorflow(verbose: bool) -> None:
+    """Silences TensorFlow's logs and Python's warnings unless `verbose`; errors still raise."""
+    if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
+        os.environ.setdefault("KERAS_HOME", os.devnull)
     if not verbose:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the log of C++ code
         warnings.filterwarnings("ignore")
     import tensorflow.compat.v1 as tf
 

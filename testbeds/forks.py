@@ -177,7 +177,8 @@ def serve() -> None:
     # Ctrl-C goes to the forks, too, and the tests still need this process to end them.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     before = dict(os.environ)
-    from cifar10 import main, train  # noqa: F401
+    import cifar10.train
+    from cifar10 import main  # noqa: F401
     from cifar10.output import report
     from cifar10.run import evaluator, parameter_server  # noqa: F401
 

@@ -42,7 +42,7 @@ def _entries(package: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...
 
 _CIFAR10 = _entries(
     "cifar10",
-    ("__init__", "the package's name", "", STDLIB),
+    ("__init__", "the names of the Python API", "api", STDLIB),
     ("schema", "facts about the data, once: counts, names, shapes", "", STDLIB),
     ("image_decoding", "an image file → pixels of a record", "schema", NO_TENSORFLOW),
     ("errors", "errors of users, failures, signals", "", STDLIB),
@@ -113,6 +113,12 @@ _CIFAR10 = _entries(
     ),
     ("main", "command line → exit code", "errors config host cluster run train", LATE),
     ("__main__", "python -m cifar10", "host main", STDLIB),
+    (
+        "api",
+        "the Python API",
+        "errors image_decoding config output run train main",
+        LATE,
+    ),
 )
 
 _DATA_PREP = (

@@ -24,6 +24,33 @@ _MOST_BYTES = 64 << 20  # of a file
 _SHOWN = 3  # classes per line
 
 
+class Predictor:
+    """A checkpoint's model in a session of its own.
+
+    Args:
+      config: the settings, of --mode predict.
+      checkpoint: the checkpoint's path.
+
+    Attributes:
+      class_names: the classes in the order of the labels.
+      resize: how images of another size are brought to 32x32.
+    """
+
+    def __init__(self, config: TrainConfig, checkpoint: str) -> None:
+        params, self.class_names = load_model(config)
+        self.resize = model_settings.resize_of(config)
+        with tf.Graph().as_default() as graph:
+            self._images = tf.placeholder(tf.uint8, (None, HEIGHT, WIDTH, CHANNELS))
+            spec = model_fn(self._images, None, tf.estimator.ModeKeys.PREDICT, params)
+            self._probabilities = spec.predictions["probabilities"]
+            self._session = tf.Session(graph=graph, config=params.plan.session_config)
+            tf.train.Saver().restore(self._session, checkpoint)
+
+    def probabilities(self, images: Any) -> Any:
+        """Returns the probabilities, float32 [N, classes], of images, uint8 [N, 32, 32, 3]."""
+        return self._session.run(self._probabilities, {self._images: images})
+
+
 def predict(config: TrainConfig, stop: StopRequest) -> None:
     """Runs the mode: prints the likeliest classes of each image file.
 
@@ -33,50 +60,48 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
       UserError: a file could not be used, a name stands for none, or there is no checkpoint.
       Stopped: a signal arrived.
     """
-    place, given = config.output_path, config.checkpoint_path
-    errors = checkpoints.with_found(place, given, lambda path: _predict(config, path, stop))
-    for error in errors[:-1]:
-        log_error(f"error: {one_line(error)}")
-    if errors:
-        raise UserError(errors[-1])
-
-
-def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[str]:
-    """Prints the answers, nothing before the checkpoint was read; returns the files' errors."""
-    params, class_names = load_model(config)
-    resize = model_settings.resize_of(config)
+    predictor = load(config)
     errors: list[str] = []
     paths = [
         path for place in config.images for path in expand(config.resolve(place), errors.append)
     ]
     width = max(map(columns_of, paths), default=0)
-    with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
-        images = tf.placeholder(tf.uint8, (None, HEIGHT, WIDTH, CHANNELS))
-        spec = model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
-        tf.train.Saver().restore(session, checkpoint)
-        for start in range(0, len(paths), config.eval_batch_size):
-            read: list[tuple[str, Decoded]] = []
-            for path in paths[start : start + config.eval_batch_size]:
-                stop.check()
-                try:
-                    read.append((path, read_image(path, resize)))
-                except UserError as error:
-                    errors.append(str(error))
-            if read:
-                batch = {images: np.stack([image.pixels for _, image in read])}
-                probabilities = session.run(spec.predictions["probabilities"], batch)
-                for (path, image), row in zip(read, probabilities):
-                    found = {  # docs/outputs.md lists the fields.
-                        "file": path,
-                        "class": class_names[row.argmax()],
-                        "class_id": int(row.argmax()),
-                        "probabilities": dict(zip(class_names, map(float, row))),
-                        "size": image.size,
-                        "resize": resize if image.was_resized else None,
-                    }
-                    words = f"{padded(one_line(path), width)}  {describe(found)}"
-                    log(as_json(found) if config.json else words)
-    return errors
+    for start in range(0, len(paths), config.eval_batch_size):
+        read: list[tuple[str, Decoded]] = []
+        for path in paths[start : start + config.eval_batch_size]:
+            stop.check()
+            try:
+                read.append((path, read_image(path, predictor.resize)))
+            except UserError as error:
+                errors.append(str(error))
+        if read:
+            pixels = np.stack([image.pixels for _, image in read])
+            for (path, image), row in zip(read, predictor.probabilities(pixels)):
+                found = {  # docs/outputs.md lists the fields.
+                    "file": path,
+                    "class": predictor.class_names[row.argmax()],
+                    "class_id": int(row.argmax()),
+                    "probabilities": dict(zip(predictor.class_names, map(float, row))),
+                    "size": image.size,
+                    "resize": predictor.resize if image.was_resized else None,
+                }
+                words = f"{padded(one_line(path), width)}  {describe(found)}"
+                log(as_json(found) if config.json else words)
+    for line in errors[:-1]:
+        log_error(f"error: {one_line(line)}")
+    if errors:
+        raise UserError(errors[-1])
+
+
+def load(config: TrainConfig) -> Predictor:
+    """Returns the predictor of --checkpoint, by default of the best one or else the latest.
+
+    Raises:
+      UserError: there is no complete checkpoint.
+    """
+    return checkpoints.with_found(
+        config.output_path, config.checkpoint_path, lambda path: Predictor(config, path)
+    )
 
 
 def describe(answer: dict[str, Any]) -> str:

@@ -41,6 +41,7 @@ class Evaluation(NamedTuple):
     Attributes:
       checkpoint: the checkpoint's path.
       step: the checkpoint's global step.
+      class_names: the classes in the order of the labels.
       figures: `loss`, the mean cross-entropy in nats; `accuracy`, the share of images whose
         likeliest class is the true one; and `augmented_accuracy`, if there is augmentation.
       images: uint8 [N, 32, 32, 3], in the order of the records.
@@ -51,6 +52,7 @@ class Evaluation(NamedTuple):
 
     checkpoint: str
     step: int
+    class_names: tuple[str, ...]
     figures: dict[str, float]
     images: Any
     labels: Any
@@ -118,11 +120,11 @@ def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
     found["loss"] = found["cross_entropy"]
     names = ("loss", "accuracy", "augmented_accuracy")
     figures = {name: float(found[name]) for name in names if name in found}
-    return Evaluation(checkpoint, step, figures, *rows.all())
+    return Evaluation(checkpoint, step, job.records.class_names, figures, *rows.all())
 
 
-def evaluate(config: TrainConfig, stop: StopRequest) -> None:
-    """Runs the mode: prints accuracy and loss of a checkpoint on the eval split.
+def evaluate(config: TrainConfig, stop: StopRequest) -> Evaluation:
+    """Runs the mode: prints accuracy and loss of a checkpoint on the eval split, and returns them.
 
     Raises:
       ConfigError: the records have other classes than the model, or TensorBoard's event files
@@ -149,6 +151,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
         share = f"{right / total:.4f}" if total else "no images"
         log(f"  {one_line(name):<10}  {share}")
     log(f"{result}, loss {result.figures['loss']:.4f} at step {result.step:,}")
+    return result
 
 
 def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: float) -> None:
@@ -197,6 +200,11 @@ def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: flo
 def _paths(output_dir: str) -> list[str]:
     """Returns the paths of the report and of the result."""
     return [str(tf.io.gfile.join(output_dir, name)) for name in (REPORT_NAME, RESULT_NAME)]
+
+
+def read_result(output_dir: str) -> Any:
+    """Returns the content of a run's result.json."""
+    return read_json(_paths(output_dir)[1])
 
 
 def describe_finished(output_dir: str, step: int) -> Optional[str]:

@@ -25,6 +25,8 @@ OWN_CORES = "CIFAR10_OWN_CORES"
 _MIN_IMAGES_A_TOWER = 8
 # Either exists where the driver of an NVIDIA GPU is loaded, the second also in containers.
 _NVIDIA = ("/dev/nvidia0", "/proc/driver/nvidia")
+# The sizes of this process's thread pools, which a later run in it keeps, as in a notebook.
+_pools: dict[str, int] = {}
 _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
@@ -118,6 +120,8 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     else:
         setting = rule(config, cores)
         tower_devices = ("/cpu:0",) * setting.num_towers
+    kept = {name: size for name, size in _pools.items() if getattr(config, name) is None}
+    setting = dataclasses.replace(setting, **kept)
     check_towers(config, setting.num_towers)
     if config.variable_strategy == "GPU" and not gpus:
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
@@ -198,6 +202,7 @@ def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.Physic
         tf2.config.set_visible_devices(list(gpus), "GPU")
         tf2.config.threading.set_intra_op_parallelism_threads(intra)
         tf2.config.threading.set_inter_op_parallelism_threads(inter)
+        _pools.update(num_inter_threads=inter, num_intra_threads=intra)
     except RuntimeError as error:
         raise ConfigError(
             f"this process has used TensorFlow before, not with {inter} inter-op and {intra} "

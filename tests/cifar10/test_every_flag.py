@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import kernels, train
+from cifar10 import kernels
 from cifar10.cluster.resolve import notes, resolve
 from cifar10.config.flags import parse
 from cifar10.config.settings import flag_name
@@ -30,6 +30,7 @@ from cifar10.run import job
 from cifar10.schema import EVAL
 from cifar10.step import devices, model_fn
 from cifar10.step.params import Replication
+from cifar10.train import run_config, training_input
 
 
 @contextlib.contextmanager
@@ -72,7 +73,7 @@ def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
     """What a process builds: its graphs, where their batches come from, and how it runs them."""
     with machine(gpus):
         made = job.make_job(config, open_records(config.data_path))
-        run = train.run_config(made)
+        run = run_config(made)
     kept: list[int] = []  # checkpoints
 
     def graph(mode: str) -> None:
@@ -87,7 +88,7 @@ def made_of(config: TrainConfig, gpus: int = 0) -> dict[str, Any]:
         "session": run.session_config.SerializeToString(deterministic=True),
         "seed": run.tf_random_seed,
         "last step": made.params.total_steps,
-        "batches": nodes(lambda: train.training_input(made)),
+        "batches": nodes(lambda: training_input(made)),
         "evaluation's batches": nodes(lambda: job.evaluation_input(made, EVAL)),
         "training": nodes(lambda: graph("train")),
         "evaluation": nodes(lambda: graph("eval")),

@@ -1,12 +1,13 @@
 """A disk may fail wherever a file is written, and not only within a session."""
 
+import importlib
 import threading
 from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import main, train
+from cifar10 import main
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.process import StopRequest
@@ -27,7 +28,7 @@ def test_a_write_that_fails_outside_of_a_session_is_one_line(
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(train, "train_and_evaluate", fail)
+    monkeypatch.setattr(importlib.import_module("cifar10.train"), "train_and_evaluate", fail)
     refused = pytest.raises(UserError, match="^cannot write: .*; free or repair the disk")
     with refused, tf_errors.clear_errors(TrainConfig()):
         main._run_role(TrainConfig(), None, StopRequest(), 0.0)

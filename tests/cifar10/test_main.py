@@ -106,7 +106,7 @@ def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
 # Kills its process at a call whose `self` and further arguments meet a condition.
 KILLED = """
 import os, signal, sys
-from cifar10 import main, train
+from cifar10 import main
 from cifar10.run import training_hook, validation
 def kill_at(owner, name, is_here):
     real = getattr(owner, name)
@@ -122,7 +122,7 @@ KILLS = (
     # Between two steps.
     "kill_at(training_hook.ChiefHook, 'before_run', lambda hook, context: hook.step == 8)",
     # The rows of a checkpoint have been written, the checkpoint has not.
-    "kill_at(train.tf.train.Saver, 'save', lambda *a, global_step, **k: global_step == 10)",
+    "kill_at(validation.tf.train.Saver, 'save', lambda *a, global_step, **k: global_step == 10)",
     # A checkpoint has been written and validated; the row of that has not been written.
     "kill_at(validation.KeepBest, 'export', lambda *a, **k: 15 in k['eval_result'].values())",
     "",
@@ -130,14 +130,9 @@ KILLS = (
 
 
 def test_a_run_that_is_killed_takes_records_and_shows_each_step_once(trained, folder, forks):
-    places = [f"--{name}-dir={folder / name}" for name in ("data", "log")]
+    places = [f"--data-dir={folder}/data", f"--job_dir={folder}/killed", f"--log_dir={folder}/log"]
     arguments = (*SMALL, *places, "--checkpoint-steps=5", "--summary-steps=1")
-    codes = [
-        forks.run_code(
-            KILLED.format(kill=kill), *arguments, f"--output-dir={folder / 'killed'}"
-        ).returncode
-        for kill in KILLS
-    ]
+    codes = [forks.run_code(KILLED.format(kill=kill), *arguments).returncode for kill in KILLS]
     assert codes == [-signal.SIGKILL] * 3 + [0]
     assert_same(weights(folder / "output"), weights(folder / "killed"))
     lines = (folder / "killed/metrics.jsonl").read_text().splitlines()
@@ -231,5 +226,5 @@ def test_the_hosts_of_a_cluster_are_taken_off_the_proxy_besides_the_users(
     jobs = {"master": ("IP0:1",), "worker": ("ip0:2",), "ps": ("[::1]:1",)}
     monkeypatch.setattr(os, "environ", dict(given))
     ps = Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG")
-    main._set_environment(ps, in_graph=False, verbose=True)
+    main._set_environment(ps, in_graph=False)
     assert os.environ == {**given, "no_grpc_proxy": expected}

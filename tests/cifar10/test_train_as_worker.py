@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import pathlib
 import signal
 import types
@@ -10,7 +11,6 @@ from typing import Any, Callable
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import train
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import START, TrainConfig, TrainingPosition
 from cifar10.errors import Stopped
@@ -53,7 +53,7 @@ def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
     def join(*_: Any) -> Any:
         raise Joined
 
-    monkeypatch.setattr(train, "make_job", join)
+    monkeypatch.setattr(importlib.import_module("cifar10.train"), "make_job", join)
 
 
 # The end of training, as the master has noted it.

@@ -32,6 +32,7 @@ def evaluation(labels, probabilities):
     return Evaluation(
         checkpoint="model.ckpt-5",
         step=5,
+        class_names=(),
         figures={"loss": 1.0, "accuracy": 0.5},
         images=images.astype(np.uint8),
         labels=np.array(labels),

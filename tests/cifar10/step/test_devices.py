@@ -126,11 +126,16 @@ def test_a_plan_is_this_processs_once_it_is_used(machine, monkeypatch):
     for name in ("intra", "inter"):
         setter = functools.partial(pools.__setitem__, name)
         monkeypatch.setattr(tf2.config.threading, f"set_{name}_op_parallelism_threads", setter)
+    monkeypatch.setattr(devices, "_pools", {})
     devices.use_devices(chosen.session_config, chosen.gpus)
     assert machine.visible == ["GPU:0", "GPU:1"]
     assert pools == {"intra": 3, "inter": 5}
     # A v1 session with a ConfigProto of its own knows nothing of tf.config's visible devices.
     assert chosen.session_config.device_count["GPU"] == 2
+    # The pools of a process keep their sizes: a later run in it has them, if it asks for no others.
+    later = plan(num_gpus=2, num_inter_threads=7).session_config
+    assert later.intra_op_parallelism_threads == 3
+    assert later.inter_op_parallelism_threads == 7
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,204 @@
+"""The Python API: `train`, `evaluate` and `Predictor`, for notebooks and programs.
+
+Settings are keyword arguments with the names of the flags, values are checked by the same rules,
+and mistakes are the exceptions of `cifar10.errors` instead of exit codes. TensorFlow is imported by
+the first call.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cifar10.config import flags
+from cifar10.errors import ConfigError
+from cifar10.main import load_tensorflow, prepared
+
+_SCRIPT = "cifar10_main.py"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a training has found; docs/outputs.md describes all, under result.json.
+
+    Attributes:
+      output_dir: path of the folder with checkpoints, report.html, export and TensorBoard's files.
+      status: how training ended: `completed`, or what ended it before its last step.
+      metrics: the numbers of the run, such as `eval_accuracy` (a share of 1) and `wall_seconds`.
+      history: the curves: for `train` and `validation`, a list of rows with `step`, `epoch`, `loss`
+        and `accuracy`.
+      class_names: the classes in the order of the labels.
+      confusion_matrix: numbers of images by true class (rows) and predicted class (columns).
+      settings: the value of each setting by name.
+    """
+
+    output_dir: str
+    status: str
+    metrics: dict[str, Any]
+    history: dict[str, list[dict[str, Any]]] = dataclasses.field(repr=False)
+    class_names: list[str] = dataclasses.field(repr=False)
+    confusion_matrix: list[list[int]] = dataclasses.field(repr=False)
+    settings: dict[str, Any] = dataclasses.field(repr=False)
+
+
+class Prediction(NamedTuple):
+    """What a model sees in an image.
+
+    Attributes:
+      class_name: the likeliest class.
+      probability: its probability.
+      probabilities: the probability of each class by its name, in the order of the labels.
+    """
+
+    class_name: str
+    probability: float
+    probabilities: dict[str, float]
+
+
+def train(**settings: Any) -> Result:
+    """Trains in this process, or continues a run; validates, evaluates, reports and exports.
+
+    Args:
+      **settings: the flags of `cifar10_main.py --help-all`, such as `recipe="fast"`.
+
+    Raises:
+      UserError: a setting or the data are wrong.
+      TrainingError: training failed.
+      Stopped: a signal arrived, such as an interrupt of a notebook's kernel; a checkpoint has been
+        saved, and the same call continues.
+    """
+    words = _words("train_and_evaluate", settings)
+    config, started = flags.parse(words), time.monotonic()
+    # result.json and the report have the command that does the same.
+    argv, sys.argv = sys.argv, [_SCRIPT, *words]
+    try:
+        with prepared(config) as (cluster, stop):
+            if cluster is not None:
+                raise ConfigError(
+                    f"cifar10.train trains alone, but TF_CONFIG or the flags make this process "
+                    f"{cluster.label} of a cluster; start its tasks by {_SCRIPT}"
+                )
+            from cifar10.run.results import read_result
+            from cifar10.train import train_and_evaluate
+
+            train_and_evaluate(config, stop, started)
+            found = read_result(config.output_path)
+    finally:
+        sys.argv = argv
+    return Result(
+        config.output_path,
+        found["status"],
+        found["figures"],
+        found["history"],
+        found["class_names"],
+        found["confusion_matrix"],
+        found["configuration"],
+    )
+
+
+def evaluate(**settings: Any) -> dict[str, Any]:
+    """Evaluates a checkpoint on the eval split: the best one, or `checkpoint`.
+
+    Args:
+      **settings: flags, such as `output_dir` and `data_dir`; those of the model are not needed.
+
+    Returns:
+      `accuracy`, with `test_time_augmentation` also `augmented_accuracy`, and `class_accuracy` by
+      class (shares of 1; None: no images); `loss`, the mean cross-entropy in nats; `global_step`.
+
+    Raises:
+      UserError: a setting or the data are wrong, or there is no checkpoint.
+      Stopped: a signal arrived.
+    """
+    config = flags.parse(_words("evaluate", settings))
+    with prepared(config) as (_, stop):
+        from cifar10.run import results
+
+        found = results.evaluate(config, stop)
+        matrix = found.confusion_matrix
+        numbers = zip(found.class_names, matrix.diagonal().tolist(), matrix.sum(axis=1).tolist())
+        by_class = {name: right / total if total else None for name, right, total in numbers}
+        return {**found.figures, "global_step": found.step, "class_accuracy": by_class}
+
+
+class Predictor:
+    """Predicts the classes of images by a trained model, which it loads once.
+
+    Args:
+      output_dir: the folder of a training; its best checkpoint is taken.
+      **settings: further flags, such as `checkpoint`.
+
+    Attributes:
+      class_names: the classes in the order of the labels.
+
+    Raises:
+      UserError: the folder has no checkpoint, or it cannot be read.
+    """
+
+    def __init__(self, output_dir: "str | os.PathLike[str]", **settings: Any) -> None:
+        # As if the command had images, which it needs.
+        words = _words("predict", {**settings, "output_dir": output_dir})
+        config = flags.parse([*words, os.devnull])
+        with warnings.catch_warnings():
+            load_tensorflow(config.verbose)
+            from cifar10.run import predict
+            from cifar10.run.tf_errors import clear_errors
+
+            with clear_errors(config):
+                self._predictor = predict.load(config)
+        self.class_names = list(self._predictor.class_names)
+
+    def predict(self, images: Iterable[Any]) -> list[Prediction]:
+        """Predicts the class of each image.
+
+        Args:
+          images: paths of image files, or pixels as uint8 [height, width, 3] or a PIL image; of any
+            size: they are brought to 32x32 as the images of training were.
+
+        Raises:
+          UserError: a file cannot be used.
+          ValueError: an array has other values or another shape.
+        """
+        from cifar10 import image_decoding
+        from cifar10.output.report import png_of
+        from cifar10.run.predict import read_image
+
+        pixels = []
+        for image in images:
+            if isinstance(image, (str, os.PathLike)):
+                decoded = read_image(os.fspath(image), self._predictor.resize)
+            else:
+                array = np.asarray(image)
+                if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+                    raise ValueError(
+                        "an image must be a path, or uint8 [height, width, 3], got "
+                        f"{array.dtype} {list(array.shape)}"
+                    )
+                decoded = image_decoding.decode(png_of(array), self._predictor.resize)
+            pixels.append(decoded.pixels)
+        if not pixels:
+            return []
+        rows = self._predictor.probabilities(np.stack(pixels)).tolist()
+        return [
+            Prediction(self.class_names[np.argmax(row)], max(row), dict(zip(self.class_names, row)))
+            for row in rows
+        ]
+
+
+def _words(mode: str, settings: dict[str, Any]) -> list[str]:
+    """Returns settings as words of the command line, which has one set of rules for both."""
+    words = [f"--mode={mode}"]
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            value = json.dumps(value)
+        elif isinstance(value, tuple):
+            value = ":".join(map(str, value))
+        if value is not None:
+            words.append(f"--{name.replace('_', '-')}={value}")
+    return words
