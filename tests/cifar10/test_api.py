@@ -22,6 +22,7 @@ AFTER = """
 from cifar10.errors import UserError
 
 assert sys.argv == argv
+task = dict(ps_hosts="a:1", worker_hosts="b:1", job_name="ps", task_index=0)
 white = np.full((32, 32, 3), 255, np.uint8)
 
 def refused(call, error=UserError):
@@ -43,7 +44,7 @@ print(json.dumps({
         refused(lambda: cifar10.Predictor("resnet8", checkpoint="none")),
         refused(lambda: predictor.predict(["none.png"])),
         refused(lambda: predictor.predict([white[..., 0]]), ValueError),
-        refused(lambda: cifar10.train(worker_hosts="a:1,b:1", job_name="worker", task_index=0)),
+        refused(lambda: cifar10.train(**task)),
     ],
 }))
 """
@@ -90,7 +91,7 @@ def test_the_api_trains_evaluates_and_predicts_with_the_names_of_the_flags(
         "--checkpoint none does not exist; ",
         "none.png cannot be read: ",
         "an image must be a path, or uint8 [height, width, 3], got uint8 [32, 32]",
-        "cifar10.train trains alone, but TF_CONFIG or the flags make this process worker/0",
+        "cifar10.train trains alone, but TF_CONFIG or the flags make this process ps/0",
     )
     assert len(found["refused"]) == len(expected)
     for message, beginning in zip(found["refused"], expected):
