@@ -1,4 +1,4 @@
-"""Runs the snippets of docs/formats.md in processes that have not loaded our code."""
+"""Runs the snippets of documents in processes that have not loaded our code."""
 
 import os
 import re
@@ -16,9 +16,9 @@ assert not _ours, _ours
 """
 
 
-def snippets(heading: str, language: str) -> list[str]:
-    """Returns the code blocks of a language in one section of docs/formats.md."""
-    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+def snippets(heading: str, language: str, name: str = "formats.md") -> list[str]:
+    """Returns the code blocks of a language in one section of a document, docs/formats.md."""
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     (section,) = (part for part in page.split("\n## ") if part.startswith(f"{heading}\n"))
     return [code for kind, code in _BLOCK.findall(section) if kind == language]
 
