@@ -56,7 +56,7 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> list[st
         raise UsageError(f"{path}: there is no folder {parent}; make it, or choose another --out")
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
-    if publish.is_incomplete(folder):
+    if (folder / schema.INCOMPLETE_NAME).exists():
         raise DamageError(f"{folder}: a build did not finish; run {started_as(DATA)} again")
     manifest = manifests.read(folder)
     names = publish.record_files(folder, ours=manifest is not None)

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
 from cifar10.schema import CHANNELS, CROP, HEIGHT, IMAGE_EXTENSIONS, PAD, STRETCH, WIDTH
+from cifar10_program.paths import is_hidden
 
 
 def expand(place: str, report: Callable[[str], None]) -> list[str]:
@@ -41,19 +42,14 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
             subfolders.clear()
             continue
         visited.add(real)
-        subfolders[:] = [name for name in subfolders if not _is_left_behind(name)]
+        subfolders[:] = [name for name in subfolders if not is_hidden(name)]
         images = (name for name in names if name.lower().endswith(IMAGE_EXTENSIONS))
-        found += [os.path.join(folder, name) for name in images if not _is_left_behind(name)]
+        found += [os.path.join(folder, name) for name in images if not is_hidden(name)]
     for error in unreadable:
         report(f"{error.filename} cannot be read: {error.strerror}")
     if not found and not unreadable:
         raise UserError(f"{place} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
     return sorted(found)
-
-
-def _is_left_behind(name: str) -> bool:
-    """Tells whether a file or folder is hidden, or one that an operating system leaves behind."""
-    return name.startswith(".") or name == "__MACOSX"
 
 
 @tf.autograph.experimental.do_not_convert

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional, Union
 
+from cifar10_program.paths import is_hidden
 from data_prep.errors import SourceError
 
 # A batch of the published archives takes 31 MB, a photograph some megabytes.
@@ -102,11 +103,6 @@ def walk(path: Path) -> Iterator[Member]:
             )
         if member is not None and not any(map(is_hidden, member.parts)):
             yield member
-
-
-def is_hidden(part: str) -> bool:
-    """Tells whether a file or folder of this name is skipped."""
-    return part.startswith(".") or part == "__MACOSX"
 
 
 def _walk_folder(root: Path) -> Iterator[Optional[Member]]:
