@@ -1,13 +1,12 @@
 """Trees of image files: train/CLASS/*, test/CLASS/* and at times validation/CLASS/*, or CLASS/*."""
 
+import itertools
 import os
 import unicodedata
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -226,24 +225,19 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
     """
     # Byte arrays grow in place, so that the images are in memory only once.
     images = {split: (bytearray(), bytearray()) for split in schema.SPLITS}
+    # A file is read before the next one is asked for.
+    files = ((member.read(), member.name, split, label) for member, split, label in placed)
     threads = len(os.sched_getaffinity(0))
-
-    def started() -> Iterator[tuple[Callable[[], bytes], str, int]]:
-        waiting: deque[tuple[Callable[[], bytes], str, int]] = deque()
-        for member, split, label in placed:
-            work = partial(decode_file, member.read(), member.name, resize)
-            result = pool.submit(work).result if member.size > _SMALL_BYTES else work
-            waiting.append((result, split, label))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft()
-        yield from waiting
-
     with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
         # `image_decoding.decode` sets filters of its own; threads restore each other's.
         warnings.simplefilter("ignore")
-        for result, split, label in started():
-            images[split][0].extend(result())
-            images[split][1].append(label)
+        while some := list(itertools.islice(files, 4 * threads)):
+            contents, names, splits, labels = zip(*some)
+            run = pool.map if max(map(len, contents)) > _SMALL_BYTES else map
+            decoded = run(decode_file, contents, names, itertools.repeat(resize))
+            for pixels, split, label in zip(decoded, splits, labels):
+                images[split][0].extend(pixels)
+                images[split][1].append(label)
     arrays = {split: [np.frombuffer(part, np.uint8) for part in images[split]] for split in images}
     return {
         split: Images(pixels.reshape(-1, schema.IMAGE_BYTES), labels)

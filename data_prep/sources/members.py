@@ -119,20 +119,18 @@ def _walk_folder(root: Path) -> Iterator[Optional[Member]]:
         yield None
         for name in sorted(names):
             # Hidden files count, but are not looked at: Emacs locks a file by a link to nowhere.
-            path = os.path.join(folder, name)
-            yield None if is_hidden(name) else _folder_member(path, prefix + name)
-
-
-def _folder_member(path: str, name: str) -> Member:
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise SourceError(
-            f"{name}: cannot be read: {error.strerror}; mend it, or take it out of the source"
-        ) from error
-    if not stat.S_ISREG(status.st_mode):  # Reading a pipe or a device might never end.
-        raise SourceError(f"{name}: is not a regular file")
-    return Member(name, status.st_size, partial(open, path, "rb"))
+            if is_hidden(name):
+                yield None
+                continue
+            path, name = os.path.join(folder, name), prefix + name
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                advice = "mend it, or take it out of the source"
+                raise SourceError(f"{name}: cannot be read: {error.strerror}; {advice}") from error
+            if not stat.S_ISREG(status.st_mode):  # Reading a pipe or a device might never end.
+                raise SourceError(f"{name}: is not a regular file")
+            yield Member(name, status.st_size, partial(open, path, "rb"))
 
 
 def _walk_archive(path: Path) -> Iterator[Optional[Member]]:

@@ -171,10 +171,9 @@ def _array(value: Any) -> npt.NDArray[np.integer[Any]]:
             part.decode() if isinstance(part, bytes) else part
             for part in (dtype.arguments[0], dtype.state[1])
         )
-        is_whole = re.fullmatch("[iu][1248]", code)
-        if is_whole and isinstance(content, _Call):
-            content = content.arguments[0].encode("latin-1")
-        if is_whole:
+        if re.fullmatch("[iu][1248]", code):
+            if isinstance(content, _Call):
+                content = content.arguments[0].encode("latin-1")
             flat: npt.NDArray[Any] = np.frombuffer(content, byte_order + code)
             return flat.reshape(shape, order="C" if order == "C" else "F")
     except (AttributeError, LookupError, TypeError, ValueError) as error:
