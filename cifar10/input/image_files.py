@@ -57,7 +57,7 @@ def decode_batch(encoded: Any, resize: str = STRETCH) -> Any:
     """Decodes image files' contents, string [N], to uint8 [N, 32, 32, 3]: see `decode`."""
     # The shape is given so that an empty batch becomes [0, 32, 32, 3].
     image = tf.TensorSpec([HEIGHT, WIDTH, CHANNELS], tf.uint8)
-    return tf.map_fn(lambda one: decode(one, resize), encoded, fn_output_signature=image)
+    return tf.map_fn(lambda content: decode(content, resize), encoded, fn_output_signature=image)
 
 
 @tf.autograph.experimental.do_not_convert

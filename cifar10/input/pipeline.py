@@ -196,7 +196,7 @@ def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
     @_graph_code
     def draw(start: Any) -> Any:
         chosen = shuffled_indices(start, settings.batch_size, count, settings.seed)
-        positions = _positions(start, settings.batch_size)
+        positions = start + tf.range(settings.batch_size, dtype=tf.int64)
         random = words(origin + tf.cast(positions, tf.uint64))
         padding, flip = settings.crop_padding, None
         if not settings.distort:
@@ -206,11 +206,6 @@ def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
         return augment.draw(chosen, random, padding, flip)
 
     return tf.data.Dataset.range(first, 2**62, stride).map(draw)
-
-
-def _positions(start: Any, count: Any) -> Any:
-    """Returns the positions start, start + 1, ..., int64 [count]."""
-    return start + tf.range(count, dtype=tf.int64)
 
 
 def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
@@ -227,7 +222,7 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
     Returns:
       Indices of images, int64 [batch_size], in [0, count).
     """
-    positions = _positions(start, batch_size)
+    positions = start + tf.range(batch_size, dtype=tf.int64)
     epochs = positions // count
     # A cipher computes each place of the permutation without a buffer: it permutes at least 2^16
     # numbers, and is applied again until its result is below `count`.
@@ -256,7 +251,7 @@ def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
     Returns:
       int64 [N], 1 for images to flip and 0 for the others.
     """
-    positions = _positions(start, tf.shape(chosen, out_type=tf.int64)[0])
+    positions = start + tf.range(tf.shape(chosen, out_type=tf.int64)[0])
     first = tf.cast(_cipher_keys(seed, chosen)[:, 0], tf.int64)
     return (first + positions // count) % 2
 

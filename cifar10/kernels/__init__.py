@@ -55,7 +55,7 @@ def is_one_tile(height: int, width: int) -> bool:
 def positions(height: int, width: int) -> int:
     """Returns how many positions an image's tiles cover, also beside it, as winograd.h says."""
     tiles = {tile: -(-height // tile) * -(-width // tile) for tile in (4, 5)}
-    tile = min(tiles, key=lambda one: tiles[one] * (one + 2) ** 2)
+    tile = min(tiles, key=lambda side: tiles[side] * (side + 2) ** 2)
     return tiles[tile] * tile**2
 
 

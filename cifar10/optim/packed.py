@@ -94,12 +94,16 @@ class Layout:
     def __init__(
         self, specs: Sequence[Spec], values_from_data: Optional[Mapping[str, Any]] = None
     ) -> None:
+        values = values_from_data or {}
+        specs = [
+            spec._replace(initializer=tf.constant_initializer(values[spec.name]))
+            if spec.name in values
+            else spec
+            for spec in specs
+        ]
         kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (TRAINED_UNTIL, NON_TRAINABLE))
-        groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
-        self.weights = Section(
-            [_with_first_value(spec, values_from_data or {}) for group in groups for spec in group]
-        )
-        self.kernels = groups[0]
+        self.kernels, *others = ([spec for spec in specs if spec.kind in kind] for kind in kinds)
+        self.weights = Section(sum(others, self.kernels))
         self.has_trained_until = any(spec.kind == TRAINED_UNTIL for spec in specs)
         means, variances = (
             {spec.name.rpartition("/")[0]: spec for spec in specs if spec.kind == kind}
@@ -111,14 +115,7 @@ class Layout:
                 "a normalisation has a moving mean and a moving variance in one scope, but one of "
                 f"them is missing in {unpaired}"
             )
-        pairs = [*means.values(), *(variances[layer] for layer in means)]
-        self.statistics = Section([_with_first_value(one, values_from_data or {}) for one in pairs])
-
-
-def _with_first_value(spec: Spec, values: Mapping[str, Any]) -> Spec:
-    if spec.name not in values:
-        return spec
-    return spec._replace(initializer=tf.constant_initializer(values[spec.name]))
+        self.statistics = Section([*means.values(), *(variances[layer] for layer in means)])
 
 
 class FlatVariable:
@@ -247,7 +244,7 @@ class WholeVector(tf.train.Optimizer):
 
 
 def _concat(variables: Sequence[Any]) -> tf.Tensor:
-    return tf.concat([one.read_value() for one in variables], 0)
+    return tf.concat([variable.read_value() for variable in variables], 0)
 
 
 def _assign(shards: Sequence[Any], flat: tf.Tensor) -> list[Any]:
