@@ -15,11 +15,11 @@ from cifar10.schema import CHANNELS, CROP, HEIGHT, IMAGE_EXTENSIONS, PAD, STRETC
 from cifar10_program.paths import is_hidden
 
 
-def expand(place: str, report: Callable[[str], None]) -> list[str]:
+def expand(path: str, report: Callable[[str], None]) -> list[str]:
     """Returns the image files that a name stands for, sorted.
 
     Args:
-      place: a file, which need not exist; or a folder of this machine, for all image files in it
+      path: a file, which need not exist; or a folder of this machine, for all image files in it
         and in the folders inside it, linked ones included and hidden ones left out.
       report: a function that gets a line about each folder that cannot be read, and so is left
         out, and about a name with the end of a line of Windows.
@@ -27,16 +27,16 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
     Raises:
       UserError: no image file is in the folder, although all of it could be read.
     """
-    if place.endswith("\r") and not os.path.exists(place):
+    if path.endswith("\r") and not os.path.exists(path):
         way_out = "the list that it is from has the line ends of Windows; tr -d '\\r' removes them"
-        report(f"{place!r} cannot be read: its name ends in a carriage return; {way_out}")
+        report(f"{path!r} cannot be read: its name ends in a carriage return; {way_out}")
         return []
-    if not os.path.isdir(place):
-        return [place]
+    if not os.path.isdir(path):
+        return [path]
     found: list[str] = []
     visited: set[str] = set()
     unreadable: list[OSError] = []
-    for folder, subfolders, names in os.walk(place, onerror=unreadable.append, followlinks=True):
+    for folder, subfolders, names in os.walk(path, onerror=unreadable.append, followlinks=True):
         real = os.path.realpath(folder)
         if real in visited:  # Links may form a circle.
             subfolders.clear()
@@ -48,7 +48,7 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
     for error in unreadable:
         report(f"{error.filename} cannot be read: {error.strerror}")
     if not found and not unreadable:
-        raise UserError(f"{place} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
+        raise UserError(f"{path} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
     return sorted(found)
 
 

@@ -189,7 +189,7 @@ def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
     """
     stride = settings.batch_size * settings.num_replicas
     first = settings.start + settings.batch_size * settings.replica
-    # Each seed starts at its own place in the sequence of words, so that its crops do not repeat
+    # Each seed starts elsewhere in the sequence of words, so that its crops do not repeat
     # those of another seed.
     origin = words(tf.constant(_DISTORTION + settings.seed, tf.uint64))
 
@@ -224,7 +224,7 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
     """
     positions = start + tf.range(batch_size, dtype=tf.int64)
     epochs = positions // count
-    # A cipher computes each place of the permutation without a buffer: it permutes at least 2^16
+    # A cipher computes each index of the permutation without a buffer: it permutes at least 2^16
     # numbers, and is applied again until its result is below `count`.
     # tf.random.experimental.index_shuffle uses this op; here each index has its own seed.
     return tf.raw_ops.RandomIndexShuffle(

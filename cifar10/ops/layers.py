@@ -295,8 +295,8 @@ class Layers:
         self, x: tf.Tensor, shortcut: Optional[tf.Tensor] = None, *, first_scale: float = 1.0
     ) -> tf.Tensor:
         """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`."""
-        own = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
-        if not (own and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
+        custom = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
+        if not (custom and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
             y = self.batch_norm(x, first_scale=first_scale)
             return self.relu(y if shortcut is None else y + shortcut)
         channels = x.shape[self._channel_axis]
