@@ -140,13 +140,9 @@ def _parsers() -> dict[str, _Parser]:
     parsers: dict[str, _Parser] = {}
 
     def new(command: str, description: str, epilog: Optional[str] = None) -> Any:
-        parsers[command] = _Parser(
-            f"{started_as(DATA)} {command}",
-            description=description,
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        facts: dict[str, Any] = {"description": description, "allow_abbrev": False}
+        facts["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        parsers[command] = _Parser(f"{started_as(DATA)} {command}", epilog=epilog, **facts)
         return parsers[command].add_argument
 
     out: dict[str, Any] = {"type": _path, "help": "(default %(default)s)"}

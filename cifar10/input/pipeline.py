@@ -128,13 +128,9 @@ def _parse(serialized: Any, num_classes: int) -> tuple[Any, Any]:
     Returns:
       Images uint8 [n, 32, 32, 3], and labels int64 [n].
     """
-    features = tf.io.parse_example(
-        serialized,
-        {
-            schema.IMAGE_KEY: tf.io.FixedLenFeature([], tf.string),
-            schema.LABEL_KEY: tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
+    types = {schema.IMAGE_KEY: tf.string, schema.LABEL_KEY: tf.int64}
+    wanted = {name: tf.io.FixedLenFeature([], kind) for name, kind in types.items()}
+    features = tf.io.parse_example(serialized, wanted)
     encoded, labels = features[schema.IMAGE_KEY], features[schema.LABEL_KEY]
     checks = [
         tf.debugging.assert_equal(
@@ -317,7 +313,5 @@ def sample_images(records: RecordSet, seed: int, count: int) -> Any:
     with tf.Graph().as_default(), tf.Session(config=NO_GPU) as session:
         whole = tf.data.make_one_shot_iterator(load_split(records, schema.TRAIN))
         images = session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
-    mean, std = (
-        np.asarray(numbers, np.float32) for numbers in (records.channel_mean, records.channel_std)
-    )
+    mean, std = np.array([records.channel_mean, records.channel_std], np.float32)
     return (images.astype(np.float32) - mean) / std

@@ -170,16 +170,8 @@ def norm_relu(
 def _gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
     x, gamma, beta, *shortcuts = op.inputs
     y, mean, variance = op.outputs
-    gradients = kernels.load().cifar10_norm_relu_grad(
-        x,
-        gamma,
-        beta,
-        mean,
-        variance,
-        upstream,
-        [y] * len(shortcuts),
-        epsilon=op.get_attr("epsilon"),
-    )
+    inputs = (x, gamma, beta, mean, variance, upstream, [y] * len(shortcuts))
+    gradients = kernels.load().cifar10_norm_relu_grad(*inputs, epsilon=op.get_attr("epsilon"))
     return [gradients.of_x, gradients.of_gamma, gradients.of_beta, *gradients.of_shortcut]
 
 

@@ -140,15 +140,10 @@ class FlatVariable:
         initial: Any = section.initial_value() if count else None
         self.shards = []
         for index, (start, end) in enumerate(self._bounds):
+            facts = {"trainable": trainable, "use_resource": True}
             with tf.device(devices[index]):
-                self.shards.append(
-                    tf.get_variable(
-                        f"{name}_{index}",
-                        initializer=initial[start:end],
-                        trainable=trainable,
-                        use_resource=True,
-                    )
-                )
+                shard = tf.get_variable(f"{name}_{index}", initializer=initial[start:end], **facts)
+            self.shards.append(shard)
 
     def split(self, flat: tf.Tensor) -> list[tf.Tensor]:
         """Splits a flat tensor, [section.size], into one part per shard."""
@@ -209,14 +204,10 @@ class WholeVector(tf.train.Optimizer):
     def get_slot(self, var: Any, name: str) -> Any:
         """Returns the slot of a shard, a variable of its shape; the first call makes it."""
         if var.name not in self.slots:
+            full_name, zeros = f"{var.op.name}/{self.get_name()}", tf.zeros_initializer()
             with tf.init_scope(), tf.device(var.device):
                 self.slots[var.name] = tf.get_variable(
-                    f"{var.op.name}/{self.get_name()}",
-                    var.shape,
-                    tf.float32,
-                    tf.zeros_initializer(),
-                    trainable=False,
-                    use_resource=True,
+                    full_name, var.shape, tf.float32, zeros, trainable=False, use_resource=True
                 )
         return self.slots[var.name]
 
@@ -243,8 +234,8 @@ class WholeVector(tf.train.Optimizer):
             return global_step.assign_add(1, name=name).op
 
 
-def _concat(variables: Sequence[Any]) -> tf.Tensor:
-    return tf.concat([variable.read_value() for variable in variables], 0)
+def _concat(shards: Sequence[Any]) -> tf.Tensor:
+    return tf.concat([shard.read_value() for shard in shards], 0)
 
 
 def _assign(shards: Sequence[Any], flat: tf.Tensor) -> list[Any]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO, Union, cast
 
 from cifar10 import schema
-from data_prep.tfrecord import write
-from data_prep.tfrecord.write import FOOTER, HEADER, masked_crc
+from data_prep.tfrecord.write import FOOTER, HEADER, PAYLOAD, masked_crc
 
 # An example takes about 3.1 kB; a length beyond this is damage, not an example.
 MAX_RECORD_BYTES = 1 << 20
@@ -99,16 +98,8 @@ def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tupl
       RecordError: the payload is not an Example, or a feature is missing or has another type,
         length or range.
     """
-    is_ours = (
-        len(payload) == write.PAYLOAD_BYTES
-        and payload.startswith(write.PREFIX)
-        and payload.startswith(write.MIDDLE, write.IMAGE_END)
-        and payload[-1] < 0x80
-    )
-    if is_ours:  # The layout that `write` writes, which takes a 20th of the time.
-        image, label = payload[write.IMAGE_START : write.IMAGE_END], payload[-1]
-    else:
-        image, label = _parse_any(payload)
+    ours = PAYLOAD.fullmatch(payload)  # It takes a 20th of the time.
+    image, label = (ours[1], ours[2][0]) if ours else _parse_any(payload)
     if len(image) != schema.IMAGE_BYTES:
         raise RecordError(
             f"{schema.IMAGE_KEY!r} must be {schema.IMAGE_BYTES} bytes, is {len(image)}"
