@@ -106,7 +106,7 @@ def _without_hashes(data: bytes) -> bytes:
             raise pickle.UnpicklingError(f"it has the instruction {name}, which no batch needs")
         if name in _REPLACED:
             parts += [data[end:start], _REPLACED[name]]
-            end = start + (1 if argument is None else 9)  # A frame's length has eight bytes.
+            end = (start or 0) + (1 if argument is None else 9)  # A frame's length has eight bytes.
     return b"".join([*parts, data[end:]])
 
 
