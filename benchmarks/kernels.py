@@ -93,18 +93,18 @@ def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[A
         )
     )
     own, settings = kernels.load(), {"strides": [1, 1, 1, 1], "padding": "SAME"}
-    pairs = precision.endswith("pairs")
+    bf16_dots = precision.endswith("pairs")
     theirs = [
         tf.nn.conv2d(x, weights, **settings),
         tf.nn.conv2d_backprop_input([*shape, channels], weights, upstream, **settings),
         tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings),
     ]
     ours = [
-        own.cifar10_conv3x3(x, weights, pairs=pairs),
+        own.cifar10_conv3x3(x, weights, bf16_dots=bf16_dots),
         None
         if channels % kernels.CHANNELS
-        else own.cifar10_conv3x3(upstream, weights, transposes=True, pairs=pairs),
-        own.cifar10_conv3x3_backprop_filter(x, upstream, pairs=pairs),
+        else own.cifar10_conv3x3(upstream, weights, transposes=True, bf16_dots=bf16_dots),
+        own.cifar10_conv3x3_backprop_filter(x, upstream, bf16_dots=bf16_dots),
     ]
     return [one.op for one in theirs], [one if one is None else one.op for one in ours]
 

@@ -1,7 +1,33 @@
-"""Paths as flags give them, and which of them can be used."""
+"""Paths: as flags give them, which of them are used and which are left out; writing to the disk."""
 
 import argparse
+import errno
 import os
+from typing import Union
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a file or folder is hidden, or one that an operating system leaves behind."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def sync(path: Union[str, "os.PathLike[str]"]) -> None:
+    """Waits until the content of a file, or the entries of a folder, are on disk.
+
+    Args:
+      path: path of a file or folder; for one with a scheme, such as `gs://`, nothing is done.
+    """
+    if "://" in str(path):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems flush folders by themselves and refuse fsync on them.
+        if error.errno != errno.EINVAL or not os.path.isdir(path):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def is_utf8(path: str) -> bool:

@@ -1,6 +1,7 @@
 """The command line: `python -m data_prep [convert|download|verify|show]`, and its exit codes."""
 
 import argparse
+import contextlib
 import errno
 import re
 import signal
@@ -42,6 +43,8 @@ convert finds out what --source is:
 exit codes: 0 done, 1 failed or damage found, 2 bad input or flags, 130 Ctrl-C, 143 SIGTERM
 """
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -54,7 +57,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     open_streams()
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
-        return _run(_parse(sys.argv[1:] if argv is None else argv))
+        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        # numpy's C code makes an ImportError of an exception by a signal, so these wait meanwhile.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            from data_prep import commands  # Not needed for --help and errors of flags.
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        return int(getattr(commands, arguments.command)(arguments))
     except DataPrepError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:  # The reader has gone.
@@ -80,24 +90,12 @@ def _fail(message: str, code: int) -> int:
 
 
 def _explain(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename else ""
+    path = f"{error.filename}: " if error.filename else ""
     if error.errno == errno.ENOSPC:
-        return f"{place}the disk is full; CIFAR-10's records take 400 MB, an archive 171 MB"
+        return f"{path}the disk is full; CIFAR-10's records take 400 MB, an archive 171 MB"
     if isinstance(error, (FileExistsError, NotADirectoryError)):
-        return f"{place}is no folder; --out must be a folder"
-    return f"{place}{error.strerror or error}"
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    # numpy's C code makes an ImportError of an exception by a signal, so these wait meanwhile.
-    signals = (signal.SIGINT, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        from data_prep import commands  # Not needed for --help and errors of flags.
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    code: int = getattr(commands, arguments.command)(arguments)
-    return code
+        return f"{path}is no folder; --out must be a folder"
+    return f"{path}{error.strerror or error}"
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -142,17 +140,17 @@ def _parsers() -> dict[str, _Parser]:
     parsers: dict[str, _Parser] = {}
 
     def new(command: str, description: str, epilog: Optional[str] = None) -> Any:
-        parsers[command] = _Parser(
-            f"{started_as(DATA)} {command}",
-            description=description,
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        facts: dict[str, Any] = {"description": description, "allow_abbrev": False}
+        facts["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        parsers[command] = _Parser(f"{started_as(DATA)} {command}", epilog=epilog, **facts)
         return parsers[command].add_argument
 
     out: dict[str, Any] = {"type": _path, "help": "(default %(default)s)"}
-    whole, natural = _whole_number(1), _whole_number(0)
+    whole = _number(int, "a whole number from 1 on", lambda value: value >= 1)
+    natural = _number(int, "a whole number from 0 on", lambda value: value >= 0)
+    most = schema.MAX_SHARDS
+    shards = _number(int, f"a whole number from 1 to {most:,}", lambda value: 1 <= value <= most)
+    share = _number(float, "a number between 0 and 1", lambda value: 0 < value < 1)
 
     add = new("convert", "Turns a source into checked records.", _EPILOG)
     add("--source", type=_path, required=True, metavar="PATH", help="archive, folder or synthetic")
@@ -162,11 +160,11 @@ def _parsers() -> dict[str, _Parser]:
     text = "which of CIFAR-100's labels: 100 classes or 20 (default fine)"
     add("--labels", choices=("fine", "coarse"), help=text)
     text = "share of class folders without a test folder for eval (default 0.2)"
-    add("--eval-fraction", type=_fraction, metavar="SHARE", help=text)
+    add("--eval-fraction", type=share, metavar="SHARE", help=text)
     text = "images that are not 32x32: middle square, black bars or distorted (default: refused)"
     add("--resize", choices=schema.RESIZES, help=text)
     text = "files of the train split; validation and eval are one each (default %(default)s)"
-    add("--shards", type=_whole_number(1, schema.MAX_SHARDS), default=1, metavar="N", help=text)
+    add("--shards", type=shards, default=1, metavar="N", help=text)
     add("--seed", type=natural, default=0, metavar="N", help="of split, order and synthetic set")
     text = "training images of the synthetic set, a fifth as many for eval (default 10,000)"
     add("--synthetic-size", type=whole, metavar="N", help=text)
@@ -198,25 +196,14 @@ def _path(text: str) -> str:
     return path_of(text)
 
 
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, got {text!r}")
-    return value
-
-
-def _whole_number(least: int, most: Optional[int] = None) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        bounds = f"from {least} on" if most is None else f"from {least} to {most:,}"
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least or (most is not None and value > most):
-            raise argparse.ArgumentTypeError(f"must be a whole number {bounds}, got {text!r}")
-        return value
+def _number(
+    kind: Callable[[str], Any], rule: str, is_valid: Callable[[Any], bool]
+) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            if is_valid(value):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {rule}, got {text!r}")
 
     return parse

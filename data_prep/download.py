@@ -15,6 +15,7 @@ from typing import IO, Any, Optional
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from cifar10_program.paths import sync
 from cifar10_program.streams import log_error
 from data_prep.errors import DownloadError, UsageError
 from data_prep.folder import publish
@@ -107,9 +108,9 @@ def fetch(archive: Archive, folder: Path, mirror: Optional[str] = None) -> Path:
                 f"{url}: serves another file: SHA-256 must be {archive.sha256}, is {digest}; run "
                 "again to start from the first byte, or try another --url"
             )
-        publish.sync(part)
+        sync(part)
         os.replace(part, target)
-        publish.sync(folder)
+        sync(folder)
     return target
 
 

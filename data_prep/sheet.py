@@ -51,12 +51,12 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> list[st
     # No file of a folder of records has such a name.
     if not os.path.realpath(path).lower().endswith(".png"):
         raise UsageError(f"{path}: --out must be a file that is called NAME.png")
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        parent = os.path.dirname(path)
+    parent = os.path.dirname(path)
+    if not os.path.isdir(parent or "."):
         raise UsageError(f"{path}: there is no folder {parent}; make it, or choose another --out")
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
-    if publish.is_incomplete(folder):
+    if (folder / schema.INCOMPLETE_NAME).exists():
         raise DamageError(f"{folder}: a build did not finish; run {started_as(DATA)} again")
     manifest = manifests.read(folder)
     names = publish.record_files(folder, ours=manifest is not None)
@@ -114,8 +114,8 @@ def _sheet(samples: list[list[bytes]], labels: list[tuple[str, Any]], title: str
     for row, ((name, font), images) in enumerate(zip(labels, samples)):
         top = _MARGIN + _TITLE_HEIGHT + row * step
         text = f"class {row}" if font is None else name
-        place = (_MARGIN, top + _TILE // 2)
-        pen.text(place, text, _INK, font or _load(None, 17), anchor="lm")
+        middle = (_MARGIN, top + _TILE // 2)
+        pen.text(middle, text, _INK, font or _load(None, 17), anchor="lm")
         for column, image in enumerate(images):
             pixels = np.frombuffer(image, np.uint8).reshape(_SHAPE).transpose(1, 2, 0)
             # Repeated, so that the sheet shows exactly the pixels of the records.

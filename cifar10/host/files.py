@@ -5,7 +5,6 @@ loses power keeps the old file or the new one, never an empty one. No link is fo
 """
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -18,6 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, DamagedError
 from cifar10_program.paths import real as real
+from cifar10_program.paths import sync as sync
 
 _CHUNK_BYTES = 1 << 20
 
@@ -120,25 +120,6 @@ def locked(folder: str) -> Iterator[None]:
         with contextlib.suppress(OSError):  # NFS locks no folders.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def sync(path: str) -> None:
-    """Waits until the content of a file, or the entries of a folder, are on disk.
-
-    Args:
-      path: path of a file or folder; for one with a scheme, such as `gs://`, nothing is done.
-    """
-    if "://" in path:
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems flush folders by themselves and refuse fsync on them.
-        if error.errno != errno.EINVAL or not os.path.isdir(path):
-            raise
     finally:
         os.close(descriptor)
 

@@ -15,32 +15,26 @@ PADDING = 4  # pixels on each side before the crop, as in arXiv:1512.03385, sect
 _PIXELS = HEIGHT * WIDTH
 # The constants of SplitMix64 (Steele et al. 2014).
 _INCREMENT = 0x9E3779B97F4A7C15
-_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-_LAST_SHIFT = 31
+_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 
 
 def words(numbers: Any) -> Any:
-    """Returns the random words at the given places of SplitMix64's sequence with seed 0.
+    """Returns the random words of the given numbers in SplitMix64's sequence with seed 0.
 
     Each word is computed from its number alone, so that an image's random numbers depend on its
     position and not on the other images of its batch.
 
     Args:
-      numbers: the places, uint64 of any shape.
+      numbers: the numbers, uint64 of any shape.
 
     Returns:
       uint64 of the shape of `numbers`.
     """
     state = numbers * tf.constant(_INCREMENT, tf.uint64)
     for shift, factor in _ROUNDS:
-        state = _xor_shifted(state, shift) * tf.constant(factor, tf.uint64)
-    return _xor_shifted(state, _LAST_SHIFT)
-
-
-def _xor_shifted(state: Any, bits: int) -> Any:
-    return tf.bitwise.bitwise_xor(
-        state, tf.bitwise.right_shift(state, tf.constant(bits, tf.uint64))
-    )
+        shifted = tf.bitwise.right_shift(state, tf.constant(shift, tf.uint64))
+        state = tf.bitwise.bitwise_xor(state, shifted) * tf.constant(factor, tf.uint64)
+    return state
 
 
 def draw(images: Any, random: Any, padding: int = PADDING, flip: Any = None) -> Any:
@@ -145,7 +139,7 @@ def least_certain(logits: Any) -> Any:
       logits: float [N, classes].
 
     Returns:
-      The places of N / 4 images, rounded up, in the batch: int32 [n].
+      The indices in the batch of N / 4 images, rounded up: int32 [n].
     """
     best = tf.math.top_k(logits, 2).values
     count = tf.math.ceil(tf.cast(tf.shape(logits)[0], tf.float32) * _TEST_SHARE)
@@ -170,7 +164,7 @@ def test_views(images: Any) -> Any:
         padded[:, 1 + shift : 1 + shift + HEIGHT, 1 + shift : 1 + shift + WIDTH]
         for shift in _TEST_SHIFTS
     ]
-    return tf.concat([*shifted, *(one[:, :, ::-1] for one in shifted)], axis=0)
+    return tf.concat([*shifted, *(view[:, :, ::-1] for view in shifted)], axis=0)
 
 
 def mean_over_views(logits: Any) -> Any:

@@ -12,13 +12,14 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
 from cifar10.schema import CHANNELS, CROP, HEIGHT, IMAGE_EXTENSIONS, PAD, STRETCH, WIDTH
+from cifar10_program.paths import is_hidden
 
 
-def expand(place: str, report: Callable[[str], None]) -> list[str]:
+def expand(path: str, report: Callable[[str], None]) -> list[str]:
     """Returns the image files that a name stands for, sorted.
 
     Args:
-      place: a file, which need not exist; or a folder of this machine, for all image files in it
+      path: a file, which need not exist; or a folder of this machine, for all image files in it
         and in the folders inside it, linked ones included and hidden ones left out.
       report: a function that gets a line about each folder that cannot be read, and so is left
         out, and about a name with the end of a line of Windows.
@@ -26,34 +27,29 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
     Raises:
       UserError: no image file is in the folder, although all of it could be read.
     """
-    if place.endswith("\r") and not os.path.exists(place):
+    if path.endswith("\r") and not os.path.exists(path):
         way_out = "the list that it is from has the line ends of Windows; tr -d '\\r' removes them"
-        report(f"{place!r} cannot be read: its name ends in a carriage return; {way_out}")
+        report(f"{path!r} cannot be read: its name ends in a carriage return; {way_out}")
         return []
-    if not os.path.isdir(place):
-        return [place]
+    if not os.path.isdir(path):
+        return [path]
     found: list[str] = []
     visited: set[str] = set()
     unreadable: list[OSError] = []
-    for folder, subfolders, names in os.walk(place, onerror=unreadable.append, followlinks=True):
+    for folder, subfolders, names in os.walk(path, onerror=unreadable.append, followlinks=True):
         real = os.path.realpath(folder)
         if real in visited:  # Links may form a circle.
             subfolders.clear()
             continue
         visited.add(real)
-        subfolders[:] = [name for name in subfolders if not _is_left_behind(name)]
+        subfolders[:] = [name for name in subfolders if not is_hidden(name)]
         images = (name for name in names if name.lower().endswith(IMAGE_EXTENSIONS))
-        found += [os.path.join(folder, name) for name in images if not _is_left_behind(name)]
+        found += [os.path.join(folder, name) for name in images if not is_hidden(name)]
     for error in unreadable:
         report(f"{error.filename} cannot be read: {error.strerror}")
     if not found and not unreadable:
-        raise UserError(f"{place} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
+        raise UserError(f"{path} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
     return sorted(found)
-
-
-def _is_left_behind(name: str) -> bool:
-    """Tells whether a file or folder is hidden, or one that an operating system leaves behind."""
-    return name.startswith(".") or name == "__MACOSX"
 
 
 @tf.autograph.experimental.do_not_convert
@@ -61,7 +57,7 @@ def decode_batch(encoded: Any, resize: str = STRETCH) -> Any:
     """Decodes image files' contents, string [N], to uint8 [N, 32, 32, 3]: see `decode`."""
     # The shape is given so that an empty batch becomes [0, 32, 32, 3].
     image = tf.TensorSpec([HEIGHT, WIDTH, CHANNELS], tf.uint8)
-    return tf.map_fn(lambda one: decode(one, resize), encoded, fn_output_signature=image)
+    return tf.map_fn(lambda content: decode(content, resize), encoded, fn_output_signature=image)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -128,13 +128,9 @@ def _parse(serialized: Any, num_classes: int) -> tuple[Any, Any]:
     Returns:
       Images uint8 [n, 32, 32, 3], and labels int64 [n].
     """
-    features = tf.io.parse_example(
-        serialized,
-        {
-            schema.IMAGE_KEY: tf.io.FixedLenFeature([], tf.string),
-            schema.LABEL_KEY: tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
+    types = {schema.IMAGE_KEY: tf.string, schema.LABEL_KEY: tf.int64}
+    wanted = {name: tf.io.FixedLenFeature([], kind) for name, kind in types.items()}
+    features = tf.io.parse_example(serialized, wanted)
     encoded, labels = features[schema.IMAGE_KEY], features[schema.LABEL_KEY]
     checks = [
         tf.debugging.assert_equal(
@@ -189,14 +185,14 @@ def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
     """
     stride = settings.batch_size * settings.num_replicas
     first = settings.start + settings.batch_size * settings.replica
-    # Each seed starts at its own place in the sequence of words, so that its crops do not repeat
+    # Each seed starts elsewhere in the sequence of words, so that its crops do not repeat
     # those of another seed.
     origin = words(tf.constant(_DISTORTION + settings.seed, tf.uint64))
 
     @_graph_code
     def draw(start: Any) -> Any:
         chosen = shuffled_indices(start, settings.batch_size, count, settings.seed)
-        positions = _positions(start, settings.batch_size)
+        positions = start + tf.range(settings.batch_size, dtype=tf.int64)
         random = words(origin + tf.cast(positions, tf.uint64))
         padding, flip = settings.crop_padding, None
         if not settings.distort:
@@ -206,11 +202,6 @@ def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
         return augment.draw(chosen, random, padding, flip)
 
     return tf.data.Dataset.range(first, 2**62, stride).map(draw)
-
-
-def _positions(start: Any, count: Any) -> Any:
-    """Returns the positions start, start + 1, ..., int64 [count]."""
-    return start + tf.range(count, dtype=tf.int64)
 
 
 def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
@@ -227,9 +218,9 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
     Returns:
       Indices of images, int64 [batch_size], in [0, count).
     """
-    positions = _positions(start, batch_size)
+    positions = start + tf.range(batch_size, dtype=tf.int64)
     epochs = positions // count
-    # A cipher computes each place of the permutation without a buffer: it permutes at least 2^16
+    # A cipher computes each index of the permutation without a buffer: it permutes at least 2^16
     # numbers, and is applied again until its result is below `count`.
     # tf.random.experimental.index_shuffle uses this op; here each index has its own seed.
     return tf.raw_ops.RandomIndexShuffle(
@@ -256,7 +247,7 @@ def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
     Returns:
       int64 [N], 1 for images to flip and 0 for the others.
     """
-    positions = _positions(start, tf.shape(chosen, out_type=tf.int64)[0])
+    positions = start + tf.range(tf.shape(chosen, out_type=tf.int64)[0])
     first = tf.cast(_cipher_keys(seed, chosen)[:, 0], tf.int64)
     return (first + positions // count) % 2
 
@@ -322,7 +313,5 @@ def sample_images(records: RecordSet, seed: int, count: int) -> Any:
     with tf.Graph().as_default(), tf.Session(config=NO_GPU) as session:
         whole = tf.data.make_one_shot_iterator(load_split(records, schema.TRAIN))
         images = session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
-    mean, std = (
-        np.asarray(numbers, np.float32) for numbers in (records.channel_mean, records.channel_std)
-    )
+    mean, std = np.array([records.channel_mean, records.channel_std], np.float32)
     return (images.astype(np.float32) - mean) / std

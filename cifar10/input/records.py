@@ -72,7 +72,7 @@ class RecordSet:
         Without one, it is the file's name and size.
         """
         entries = self.manifest["splits"].values()
-        known = {file["name"]: file.get("sha256") for one in entries for file in one["files"]}
+        known = {file["name"]: file.get("sha256") for entry in entries for file in entry["files"]}
         return [
             str(known.get(name) or f"{name}, {_size(path)} bytes")
             for path in self.files.get(schema.TRAIN, ())
@@ -202,10 +202,11 @@ def _check_manifest(manifest: Any) -> None:
     for split, entry in manifest["splits"].items():
         names = [file["name"] for file in entry["files"]]
         ours = [schema.parse_file_name(name) for name in names]
-        _expect(all(one and one[0] == split for one in ours), split, f"files of {split}", names)
+        _expect(all(name and name[0] == split for name in ours), split, f"files of {split}", names)
         _expect(len(set(names)) == len(names), split, "different files", names)
         numbers = [file[key] for file in entry["files"] for key in ("records", "bytes")]
-        _expect(all(map(_is_count, numbers)), split, "files of whole numbers of bytes", numbers)
+        are_counts = all(type(number) is int and number >= 0 for number in numbers)  # not True
+        _expect(are_counts, split, "files of whole numbers of bytes", numbers)
         total = sum(file["records"] for file in entry["files"])
         _expect(entry["records"] == total, f"{split}.records", f"{total}, as of its files", entry)
     are_names = isinstance(classes, list) and len(classes) > 1 and all(map(_is_text, classes))
@@ -223,10 +224,6 @@ def _expect(is_so: bool, what: str, rule: str, value: Any) -> None:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and is_utf8(value)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0  # True is an int, too.
 
 
 def _is_pixel_value(value: Any) -> bool:

@@ -26,8 +26,8 @@ BUILD_COMMAND = "python -m cifar10.kernels.build"
 # The variable with the most instructions that the library may use, and its values: from `avx2` on,
 # each has those before it.
 LIMIT = "CIFAR10_KERNELS_ISA"
-PAIRS, MATRICES = "avx512_bf16", "amx"
-LIMITS = ("none", "avx2", "avx512", PAIRS, MATRICES)
+BF16_DOTS, MATRICES = "avx512_bf16", "amx"
+LIMITS = ("none", "avx2", "avx512", BF16_DOTS, MATRICES)
 
 # The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.
 _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
@@ -55,7 +55,7 @@ def is_one_tile(height: int, width: int) -> bool:
 def positions(height: int, width: int) -> int:
     """Returns how many positions an image's tiles cover, also beside it, as winograd.h says."""
     tiles = {tile: -(-height // tile) * -(-width // tile) for tile in (4, 5)}
-    tile = min(tiles, key=lambda one: tiles[one] * (one + 2) ** 2)
+    tile = min(tiles, key=lambda side: tiles[side] * (side + 2) ** 2)
     return tiles[tile] * tile**2
 
 
@@ -127,7 +127,7 @@ def load() -> Any:
 def instructions() -> str:
     """Returns the most instructions that the library uses in this process, one of LIMITS.
 
-    From PAIRS on, products of pairs of bfloat16s are used where an op asks for them; with MATRICES,
+    From BF16_DOTS on, dot products of bfloat16s are used where an op asks for them; with MATRICES,
     other products of bfloat16s are those of matrices.
 
     Raises:

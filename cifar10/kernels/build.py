@@ -10,6 +10,7 @@ the library; with `none`, nothing is compiled.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import shlex
@@ -26,18 +27,17 @@ from cifar10.host.cpu import cpu_flags
 
 _COMPILERS = ("c++", "g++", "clang++")
 _OPS = ("conv_op.cc", "gelu_op.cc", "norm_op.cc")
-# Compiled once per architecture, with the macro INSTRUCTIONS.
+# Compiled once for each set of instructions, with the macro INSTRUCTIONS.
 _FUNCTIONS = ("winograd.cc", "small_images.cc", "gelu_op.cc", "norm_op.cc")
-# Values of the macro INSTRUCTIONS, and the compilers' names of these architectures. The one with
-# the fewest instructions comes first, since the linker keeps the first copy of each function of
-# the standard library that several object files contain.
-_ARCHITECTURES = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}
-# Products of pairs of bfloat16s need one more extension, and no other functions use it.
-_FOR_PAIRS = ("-march=x86-64-v4", "-mavx512bf16", "-DINSTRUCTIONS=avx512_bf16")
-# Likewise products of matrices.
-_FOR_MATRICES = (
-    *("-march=x86-64-v4", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
-    "-DINSTRUCTIONS=amx",
+_AVX512 = "-march=x86-64-v4"
+# Values of the macro INSTRUCTIONS, the flags for these instructions, and the functions that use
+# them. The value with the fewest instructions comes first, since the linker keeps the first copy of
+# each function of the standard library that several object files contain.
+_INSTRUCTIONS = (
+    ("avx2", ("-march=x86-64-v3",), _FUNCTIONS),
+    ("avx512", (_AVX512,), _FUNCTIONS),
+    ("avx512_bf16", (_AVX512, "-mavx512bf16"), ("winograd.cc",)),
+    ("amx", (_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"), ("direct.cc",)),
 )
 # GCC 12 takes what its own header of vector instructions leaves open for an oversight.
 _FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall", "-Wno-maybe-uninitialized")
@@ -109,15 +109,16 @@ def _build(compiler: Sequence[str], path: pathlib.Path) -> None:
 
     from cifar10.host import files
 
+    run = functools.partial(subprocess.run, check=True, stderr=subprocess.PIPE, text=True)
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         headers = [f"-I{kernels.SOURCE_DIR}", *tf2.sysconfig.get_compile_flags()]
         objects: list[str] = []
         for source, flags in _sources():
             objects.append(os.path.join(folder, f"{len(objects)}.o"))
-            _run([*compiler, *headers, *flags, *_FLAGS, "-c", source, "-o", objects[-1]])
+            run([*compiler, *headers, *flags, *_FLAGS, "-c", source, "-o", objects[-1]])
         linked = os.path.join(folder, path.name)
-        _run([*compiler, "-shared", *objects, *tf2.sysconfig.get_link_flags(), "-o", linked])
+        run([*compiler, "-shared", *objects, *tf2.sysconfig.get_link_flags(), "-o", linked])
         files.sync(linked)
         os.replace(linked, path)
         files.sync(str(path.parent))
@@ -127,16 +128,9 @@ def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:
     """Yields each source file to compile, with the flags that it needs."""
     for name in _OPS:
         yield kernels.SOURCE_DIR / name, ()
-    for instructions, architecture in _ARCHITECTURES.items():
-        for name in _FUNCTIONS:
-            flags = (f"-march={architecture}", f"-DINSTRUCTIONS={instructions}")
-            yield kernels.SOURCE_DIR / name, flags
-    yield kernels.SOURCE_DIR / "winograd.cc", _FOR_PAIRS
-    yield kernels.SOURCE_DIR / "direct.cc", _FOR_MATRICES
-
-
-def _run(command: Sequence[object]) -> None:
-    subprocess.run(list(map(str, command)), check=True, stderr=subprocess.PIPE, text=True)
+    for instructions, flags, names in _INSTRUCTIONS:
+        for name in names:
+            yield kernels.SOURCE_DIR / name, (*flags, f"-DINSTRUCTIONS={instructions}")
 
 
 if __name__ == "__main__":

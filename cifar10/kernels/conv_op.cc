@@ -276,9 +276,9 @@ class SmallImageSteps {
 constexpr char kSizes[] =
     "Images are not empty, filters come in multiples of 16, channels in multiples of 8 from 16 on, "
     "and of 16 for images of a single tile; padding is SAME, stride 1.";
-constexpr char kAboutPairs[] =
-    " With `pairs`, what is multiplied may be rounded to bfloat16: if T is bfloat16 and the CPU "
-    "multiplies pairs of them.";
+constexpr char kAboutBf16Dots[] =
+    " With `bf16_dots`, what is multiplied may be rounded to bfloat16: if T is bfloat16 and the "
+    "CPU has dot products of them.";
 
 // Sets the shape of a convolution's outputs, whose channels are that dimension of the weights.
 Status SetOutputs(InferenceContext* c, int filters) {
@@ -296,8 +296,8 @@ REGISTER_OP("Cifar10Conv3x3")
     .Output("outputs: T")
     .Attr("T: {float, bfloat16}")
     .Attr("transposes: bool = false")
-    .Attr("pairs: bool = false")
-    .Doc(std::string(kSizes) + kAboutPairs)
+    .Attr("bf16_dots: bool = false")
+    .Doc(std::string(kSizes) + kAboutBf16Dots)
     .SetShapeFn([](InferenceContext* c) {
       bool transposes;
       TF_RETURN_IF_ERROR(c->GetAttr("transposes", &transposes));
@@ -326,8 +326,8 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
     .Input("upstream: T")
     .Output("gradient: T")
     .Attr("T: {float, bfloat16}")
-    .Attr("pairs: bool = false")
-    .Doc(std::string(kSizes) + kAboutPairs)
+    .Attr("bf16_dots: bool = false")
+    .Doc(std::string(kSizes) + kAboutBf16Dots)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle images, upstream;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
@@ -340,30 +340,30 @@ const TileFunctions<float>& AllFunctions(bool, float) {
   return HasWideRegisters() ? avx512::kFloat : avx2::kFloat;
 }
 
-const TileFunctions<uint16_t>& AllFunctions(bool pairs, uint16_t) {
-  if (pairs) return avx512_bf16::kPairs;
+const TileFunctions<uint16_t>& AllFunctions(bool bf16_dots, uint16_t) {
+  if (bf16_dots) return avx512_bf16::kPairs;
   return HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16;
 }
 
 // Those of the tiles that take fewer products.
 template <typename Bits>
-const Functions<Bits>& FunctionsOf(const Shape& shape, bool pairs) {
-  const auto& both = AllFunctions(pairs, Bits());
+const Functions<Bits>& FunctionsOf(const Shape& shape, bool bf16_dots) {
+  const auto& both = AllFunctions(bf16_dots, Bits());
   return both[shape.Products(both[1].tile) < shape.Products(both[0].tile)];
 }
 
-// Whether pairs of bfloat16s are multiplied where that is allowed.
+// Whether dot products of bfloat16s are used where that is allowed.
 template <typename T>
-bool MultipliesPairs(bool allowed) {
-  return allowed && std::is_same<T, bfloat16>::value && HasPairs();
+bool UsesBf16Dots(bool allowed) {
+  return allowed && std::is_same<T, bfloat16>::value && HasBf16Dots();
 }
 
 // Whether a convolution takes the steps of small_images.h: each image is a single tile, and there
-// are no pairs, which smaller tiles multiply faster, or so many filters that they would come from
-// too far for the few tiles that share them.
-bool TakesSmallSteps(const Shape& shape, bool pairs) {
+// are no bf16 dot products, which are faster in smaller tiles, or so many filters that they would
+// come from too far for the few tiles that share them.
+bool TakesSmallSteps(const Shape& shape, bool bf16_dots) {
   constexpr int64_t kMost = 256 * 256;
-  return SmallImages::SideOf(shape) > 0 && (!pairs || shape.inputs * shape.filters > kMost);
+  return SmallImages::SideOf(shape) > 0 && (!bf16_dots || shape.inputs * shape.filters > kMost);
 }
 
 Status Check(const Tensor& images, int64_t filters, Shape* shape) {
@@ -470,23 +470,23 @@ Status SizesOf(OpKernelContext* context, bool transposes, Shape* shape) {
 
 // The convolution of inputs 0 and 1, images and weights.
 template <typename T>
-void Convolve(OpKernelContext* context, Shape shape, bool transposes, bool pairs,
+void Convolve(OpKernelContext* context, Shape shape, bool transposes, bool bf16_dots,
               const Epilogue<typename BitsOf<T>::Type>& epilogue, Tensor* outputs) {
   using Bits = typename BitsOf<T>::Type;
   const Tensor &images = context->input(0), &weights = context->input(1);
   if constexpr (std::is_same<T, bfloat16>::value) {
-    if (!pairs && HasMatrices()) {
+    if (!bf16_dots && HasMatrices()) {
       DirectSteps(PoolOf(context), shape)
           .Convolve(Read<T>(images), transposes, Read<T>(weights), epilogue, Write<T>(outputs));
       return;
     }
   }
-  if (TakesSmallSteps(shape, pairs)) {
+  if (TakesSmallSteps(shape, bf16_dots)) {
     SmallImageSteps<Bits>(PoolOf(context), shape)
         .Convolve(Read<T>(images), transposes, Read<T>(weights), epilogue, Write<T>(outputs));
     return;
   }
-  const auto& functions = FunctionsOf<Bits>(shape, pairs);
+  const auto& functions = FunctionsOf<Bits>(shape, bf16_dots);
   shape.tile = functions.tile;
   Tensor evaluated;
   OP_REQUIRES_OK(
@@ -512,7 +512,7 @@ class Conv3x3 : public Op {
  public:
   explicit Conv3x3(OpKernelConstruction* context) : Op(context) {
     OP_REQUIRES_OK(context, context->GetAttr("transposes", &transposes_));
-    OP_REQUIRES_OK(context, context->GetAttr("pairs", &pairs_));
+    OP_REQUIRES_OK(context, context->GetAttr("bf16_dots", &bf16_dots_));
   }
 
   void Run(OpKernelContext* context) override {
@@ -522,11 +522,11 @@ class Conv3x3 : public Op {
     OP_REQUIRES_OK(context,
                    context->allocate_output(
                        0, {shape.count, shape.height, shape.width, shape.filters}, &outputs));
-    Convolve<T>(context, shape, transposes_, MultipliesPairs<T>(pairs_), {}, outputs);
+    Convolve<T>(context, shape, transposes_, UsesBf16Dots<T>(bf16_dots_), {}, outputs);
   }
 
  private:
-  bool transposes_, pairs_;
+  bool transposes_, bf16_dots_;
 };
 
 template <typename T>
@@ -564,7 +564,7 @@ class Conv3x3NormRelu : public Op {
     } else {
       OP_REQUIRES_OK(context, context->allocate_output(0, expected, &y));
     }
-    Convolve<T>(context, shape, /*transposes=*/false, /*pairs=*/false, epilogue, y);
+    Convolve<T>(context, shape, /*transposes=*/false, /*bf16_dots=*/false, epilogue, y);
   }
 
  private:
@@ -590,7 +590,7 @@ template <typename T>
 class Conv3x3BackpropFilter : public Op {
  public:
   explicit Conv3x3BackpropFilter(OpKernelConstruction* context) : Op(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("pairs", &pairs_));
+    OP_REQUIRES_OK(context, context->GetAttr("bf16_dots", &bf16_dots_));
   }
 
   void Run(OpKernelContext* context) override {
@@ -613,9 +613,9 @@ class Conv3x3BackpropFilter : public Op {
     Tensor* gradient;
     OP_REQUIRES_OK(context, context->allocate_output(0, of_filters, &gradient));
     using Bits = typename BitsOf<T>::Type;
-    const bool pairs = MultipliesPairs<T>(pairs_);
+    const bool bf16_dots = UsesBf16Dots<T>(bf16_dots_);
     if constexpr (std::is_same<T, bfloat16>::value) {
-      if (!pairs && HasMatrices()) {
+      if (!bf16_dots && HasMatrices()) {
         DirectSteps(PoolOf(context), shape)
             .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
         return;
@@ -626,7 +626,7 @@ class Conv3x3BackpropFilter : public Op {
           .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
       return;
     }
-    const auto& functions = FunctionsOf<Bits>(shape, pairs);
+    const auto& functions = FunctionsOf<Bits>(shape, bf16_dots);
     shape.tile = functions.tile;
     // Each part has sums of its own, so that they are added in the same order in each run.
     const int64_t plane = shape.inputs * shape.filters, size = shape.Points() * plane;
@@ -657,7 +657,7 @@ class Conv3x3BackpropFilter : public Op {
   }
 
  private:
-  bool pairs_;
+  bool bf16_dots_;
 };
 
 #define REGISTER(T)                                                                               \
@@ -681,7 +681,7 @@ extern "C" {
 
 int cifar10_instructions() {
   using namespace cifar10;
-  return HasMatrices() ? kAmx : HasPairs() ? kAvx512Bf16 : HasWideRegisters() ? kAvx512 : kAvx2;
+  return HasMatrices() ? kAmx : HasBf16Dots() ? kAvx512Bf16 : HasWideRegisters() ? kAvx512 : kAvx2;
 }
 
 int cifar10_channels() { return cifar10::kChannels; }
@@ -694,7 +694,7 @@ bool cifar10_is_one_tile(int64_t height, int64_t width) {
 
 int64_t cifar10_positions(int64_t height, int64_t width) {
   cifar10::Shape shape = {1, height, width, 0, 0};
-  shape.tile = cifar10::FunctionsOf<float>(shape, /*pairs=*/false).tile;
+  shape.tile = cifar10::FunctionsOf<float>(shape, /*bf16_dots=*/false).tile;
   return shape.Down() * shape.Across() * shape.tile * shape.tile;
 }
 }

@@ -68,8 +68,8 @@ inline bool HasWideRegisters() {
   return has;
 }
 
-// Whether it multiplies pairs of bfloat16s and may do so.
-inline bool HasPairs() {
+// Whether it has dot products of bfloat16s and may use them.
+inline bool HasBf16Dots() {
   static const bool has =
       Allowed() >= kAvx512Bf16 && HasWideRegisters() && __builtin_cpu_supports("avx512bf16");
   return has;
@@ -79,7 +79,7 @@ inline bool HasPairs() {
 // KB more then, which a process has to ask Linux for.
 inline bool HasMatrices() {
   static const bool has = [] {
-    if (Allowed() < kAmx || !HasPairs()) return false;
+    if (Allowed() < kAmx || !HasBf16Dots()) return false;
     constexpr unsigned kBfloat16 = 1u << 22, kRegisters = 1u << 24,
                        kNeeded = kBfloat16 | kRegisters;
     unsigned eax, ebx, ecx, edx;

@@ -76,7 +76,7 @@ class Model(Entry):
     def shape(self, config: Any) -> Mapping[str, Any]:
         """Returns the settings that determine the model's variables, by name, with defaults."""
 
-    def in_force(self, config: Any) -> Mapping[str, Any]:
+    def resolved(self, config: Any) -> Mapping[str, Any]:
         """Returns all of the model's settings by name, with defaults."""
         return self.shape(config)
 

@@ -144,7 +144,7 @@ class ResNet(Model):
         """Returns the number of layers."""
         return {"num_layers": config.layers}
 
-    def in_force(self, config: Any) -> dict[str, Any]:
+    def resolved(self, config: Any) -> dict[str, Any]:
         """Returns the number of layers and the initial scale of the blocks."""
         return {**self.shape(config), "residual_scale": config.block_scale}
 

@@ -181,11 +181,8 @@ class Layers:
         shape = [kernel, kernel, x.shape[self._channel_axis], filters]
         weights = self.variable("kernel", shape, initializer or self.he(), variables.KERNEL)
         weights = tf.cast(weights, self.compute_dtype)
-        settings = {
-            "strides": self._window(strides),
-            "padding": "SAME",
-            "data_format": self._layout,
-        }
+        settings = {"strides": self._window(strides), "padding": "SAME"}
+        settings["data_format"] = self._layout
         algorithm = choose(x, weights, settings, self.kernels)
         self.convolutions[tf.get_variable_scope().name] = algorithm
         return weights, settings, algorithm
@@ -205,13 +202,8 @@ class Layers:
                 "projection", [size, size, channels, outputs], zeros, variables.NON_TRAINABLE
             )
             bias = self.variable("bias", [outputs], zeros, variables.TRAINED_UNTIL)
-            y = tf.nn.conv2d(
-                x,
-                tf.cast(projection, self.compute_dtype),
-                self._window(1),
-                "VALID",
-                data_format=self._layout,
-            )
+            weights = tf.cast(projection, self.compute_dtype)
+            y = tf.nn.conv2d(x, weights, self._window(1), "VALID", data_format=self._layout)
             return tf.nn.bias_add(y, tf.cast(bias, self.compute_dtype), data_format=self._layout)
 
     def relu(self, x: tf.Tensor) -> tf.Tensor:
@@ -295,15 +287,14 @@ class Layers:
         self, x: tf.Tensor, shortcut: Optional[tf.Tensor] = None, *, first_scale: float = 1.0
     ) -> tf.Tensor:
         """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`."""
-        own = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
-        if not (own and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
+        custom = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
+        if not (custom and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
             y = self.batch_norm(x, first_scale=first_scale)
             return self.relu(y if shortcut is None else y + shortcut)
         channels = x.shape[self._channel_axis]
         with tf.variable_scope(None, "batch_norm"):
             gamma, beta, *_ = self._norm_weights(channels, True, first_scale)
-            of_batch = operations.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
-        y, mean, variance = of_batch
+            y, mean, variance = operations.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
         self.statistics.append(NormStatistics(mean, variance, tf.size(x) // channels))
         return y
 

@@ -73,21 +73,17 @@ def convolve(
       trains: a bool scalar: while it is true, the gradient of the images is computed, and
         afterwards it is zero at no cost. None: it is always computed.
     """
-    own = kernels.load() if algorithm != TENSORFLOW else None
-    if own is None and trains is None:
+    custom = kernels.load() if algorithm != TENSORFLOW else None
+    if custom is None and trains is None:
         return tf.nn.conv2d(x, weights, **settings)
-    pairs, has_own_input = (
-        algorithm == CUSTOM_OPS_BF16_DOTS,
-        weights.shape[2] % kernels.CHANNELS == 0,
-    )
+    dots = {"bf16_dots": algorithm == CUSTOM_OPS_BF16_DOTS}
 
     @tf.custom_gradient
     def convolution(x: tf.Tensor, weights: tf.Tensor) -> Any:
         def of_input(upstream: tf.Tensor) -> Any:
-            if own and has_own_input:
-                return own.cifar10_conv3x3(upstream, weights, transposes=True, pairs=pairs)
-            shape = tf.shape(x)
-            return tf.nn.conv2d_backprop_input(shape, weights, upstream, **settings)
+            if custom and weights.shape[2] % kernels.CHANNELS == 0:
+                return custom.cifar10_conv3x3(upstream, weights, transposes=True, **dots)
+            return tf.nn.conv2d_backprop_input(tf.shape(x), weights, upstream, **settings)
 
         def gradients(upstream: tf.Tensor) -> Any:
             if trains is None:
@@ -95,13 +91,12 @@ def convolve(
             else:
                 of_x = tf.cond(trains, lambda: of_input(upstream), lambda: tf.zeros_like(x))
             of_x.set_shape(x.shape)
-            if own:
-                return of_x, own.cifar10_conv3x3_backprop_filter(x, upstream, pairs=pairs)
-            shape = weights.shape
-            return of_x, tf.nn.conv2d_backprop_filter(x, shape, upstream, **settings)
+            if custom:
+                return of_x, custom.cifar10_conv3x3_backprop_filter(x, upstream, **dots)
+            return of_x, tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings)
 
-        if own:
-            return own.cifar10_conv3x3(x, weights, pairs=pairs), gradients
+        if custom:
+            return custom.cifar10_conv3x3(x, weights, **dots), gradients
         return tf.nn.conv2d(x, weights, **settings), gradients
 
     return convolution(x, weights)
@@ -175,16 +170,8 @@ def norm_relu(
 def _gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
     x, gamma, beta, *shortcuts = op.inputs
     y, mean, variance = op.outputs
-    gradients = kernels.load().cifar10_norm_relu_grad(
-        x,
-        gamma,
-        beta,
-        mean,
-        variance,
-        upstream,
-        [y] * len(shortcuts),
-        epsilon=op.get_attr("epsilon"),
-    )
+    inputs = (x, gamma, beta, mean, variance, upstream, [y] * len(shortcuts))
+    gradients = kernels.load().cifar10_norm_relu_grad(*inputs, epsilon=op.get_attr("epsilon"))
     return [gradients.of_x, gradients.of_gamma, gradients.of_beta, *gradients.of_shortcut]
 
 

@@ -62,15 +62,10 @@ class SeparateVariables:
 
     def get(self, spec: Spec) -> Any:
         """Makes or reuses a variable, a weight or a statistic, and returns its value."""
+        request = (spec.name.rsplit("/", 1)[-1], spec.shape, tf.float32, spec.initializer)
+        is_weight = spec.kind in TRAINABLE
         with tf.device(self._device):
-            variable = tf.get_variable(
-                spec.name.rsplit("/", 1)[-1],
-                spec.shape,
-                tf.float32,
-                spec.initializer,
-                trainable=spec.kind in TRAINABLE,
-                use_resource=True,
-            )
+            variable = tf.get_variable(*request, trainable=is_weight, use_resource=True)
         if spec.name not in self._reads:
             with tf.device(variable.device):
                 self._reads[spec.name] = variable.read_value()

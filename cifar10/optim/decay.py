@@ -9,10 +9,6 @@ from cifar10.ops.variables import BIAS, KERNEL, NORM, OFFSET, Spec
 from cifar10.optim.base import Optimizer
 from cifar10.optim.packed import Layout
 
-# TensorFlow makes one constant of the factors of all weights before the first step, and copies it
-# from optimizer to optimizer of its graph: for ten million weights, that takes three seconds.
-# Slices have no such constants. For few weights, they copy more in each step than they save.
-_FEW = 1 << 20  # weights
 _DECAY = 0.95  # of lookahead's averages per step, at the end of the run
 _SUFFIX = "Lookahead"
 
@@ -51,7 +47,7 @@ class DecayRules(NamedTuple):
 
 def all_finite(gradients: Sequence[Any]) -> Any:
     """Returns whether all numbers of the gradients are finite, a bool scalar tensor."""
-    return tf.reduce_all([tf.reduce_all(tf.is_finite(one)) for one in gradients])
+    return tf.reduce_all([tf.reduce_all(tf.is_finite(gradient)) for gradient in gradients])
 
 
 def scale_and_decay(
@@ -70,20 +66,9 @@ def scale_and_decay(
     Returns:
       float32 [size].
     """
-    decaying = None if rules.optimizer.decouples_decay else weights
-    if layout.weights.size > _FEW:
-        return _with_slices(rules, layout, gradient, decaying)
-    if rules.norm_bias_rate != 1:
-        gradient *= layout.weights.constant(rules.factor)
-    if rules.weight_decay != 0 and decaying is not None:
-        gradient += layout.weights.constant(rules.decay) * decaying
-    return gradient
-
-
-def _with_slices(
-    rules: DecayRules, layout: Layout, gradient: tf.Tensor, weights: Optional[tf.Tensor]
-) -> tf.Tensor:
-    """Does what `scale_and_decay` does by slices, each with one factor and one decay."""
+    added = None if rules.optimizer.decouples_decay else weights
+    # A slice for each run of equal rules. TensorFlow would copy a constant of the decay of each
+    # weight from optimizer to optimizer of its graph: for ten million weights, that takes seconds.
     parts, end = [], 0
     runs = layout.weights.runs(lambda spec: (rules.factor(spec), rules.decay(spec)))
     for (factor, decay), size in runs:
@@ -91,8 +76,8 @@ def _with_slices(
         part = gradient[start:end]
         if factor != 1:
             part *= factor
-        if decay != 0 and weights is not None:
-            part += decay * weights[start:end]
+        if decay != 0 and added is not None:
+            part += decay * added[start:end]
         parts.append(part)
     return tf.concat(parts, 0)
 
@@ -137,7 +122,13 @@ class Lookahead:
 
     def __init__(self, every: int, shards: Sequence[Any], total_steps: int) -> None:
         self._every, self._shards, self._total = every, shards, total_steps
-        self.averages = [_average_of(shard) for shard in shards]
+        self.averages = []
+        for shard in shards:
+            with tf.device(shard.device):
+                name, value = f"{shard.op.name}/{_SUFFIX}", shard.initial_value
+                self.averages.append(
+                    tf.get_variable(name, initializer=value, trainable=False, use_resource=True)
+                )
 
     def pull(self, step: Any, counted: Any = True) -> Any:
         """Returns the op that, every few steps, updates the averages and resets the shards to them.
@@ -154,16 +145,6 @@ class Lookahead:
         # Before the first pull, the averages are initial values.
         due = counted & (is_round | ((step >= self._total) & (step >= self._every)))
         return tf.group(*(_pull(due, decay, *pair) for pair in zip(self._shards, self.averages)))
-
-
-def _average_of(shard: Any) -> Any:
-    with tf.device(shard.device):
-        return tf.get_variable(
-            f"{shard.op.name}/{_SUFFIX}",
-            initializer=shard.initial_value,
-            trainable=False,
-            use_resource=True,
-        )
 
 
 def _pull(due: Any, decay: Any, shard: Any, average: Any) -> Any:

@@ -94,12 +94,16 @@ class Layout:
     def __init__(
         self, specs: Sequence[Spec], values_from_data: Optional[Mapping[str, Any]] = None
     ) -> None:
+        values = values_from_data or {}
+        specs = [
+            spec._replace(initializer=tf.constant_initializer(values[spec.name]))
+            if spec.name in values
+            else spec
+            for spec in specs
+        ]
         kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (TRAINED_UNTIL, NON_TRAINABLE))
-        groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
-        self.weights = Section(
-            [_with_first_value(spec, values_from_data or {}) for group in groups for spec in group]
-        )
-        self.kernels = groups[0]
+        self.kernels, *others = ([spec for spec in specs if spec.kind in kind] for kind in kinds)
+        self.weights = Section(sum(others, self.kernels))
         self.has_trained_until = any(spec.kind == TRAINED_UNTIL for spec in specs)
         means, variances = (
             {spec.name.rpartition("/")[0]: spec for spec in specs if spec.kind == kind}
@@ -111,14 +115,7 @@ class Layout:
                 "a normalisation has a moving mean and a moving variance in one scope, but one of "
                 f"them is missing in {unpaired}"
             )
-        pairs = [*means.values(), *(variances[layer] for layer in means)]
-        self.statistics = Section([_with_first_value(one, values_from_data or {}) for one in pairs])
-
-
-def _with_first_value(spec: Spec, values: Mapping[str, Any]) -> Spec:
-    if spec.name not in values:
-        return spec
-    return spec._replace(initializer=tf.constant_initializer(values[spec.name]))
+        self.statistics = Section([*means.values(), *(variances[layer] for layer in means)])
 
 
 class FlatVariable:
@@ -143,15 +140,10 @@ class FlatVariable:
         initial: Any = section.initial_value() if count else None
         self.shards = []
         for index, (start, end) in enumerate(self._bounds):
+            facts = {"trainable": trainable, "use_resource": True}
             with tf.device(devices[index]):
-                self.shards.append(
-                    tf.get_variable(
-                        f"{name}_{index}",
-                        initializer=initial[start:end],
-                        trainable=trainable,
-                        use_resource=True,
-                    )
-                )
+                shard = tf.get_variable(f"{name}_{index}", initializer=initial[start:end], **facts)
+            self.shards.append(shard)
 
     def split(self, flat: tf.Tensor) -> list[tf.Tensor]:
         """Splits a flat tensor, [section.size], into one part per shard."""
@@ -212,14 +204,10 @@ class WholeVector(tf.train.Optimizer):
     def get_slot(self, var: Any, name: str) -> Any:
         """Returns the slot of a shard, a variable of its shape; the first call makes it."""
         if var.name not in self.slots:
+            full_name, zeros = f"{var.op.name}/{self.get_name()}", tf.zeros_initializer()
             with tf.init_scope(), tf.device(var.device):
                 self.slots[var.name] = tf.get_variable(
-                    f"{var.op.name}/{self.get_name()}",
-                    var.shape,
-                    tf.float32,
-                    tf.zeros_initializer(),
-                    trainable=False,
-                    use_resource=True,
+                    full_name, var.shape, tf.float32, zeros, trainable=False, use_resource=True
                 )
         return self.slots[var.name]
 
@@ -246,8 +234,8 @@ class WholeVector(tf.train.Optimizer):
             return global_step.assign_add(1, name=name).op
 
 
-def _concat(variables: Sequence[Any]) -> tf.Tensor:
-    return tf.concat([one.read_value() for one in variables], 0)
+def _concat(shards: Sequence[Any]) -> tf.Tensor:
+    return tf.concat([shard.read_value() for shard in shards], 0)
 
 
 def _assign(shards: Sequence[Any], flat: tf.Tensor) -> list[Any]:

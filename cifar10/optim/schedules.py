@@ -11,9 +11,6 @@ from typing import Any, Callable, NamedTuple
 # The tutorial's stages: the epochs at which stages 1 to 3 begin, and the factors of stages 0 to 3.
 STAGE_EPOCHS = (82.0, 123.0, 300.0)
 STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
-# The triangle of airbench94: the factors at its start and its end, and the position of its peak as
-# a share of the run.
-_TRIANGLE_START, _TRIANGLE_END, _TRIANGLE_PEAK_AT = 0.2, 0.07, 0.23
 
 
 class ScheduleProgress(NamedTuple):
@@ -102,7 +99,8 @@ def triangular(progress: ScheduleProgress) -> Any:
     """Rises in a straight line to 1 at the peak, then falls in a straight line."""
     import tensorflow.compat.v1 as tf
 
-    start, end, peak_at = _TRIANGLE_START, _TRIANGLE_END, _TRIANGLE_PEAK_AT
+    # Those of airbench94: the factors at both ends, and the peak's position as a share of the run.
+    start, end, peak_at = 0.2, 0.07, 0.23
     up = start + (1.0 - start) * progress.share / peak_at
     down = 1.0 + (end - 1.0) * (progress.share - peak_at) / (1.0 - peak_at)
     return tf.minimum(up, down)

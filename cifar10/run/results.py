@@ -280,7 +280,7 @@ def _chosen(params: ModelParams) -> dict[str, Any]:
     config, plan, batch = params.config, params.plan, params.examples_per_step
     session, steps_per_epoch = plan.session_config, params.num_examples / batch
     resolved = {
-        **models.find(config.model).in_force(config),
+        **models.find(config.model).resolved(config),
         "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
         "num_towers": plan.num_towers,
         "data_format": plan.data_format,

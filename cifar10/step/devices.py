@@ -290,7 +290,7 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
         return TENSORFLOW, None if unfit else reason
     # No evaluation multiplies pairs, and matrices (AMX) round less.
     trains_in_bf16 = config.mode == "train_and_evaluate" and config.precision == "bf16"
-    multiplies_pairs = trains_in_bf16 and kernels.instructions() == kernels.PAIRS
+    multiplies_pairs = trains_in_bf16 and kernels.instructions() == kernels.BF16_DOTS
     return CUSTOM_OPS_BF16_DOTS if multiplies_pairs else CUSTOM_OPS, None
 
 

@@ -66,7 +66,7 @@ def _why(source: Source, out: Path, options: Options, seed: int, force: bool) ->
     Raises:
       OutputError: another program, such as the tutorial's script, wrote the records in `out`.
     """
-    if publish.is_incomplete(out):
+    if (out / schema.INCOMPLETE_NAME).exists():
         return "An earlier build did not finish: building again."
     try:
         manifest = manifests.read(out)

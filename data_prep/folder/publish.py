@@ -15,7 +15,6 @@ folder with the marker.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from cifar10 import schema
+from cifar10_program.paths import sync as sync
 from data_prep.errors import OutputError
 
 STAGING_NAME = ".building"
@@ -70,11 +70,6 @@ def record_files(folder: Path, ours: bool = True) -> dict[str, str]:
     return {name: facts[0] for name, facts in sorted(parsed.items()) if facts is not None}
 
 
-def is_incomplete(folder: Path) -> bool:
-    """Tells whether a run was interrupted while it published a build."""
-    return (folder / schema.INCOMPLETE_NAME).exists()
-
-
 def check_replaceable(folder: Path) -> None:
     """Checks that `publish` can remove what it replaces.
 
@@ -106,16 +101,3 @@ def publish(folder: Path) -> None:
     sync(folder)
     marker.unlink()
     sync(folder)
-
-
-def sync(path: Path) -> None:
-    """Waits until the content of a file, or the entries of a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems flush folders by themselves and refuse fsync on them.
-        if error.errno != errno.EINVAL or not path.is_dir():
-            raise
-    finally:
-        os.close(descriptor)

@@ -61,7 +61,7 @@ def examine(folder: Path) -> Report:
     if not names and not has_manifest:
         raise UsageError(f"{folder}: no records; make them with {started_as(DATA)} --source PATH")
     report = Report()
-    if publish.is_incomplete(folder):
+    if (folder / schema.INCOMPLETE_NAME).exists():
         report.damages.append(f"{folder / schema.INCOMPLETE_NAME}: a build did not finish")
     try:
         report.manifest = manifests.read(folder)

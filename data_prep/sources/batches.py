@@ -51,12 +51,10 @@ class _Python(Kind):
                 if name in batches:
                     raise SourceError(f"{member.name}: there is more than one {name}; keep one")
                 batches[name] = self.parse(member, labels)
-        needed = {**dict.fromkeys(self.files), **({} if names else {self.meta.format(labels): 1})}
-        missing = [name for name in needed if name not in batches]
+        needed = self.files if names else (*self.files, self.meta.format(labels))
+        missing = ", ".join(name for name in needed if name not in batches)
         if missing:
-            raise SourceError(
-                f"{self.name}: {', '.join(missing)} missing; all of its files are needed"
-            )
+            raise SourceError(f"{self.name}: {missing} missing; all of its files are needed")
         return _join(self.name, names, [batches.pop(name) for name in self.files])
 
     def parse(self, member: members.Member, labels: Optional[str] = None) -> Images:
@@ -65,10 +63,8 @@ class _Python(Kind):
         key = f"{labels}_labels" if labels else "labels"
         for needed in ("data", key):
             if needed not in batch:
-                held = ", ".join(map(repr, batch))[:100] or "nothing"
-                raise SourceError(
-                    f"{member.name}: has no {needed!r}, as each batch must; it holds {held}"
-                )
+                holds = "it holds " + (", ".join(map(repr, batch))[:100] or "nothing")
+                raise SourceError(f"{member.name}: has no {needed!r}, as each batch must; {holds}")
         pixels = unpickle.pixels(batch["data"], member.name)
         values = unpickle.numbers(batch[key], member.name)
         return Images(pixels, _labels(values, len(pixels), member.name, labels))
@@ -80,13 +76,12 @@ def check_meta(member: members.Member) -> None:
     Raises:
       SourceError: the classes are not CIFAR-10's, in its order.
     """
-    content, place = member.read(), 0
+    content, position = member.read(), 0
     for name in schema.CLASS_NAMES:
-        place = content.find(name.encode(), place)
-        if place < 0:
-            raise SourceError(
-                f"{member.name}: the classes must be {', '.join(schema.CLASS_NAMES)}, in this order"
-            )
+        position = content.find(name.encode(), position)
+        if position < 0:
+            rule = f"the classes must be {', '.join(schema.CLASS_NAMES)}, in this order"
+            raise SourceError(f"{member.name}: {rule}")
 
 
 class _Binary(_Python):

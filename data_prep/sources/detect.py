@@ -49,12 +49,7 @@ class Source:
     load: Callable[[], Dataset]
 
 
-def find(
-    source: str,
-    seed: int,
-    synthetic_size: Optional[int] = None,
-    **flags: Any,
-) -> Source:
+def find(source: str, seed: int, synthetic_size: Optional[int] = None, **flags: Any) -> Source:
     """Identifies a source and computes its fingerprint.
 
     Args:
@@ -83,11 +78,9 @@ def find(
     path = Path(source)
 
     def load() -> Dataset:
-        kind = _kind(path)
-        resize, others = flags.get("resize"), {**flags, "resize": None}
-        _check_flags(others, kind.takes, f"{kind.name}: {path}")
-        further = {**others, "seed": seed}
-        return kind.load(path, resize, **{name: further.get(name) for name in kind.takes})
+        kind, given = _kind(path), {**flags, "seed": seed}
+        _check_flags(flags, ("resize", *kind.takes), f"{kind.name}: {path}")
+        return kind.load(path, flags.get("resize"), **{k: given.get(k) for k in kind.takes})
 
     return Source(path.resolve().name, _fingerprint(path), load)
 

@@ -1,19 +1,19 @@
 """Trees of image files: train/CLASS/*, test/CLASS/* and at times validation/CLASS/*, or CLASS/*."""
 
+import itertools
 import os
 import unicodedata
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Optional
 
 import numpy as np
 
 from cifar10 import image_decoding, schema
+from cifar10_program.paths import is_hidden
 from data_prep.errors import SourceError, UsageError
 from data_prep.sources import members
 from data_prep.sources.dataset import Dataset, Images, Kind, hold_out
@@ -24,6 +24,7 @@ _SMALL_BYTES = 16 << 10
 
 # A file, its split and its label.
 Placed = tuple[members.Member, str, int]
+Layout = Callable[[tuple[str, ...]], tuple[Optional[str], Optional[str]]]
 
 
 class _ImageTree(Kind):
@@ -49,7 +50,8 @@ class _ImageTree(Kind):
     ) -> Dataset:
         found, fraction = Found(), eval_fraction
         images = decode(self.placed(path, found), resize)
-        order = np.array([found.names.index(name) for name in found.labels], np.uint8)
+        names = tuple(sorted(found.labels))  # as CIFAR-10's are
+        order = np.array([names.index(name) for name in found.labels], np.uint8)
         train, validation, test = (
             Images(images[split].pixels, order[images[split].labels]) for split in schema.SPLITS
         )
@@ -72,25 +74,38 @@ class _ImageTree(Kind):
             # an archive of it give the same images.
             files = found.train_files
             whole = train.take(np.array(sorted(range(len(files)), key=files.__getitem__), np.int64))
-            train, test = (whole.take(part) for part in hold_out(whole.labels, fraction, seed))
-            lines.insert(
-                0,
-                f"{len(test):,} of {len(whole):,} images are held out for eval, the same share of "
-                f"each class (--eval-fraction {fraction:g} --seed {seed}).",
-            )
-        return Dataset(self.name, found.names, train, test, own, "\n".join(lines))
+            train, test = map(whole.take, hold_out(whole.labels, fraction, seed))
+            how = f"the same share of each class (--eval-fraction {fraction:g} --seed {seed})."
+            lines = [f"{len(test):,} of {len(whole):,} images are held out for eval, {how}", *lines]
+        return Dataset(self.name, names, train, test, own, "\n".join(lines))
+
+    def layout(self, path: Path) -> Layout:
+        """Returns a function of a path in the source, in components.
+
+        It says of which split a file in a class folder is, and else how an image would have to lie;
+        None: it may lie there, and is left out.
+        """
+
+        def split_and_rule(parts: tuple[str, ...]) -> tuple[Optional[str], Optional[str]]:
+            word = _split_word(parts)
+            split = schema.SPLIT_WORDS[parts[-3]] if _is_placed(parts) else None
+            return split, word and f"{word}/CLASS/FILE"
+
+        return split_and_rule
 
     def placed(self, path: Path, found: "Found") -> Iterator[Placed]:
         """Yields the image files of all splits, and adds to `found` what else there is.
 
         Raises:
-          SourceError: an image in a split is in no class folder, or a split has two folders. Images
-            of a copy would come into training and validation.
+          SourceError: an image is not directly in a class folder, or a split has two folders.
+            Images of a copy would come into training and validation.
         """
+        layout = self.layout(path)
         for member in members.walk(path):
-            folder, word = member.parts[:-2], _split_word(member.parts)
-            if _is_placed(member.parts) and is_image(member.parts):
-                split = schema.SPLIT_WORDS[folder[-1]]
+            folder, (split, rule) = member.parts[:-2], layout(member.parts)
+            if not is_image(member.parts):
+                found.others += [member.name] if split else []
+            elif split:
                 other = found.folders.setdefault(split, folder)
                 if other != folder:
                     raise SourceError(
@@ -98,14 +113,12 @@ class _ImageTree(Kind):
                         "of the same split; give one of them"
                     )
                 yield member, split, found.label(member, split)
-            elif _is_placed(member.parts):
-                found.others.append(member.name)
-            elif is_image(member.parts) and word is not None:
+            elif rule:
                 raise SourceError(
-                    f"{member.name}: images must be {word}/CLASS/FILE, without other folders "
-                    "between; move it there, or out of the source"
+                    f"{member.name}: images must be {rule}, without other folders between; move it "
+                    "there, or out of the source"
                 )
-            elif is_image(member.parts):
+            else:
                 found.outside += 1
 
 
@@ -117,30 +130,15 @@ class _ClassFolders(_ImageTree):
     def claims(self, parts: tuple[str, ...]) -> bool:
         return is_image(parts) and len(parts) > 1
 
-    def placed(self, path: Path, found: "Found") -> Iterator[Placed]:
-        """Yields the image files of class folders, as of the train split.
-
-        Raises:
-          SourceError: there are folders between a class folder and an image.
-        """
+    def layout(self, path: Path) -> Layout:
         folders = {member.parts[:-1] for member in members.walk(path) if is_image(member.parts)}
-        shared = tuple(os.path.commonprefix([*folders]))
-        root = shared[:-1] if len(folders) == 1 else shared
-        found.folders[schema.TRAIN] = root
-        for member in members.walk(path):
-            depth = len(member.parts) - len(root)
-            if depth == 2 and is_image(member.parts):
-                yield member, schema.TRAIN, found.label(member, schema.TRAIN)
-            elif depth == 2:
-                found.others.append(member.name)
-            elif depth == 1 and is_image(member.parts):
-                found.outside += 1
-            elif is_image(member.parts):
-                raise SourceError(
-                    f"{member.name}: images must be CLASS/FILE, or SPLIT/CLASS/FILE where SPLIT is "
-                    "train, validation or test, without other folders between; move it there, or "
-                    "out of the source"
-                )
+        shared = os.path.commonprefix([*folders])
+        length = len(shared) + (1 if len(folders) == 1 else 2)  # of the path of an image in a class
+        rule = "CLASS/FILE, or SPLIT/CLASS/FILE where SPLIT is train, validation or test"
+        return lambda parts: (
+            schema.TRAIN if len(parts) == length else None,
+            rule if len(parts) > length else None,
+        )
 
 
 IMAGE_TREE, CLASS_FOLDERS = _ImageTree(), _ClassFolders()
@@ -163,11 +161,6 @@ class Found:
     train_files: list[str] = field(default_factory=list)
     outside: int = 0
     others: list[str] = field(default_factory=list)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the classes, sorted as CIFAR-10's are."""
-        return tuple(sorted(self.labels))
 
     def label(self, member: members.Member, split: str) -> int:
         """Adds an image file in a class folder; returns its label.
@@ -203,7 +196,7 @@ class Found:
             "/".join([*folder, entry.name])
             for folder in self.folders.values()
             for entry in (sorted(path.joinpath(*folder).iterdir()) if path.is_dir() else ())
-            if entry.is_dir() and not members.is_hidden(entry.name)
+            if entry.is_dir() and not is_hidden(entry.name)
             if unicodedata.normalize("NFC", entry.name) not in self.labels
         ]
         if empty:
@@ -232,26 +225,19 @@ def decode(placed: Iterable[Placed], resize: Optional[str]) -> dict[str, Images]
     """
     # Byte arrays grow in place, so that the images are in memory only once.
     images = {split: (bytearray(), bytearray()) for split in schema.SPLITS}
-    waiting: deque[tuple[Callable[[], bytes], str, int]] = deque()
-
-    def take() -> None:
-        result, split, label = waiting.popleft()
-        pixels, labels = images[split]
-        pixels += result()
-        labels.append(label)
-
+    # A file is read before the next one is asked for.
+    files = ((member.read(), member.name, split, label) for member, split, label in placed)
     threads = len(os.sched_getaffinity(0))
     with warnings.catch_warnings(), ThreadPoolExecutor(threads) as pool:
         # `image_decoding.decode` sets filters of its own; threads restore each other's.
         warnings.simplefilter("ignore")
-        for member, split, label in placed:
-            work = partial(decode_file, member.read(), member.name, resize)
-            result = pool.submit(work).result if member.size > _SMALL_BYTES else work
-            waiting.append((result, split, label))
-            if len(waiting) > 2 * threads:
-                take()
-        while waiting:
-            take()
+        while some := list(itertools.islice(files, 4 * threads)):
+            contents, names, splits, labels = zip(*some)
+            run = pool.map if max(map(len, contents)) > _SMALL_BYTES else map
+            decoded = run(decode_file, contents, names, itertools.repeat(resize))
+            for pixels, split, label in zip(decoded, splits, labels):
+                images[split][0].extend(pixels)
+                images[split][1].append(label)
     arrays = {split: [np.frombuffer(part, np.uint8) for part in images[split]] for split in images}
     return {
         split: Images(pixels.reshape(-1, schema.IMAGE_BYTES), labels)
@@ -267,9 +253,8 @@ def decode_file(data: bytes, name: str, resize: Optional[str] = None) -> bytes:
     """
     try:
         pixels = image_decoding.decode(data, resize).pixels
-    except image_decoding.ImageSizeError as error:
-        advice = f"--resize {'|'.join(schema.RESIZES)} takes images of any size"
-        raise SourceError(f"{name}: {error}; {advice}") from error
     except image_decoding.ImageFileError as error:
-        raise SourceError(f"{name}: {error}") from error
+        advice = f"; --resize {'|'.join(schema.RESIZES)} takes images of any size"
+        is_sound = isinstance(error, image_decoding.ImageSizeError)
+        raise SourceError(f"{name}: {error}{advice if is_sound else ''}") from error
     return pixels.transpose(2, 0, 1).tobytes()

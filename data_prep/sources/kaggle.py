@@ -25,10 +25,9 @@ class _Kaggle(Kind):
 
     def claims(self, parts: tuple[str, ...]) -> bool:
         # A folder train/train holds the images of a class of trains.
-        is_class = parts[-3:-2] != () and parts[-3] in schema.SPLIT_WORDS
-        return (
-            parts[-2:-1] in (("train",), ("test",)) and image_tree.is_image(parts) and not is_class
-        )
+        is_class = len(parts) > 2 and parts[-3] in schema.SPLIT_WORDS
+        is_beside = len(parts) > 1 and parts[-2] in ("train", "test")
+        return is_beside and not is_class and image_tree.is_image(parts)
 
     def decides(self, parts: tuple[str, ...]) -> bool:
         return parts[-1] == LABELS or (self.claims(parts) and parts[-2] == "train")
@@ -45,9 +44,7 @@ class _Kaggle(Kind):
             )
         images = image_tree.decode(placed, resize)[schema.TRAIN]
         size = max(0, min(len(images) // _TRAINING_PER_EVAL, len(images) - schema.NUM_CLASSES))
-        train, held_out = (
-            images.take(part) for part in split_training(images.labels, size, seed=0)
-        )
+        train, held_out = map(images.take, split_training(images.labels, size, seed=0))
         note = (
             f"Kaggle's test images have no labels: {size:,} of its {len(images):,} training images "
             "are held out for eval."

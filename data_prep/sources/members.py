@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional, Union
 
+from cifar10_program.paths import is_hidden
 from data_prep.errors import SourceError
 
 # A batch of the published archives takes 31 MB, a photograph some megabytes.
@@ -104,11 +105,6 @@ def walk(path: Path) -> Iterator[Member]:
             yield member
 
 
-def is_hidden(part: str) -> bool:
-    """Tells whether a file or folder of this name is skipped."""
-    return part.startswith(".") or part == "__MACOSX"
-
-
 def _walk_folder(root: Path) -> Iterator[Optional[Member]]:
     """Yields the files of a folder, and None for each folder and each hidden file."""
 
@@ -123,20 +119,18 @@ def _walk_folder(root: Path) -> Iterator[Optional[Member]]:
         yield None
         for name in sorted(names):
             # Hidden files count, but are not looked at: Emacs locks a file by a link to nowhere.
-            path = os.path.join(folder, name)
-            yield None if is_hidden(name) else _folder_member(path, prefix + name)
-
-
-def _folder_member(path: str, name: str) -> Member:
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise SourceError(
-            f"{name}: cannot be read: {error.strerror}; mend it, or take it out of the source"
-        ) from error
-    if not stat.S_ISREG(status.st_mode):  # Reading a pipe or a device might never end.
-        raise SourceError(f"{name}: is not a regular file")
-    return Member(name, status.st_size, partial(open, path, "rb"))
+            if is_hidden(name):
+                yield None
+                continue
+            path, name = os.path.join(folder, name), prefix + name
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                advice = "mend it, or take it out of the source"
+                raise SourceError(f"{name}: cannot be read: {error.strerror}; {advice}") from error
+            if not stat.S_ISREG(status.st_mode):  # Reading a pipe or a device might never end.
+                raise SourceError(f"{name}: is not a regular file")
+            yield Member(name, status.st_size, partial(open, path, "rb"))
 
 
 def _walk_archive(path: Path) -> Iterator[Optional[Member]]:

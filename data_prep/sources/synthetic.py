@@ -77,31 +77,25 @@ def _draw(count: int, rng: np.random.Generator) -> Images:
 
 def _draw_class(label: int, count: int, rng: np.random.Generator) -> Pixels:
     """Returns pictures of one class, uint8 [count, 3072]."""
-    x, y = _placed_grid(count, rng)
+    # The pixels' coordinates relative to the shape, x and y, float32 [count, 32, 32].
+    axis = (np.arange(schema.WIDTH, dtype=np.float32) + 0.5) / schema.WIDTH * 2 - 1
+    shift_x, shift_y = rng.uniform(-0.3, 0.3, (2, count, 1, 1)).astype(np.float32)
+    size = rng.uniform(0.55, 1.15, (count, 1, 1)).astype(np.float32)
+    tilt = rng.normal(0, 0.22, (count, 1, 1)).astype(np.float32)
+    right, down = axis[None, None, :] - shift_x, axis[None, :, None] - shift_y
+    x = (np.cos(tilt) * right + np.sin(tilt) * down) / size
+    y = (np.cos(tilt) * down - np.sin(tilt) * right) / size
     distance = _SHAPES[CLASS_NAMES[label]](x, y)
     # The edge is soft over about half a pixel; distances are in halves of the image's width.
     mask = 1 / (1 + np.exp(np.clip(distance * 40, -30, 30)))
     mask = mask[:, None]
     hue = label / schema.NUM_CLASSES + rng.normal(0, _HUE_SPREAD, count)
     ink = _colour(hue, rng.uniform(0.35, 0.95, count), rng.uniform(0.55, 1.0, count))
-    paper = _background(count, rng)
-    picture = paper * (1 - mask) + ink[:, :, None, None] * mask
+    picture = _background(count, rng) * (1 - mask) + ink[:, :, None, None] * mask
     light = rng.uniform(0.75, 1.1, (count, 1, 1, 1))
     picture = picture * light + rng.normal(0, _NOISE, picture.shape)
     pixels: Pixels = (np.clip(picture, 0, 1) * 255).astype(np.uint8)
     return pixels.reshape(count, schema.IMAGE_BYTES)
-
-
-def _placed_grid(count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Returns x and y, float32 [count, 32, 32]: the pixels' coordinates relative to the shape."""
-    axis = (np.arange(schema.WIDTH, dtype=np.float32) + 0.5) / schema.WIDTH * 2 - 1
-    shift_x, shift_y = rng.uniform(-0.3, 0.3, (2, count, 1, 1)).astype(np.float32)
-    size = rng.uniform(0.55, 1.15, (count, 1, 1)).astype(np.float32)
-    tilt = rng.normal(0, 0.22, (count, 1, 1)).astype(np.float32)
-    x, y = axis[None, None, :] - shift_x, axis[None, :, None] - shift_y
-    turned_x = (np.cos(tilt) * x + np.sin(tilt) * y) / size
-    turned_y = (np.cos(tilt) * y - np.sin(tilt) * x) / size
-    return turned_x, turned_y
 
 
 def _colour(hue: Floats, saturation: Floats, value: Floats) -> Floats:

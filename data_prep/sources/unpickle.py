@@ -1,20 +1,21 @@
 """Reads the published batches' pickles, and those saved again by Python 3, without trusting them.
 
 A pickle is a program for a machine with a stack, and `pickle.load` of an untrusted file can run any
-code. The machine of this module knows only the instructions that make numbers, strings, lists,
-tuples and dictionaries, and the names by which numpy rebuilds its arrays. It calls none of these,
-but keeps them with their arguments, from which `_array` makes an array.
+code. Here, Python's unpickler finds only the names by which numpy rebuilds its arrays. It calls
+none of these, but keeps them with their arguments, from which `_array` makes an array.
 
-A few bytes of a pickle can also ask for much memory or time. So instructions are counted, and keys
-must be strings: hashing a tuple that holds another one twice, which holds another one twice, and so
-on, takes twice as long with each.
+A few bytes of a pickle can also ask for much memory or time. So its instructions are looked through
+first. They are counted, and those that hash are refused or replaced, since hashing a tuple that
+holds another one twice, which holds another one twice, and so on, takes twice as long with each.
 """
 
+import io
 import pickle
 import pickletools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +32,15 @@ _ADMITTED = re.compile(
     r"numpy\.(core|_core)\.(multiarray (_reconstruct|scalar)|numeric _frombuffer)"
     r"|numpy (ndarray|dtype)|_codecs encode"  # Python 3 writes bytes as encoded text at times.
 )
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_PUSHES = re.compile("INT|BININT[12]?|LONG[14]?|(BIN)?FLOAT|.*BYTES8?|BYTEARRAY8|.*UNICODE8?")
-_BYTE_STRING = re.compile("(SHORT_)?(BIN)?STRING")  # of Python 2
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_REFUSED = re.compile("PERSID|BINPERSID|EXT.|NEWOBJ.*|OBJ|INST|EMPTY_SET|ADDITEMS|FROZENSET")
+# In place of a dictionary, a list is made of None, and then keys and values in turn, or in pairs.
+_REPLACED = {
+    "EMPTY_DICT": pickle.EMPTY_LIST + pickle.NONE + pickle.APPEND,
+    "DICT": pickle.LIST + pickle.NONE + pickle.APPEND,
+    "SETITEMS": pickle.APPENDS,
+    "SETITEM": pickle.TUPLE2 + pickle.APPEND,
+    "FRAME": b"",  # the number of bytes that follow, which is another one now
+}
 
 
 @dataclass(eq=False)
@@ -44,6 +50,19 @@ class _Call:
     function: str
     arguments: tuple[Any, ...]
     state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Callable[..., _Call]:
+        function = f"{module} {name}"
+        if not _ADMITTED.fullmatch(function):
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, which the published files do not contain"
+            )
+        return lambda *arguments: _Call(function, arguments)
 
 
 def load(data: bytes, name: str) -> dict[str, Any]:
@@ -57,97 +76,38 @@ def load(data: bytes, name: str) -> dict[str, Any]:
       SourceError: the pickle is damaged, is not a dictionary, or needs more than a batch does.
     """
     try:
-        value = _run(data)
-        if not isinstance(value, dict):
+        value = _Unpickler(io.BytesIO(_without_hashes(data)), encoding="bytes").load()
+        if not isinstance(value, list) or not value or value[0] is not None:
             raise pickle.UnpicklingError(f"it holds a {type(value).__name__}, not a dictionary")
+        found, items = {}, iter(value[1:])
+        for item in items:
+            key, entry = item if isinstance(item, tuple) else (item, next(items))
+            if not isinstance(key, (str, bytes)):
+                kind = type(key).__name__
+                raise pickle.UnpicklingError(f"a key must be a string, got type {kind}")
+            found[key.decode("latin-1") if isinstance(key, bytes) else key] = entry
     except MemoryError:
         raise
     except Exception as error:  # A damaged pickle can raise almost any exception.
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise SourceError(f"{name}: not a readable CIFAR batch: {reason}") from error
-    return value
+    return found
 
 
-def _run(data: bytes) -> Any:
-    """Carries out the instructions of a pickle; returns the object that it makes."""
-    stack: list[Any] = []
-    marks: list[int] = []  # lengths of the stack
-    memo: dict[int, Any] = {}
-
-    def take(count: Optional[int] = None) -> list[Any]:
-        first = marks.pop() if count is None else len(stack) - count
-        items = stack[first:]
-        if first < 0 or len(stack) < first:
-            raise pickle.UnpicklingError("its stack is empty")
-        del stack[first:]
-        return items
-
-    for count, (instruction, argument, _) in enumerate(pickletools.genops(data)):
+def _without_hashes(data: bytes) -> bytes:
+    """Returns a pickle of the same, but with a list in place of each dictionary."""
+    parts, end = [], 0
+    for count, (instruction, argument, start) in enumerate(pickletools.genops(data)):
         name = instruction.name
         if count >= _MOST_INSTRUCTIONS:
             raise pickle.UnpicklingError(f"it has more than {_MOST_INSTRUCTIONS:,} instructions")
-        if _PUSHES.fullmatch(name):
-            stack.append(argument)
-        elif _BYTE_STRING.fullmatch(name):
-            stack.append(str(argument).encode("latin-1"))
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(memo[int(argument or 0)])
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
-            memo[int(argument or 0)] = stack[-1]
-        elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
-        elif name == "MARK":
-            marks.append(len(stack))
-        elif name in ("EMPTY_LIST", "LIST"):
-            stack.append(take() if name == "LIST" else [])
-        elif name in ("APPEND", "APPENDS"):
-            items = take(1 if name == "APPEND" else None)
-            _top(stack, list).extend(items)
-        elif name in ("TUPLE", *_TUPLES):
-            stack.append(tuple(take(_TUPLES.get(name))))
-        elif name in ("EMPTY_DICT", "DICT"):
-            stack.append(_entries(take()) if name == "DICT" else {})
-        elif name in ("SETITEM", "SETITEMS"):
-            items = take(2 if name == "SETITEM" else None)
-            _top(stack, dict).update(_entries(items))
-        elif name in ("GLOBAL", "STACK_GLOBAL"):
-            words = [argument] if name == "GLOBAL" else take(2)
-            function = " ".join(map(str, words))
-            if not _ADMITTED.fullmatch(function):
-                asked = ".".join(function.split())
-                raise pickle.UnpicklingError(
-                    f"it asks for {asked}, which the published files do not contain"
-                )
-            stack.append(function)
-        elif name == "REDUCE":
-            function, arguments = take(2)
-            stack.append(_Call(function, arguments))
-        elif name == "BUILD":
-            (state,) = take(1)
-            _top(stack, _Call).state = state
-        elif name == "STOP":
-            return stack.pop()
-        elif name not in ("PROTO", "FRAME"):
+        # The unpickler's table of numbered objects is as long as its largest number.
+        if _REFUSED.fullmatch(name) or (name.endswith("PUT") and int(argument or 0) > count):
             raise pickle.UnpicklingError(f"it has the instruction {name}, which no batch needs")
-    return None  # Unreachable: genops raises an error at an end without STOP.
-
-
-def _top(stack: list[Any], kind: type) -> Any:
-    if type(stack[-1]) is not kind:
-        raise pickle.UnpicklingError(f"it adds to type {type(stack[-1]).__name__}")
-    return stack[-1]
-
-
-def _entries(items: list[Any]) -> dict[str, Any]:
-    """Returns a dictionary of keys and values in turn; Python 2 has byte strings as keys."""
-    entries = {}
-    for key, value in zip(items[::2], items[1::2]):
-        if type(key) not in (str, bytes):
-            raise pickle.UnpicklingError(f"a key must be a string, got type {type(key).__name__}")
-        entries[key.decode("latin-1") if isinstance(key, bytes) else key] = value
-    return entries
+        if name in _REPLACED:
+            parts += [data[end:start], _REPLACED[name]]
+            end = (start or 0) + (1 if argument is None else 9)  # A frame's length has eight bytes.
+    return b"".join([*parts, data[end:]])
 
 
 def pixels(value: Any, name: str) -> Pixels:
@@ -211,10 +171,9 @@ def _array(value: Any) -> npt.NDArray[np.integer[Any]]:
             part.decode() if isinstance(part, bytes) else part
             for part in (dtype.arguments[0], dtype.state[1])
         )
-        is_whole = re.fullmatch("[iu][1248]", code)
-        if is_whole and isinstance(content, _Call):
-            content = content.arguments[0].encode("latin-1")
-        if is_whole:
+        if re.fullmatch("[iu][1248]", code):
+            if isinstance(content, _Call):
+                content = content.arguments[0].encode("latin-1")
             flat: npt.NDArray[Any] = np.frombuffer(content, byte_order + code)
             return flat.reshape(shape, order="C" if order == "C" else "F")
     except (AttributeError, LookupError, TypeError, ValueError) as error:

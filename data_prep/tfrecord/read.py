@@ -6,13 +6,13 @@ It also reads what TensorFlow writes: features in any order, packed or not, amon
 import gzip
 import itertools
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Union, cast
 
 from cifar10 import schema
-from data_prep.tfrecord import write
-from data_prep.tfrecord.write import FOOTER, HEADER, masked_crc
+from data_prep.tfrecord.write import FOOTER, HEADER, PAYLOAD, masked_crc
 
 # An example takes about 3.1 kB; a length beyond this is damage, not an example.
 MAX_RECORD_BYTES = 1 << 20
@@ -20,7 +20,8 @@ MAX_RECORD_BYTES = 1 << 20
 # Number of damaged records after which the reader gives up on a file.
 MAX_DAMAGES = 20
 
-_TYPES = {"bytes": 1, "float": 2, "int64": 3}  # fields of a Feature
+_BYTES, _FLOAT, _INT64 = 1, 2, 3  # fields of a Feature
+_TYPES = {_BYTES: "bytes", _FLOAT: "float", _INT64: "int64"}
 _Value = Union[int, bytes]  # of a protobuf field
 
 
@@ -97,16 +98,8 @@ def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tupl
       RecordError: the payload is not an Example, or a feature is missing or has another type,
         length or range.
     """
-    is_ours = (
-        len(payload) == write.PAYLOAD_BYTES
-        and payload.startswith(write.PREFIX)
-        and payload.startswith(write.MIDDLE, write.IMAGE_END)
-        and payload[-1] < 0x80
-    )
-    if is_ours:  # The layout that `write` writes, which takes a 20th of the time.
-        image, label = payload[write.IMAGE_START : write.IMAGE_END], payload[-1]
-    else:
-        image, label = _parse_any(payload)
+    ours = PAYLOAD.fullmatch(payload)  # It takes a 20th of the time.
+    image, label = (ours[1], ours[2][0]) if ours else _parse_any(payload)
     if len(image) != schema.IMAGE_BYTES:
         raise RecordError(
             f"{schema.IMAGE_KEY!r} must be {schema.IMAGE_BYTES} bytes, is {len(image)}"
@@ -118,11 +111,11 @@ def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tupl
 
 def _parse_any(payload: bytes) -> tuple[bytes, int]:
     features: dict[_Value, _Value] = {}
-    for group in _values(payload, 1):  # Example.features
-        for entry in _values(group, 1):  # Features.feature: a name and a Feature
-            features.update(zip(_values(entry, 1), _values(entry, 2)))
-    image = _only_value(features, schema.IMAGE_KEY, "bytes")
-    label = _only_value(features, schema.LABEL_KEY, "int64")
+    for group in _fields(payload)[1]:  # Example.features
+        for entry in _fields(group)[1]:  # Features.feature: a name and a Feature
+            features.update(zip(_fields(entry)[1], _fields(entry)[2]))
+    image = _only_value(features, schema.IMAGE_KEY, _BYTES)
+    label = _only_value(features, schema.LABEL_KEY, _INT64)
     if not isinstance(image, bytes):
         raise RecordError(f"{schema.IMAGE_KEY!r} must be bytes, is a number")
     if isinstance(label, bytes):  # The list is packed.
@@ -133,33 +126,30 @@ def _parse_any(payload: bytes) -> tuple[bytes, int]:
     return image, label - (1 << 64) if label >> 63 else label
 
 
-def _only_value(features: dict[_Value, _Value], name: str, wanted: str) -> _Value:
-    """Returns the value of a feature, `wanted` being its type."""
+def _only_value(features: dict[_Value, _Value], name: str, wanted: int) -> _Value:
+    """Returns the value of a feature, `wanted` being the field of its type."""
     if name.encode() not in features:
-        held = ", ".join(
-            str(key.decode("utf-8", "replace")) for key in features if type(key) is bytes
-        )
+        held = ", ".join(key.decode("utf-8", "replace") for key in features if type(key) is bytes)
         raise RecordError(f"it has no feature {name!r}, but {held[:100] or 'none'}")
-    lists = {kind: _values(features[name.encode()], field) for kind, field in _TYPES.items()}
-    found = [kind for kind, held in lists.items() if held]
-    if found and wanted not in found:
-        raise RecordError(f"{name!r} must be {wanted}, is {found[0]}")
-    values = [value for held in lists[wanted] for value in _values(held, 1)]
+    lists, kind = _fields(features[name.encode()]), _TYPES[wanted]
+    found = [_TYPES[field] for field in sorted(_TYPES.keys() & lists.keys())]
+    if found and kind not in found:
+        raise RecordError(f"{name!r} must be {kind}, is {found[0]}")
+    values = [value for held in lists[wanted] for value in _fields(held)[1]]
     if len(values) != 1:
-        raise RecordError(f"{name!r} must hold one {wanted} value, holds {len(values)}")
+        raise RecordError(f"{name!r} must hold one {kind} value, holds {len(values)}")
     return values[0]
 
 
-def _values(message: _Value, number: int) -> list[_Value]:
-    """Returns the values of a field in a serialized protobuf message, integers or bytes.
+def _fields(message: _Value) -> dict[int, list[_Value]]:
+    """Returns the values of each field in a serialized protobuf message, integers or bytes.
 
     Raises:
       RecordError: the message is not valid, or has a field of four or eight bytes.
     """
     if isinstance(message, int):
         raise RecordError("it is no tf.train.Example (a number is where a message must be)")
-    found: list[_Value] = []
-    position = 0
+    found, position = defaultdict[int, list[_Value]](list), 0
     while position < len(message):
         tag, position = _read_varint(message, position)
         if tag & 7 not in (0, 2):
@@ -170,8 +160,7 @@ def _values(message: _Value, number: int) -> list[_Value]:
             if value > len(message) - position:
                 raise RecordError("it is no tf.train.Example (a field ends beyond it)")
             content, position = message[position : position + value], position + value
-        if tag >> 3 == number:
-            found.append(content)
+        found[tag >> 3].append(content)
     return found
 
 

@@ -9,6 +9,7 @@ uint32 masked CRC-32C of the payload, all little-endian
 """
 
 import hashlib
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,17 +80,15 @@ def _field(number: int, payload: bytes) -> bytes:
     return bytes([number << 3 | 2, *varint, length]) + payload
 
 
-# The label is the last byte of the payload; the image begins where the 0xFF bytes begin.
+# The label is the last byte of the payload; the image is where the 0xFF bytes are.
 _PAYLOAD = encode_example(b"\xff" * schema.IMAGE_BYTES, 0)
-IMAGE_START = _PAYLOAD.index(b"\xff" * schema.IMAGE_BYTES)
-IMAGE_END = IMAGE_START + schema.IMAGE_BYTES
-PREFIX, MIDDLE = _PAYLOAD[:IMAGE_START], _PAYLOAD[IMAGE_END:-1]
-PAYLOAD_BYTES = len(_PAYLOAD)
-RECORD_BYTES = HEADER.size + PAYLOAD_BYTES + FOOTER.size
-_LENGTH_CRC = masked_crc(struct.pack("<Q", PAYLOAD_BYTES))
-_TEMPLATE = np.frombuffer(
-    HEADER.pack(PAYLOAD_BYTES, _LENGTH_CRC) + _PAYLOAD + bytes(FOOTER.size), np.uint8
-)
+_BEFORE, _AFTER = map(re.escape, _PAYLOAD[:-1].split(b"\xff" * schema.IMAGE_BYTES))
+# What this module writes: an image and a label.
+PAYLOAD = re.compile(_BEFORE + b"(.{%d})" % schema.IMAGE_BYTES + _AFTER + b"([\0-\x7f])", re.DOTALL)
+_LENGTH_CRC = masked_crc(struct.pack("<Q", len(_PAYLOAD)))
+_RECORD = HEADER.pack(len(_PAYLOAD), _LENGTH_CRC) + _PAYLOAD + bytes(FOOTER.size)
+_IMAGE = _RECORD.index(b"\xff" * schema.IMAGE_BYTES)  # the position of the image
+RECORD_BYTES = len(_RECORD)
 
 
 def write_records(path: Path, pixels: Pixels, labels: Pixels, indices: Indices) -> Written:
@@ -113,12 +112,12 @@ def write_records(path: Path, pixels: Pixels, labels: Pixels, indices: Indices) 
 
 def encode_records(pixels: Pixels, labels: Pixels) -> Pixels:
     """Returns complete records, uint8 [n, RECORD_BYTES], of images, uint8 [n, 3072]."""
-    start, end = HEADER.size, HEADER.size + PAYLOAD_BYTES
-    rows = np.tile(_TEMPLATE, (len(labels), 1))
-    rows[:, start + IMAGE_START : start + IMAGE_END] = pixels
-    rows[:, end - 1] = labels
-    crcs = [masked_crc(row[start:end].tobytes()) for row in rows]
-    rows[:, end:] = np.array(crcs, dtype="<u4").view(np.uint8).reshape(-1, FOOTER.size)
+    rows = np.tile(np.frombuffer(_RECORD, np.uint8), (len(labels), 1))
+    payloads = rows[:, HEADER.size : -FOOTER.size]
+    rows[:, _IMAGE : _IMAGE + schema.IMAGE_BYTES] = pixels
+    payloads[:, -1] = labels
+    crcs = [masked_crc(payload.tobytes()) for payload in payloads]
+    rows[:, -FOOTER.size :] = np.array(crcs, dtype="<u4").view(np.uint8).reshape(-1, FOOTER.size)
     return rows
 
 

@@ -42,7 +42,7 @@ def machine(gpus: int) -> Iterator[None]:
             (devices, "count_cores", lambda **sharing: 8),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
             (job, "use_devices", lambda *chosen: None),
-            (kernels, "instructions", lambda: kernels.PAIRS),
+            (kernels, "instructions", lambda: kernels.BF16_DOTS),
             (tf2.config, "list_physical_devices", lambda kind: names),
             (tf2.config.experimental, "get_device_details", lambda gpu: details),
         ):

@@ -122,11 +122,11 @@ def image_folder(folder: Path, per_class: int = 5, extension: str = "png") -> Pa
     """Makes image folders; image `row` of class k has the colour (20 k, 20 k + row, 7)."""
     for split in ("train", "test"):
         for label, name in enumerate(schema.CLASS_NAMES):
-            place = folder / split / name
-            place.mkdir(parents=True)
+            path = folder / split / name
+            path.mkdir(parents=True)
             for row in range(per_class):
                 image = Image.new("RGB", (32, 32), (20 * label, 20 * label + row, 7))
-                image.save(place / f"{row:04}.{extension}")
+                image.save(path / f"{row:04}.{extension}")
     return folder
 
 

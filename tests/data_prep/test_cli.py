@@ -65,8 +65,8 @@ def test_the_synthetic_set_is_never_passed_off_as_cifar10(tmp_path, capsys):
     ],
 )
 def test_a_bad_flag_or_source_is_one_line_and_exit_2(words, reason, tmp_path, capsys):
-    place = [] if words[0] in ("frobnicate", "verify", "--out") else ["--out", str(tmp_path)]
-    assert _code(*words, *place) == 2
+    out = [] if words[0] in ("frobnicate", "verify", "--out") else ["--out", str(tmp_path)]
+    assert _code(*words, *out) == 2
     error = capsys.readouterr().err
     assert re.search(reason, error)
     assert error.startswith("error: ")

@@ -74,11 +74,11 @@ def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:
 
 
 def test_settings_in_force_have_no_gap() -> None:
-    def in_force(**settings: Any) -> Any:
+    def resolved(**settings: Any) -> Any:
         config = TrainConfig(**settings)
-        return models.find(config.model).in_force(config)
+        return models.find(config.model).resolved(config)
 
-    assert in_force() == {"num_layers": 44, "residual_scale": 7**-0.5}
-    assert in_force(num_layers=8, residual_scale=0.0) == {"num_layers": 8, "residual_scale": 0.0}
-    assert in_force(model="mlp") == {"hidden_units": 100}
-    assert in_force(model="fastnet") == {}
+    assert resolved() == {"num_layers": 44, "residual_scale": 7**-0.5}
+    assert resolved(num_layers=8, residual_scale=0.0) == {"num_layers": 8, "residual_scale": 0.0}
+    assert resolved(model="mlp") == {"hidden_units": 100}
+    assert resolved(model="fastnet") == {}

@@ -106,7 +106,7 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
     if pairs is None:
         return
     y, of_x, of_kernel = errors(CUSTOM_OPS_BF16_DOTS, tf.bfloat16)
-    if not pairs or kernels.instructions() not in (kernels.PAIRS, kernels.MATRICES):
+    if not pairs or kernels.instructions() not in (kernels.BF16_DOTS, kernels.MATRICES):
         assert max(y, of_x, of_kernel) < 1.5 * ROUNDING
         return
     # Evaluated numbers are rounded before they are multiplied.
@@ -152,8 +152,8 @@ with tf.Graph().as_default(), tf.Session(config=config) as session:
         ]
         x, y, v = (tf.cast(one, tf.bfloat16) for one in (x, y, w))
         pairs = [
-            ops.cifar10_conv3x3_backprop_filter(x, y, pairs=True),
-            ops.cifar10_conv3x3(x, v, transposes=True, pairs=True),
+            ops.cifar10_conv3x3_backprop_filter(x, y, bf16_dots=True),
+            ops.cifar10_conv3x3(x, v, transposes=True, bf16_dots=True),
             ops.cifar10_conv3x3_backprop_filter(x, y),
             ops.cifar10_conv3x3(x, v, transposes=True),
         ]
@@ -371,6 +371,6 @@ def test_training_and_evaluation_take_them_and_training_pairs_if_the_plan_says_s
         model_fn.model_fn(images, labels, mode, ModelParams(TrainConfig(num_layers=8), plan))
         ops = graph.get_operations()
     ours = ("Cifar10Conv3x3", "Cifar10Conv3x3BackpropFilter")
-    assert [op.get_attr("pairs") for op in ops if op.type in ours] == found
+    assert [op.get_attr("bf16_dots") for op in ops if op.type in ours] == found
     types = [op.type for op in ops]
     assert (types.count("Cifar10Conv3x3NormRelu"), types.count("Conv2D")) == (fused, 2 * 3)

@@ -1,7 +1,6 @@
 """Weight decay, rate factors and lookahead against the same rules in numpy, by hand."""
 
 import numpy as np
-import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import optim
@@ -20,12 +19,6 @@ LAYOUT = Layout(
 )
 
 
-@pytest.fixture(params=[decay._FEW, 0], ids=["few weights", "many weights"])
-def _any_number(request, monkeypatch):
-    """The weights of the tests are few, and then treated as if they were many."""
-    monkeypatch.setattr(decay, "_FEW", request.param)
-
-
 def decays(layout: Layout, optimizer: str = "momentum", decay_biases: bool = False) -> list[float]:
     rules = DecayRules(optim.find(optimizer), 0.5, decay_biases)
     # No two weights are alike, nor two gradients: each gets the decay of its own.
@@ -37,14 +30,12 @@ def decays(layout: Layout, optimizer: str = "momentum", decay_biases: bool = Fal
     return added.numpy().tolist()
 
 
-@pytest.mark.usefixtures("_any_number")
 def test_only_kernels_decay_unless_biases_are_to():
     # A kernel, a bias, an offset, and what trains in the first epochs only.
     assert decays(LAYOUT) == [0.5, 0.0, 0.0, 0.0]
     assert decays(LAYOUT, decay_biases=True) == [0.5, 0.5, 0.5, 0.0]
 
 
-@pytest.mark.usefixtures("_any_number")
 def test_muons_convolutions_do_not_decay():
     ones = tf.ones_initializer()
     layout = Layout(
@@ -58,7 +49,6 @@ def test_muons_convolutions_do_not_decay():
     assert decays(layout, optimizer="nesterov") == [0.5] * 5 + [0.0]
 
 
-@pytest.mark.usefixtures("_any_number")
 def test_offsets_alone_have_a_rate_of_their_own():
     rules = DecayRules(optim.find("momentum"), norm_bias_rate=64.0)
     scaled = decay.scale_and_decay(rules, LAYOUT, tf.range(1.0, 5.0), None)

@@ -244,7 +244,7 @@ PAIRS = f"{NEEDED} avx512_bf16"
 def compiled(machine, monkeypatch):
     """A machine with our compiled convolutions, which may multiply pairs and not matrices."""
     machine.has(flags=PAIRS)
-    monkeypatch.setattr(devices.kernels, "instructions", lambda: devices.kernels.PAIRS)
+    monkeypatch.setattr(devices.kernels, "instructions", lambda: devices.kernels.BF16_DOTS)
     monkeypatch.setattr(devices.kernels, "why_not", lambda flags: None)
     return machine
 

@@ -50,9 +50,9 @@ def test_what_systems_leave_in_a_tree_and_files_beside_it_are_no_images(tree):
 
 def test_one_name_in_two_unicode_forms_is_one_class(tree):
     for form, split in (("NFC", "train"), ("NFD", "train"), ("NFD", "test")):
-        place = tree / split / unicodedata.normalize(form, "caf\u00e9")
-        place.mkdir()
-        (place / f"{form}.png").write_bytes(made.png())
+        folder_of_class = tree / split / unicodedata.normalize(form, "caf\u00e9")
+        folder_of_class.mkdir()
+        (folder_of_class / f"{form}.png").write_bytes(made.png())
     dataset = made.load(tree)
     assert dataset.class_names[3] == "caf\u00e9"
     assert np.bincount(dataset.train.labels).tolist() == [5, 5, 5, 2, 5, 5, 5, 5, 5, 5, 5]
