@@ -36,12 +36,10 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
     started = time.monotonic()
     open_streams()
     try:
-        config = flags.parse(sys.argv[1:] if argv is None else argv, config_type)
-    except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
-        return 0
-    except UserError as error:
-        return _fail(error)
-    try:
+        try:
+            config = flags.parse(sys.argv[1:] if argv is None else argv, config_type)
+        except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
+            return 0
         if threading.current_thread() is not threading.main_thread():
             raise ConfigError(
                 f"training must run in the main thread, which gets signals, not in "
@@ -57,23 +55,26 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
         # Only training has something to save.
         stop = StopRequest(None if config.mode == "train_and_evaluate" else GRACE_SECS)
         with warnings.catch_warnings(), stop.installed():
+            if not config.verbose:
+                warnings.filterwarnings("ignore")  # Python's; errors still raise.
             # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
-            _load_tensorflow(config.verbose)
+            import tensorflow.compat.v1 as tf
+
             from cifar10.run.tf_errors import clear_errors
 
+            # By default, TensorFlow shows warnings but not Estimator's INFO lines.
+            tf.logging.set_verbosity(tf.logging.INFO if config.verbose else tf.logging.FATAL)
             task = None if cluster is None or cluster.is_single_process else cluster
             with clear_errors(config):
                 _run_role(config, task, stop, started)
             stop.check()
     except (UserError, TrainingError, Stopped) as error:
-        return _fail(error)
+        line, code = describe_error(error)
+        if isinstance(error, Stopped) and error.saved:
+            log(one_line(f"saved {error.saved}"))  # The launcher reads that line.
+        log_error(one_line(line))
+        return code
     return 0
-
-
-def _fail(error: Exception) -> int:
-    line, code = describe_error(error)
-    log_error(one_line(line))
-    return code
 
 
 def _set_environment(cluster: Optional[Cluster], in_graph: bool, verbose: bool) -> None:
@@ -83,8 +84,7 @@ def _set_environment(cluster: Optional[Cluster], in_graph: bool, verbose: bool) 
     if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
         os.environ.setdefault("KERAS_HOME", os.devnull)
     os.environ.pop(TF_CONFIG, None)
-    for_estimator = estimator_config(cluster, in_graph)
-    if for_estimator is not None:
+    if for_estimator := estimator_config(cluster, in_graph):
         os.environ[TF_CONFIG] = for_estimator
     if cluster is not None and not cluster.is_single_process:
         # gRPC would ask the proxy of http_proxy, https_proxy or grpc_proxy for the other tasks,
@@ -126,13 +126,3 @@ def _run_role(
         from cifar10.run.export import export_mode
 
         export_mode(config)
-
-
-def _load_tensorflow(verbose: bool) -> None:
-    """Silences Estimator's log and Python's warnings unless `verbose`; errors still raise."""
-    if not verbose:
-        warnings.filterwarnings("ignore")
-    import tensorflow.compat.v1 as tf
-
-    # By default, TensorFlow shows warnings but not Estimator's INFO lines.
-    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)

@@ -33,8 +33,8 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
       UserError: a file could not be used, a name stands for none, or there is no checkpoint.
       Stopped: a signal arrived.
     """
-    place, given = config.output_path, config.checkpoint_path
-    errors = checkpoints.with_found(place, given, lambda path: _predict(config, path, stop))
+    output_dir, given = config.output_path, config.checkpoint_path
+    errors = checkpoints.with_found(output_dir, given, lambda path: _predict(config, path, stop))
     for error in errors[:-1]:
         log_error(f"error: {one_line(error)}")
     if errors:
@@ -46,9 +46,8 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
     params, class_names = load_model(config)
     resize = model_settings.resize_of(config)
     errors: list[str] = []
-    paths = [
-        path for place in config.images for path in expand(config.resolve(place), errors.append)
-    ]
+    names = map(config.resolve, config.images)
+    paths = [path for name in names for path in expand(name, errors.append)]
     width = max(map(columns_of, paths), default=0)
     with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
         images = tf.placeholder(tf.uint8, (None, HEIGHT, WIDTH, CHANNELS))
@@ -72,7 +71,7 @@ def _predict(config: TrainConfig, checkpoint: str, stop: StopRequest) -> list[st
                         "class_id": int(row.argmax()),
                         "probabilities": dict(zip(class_names, map(float, row))),
                         "size": image.size,
-                        "resize": resize if image.was_resized else None,
+                        "resize": None if image.size == (WIDTH, HEIGHT) else resize,
                     }
                     words = f"{padded(one_line(path), width)}  {describe(found)}"
                     log(as_json(found) if config.json else words)
