@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from cifar10.config import flags
 from cifar10.errors import ConfigError
-from cifar10.main import load_tensorflow, prepared
+from cifar10.main import prepared, tensorflow_loaded
 
 _SCRIPT = "cifar10_main.py"
 
@@ -124,7 +123,7 @@ def evaluate(**settings: Any) -> dict[str, Any]:
         matrix = found.confusion_matrix
         numbers = zip(found.class_names, matrix.diagonal().tolist(), matrix.sum(axis=1).tolist())
         by_class = {name: right / total if total else None for name, right, total in numbers}
-        return {**found.figures, "global_step": found.step, "class_accuracy": by_class}
+        return {**found.metrics, "global_step": found.step, "class_accuracy": by_class}
 
 
 class Predictor:
@@ -145,13 +144,10 @@ class Predictor:
         # As if the command had images, which it needs.
         words = _words("predict", {**settings, "output_dir": output_dir})
         config = flags.parse([*words, os.devnull])
-        with warnings.catch_warnings():
-            load_tensorflow(config.verbose)
+        with tensorflow_loaded(config):
             from cifar10.run import predict
-            from cifar10.run.tf_errors import clear_errors
 
-            with clear_errors(config):
-                self._predictor = predict.load(config)
+            self._predictor = predict.load(config)
         self.class_names = list(self._predictor.class_names)
 
     def predict(self, images: Iterable[Any]) -> list[Prediction]:

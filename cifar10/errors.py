@@ -9,6 +9,8 @@ Stopped              not a mistake: a signal ended the run (exit code 128 + sign
 TrainingOver         not a mistake: a worker joined after training had ended (exit code 0)
 """
 
+from typing import Optional
+
 
 class UserError(Exception):
     """A mistake of the user; the message gives the value, the rule and a way to correct it."""
@@ -44,11 +46,12 @@ class Stopped(Exception):
 
     Attributes:
       signum: number of the signal.
+      saved: path of the checkpoint from which the run continues; None: there is none.
     """
 
-    def __init__(self, signum: int) -> None:
+    def __init__(self, signum: int, saved: Optional[str] = None) -> None:
         super().__init__(f"stopped by signal {signum}; run the same command to continue")
-        self.signum = signum
+        self.signum, self.saved = signum, saved
 
 
 class TrainingOver(Exception):

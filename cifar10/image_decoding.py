@@ -9,8 +9,7 @@ channel, the 8 high ones remain.
 import io
 import re
 import warnings
-from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +38,7 @@ class ImageSizeError(ImageFileError):
     """An image is sound but of another size than 32x32, and is not to be resized."""
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(NamedTuple):
     """A decoded image.
 
     Attributes:
@@ -50,11 +48,6 @@ class Decoded:
 
     pixels: npt.NDArray[np.uint8]
     size: tuple[int, int]
-
-    @property
-    def was_resized(self) -> bool:
-        """Whether the image had another size."""
-        return self.size != (WIDTH, HEIGHT)
 
 
 def decode(data: bytes, resize: Optional[str] = None) -> Decoded:

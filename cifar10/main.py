@@ -37,16 +37,18 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
     started = time.monotonic()
     open_streams()
     try:
-        config = flags.parse(sys.argv[1:] if argv is None else argv, config_type)
-    except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
-        return 0
-    except UserError as error:
-        return _fail(error)
-    try:
+        try:
+            config = flags.parse(sys.argv[1:] if argv is None else argv, config_type)
+        except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
+            return 0
         with prepared(config) as (cluster, stop):
             _run_role(config, cluster, stop, started)
     except (UserError, TrainingError, Stopped) as error:
-        return _fail(error)
+        line, code = describe_error(error)
+        if isinstance(error, Stopped) and error.saved:
+            log(one_line(f"saved {error.saved}"))  # The launcher reads that line.
+        log_error(one_line(line))
+        return code
     return 0
 
 
@@ -78,27 +80,15 @@ def prepared(config: TrainConfig) -> Iterator[tuple[Optional[Cluster], StopReque
     _set_environment(cluster, config.replication == "in-graph")
     # Only training has something to save.
     stop = StopRequest(None if config.mode == "train_and_evaluate" else GRACE_SECS)
-    with warnings.catch_warnings(), stop.installed():
-        # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
-        load_tensorflow(config.verbose)
-        from cifar10.run.tf_errors import clear_errors
-
-        with clear_errors(config):
-            yield None if cluster is None or cluster.is_single_process else cluster, stop
+    with stop.installed(), tensorflow_loaded(config):
+        yield None if cluster is None or cluster.is_single_process else cluster, stop
         stop.check()
-
-
-def _fail(error: Exception) -> int:
-    line, code = describe_error(error)
-    log_error(one_line(line))
-    return code
 
 
 def _set_environment(cluster: Optional[Cluster], in_graph: bool) -> None:
     """Sets what Estimator and gRPC read of the cluster."""
     os.environ.pop(TF_CONFIG, None)
-    for_estimator = estimator_config(cluster, in_graph)
-    if for_estimator is not None:
+    if for_estimator := estimator_config(cluster, in_graph):
         os.environ[TF_CONFIG] = for_estimator
     if cluster is not None and not cluster.is_single_process:
         # gRPC would ask the proxy of http_proxy, https_proxy or grpc_proxy for the other tasks,
@@ -142,14 +132,22 @@ def _run_role(
         export_mode(config)
 
 
-def load_tensorflow(verbose: bool) -> None:
-    """Silences TensorFlow's logs and Python's warnings unless `verbose`; errors still raise."""
+@contextlib.contextmanager
+def tensorflow_loaded(config: TrainConfig) -> Iterator[None]:
+    """Loads TensorFlow, silences its logs and Python's warnings, and translates its errors."""
     if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
         os.environ.setdefault("KERAS_HOME", os.devnull)
-    if not verbose:
+    if not config.verbose:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the log of C++ code
-        warnings.filterwarnings("ignore")
-    import tensorflow.compat.v1 as tf
+    with warnings.catch_warnings():
+        if not config.verbose:
+            warnings.filterwarnings("ignore")  # Python's; errors still raise.
+        # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
+        import tensorflow.compat.v1 as tf
 
-    # By default, TensorFlow shows warnings but not Estimator's INFO lines.
-    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
+        from cifar10.run.tf_errors import clear_errors
+
+        # By default, TensorFlow shows warnings but not Estimator's INFO lines.
+        tf.logging.set_verbosity(tf.logging.INFO if config.verbose else tf.logging.FATAL)
+        with clear_errors(config):
+            yield

@@ -30,44 +30,38 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.training import monitored_session
 from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
 
-_LOOK_SECS = 0.5
-
 SESSIONS = monitored_session.sm  # Sessions are made by the SessionManager of this module.
-_NOT_AN_EXAMPLE = re.compile(r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]")
-_RESTORE_FAILED = re.compile(r"RestoreV2|Restoring from checkpoint failed")
-_MISSING_VARIABLE = re.compile(r"Key \S+ not found in checkpoint")
-_OTHER_NUMBER = re.compile(r"dataset was expected to contain \d+ elements but contained")
 _DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _FORBIDDEN = re.compile(r"(?:.*: )?(.+); (?:Permission denied|Operation not permitted)")
-_NO_SESSION = "Session was not ready after waiting"
 _FROM_SERVER = re.compile(r"From /job:\S+:")
 _AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
 
 
 def is_not_an_example(message: str) -> bool:
     """Returns whether a record is not a tf.train.Example with the requested features."""
-    return bool(_NOT_AN_EXAMPLE.search(message))
+    pattern = r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]"
+    return bool(re.search(pattern, message))
 
 
 def is_failed_restore(message: str) -> bool:
     """Returns whether restoring a checkpoint failed: it is damaged, or does not fit the graph."""
-    return bool(_RESTORE_FAILED.search(message))
+    return "RestoreV2" in message or "Restoring from checkpoint failed" in message
 
 
 def missing_variable(message: str) -> Optional[str]:
     """Returns e.g. `Key dense/kernel not found in checkpoint`; None if no variable is missing."""
-    found = _MISSING_VARIABLE.search(message)
+    found = re.search(r"Key \S+ not found in checkpoint", message)
     return found[0] if found else None
 
 
 def is_session_timeout(message: str) -> bool:
     """Returns whether a worker's wait for the chief's session has timed out."""
-    return _NO_SESSION in message
+    return "Session was not ready after waiting" in message
 
 
 def is_disk_failure(message: str) -> bool:
     """Returns whether a file system is full or read-only."""
-    return any(os.strerror(one) in message for one in _DISK_FAILS)
+    return any(os.strerror(number) in message for number in _DISK_FAILS)
 
 
 def forbidden_file(message: str) -> Optional[str]:
@@ -85,7 +79,7 @@ def failed_assertion(message: str, start: str) -> Optional[str]:
 
 def is_other_number(message: str) -> bool:
     """Returns whether a data set had more or fewer elements than it was said to have."""
-    return bool(_OTHER_NUMBER.search(message))
+    return bool(re.search(r"dataset was expected to contain \d+ elements but contained", message))
 
 
 def names_file_in(folder: str, message: str) -> bool:
@@ -116,51 +110,15 @@ class NamedTensors(SaveableObject):
     """
 
     def __init__(
-        self,
-        variable: Any,
-        values: Mapping[str, tf.Tensor],
-        name: str,
-        assign: Callable[[Sequence[tf.Tensor]], Any],
+        self, variable: Any, values: Mapping[str, tf.Tensor], name: str, assign: Callable[..., Any]
     ) -> None:
-        super().__init__(variable, [SaveSpec(one, "", key) for key, one in values.items()], name)
+        specs = [SaveSpec(value, "", key) for key, value in values.items()]
+        super().__init__(variable, specs, name)
         self._assign = assign
 
     def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> Any:
         """Returns the op that assigns the restored tensors; `tf.train.Saver` calls this method."""
         return self._assign(restored_tensors)
-
-
-class _SessionManager(tf.train.SessionManager):
-    """Makes sessions, and checks those on one server.
-
-    Args:
-      target: the server's session target.
-      check: function called before a session on that server reads or writes variables, and again
-        after a worker has found the chief's variables; an exception that it raises ends training.
-      settings: arguments of tf.train.SessionManager.
-    """
-
-    def __init__(
-        self, *, target: Optional[str], check: Callable[[], None], **settings: Any
-    ) -> None:
-        super().__init__(**settings)
-        self._checked_target, self._check = target, check
-
-    def prepare_session(self, master: str, *arguments: Any, **settings: Any) -> tf.Session:
-        """Makes the chief's session."""
-        self._check_tasks(master)
-        return super().prepare_session(master, *arguments, **settings)
-
-    def wait_for_session(self, master: str, *arguments: Any, **settings: Any) -> tf.Session:
-        """Makes a worker's session, once the chief has initialised the variables."""
-        self._check_tasks(master)
-        session = super().wait_for_session(master, *arguments, **settings)
-        self._check_tasks(master)
-        return session
-
-    def _check_tasks(self, master: str) -> None:
-        if master == self._checked_target:
-            self._check()
 
 
 @contextlib.contextmanager
@@ -171,12 +129,30 @@ def look_often(
 
     Args:
       target: session target of the server whose sessions are checked; None: no session is.
-      check: function called before such a session is used; `_SessionManager` says when.
+      check: function called before a session on that server reads or writes variables, and again
+        after a worker has found the chief's variables; an exception that it raises ends training.
     """
+
+    class SessionManager(tf.train.SessionManager):
+        """Makes sessions, and checks those on one server."""
+
+        def prepare_session(self, master: str, *arguments: Any, **settings: Any) -> tf.Session:
+            """Makes the chief's session."""
+            if master == target:
+                check()
+            return super().prepare_session(master, *arguments, **settings)
+
+        def wait_for_session(self, master: str, *arguments: Any, **settings: Any) -> tf.Session:
+            """Makes a worker's session, once the chief has initialised the variables."""
+            if master == target:
+                check()
+            session = super().wait_for_session(master, *arguments, **settings)
+            if master == target:
+                check()
+            return session
+
     before = SESSIONS.SessionManager
-    SESSIONS.SessionManager = functools.partial(
-        _SessionManager, target=target, check=check, recovery_wait_secs=_LOOK_SECS
-    )
+    SESSIONS.SessionManager = functools.partial(SessionManager, recovery_wait_secs=0.5)
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """Training: what a chief and a worker do, from records to results. Read this file first.
 
-A process alone is a chief. In a cluster, the chief (or master) saves, validates and writes results;
+A process alone is a chief. In a cluster, the chief (or `master`) saves, validates, writes results;
 workers train with it, parameter servers hold the weights, and an evaluator may validate meanwhile.
 
 A run continues from its output folder by four rules:
@@ -38,16 +38,11 @@ from cifar10.output.progress import ProgressLine
 from cifar10.output.training_progress import TrainingProgress
 from cifar10.run import results, start
 from cifar10.run.initial_weights import with_initial_weights
-from cifar10.run.job import (
-    Job,
-    describe_training,
-    evaluation_input,
-    make_job,
-)
+from cifar10.run.job import Job, describe_training, make_job
 from cifar10.run.start import Start
 from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
 from cifar10.run.validation import KeepBest, StoppingCriteria, check_criteria, ended_before
-from cifar10.schema import EVAL, TRAIN, VALIDATION
+from cifar10.schema import EVAL, TRAIN
 from cifar10.step.model_fn import model_fn
 from cifar10.step.state import examples_seen
 
@@ -57,10 +52,7 @@ _LEAST_SESSION_SECS = 60
 
 
 def train_and_evaluate(
-    config: TrainConfig,
-    stop: StopRequest,
-    started: float,
-    cluster: Optional[Cluster] = None,
+    config: TrainConfig, stop: StopRequest, started: float, cluster: Optional[Cluster] = None
 ) -> None:
     """Trains, validates after each checkpoint, evaluates the best one, reports and exports.
 
@@ -80,8 +72,8 @@ def train_and_evaluate(
         records.require(split)
     check_criteria(config, records)
     open_folders(config)
-    places = (config.output_path, config.log_path)
-    with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:  # One run.
+    lock = folder_lock.hold(config.output_path, config.log_path, folder_lock.TRAINING, stop.check)
+    with lock as check_owner:  # One run.
         begun = start.find_start(config, records.class_names)  # Rules 1 to 3.
         job = make_job(config, records, begun.position, cluster)
         step, last_step = begun.position.step, job.params.total_steps
@@ -91,17 +83,16 @@ def train_and_evaluate(
             # A damaged record is an error before the first step.
             pipeline.check_evaluation(records)
             job = with_initial_weights(job, begun.checkpoint is None)
-        watched = guard.of(job.params, cluster, records, stop, trains=not is_over)
-        with start.saved_checkpoint_is_named(config.output_path), watched as guarded:
+        stop.saved = begun.checkpoint
+        with guard.of(job.params, cluster, records, stop, trains=not is_over) as guarded:
             start.record_model(job, begun)
             finished = results.describe_finished(config.output_path, step)
             if is_over and finished:  # Rule 4.
                 guarded.tell_end()
                 log(finished)
                 return
-            job = start.with_evaluator(job)
             describe_training(job, step, guarded.describe(job.params.examples_per_step))
-            metrics = start.prepare_folder(job, begun)  # Rule 3, of the curves.
+            job, metrics = start.prepare_folder(job, begun)  # Rule 3, of the curves.
             deadline = started + 60.0 * (config.max_minutes or math.inf)
             status = _train_as_chief(job, guarded, begun, metrics, deadline, check_owner)
             results.finish(job, guarded, metrics, status, time.monotonic() - started)
@@ -118,9 +109,8 @@ def _train_as_chief(
     """Trains and validates, and tells the other tasks of the end; returns how training ended."""
     config, params, output_dir = job.config, job.params, job.config.output_path
     validates = job.records.has_validation and not job.has_evaluator
-    with ProgressLine(
-        params.total_steps, params.total_epochs, start_step=begun.position.step
-    ) as line:
+    first_step = begun.position.step
+    with ProgressLine(params.total_steps, params.total_epochs, start_step=first_step) as line:
         estimator = tf.estimator.Estimator(model_fn, config=run_config(job), params=params)
         progress = TrainingProgress(line, params, metrics)
         hook = ChiefHook(params, guarded.stop, progress, deadline)  # Measures, records, ends.
@@ -132,43 +122,37 @@ def _train_as_chief(
         )
         criteria = StoppingCriteria(config, lambda: hook.saved_step, line.message)
         # In this order: a step is recorded before it is saved, and its validation is judged after.
-        train_spec = tf.estimator.TrainSpec(
-            lambda: training_input(job), hooks=[*guarded.hooks, hook, saver, criteria]
-        )
-        best = KeepBest(params, metrics, line.message)
-        eval_spec = tf.estimator.EvalSpec(
-            lambda: evaluation_input(job, VALIDATION),
-            steps=None,
-            name=VALIDATION,
-            hooks=guarded.evaluation_hooks,
-            exporters=[best],
-            start_delay_secs=0,
-            throttle_secs=0,
-        )
+        hooks = [*guarded.hooks, hook, saver, criteria]
+        train_spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
+        best = KeepBest(job, metrics, line.message, guarded.evaluation_hooks)
         if validates:
             hook.take_back = best.take_back
             # A run may have been killed after it saved this checkpoint.
-            best.validate(estimator, eval_spec, begun.checkpoint)
+            best.validate(estimator, begun.checkpoint)
         criteria.judge()
-        if begun.position.step >= params.total_steps or criteria.ending:  # Rule 4.
-            pass
-        elif validates:
+        goes_on = first_step < params.total_steps and not criteria.ending  # Rule 4.
+        if goes_on and validates:
             # In a cluster, too, it runs in this process: a chief's RunConfig has the target of its
             # sessions, but no cluster, since `cifar10.main` has written such a TF_CONFIG.
-            tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
-        else:  # A separate evaluator validates, or there is nothing to validate on.
+            tf.estimator.train_and_evaluate(estimator, train_spec, best.spec)
+        elif goes_on:  # A separate evaluator validates, or there is nothing to validate on.
             estimator.train(train_spec.input_fn, train_spec.hooks)
         guarded.stop.check()
-        start.record_end(job, (criteria.ending or hook).status)
+        status = (criteria.ending or hook).status
+        # Before the last validation, for which no other task is needed: by this record, the
+        # evaluator ends, and so do tasks that start again meanwhile.
+        start.record_end(job, status)
         guarded.tell_end()
         if job.records.has_validation:  # Nobody waits for an evaluator's last validation.
             latest = checkpoints.latest(output_dir)
             metrics.read_others(checkpoints.read_position(latest).step)
-            best.validate(estimator, eval_spec, latest)
+            best.validate(estimator, latest)
         guarded.stop.check()
-        criteria.judge()  # The last validation may have reached one, too.
-        start.record_end(job, (criteria.ending or hook).status)
-        return (criteria.ending or hook).status
+        criteria.judge()
+        if criteria.ending and criteria.ending.status != status:  # By the last validation.
+            status = criteria.ending.status
+            start.record_end(job, status)
+        return status
 
 
 def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
@@ -228,9 +212,7 @@ def run_config(job: Job) -> Any:
             session_config.device_filters.extend([f"/job:{PS}", cluster.own.device])
         # It places plain variables on the first parameter server.
         in_cluster["device_fn"] = tf.train.replica_device_setter(
-            ps_tasks=len(cluster.of(PS)),
-            worker_device=cluster.own.device,
-            ps_strategy=lambda op: 0,
+            len(cluster.of(PS)), worker_device=cluster.own.device, ps_strategy=lambda op: 0
         )
         timeout_secs = max(_LEAST_SESSION_SECS, int(config.cluster_timeout) + 1)
         in_cluster["session_creation_timeout_secs"] = timeout_secs
@@ -248,9 +230,9 @@ def run_config(job: Job) -> Any:
 
 def training_input(job: Job) -> Any:
     """Returns this process's batches, beginning with the first image that the job has not seen."""
-    config, place = job.config, job.params.replication
+    config, replication = job.config, job.params.replication
     settings = pipeline.TrainInput(
-        batch_size=place.batch_size(config.train_batch_size),
+        batch_size=job.params.batch_size,
         seed=config.seed,
         distort=config.use_distortion_for_training,
         crop_padding=config.crop_padding,
@@ -258,8 +240,8 @@ def training_input(job: Job) -> Any:
         flip=config.flip,
         cutout=config.cutout,
         # Read when a session begins, after a checkpoint has been restored.
-        start=examples_seen(place.variable_devices[0]).read_value(),
-        num_replicas=place.num_replicas,
-        replica=place.replica,
+        start=examples_seen(replication.variable_devices[0]).read_value(),
+        num_replicas=replication.num_replicas,
+        replica=replication.replica,
     )
     return pipeline.training_batches(job.records, settings)

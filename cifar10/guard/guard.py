@@ -52,7 +52,7 @@ class Guard:
         self.activity, self.stop = Activity(), stop
         self.stalls = StallCheck(self.activity, config.stall_timeout)
         self.hooks = [TrainingPhases(stop, self.stalls, self._is_ending)]
-        self.saving = SavingPhase(stop, self.activity)
+        self.saving = SavingPhase(stop, self.activity, config.output_path)
         self.evaluation_hooks = [EvaluationPhase(stop, self.activity)]
 
     def _is_ending(self) -> bool:

@@ -50,10 +50,10 @@ class TrainingPhases(tf.train.SessionRunHook):
 
 
 class SavingPhase(tf.train.CheckpointSaverListener):
-    """Notes that a checkpoint is written."""
+    """Notes that a checkpoint is written, and where."""
 
-    def __init__(self, stop: StopRequest, activity: Activity) -> None:
-        self._stop, self._activity = stop, activity
+    def __init__(self, stop: StopRequest, activity: Activity, output_dir: str) -> None:
+        self._stop, self._activity, self._output_dir = stop, activity, output_dir
 
     def before_save(self, session: Any, global_step_value: int) -> None:
         """Notes the beginning."""
@@ -62,6 +62,7 @@ class SavingPhase(tf.train.CheckpointSaverListener):
     def after_save(self, session: Any, global_step_value: int) -> None:
         """Notes the end; raises Stopped after a signal, since the checkpoint is complete."""
         self._activity.begin(BETWEEN)
+        self._stop.saved = tf.io.gfile.join(self._output_dir, f"model.ckpt-{global_step_value}")
         self._stop.check()
 
     def end(self, session: Any, global_step_value: int) -> None:

@@ -82,7 +82,8 @@ def _end(error: Exception) -> None:
     if isinstance(error, Hang):
         with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: stderr is closed.
             faulthandler.dump_traceback(all_threads=True)
-    end_process(*describe_error(error))
+    saved = error.saved if isinstance(error, Stopped) else None
+    end_process(*describe_error(error), saved)
 
 
 @dataclasses.dataclass(eq=False)

@@ -34,7 +34,7 @@ def log(text: str) -> None:
         discard(sys.stdout)
 
 
-def end_process(line: str, code: int) -> NoReturn:
+def end_process(line: str, code: int, saved: Optional[str] = None) -> NoReturn:
     """Prints the last line on standard error and ends the process, whatever the main thread does.
 
     The end of the interpreter would abort the process while a thread is inside TensorFlow, for
@@ -45,19 +45,22 @@ def end_process(line: str, code: int) -> NoReturn:
     Args:
       line: the line; empty: none.
       code: the exit code.
+      saved: the checkpoint from which a run that a signal ends continues; None: there is none.
     """
     try:
-        last = threading.Thread(target=_print_last, args=(line,), daemon=True)
+        last = threading.Thread(target=_print_last, args=(line, saved), daemon=True)
         last.start()  # It fails where no more threads can be had.
         last.join(_LAST_LINE_SECS)
     finally:
         os._exit(code)
 
 
-def _print_last(line: str) -> None:
+def _print_last(line: str, saved: Optional[str]) -> None:
     # AttributeError: a stream is closed since the process began.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         try:
+            if saved:
+                print(one_line(f"saved {saved}"), file=sys.stderr)  # The launcher reads that line.
             # Names and addresses in it may be from another program.
             print(one_line(line), end="\n" if line else "", file=sys.stderr, flush=True)
         finally:
@@ -84,12 +87,16 @@ class StopRequest:
     Args:
       most_secs: the process ends so many seconds after a signal, whatever it does; None: it has as
         much time as it needs, for example to save.
+
+    Attributes:
+      saved: path of the checkpoint from which the run would continue; None: there is none.
     """
 
     def __init__(self, most_secs: Optional[float] = None) -> None:
         self._most_secs = most_secs
         self._signum: Optional[int] = None
         self._since = 0.0
+        self.saved: Optional[str] = None
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -131,7 +138,7 @@ class StopRequest:
     def check(self) -> None:
         """Raises Stopped if a signal has arrived."""
         if self._signum is not None:
-            raise Stopped(self._signum)
+            raise Stopped(self._signum, self.saved)
 
     @property
     def secs(self) -> float:

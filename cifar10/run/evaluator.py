@@ -1,10 +1,9 @@
 """A separate evaluator, which validates new checkpoints until training is over.
 
 Estimator's own evaluator ends only at a last step that it knows, so this has a loop of its own. It
-shares only the output folder with training, so it never delays training, and nothing
-waits for it: the chief validates its last checkpoint itself if the evaluator has not, and makes the
-figures. That training runs shows in the lock of the folder and, where locks prove nothing, in what
-changes.
+shares only the output folder with training, so it never delays training, and nothing waits for it:
+the chief validates its last checkpoint itself if the evaluator has not, evaluates and reports. That
+training runs shows in the lock of the folder and, where locks prove nothing, in what changes.
 """
 
 import time
@@ -23,9 +22,8 @@ from cifar10.output.folders import open_folders
 from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import start
-from cifar10.run.job import Job, evaluation_input, make_job
+from cifar10.run.job import Job, make_job
 from cifar10.run.validation import KeepBest
-from cifar10.schema import VALIDATION
 from cifar10.step.model_fn import model_fn
 
 _POLL_SECS = 0.5
@@ -44,19 +42,20 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
       TrainingError: no process trains in the output folder, for too long.
       Stopped: a signal arrived.
     """
-    records, place = open_records(config.data_path), config.output_path
+    records, output_dir = open_records(config.data_path), config.output_path
     open_folders(config)
-    with folder_lock.hold(place, config.log_path, folder_lock.EVALUATOR, stop.check):
+    with folder_lock.hold(output_dir, config.log_path, folder_lock.EVALUATOR, stop.check):
         job = make_job(config, records)
-        log(f"evaluator of {place}, {job.params.plan.summary}")
-        earlier = run_file.read(place).training  # If it tells of an end, training goes on ...
+        log(f"evaluator of {output_dir}, {job.params.plan.summary}")
+        earlier = run_file.read(output_dir).training  # If it tells of an end, training goes on ...
         if start.step_of_end(config, cluster, records) is not None:
             earlier = None  # ... unless it has ended for good, perhaps just now.
         validated, seen, trained_at = None, None, time.monotonic()
         with guard.of(job.params, None, records, stop) as guarded:
             while True:
                 stop.check()
-                state, checkpoint = run_file.read(place).training, checkpoints.latest(place)
+                state = run_file.read(output_dir).training
+                checkpoint = checkpoints.latest(output_dir)
                 earlier = earlier if state == earlier else None
                 has_ended = state is not None and state["ended_at_step"] is not None
                 if has_ended and not earlier:
@@ -66,14 +65,15 @@ def evaluate_until_end(config: TrainConfig, cluster: Cluster, stop: StopRequest)
                     _validate(job, checkpoint, state, guarded)
                     validated = checkpoint
                 guarded.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
-                if folder_lock.is_held(place, folder_lock.TRAINING) or seen != (state, checkpoint):
+                trains = folder_lock.is_held(output_dir, folder_lock.TRAINING)
+                if trains or seen != (state, checkpoint):
                     seen, trained_at = (state, checkpoint), time.monotonic()
                 elif time.monotonic() - trained_at > config.cluster_timeout:
                     if has_ended:
                         break  # Training does not go on: this process was started again.
                     raise TrainingError(
-                        f"no process has trained in {place} for {config.cluster_timeout:g} s "
-                        "(--cluster-timeout); give the evaluator the master's --output-dir, or "
+                        f"no process has trained in {output_dir} for {config.cluster_timeout:g} s "
+                        "(--cluster-timeout); give the evaluator the chief's --output-dir, or "
                         "start the training again, and then this task"
                     )
                 time.sleep(_POLL_SECS)
@@ -85,24 +85,15 @@ def _validate(job: Job, checkpoint: str, state: Training, guarded: Guard) -> Non
 
     If the state of training is no longer `state` then, training is over, and the chief validates.
     """
-    place = job.config.output_path
+    output_dir = job.config.output_path
     try:
         model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
-        metrics = Metrics(place, EVALUATOR_FILE_NAME, step)
+        metrics = Metrics(output_dir, EVALUATOR_FILE_NAME, step)
         run_config = tf.estimator.RunConfig(session_config=job.params.plan.session_config)
-        estimator = tf.estimator.Estimator(model_fn, place, run_config, job.params)
-        eval_spec = tf.estimator.EvalSpec(
-            lambda: evaluation_input(job, VALIDATION),
-            steps=None,
-            name=VALIDATION,
-            hooks=guarded.evaluation_hooks,
-        )
-        best = KeepBest(job.params, metrics, log)
-        best.validate(
-            estimator, eval_spec, checkpoint, lambda: run_file.read(place).training == state
-        )
-
+        estimator = tf.estimator.Estimator(model_fn, output_dir, run_config, job.params)
+        best = KeepBest(job, metrics, log, guarded.evaluation_hooks)
+        best.validate(estimator, checkpoint, lambda: run_file.read(output_dir).training == state)
     except (UserError, tf.errors.OpError, ValueError) as error:
         # A ValueError of TensorFlow's Saver says that the files are gone; others are mistakes.
         may_be_gone = not isinstance(error, ValueError) or "valid checkpoint" in str(error)

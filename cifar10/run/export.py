@@ -28,13 +28,15 @@ def export_mode(config: TrainConfig) -> None:
       ConfigError: the export cannot be written.
       UserError: there is no complete checkpoint.
     """
-    place, given = config.output_path, config.checkpoint_path
-    checkpoints.find(place, given)  # Without one, this mode writes nothing.
-    require_writable(tf.io.gfile.join(place, EXPORT_DIR), "the folder for exports")
+    output_dir, given = config.output_path, config.checkpoint_path
+    checkpoints.find(output_dir, given)  # Without one, this mode writes nothing.
+    require_writable(tf.io.gfile.join(output_dir, EXPORT_DIR), "the folder for exports")
     model = load_model(config)
     # Not PART: a start of training removes what it left unfinished, and may be meanwhile.
-    found = checkpoints.with_found(place, given, lambda path: export(*model, path, ".export-"))
-    log(f"export: {found}")
+    folder = checkpoints.with_found(
+        output_dir, given, lambda path: export(*model, path, ".export-")
+    )
+    log(f"export: {folder}")
 
 
 def export(
@@ -61,7 +63,16 @@ def export(
     parent = str(tf.io.gfile.join(params.config.output_path, EXPORT_DIR))
     part = str(tf.io.gfile.join(parent, f"{part_name}{uuid.uuid4().hex}"))
     try:
-        _write(params, class_names, checkpoint, part)
+        with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
+            tf.train.create_global_step()
+            signatures = _build(params, class_names)
+            tf.train.Saver().restore(session, checkpoint)
+            builder, tags = tf.saved_model.Builder(part), [tf.saved_model.tag_constants.SERVING]
+            builder.add_meta_graph_and_variables(
+                session, tags, signatures, strip_default_attrs=True
+            )
+            builder.save()
+        sync_tree(part)
         # TensorFlow Serving uses the highest number: the newest one, even if the clock went back.
         names = [entry.rstrip("/") for entry in tf.io.gfile.listdir(parent)]  # GCS adds slashes.
         after = [int(name) + 1 for name in names if name.isdecimal()]
@@ -72,20 +83,6 @@ def export(
             tf.io.gfile.rmtree(part)
     sync(parent)
     return folder
-
-
-def _write(params: ModelParams, class_names: Sequence[str], checkpoint: str, part: str) -> None:
-    """Writes the SavedModel into the new folder `part`, and waits for the disk."""
-    with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
-        tf.train.create_global_step()
-        signatures = _build(params, class_names)
-        tf.train.Saver().restore(session, checkpoint)
-        builder = tf.saved_model.Builder(part)
-        builder.add_meta_graph_and_variables(
-            session, [tf.saved_model.tag_constants.SERVING], signatures, strip_default_attrs=True
-        )
-        builder.save()
-    sync_tree(part)
 
 
 def _build(params: ModelParams, class_names: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -40,7 +40,7 @@ def with_initial_weights(job: Job, is_new: bool) -> Job:
 
 
 def _read_weights(
-    place: str, here: Mapping[str, tuple[int, ...]], num_classes: int
+    location: str, here: Mapping[str, tuple[int, ...]], num_classes: int
 ) -> dict[str, Any]:
     """Reads the model's weights and statistics that --init-checkpoint names, no optimizer's slots.
 
@@ -48,7 +48,7 @@ def _read_weights(
     the last layer, and those of auxiliary heads. A line says what is taken.
 
     Args:
-      place: the path of a checkpoint, or of a folder, whose best or else latest one is taken.
+      location: the path of a checkpoint, or of a folder, whose best or else latest one is taken.
       here: the shapes of this model's weights and statistics by name, in the order of its layers.
       num_classes: the number of classes of this run.
 
@@ -59,19 +59,19 @@ def _read_weights(
       ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
       DamagedError: the best.json of its folder is damaged.
     """
-    path: Optional[str] = place
-    if not checkpoints.exists(place):
-        path = checkpoints.best_or_newest(place)
+    path = location if checkpoints.exists(location) else checkpoints.best_or_newest(location)
     fault = checkpoints.fault_of(path) if path else "no checkpoint, and no folder with any"
     if fault or not path:
         raise ConfigError(
-            f"--init-checkpoint {path or place} cannot be used ({fault}); name a run's "
+            f"--init-checkpoint {path or location} cannot be used ({fault}); name a run's "
             "--output-dir, or a checkpoint without its ending, such as output/best/model.ckpt-80000"
         )
     reader = tf.train.NewCheckpointReader(path)
     there = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     # Not what an optimizer adds for a variable, whose name begins with the variable's.
-    known = [one for one in there if one.startswith(_MODEL) and one.rpartition("/")[0] not in there]
+    known = [
+        name for name in there if name.startswith(_MODEL) and name.rpartition("/")[0] not in there
+    ]
     for name in (*here, *known):
         old, new = there.get(name), here.get(name)
         # A hidden layer of that width is none: the layer after it has other inputs, too.

@@ -57,9 +57,8 @@ def make_job(
         plan,
         records.counts.get(TRAIN, 1),
         last_step(config, cluster, records, position),
-        channel_mean=records.channel_mean,
-        channel_std=records.channel_std,
-        replication=(Replication.of(config, cluster, plan) if cluster else Replication.alone(plan)),
+        channels=(records.channel_mean, records.channel_std),
+        replication=Replication.of(config, cluster, plan),
         num_classes=len(records.class_names),
         position=position,
     )

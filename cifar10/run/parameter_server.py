@@ -1,7 +1,7 @@
 """A task that only serves: a parameter server, or a worker of an in-graph cluster.
 
 It stores variables and runs the ops that the trainers' sessions send, and needs no data. It ends
-with exit code 0 once training is over: the master tells it.
+with exit code 0 once training is over: the chief tells it.
 """
 
 import time
@@ -20,7 +20,7 @@ from cifar10.output import run_file
 from cifar10.step.devices import plan_devices, use_devices
 
 _LISTEN_SECS = 0.2
-_GRACE_SECS = 7.0  # for the workers that are still there, after the master has told of its end
+_GRACE_SECS = 7.0  # for the workers that are still there, after the chief has told of its end
 
 
 def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
@@ -33,29 +33,29 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
       stop: knows whether a signal has arrived.
 
     Raises:
-      ConfigError: the master belongs to another job.
-      TrainingError: the master does not answer for too long.
+      ConfigError: the chief belongs to another job.
+      TrainingError: the chief does not answer for too long.
       Stopped: a signal arrived.
     """
     session_config, gpus = _plan(config, cluster)
     use_devices(session_config, gpus)
     own = TaskIdentity.of(cluster)
     server.start(cluster, session_config, own)
-    registry, master = Registry(cluster.own.target), cluster.master
+    registry, chief = Registry(cluster.own.target), cluster.master
     workers = cluster.of(WORKER) if config.replication == "between-graph" else []
-    handshake = Handshake(cluster, asked=[master], serving=[], identity=own)
-    peers = Peers([master, *workers], config.cluster_timeout, handshake.meet)
+    handshake = Handshake(cluster, asked=[chief], serving=[], identity=own)
+    peers = Peers([chief, *workers], config.cluster_timeout, handshake.meet)
     peers.start()
     log(f"{cluster.label} serves at {cluster.own.address}")
-    grace = GracePeriod(stop, lambda: peers.is_here(master))
+    grace = GracePeriod(stop, lambda: peers.is_here(chief))
     try:
         while not registry.has_ended():
             grace.check()
-            if peers.missing([master]):
+            if peers.missing([chief]):
                 state = run_file.read(config.output_path).training
                 if state and state["ended_at_step"] is not None:
                     break  # This task was started after the end.
-            peers.require([master])
+            peers.require([chief])
             time.sleep(_LISTEN_SECS)
         ended_at = time.monotonic()
         while any(map(peers.is_here, workers)) and time.monotonic() - ended_at < _GRACE_SECS:

@@ -62,9 +62,8 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
     """
     predictor = load(config)
     errors: list[str] = []
-    paths = [
-        path for place in config.images for path in expand(config.resolve(place), errors.append)
-    ]
+    names = map(config.resolve, config.images)
+    paths = [path for name in names for path in expand(name, errors.append)]
     width = max(map(columns_of, paths), default=0)
     for start in range(0, len(paths), config.eval_batch_size):
         read: list[tuple[str, Decoded]] = []
@@ -83,7 +82,7 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
                     "class_id": int(row.argmax()),
                     "probabilities": dict(zip(predictor.class_names, map(float, row))),
                     "size": image.size,
-                    "resize": predictor.resize if image.was_resized else None,
+                    "resize": None if image.size == (WIDTH, HEIGHT) else predictor.resize,
                 }
                 words = f"{padded(one_line(path), width)}  {describe(found)}"
                 log(as_json(found) if config.json else words)

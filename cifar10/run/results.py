@@ -36,13 +36,13 @@ _MISTAKES = 36
 
 
 class Evaluation(NamedTuple):
-    """A checkpoint's figures on the eval split.
+    """A checkpoint's metrics on the eval split.
 
     Attributes:
       checkpoint: the checkpoint's path.
       step: the checkpoint's global step.
       class_names: the classes in the order of the labels.
-      figures: `loss`, the mean cross-entropy in nats; `accuracy`, the share of images whose
+      metrics: `loss`, the mean cross-entropy in nats; `accuracy`, the share of images whose
         likeliest class is the true one; and `augmented_accuracy`, if there is augmentation.
       images: uint8 [N, 32, 32, 3], in the order of the records.
       labels: the true classes, int64 [N].
@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
     checkpoint: str
     step: int
     class_names: tuple[str, ...]
-    figures: dict[str, float]
+    metrics: dict[str, float]
     images: Any
     labels: Any
     classes: Any
@@ -67,10 +67,10 @@ class Evaluation(NamedTuple):
         return pairs.reshape(count, count)
 
     def __str__(self) -> str:
-        text = f"eval accuracy {self.figures['accuracy']:.4f} on {len(self.labels):,} images"
-        if "augmented_accuracy" not in self.figures:
-            return text
-        return f"{text}, {self.figures['augmented_accuracy']:.4f} with test-time augmentation"
+        text = f"eval accuracy {self.metrics['accuracy']:.4f} on {len(self.labels):,} images"
+        if "augmented_accuracy" in self.metrics:
+            text += f", {self.metrics['augmented_accuracy']:.4f} with test-time augmentation"
+        return text
 
 
 class _Rows(tf.train.SessionRunHook):
@@ -119,8 +119,8 @@ def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
     )
     found["loss"] = found["cross_entropy"]
     names = ("loss", "accuracy", "augmented_accuracy")
-    figures = {name: float(found[name]) for name in names if name in found}
-    return Evaluation(checkpoint, step, job.records.class_names, figures, *rows.all())
+    metrics = {name: float(found[name]) for name in names if name in found}
+    return Evaluation(checkpoint, step, job.records.class_names, metrics, *rows.all())
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> Evaluation:
@@ -135,22 +135,22 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> Evaluation:
     """
     records = open_records(config.data_path)
     records.require(EVAL)
-    place, given = config.output_path, config.checkpoint_path
+    output_dir, given = config.output_path, config.checkpoint_path
     model_settings.check_classes(config, records.class_names)
     config, _ = model_settings.apply(config)
     job = make_job(config, records)
-    checkpoints.find(place, given)  # Without one, this mode writes nothing.
+    checkpoints.find(output_dir, given)  # Without one, this mode writes nothing.
     require_writable(config.log_folder(EVAL), EVENTS)
     with guard.of(job.params, None, records, stop) as guarded:
         result = checkpoints.with_found(
-            place, given, lambda path: evaluate_split(job, path, guarded)
+            output_dir, given, lambda path: evaluate_split(job, path, guarded)
         )
     log(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     matrix = result.confusion_matrix
     for name, right, total in zip(records.class_names, np.diag(matrix), matrix.sum(axis=1)):
         share = f"{right / total:.4f}" if total else "no images"
         log(f"  {one_line(name):<10}  {share}")
-    log(f"{result}, loss {result.figures['loss']:.4f} at step {result.step:,}")
+    log(f"{result}, loss {result.metrics['loss']:.4f} at step {result.step:,}")
     return result
 
 
@@ -172,7 +172,7 @@ def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: flo
     checkpoint = checkpoints.find(config.output_path)
     log(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, checkpoint, guarded)
-    metrics.add(EVAL, evaluation.step, **evaluation.figures)
+    metrics.add(EVAL, evaluation.step, **evaluation.metrics)
     exported = export(job.params, job.records.class_names, checkpoint)
     result = {
         "status": status,
@@ -180,7 +180,7 @@ def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: flo
         "recipe": config.recipe,
         "command": command_line(),
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "figures": _figures(job, metrics, evaluation, seconds),
+        "figures": _metrics(job, metrics, evaluation, seconds),
         "configuration": describe_config(job.params),
         "chosen": list(_chosen(job.params)),
         "cluster": guarded.describe(job.params.examples_per_step),
@@ -219,8 +219,8 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
     """
     report, path = _paths(output_dir)
     try:
-        figures = read_json(path)["figures"]
-        found, accuracy = figures["global_step"], float(figures["eval_accuracy"])
+        recorded = read_json(path)["figures"]
+        found, accuracy = recorded["global_step"], float(recorded["eval_accuracy"])
     except (tf.errors.NotFoundError, DamagedError, KeyError, TypeError, ValueError):
         return None  # It is written, or written again.
     if found != step or not exists(report):  # The report comes last.
@@ -232,18 +232,19 @@ def describe_finished(output_dir: str, step: int) -> Optional[str]:
     )
 
 
-def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
-    place = job.config.output_path
-    best, last = checkpoints.best(place), checkpoints.read_position(checkpoints.latest(place))
+def _metrics(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
+    output_dir, of_eval = job.config.output_path, evaluation.metrics
+    best = checkpoints.best(output_dir)
+    last = checkpoints.read_position(checkpoints.latest(output_dir))
 
     def median(name: str) -> Optional[float]:
         rates = [row[name] for row in metrics.of(TRAIN) if name in row]
         return float(np.median(rates)) if rates else None
 
-    figures = {
-        "eval_accuracy": evaluation.figures["accuracy"],
-        "eval_accuracy_augmented": evaluation.figures.get("augmented_accuracy"),
-        "eval_loss": evaluation.figures["loss"],
+    found = {
+        "eval_accuracy": of_eval["accuracy"],
+        "eval_accuracy_augmented": of_eval.get("augmented_accuracy"),
+        "eval_loss": of_eval["loss"],
         "eval_examples": len(evaluation.labels),
         "best_validation_accuracy": best.accuracy if best else None,
         "best_validation_step": best.step if best else None,
@@ -256,13 +257,13 @@ def _figures(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float)
         "own_images_per_sec": median("own_images_per_sec"),
         "num_parameters": model_fn.count_parameters(job.config, job.params.num_classes),
     }
-    return rounded_figures(figures)
+    return rounded_figures(found)
 
 
 def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
     """Returns the wrongly classified images with the highest confidence."""
-    labels, probabilities = evaluation.labels, evaluation.probabilities
-    predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    labels, predicted = evaluation.labels, evaluation.classes
+    probabilities, confidence = evaluation.probabilities, evaluation.probabilities.max(axis=1)
     wrong = np.flatnonzero(predicted != labels)
     worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
     columns = (labels, predicted, confidence, probabilities[np.arange(len(labels)), labels])

@@ -5,14 +5,14 @@ The four rules stand in `cifar10/train.py`.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import START, TrainConfig, TrainingPosition
-from cifar10.errors import Stopped, UserError
+from cifar10.errors import UserError
 from cifar10.guard.folder_lock import EVALUATOR, is_held
 from cifar10.host.files import exists
 from cifar10.host.process import log
@@ -65,37 +65,33 @@ def record_model(job: Job, start: Start) -> None:
 def _set_older_aside(output_dir: str) -> None:
     """Renames the files by which tasks know how an older run went.
 
-    The owner stays: a master that is started again before its first checkpoint is the same one.
+    The owner stays: a chief that is started again before its first checkpoint is the same one.
     """
     run = run_file.read(output_dir)
     rows = (metrics.FILE_NAME, metrics.EVALUATOR_FILE_NAME)
     names = (run_file.NAME, *rows, RESULT_NAME)  # run.json is written next.
     paths = [tf.io.gfile.join(output_dir, name) for name in names]
-    has_rows = any(exists(one) and tf.io.gfile.stat(one).length for one in paths[1:3])
+    has_rows = any(exists(path) and tf.io.gfile.stat(path).length for path in paths[1:3])
     if not has_rows:
         del paths[:3]  # They are of a start that failed before its first row.
     recovery.set_older_aside(paths, log)
     run_file.write(output_dir, Run(owner=run.owner))
 
 
-def with_evaluator(job: Job) -> Job:
-    """Notes whether a separate process validates: the cluster lists one, or it holds the folder."""
-    is_listed = bool(job.cluster and job.cluster.has_evaluator)
-    is_here = is_listed or is_held(job.config.output_path, EVALUATOR)
-    return dataclasses.replace(job, has_evaluator=is_here)
+def prepare_folder(job: Job, start: Start) -> tuple[Job, Metrics]:
+    """Makes the folder ready for training; returns the job and the metrics up to `start`.
 
-
-def prepare_folder(job: Job, start: Start) -> Metrics:
-    """Makes the folder ready for training, and returns the metrics up to `start`.
-
-    What is unfit to continue from is renamed. Other tasks and people find the settings there.
+    What is unfit to continue from is renamed. Other tasks and people find the settings there. The
+    job notes whether a separate process validates: the cluster lists one, or it holds the folder.
     """
     output_dir, step = job.config.output_path, start.position.step
+    is_listed = bool(job.cluster and job.cluster.has_evaluator)
+    has_evaluator = is_listed or is_held(output_dir, EVALUATOR)
     found = Metrics(output_dir, last_step=step)
     found.save()
-    run_file.write_training(output_dir, not job.has_evaluator)
-    recovery.settle_best(output_dir, step, job.records.has_validation or job.has_evaluator, log)
-    return found
+    run_file.write_training(output_dir, not has_evaluator)
+    recovery.settle_best(output_dir, step, job.records.has_validation or has_evaluator, log)
+    return dataclasses.replace(job, has_evaluator=has_evaluator), found
 
 
 def record_end(job: Job, status: str) -> None:
@@ -103,17 +99,6 @@ def record_end(job: Job, status: str) -> None:
     output_dir = job.config.output_path
     last = checkpoints.latest_step(output_dir)
     run_file.write_training(output_dir, not job.has_evaluator, last, status)
-
-
-@contextlib.contextmanager
-def saved_checkpoint_is_named(output_dir: str) -> Iterator[None]:
-    """Prints where a run that a signal ends will continue; the launcher reads that line."""
-    try:
-        yield
-    except Stopped:
-        if saved := checkpoints.latest(output_dir):
-            log(f"saved {saved}")
-        raise
 
 
 def position_seen_by_worker(output_dir: str) -> TrainingPosition:

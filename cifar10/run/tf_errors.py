@@ -28,8 +28,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
       DataError: a record is damaged or does not follow the schema, or the records were replaced.
       UserError: disk space or memory is exhausted, a disk is read-only, a file may not be read or
         written or is a folder, or a checkpoint is damaged or of another model.
-
-      TrainingError: the master does not begin a session.
+      TrainingError: the chief does not begin a session.
     """
     before, threading.excepthook = threading.excepthook, _leave_to_main_thread
     try:
@@ -56,7 +55,7 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
     forbidden = error.filename if isinstance(error, PermissionError) else forbidden
     if tf_internals.is_session_timeout(message):
         return TrainingError(
-            "the master answers, but it has begun no session for a minute and for "
+            "the chief answers, but it has begun no session for a minute and for "
             f"--cluster-timeout {config.cluster_timeout:g}; see what it says, or raise that"
         )
     if tf_internals.is_failed_restore(message):

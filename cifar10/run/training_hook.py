@@ -71,20 +71,20 @@ class TrainingHook(tf.train.SessionRunHook):
                 self.last_checkpoint(),
             )
         self.progress.add(report)
-        if report.over or report.step >= self._last_step or self.is_ending():
+        if report.over or report.step >= self._last_step or self.is_late():
             run_context.request_stop()
             self.progress.finish()  # Not only in `end`, which comes after a validation.
 
     def end(self, session: Any) -> None:
-        """Keeps the figures of the last steps."""
+        """Keeps the metrics of the last steps."""
         self.progress.finish()
 
     def last_checkpoint(self) -> str:
         """Describes from what the next start continues; only the chief knows the step."""
         return "the chief's last checkpoint"
 
-    def is_ending(self) -> bool:
-        """Returns whether this process ends training before its last step."""
+    def is_late(self) -> bool:
+        """Returns whether the deadline ends training, which only the chief has."""
         return False
 
 
@@ -129,7 +129,7 @@ class ChiefHook(TrainingHook):
     def __post_init__(self) -> None:
         """Derives what the settings say of profiling."""
         config = self.params.config
-        self._place, self._folder = config.output_path, config.log_folder(TRAIN)
+        self._output_dir, self._folder = config.output_path, config.log_folder(TRAIN)
         self._window, self._profiled_from = config.profile_window or (0, 0), 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -139,7 +139,7 @@ class ChiefHook(TrainingHook):
         In a cluster that has lost a parameter server, a process begins another session.
         """
         super().after_create_session(session, coord)
-        self.step = self.saved_step = checkpoints.latest_step(self._place)
+        self.step = self.saved_step = checkpoints.latest_step(self._output_dir)
         self.progress.go_on_after(self.step)
         self.take_back(self.step + 1)
 
@@ -164,10 +164,10 @@ class ChiefHook(TrainingHook):
 
     def last_checkpoint(self) -> str:
         """Names the step of the newest checkpoint."""
-        return f"step {checkpoints.latest_step(self._place):,}"
+        return f"step {checkpoints.latest_step(self._output_dir):,}"
 
-    def is_ending(self) -> bool:
-        """Returns whether the deadline ends training."""
+    def is_late(self) -> bool:
+        """Returns whether the deadline ends training, and notes it."""
         if time.monotonic() >= self.deadline:
             self.status = "stopped by --max-minutes"
             return True

@@ -5,21 +5,21 @@ validations alone, whichever process made them, so that a run that is started ag
 where it was.
 """
 
-import contextlib
 import math
+from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, UserError
+from cifar10.errors import ConfigError
 from cifar10.host.files import real
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, event_files
 from cifar10.output.folders import VALIDATIONS
 from cifar10.output.metrics import Metrics, rounded
+from cifar10.run.job import Job, evaluation_input
 from cifar10.schema import VALIDATION
-from cifar10.step.params import ModelParams
 
 _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
 _EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
@@ -31,16 +31,31 @@ class KeepBest(tf.estimator.Exporter):
     Estimator calls `export` after each validation of `tf.estimator.train_and_evaluate`.
 
     Args:
-      params: the parameters of the model_fn.
+      job: the job whose checkpoints are validated.
       metrics: the rows of the run; they get one for each validation.
       log: a function that prints a line.
+      hooks: the hooks of each validation.
+
+    Attributes:
+      spec: what `tf.estimator.train_and_evaluate` needs to validate each checkpoint and call this.
     """
 
     name = "best"
 
-    def __init__(self, params: ModelParams, metrics: Metrics, log: Callable[[str], None]) -> None:
-        self._params, self._metrics, self._log = params, metrics, log
-        config = params.config
+    def __init__(
+        self, job: Job, metrics: Metrics, log: Callable[[str], None], hooks: Sequence[Any] = ()
+    ) -> None:
+        self._params, self._metrics, self._log = job.params, metrics, log
+        self.spec = tf.estimator.EvalSpec(
+            lambda: evaluation_input(job, VALIDATION),
+            steps=None,
+            name=VALIDATION,
+            hooks=hooks,
+            exporters=[self],
+            start_delay_secs=0,
+            throttle_secs=0,
+        )
+        config = job.config
         # Estimator writes a validation's events into the output folder, whatever --log-dir says.
         is_other = real(config.log_path) != real(config.output_path)
         folders = [config.output_path, *([config.log_path] if is_other else [])]
@@ -77,7 +92,6 @@ class KeepBest(tf.estimator.Exporter):
     def validate(
         self,
         estimator: Any,
-        eval_spec: Any,
         checkpoint: Optional[str],
         may_record: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -85,7 +99,6 @@ class KeepBest(tf.estimator.Exporter):
 
         Args:
           estimator: the Estimator that evaluates.
-          eval_spec: its tf.estimator.EvalSpec.
           checkpoint: the checkpoint's path; None and the checkpoint of step 0 are not validated.
           may_record: function that returns, after the validation, whether it is recorded.
 
@@ -97,9 +110,8 @@ class KeepBest(tf.estimator.Exporter):
         if checkpoint is None or not self._is_new(step):
             return
         self.take_back(step)
-        result = estimator.evaluate(
-            eval_spec.input_fn, eval_spec.steps, eval_spec.hooks, checkpoint, eval_spec.name
-        )
+        spec = self.spec
+        result = estimator.evaluate(spec.input_fn, None, spec.hooks, checkpoint, spec.name)
         if may_record():
             self.export(estimator, "", checkpoint, result, False)
 
@@ -156,12 +168,20 @@ class StoppingCriteria(tf.train.SessionRunHook):
                 run_context.request_stop()
 
     def judge(self) -> None:
-        """Judges the validations up to the newest checkpoint; the first time, logs why it ends."""
+        """Judges the validations up to the newest checkpoint; the first time, logs why it ends.
+
+        Raises:
+          DamagedError: a file of metrics is damaged, so no criterion could be judged any more.
+        """
         before = self.ending
-        # An evaluator replaces its file meanwhile; the next validation is judged by all rows.
-        with contextlib.suppress(UserError, tf.errors.OpError):
+        try:
             step = checkpoints.latest_step(self._config.output_path)
             self.ending = ended_before(self._config, step)
+        except tf.errors.OpError as error:  # Such as a stale handle: a file has been replaced.
+            self._log(
+                f"the validations cannot be read now ({error.message}); the next checkpoint is "
+                "judged by all of them"
+            )
         if self.ending and not before:
             self._log(self.ending.line)
 

@@ -43,8 +43,7 @@ class ThreadSetting:
 
     def as_flags(self) -> list[str]:
         """Returns the command-line flags that give this setting."""
-        values = dataclasses.asdict(self)
-        return [f"{flag_name(name)}={value}" for name, value in values.items()]
+        return [f"{flag_name(name)}={value}" for name, value in vars(self).items()]
 
     def __str__(self) -> str:
         return " ".join(self.as_flags())
@@ -113,10 +112,9 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
                 f"--num-towers must be a multiple of the GPUs, got {towers} towers on {gpus} "
                 "GPUs; --num-gpus says how many to use"
             )
-        setting = ThreadSetting(
-            towers, config.num_inter_threads or 0, config.num_intra_threads or 0
-        )
-        tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(setting.num_towers))
+        inter, intra = config.num_inter_threads or 0, config.num_intra_threads or 0
+        setting = ThreadSetting(towers, inter, intra)
+        tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(towers))
     else:
         setting = rule(config, cores)
         tower_devices = ("/cpu:0",) * setting.num_towers
@@ -173,8 +171,8 @@ def rule(config: TrainConfig, cores: int) -> ThreadSetting:
     batch_size = config.train_batch_size
     most = max(1, min(cores, batch_size // _MIN_IMAGES_A_TOWER))
     # The most that divide the batch evenly and get enough images each.
-    fitting = max(count for count in range(1, most + 1) if batch_size % count == 0)
-    towers = config.num_towers or fitting
+    fitting = (count for count in range(most, 0, -1) if batch_size % count == 0)
+    towers = config.num_towers or next(fitting)
     inter, intra = config.num_inter_threads, config.num_intra_threads
     if intra is None:
         intra = 1 if towers >= cores else cores
@@ -277,7 +275,7 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
     elif not models.find(config.model).convolves:
         unfit = f"{config.model_title} has no convolution that they compute"
     elif config.replication == "in-graph":
-        reason = "an in-graph master does not know what is compiled on other machines"
+        reason = "an in-graph chief does not know what is compiled on other machines"
     else:
         reason = kernels.why_not(cpu_flags())
     if config.kernels == "own":

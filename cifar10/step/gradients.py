@@ -74,8 +74,8 @@ def average_gradients(
     Returns:
       One gradient per shard of the weights, float32 [size of the shard], on the shard's device.
     """
-    params, place = state.params, state.params.replication
-    machines = mean_by_machine(gradients, place.tower_devices, params.plan.reduction)
+    params, replication = state.params, state.params.replication
+    machines = mean_by_machine(gradients, replication.tower_devices, params.plan.reduction)
     copy_on = {copy.device: copy for copy in reversed(copies)}
     sent = []  # per machine: device -> one part per shard, in the type that is sent
     for index, held in enumerate(machines):
@@ -85,9 +85,8 @@ def average_gradients(
             decayed = copy_on.get(device, copies[0]) if index == 0 else None
             with tf.device(device):
                 whole = scale_and_decay(state.decay, state.layout, mean, decayed)
-                ready[device] = [
-                    tf.cast(part, place.transfer_dtype) for part in state.weights.split(whole)
-                ]
+                parts = state.weights.split(whole)
+                ready[device] = [tf.cast(part, replication.transfer_dtype) for part in parts]
         sent.append(ready)
     means = []
     for number, shard in enumerate(state.weights.shards):
@@ -111,7 +110,7 @@ def average_moments(parts: Sequence[Tower], state: TrainingState) -> list[tf.Ten
     if not state.statistics.shards:
         return []
     params, device = state.params, state.statistics.shards[0].device
-    moments = [tower_moments(one) for one in parts]
+    moments = [tower_moments(tower) for tower in parts]
     machines = mean_by_machine(moments, params.replication.tower_devices, params.plan.reduction)
     with tf.device(device):
         return [tf.add_n([nearest(held, device) for held in machines])]
@@ -140,12 +139,11 @@ def mean_by_machine(
         if how == "nccl":
             sums = sum_by_nccl(held)
         else:
-            sums = [_sum_on(held[0][0] if len(held) == 1 else cpu, [one for _, one in held])]
+            sums = [_sum_on(held[0][0] if len(held) == 1 else cpu, [value for _, value in held])]
         means = {}
         for total in sums:
             with tf.device(total.device):
-                mean = total if len(values) == 1 else total * (1.0 / len(values))
-            means[mean.device] = mean
+                means[total.device] = total if len(values) == 1 else total * (1.0 / len(values))
         found.append(means)
     return found
 
@@ -182,9 +180,9 @@ def sum_by_nccl(held: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
     # where it uses the sum of only one GPU.
     together = tf.group(*reduced)
     results = []
-    for one in reduced:
-        with tf.device(one.device), tf.control_dependencies([together]):
-            results.append(tf.identity(one))
+    for total in reduced:
+        with tf.device(total.device), tf.control_dependencies([together]):
+            results.append(tf.identity(total))
     return results
 
 
@@ -208,9 +206,8 @@ def all_reduce(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     reduced = []
     for value in values:
         with tf.device(value.device):
-            reduced.append(
-                tf.raw_ops.NcclAllReduce(
-                    input=value, reduction="sum", num_devices=len(values), shared_name=name
-                )
+            total = tf.raw_ops.NcclAllReduce(
+                input=value, reduction="sum", num_devices=len(values), shared_name=name
             )
+        reduced.append(total)
     return reduced

@@ -73,14 +73,13 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     """
     plan = params.plan
     filled = towers.fill_towers(images, plan.num_towers)
-    no_labels = tf.zeros([tf.shape(filled)[0]], tf.int64)
     source = SeparateVariables(plan.variable_devices[0])
     parts = towers.build_towers(
         models.network(params.config),
         params.layers(training=False),
         towers.normalizer(params.channels, plan.variable_devices[0]),
         filled,
-        no_labels,
+        tf.zeros([tf.shape(filled)[0]], tf.int64),  # No labels are needed.
         plan.tower_devices,
         [source] * plan.num_towers,
     )
@@ -93,11 +92,10 @@ def _augmented(images: tf.Tensor, logits: tf.Tensor, params: ModelParams) -> tf.
 
     Where the answer is the least certain, they are weighted means over the views of an image.
     """
-    places = augment.least_certain(logits)
-    count = tf.shape(places)[0]
-    others = augment.test_views(tf.gather(images, places))[count:]
-    of_views = tf.concat([tf.gather(logits, places), _logits(others, params)], 0)
-    return tf.tensor_scatter_nd_update(logits, places[:, None], augment.mean_over_views(of_views))
+    rows = augment.least_certain(logits)
+    others = augment.test_views(tf.gather(images, rows))[tf.shape(rows)[0] :]
+    of_views = tf.concat([tf.gather(logits, rows), _logits(others, params)], 0)
+    return tf.tensor_scatter_nd_update(logits, rows[:, None], augment.mean_over_views(of_views))
 
 
 def _eval_spec(
@@ -113,20 +111,15 @@ def _eval_spec(
       probabilities: float32 [N, classes].
       augmented: the logits with test-time augmentation, float32 [N, classes]; None without it.
     """
-    more = {}
-    if augmented is not None:
-        more["augmented_accuracy"] = tf.metrics.accuracy(labels, tf.argmax(augmented, axis=1))
     losses = training_step.cross_entropy(labels, logits)
     tf.identity(probabilities, PROBABILITIES)
     tf.identity(labels, LABELS)
     classes = tf.argmax(logits, axis=1, name=CLASSES)
+    # Estimator's own "loss" is a mean over batches, so a smaller last batch biases it.
+    cross_entropy = tf.metrics.mean(losses)
+    metrics = {"accuracy": tf.metrics.accuracy(labels, classes), "cross_entropy": cross_entropy}
+    if augmented is not None:
+        metrics["augmented_accuracy"] = tf.metrics.accuracy(labels, tf.argmax(augmented, axis=1))
     return tf.estimator.EstimatorSpec(
-        tf.estimator.ModeKeys.EVAL,
-        loss=tf.reduce_mean(losses),
-        eval_metric_ops={
-            "accuracy": tf.metrics.accuracy(labels, classes),
-            # Estimator's own "loss" is a mean over batches, so a smaller last batch biases it.
-            "cross_entropy": tf.metrics.mean(losses),
-            **more,
-        },
+        tf.estimator.ModeKeys.EVAL, loss=tf.reduce_mean(losses), eval_metric_ops=metrics
     )

@@ -22,7 +22,7 @@ from cifar10.step.devices import DevicePlan
 
 @dataclasses.dataclass(frozen=True)
 class Replication:
-    """The place of a training process among the processes that train together.
+    """What a training process is among the processes that train together.
 
     Attributes:
       variable_devices: the devices of the shards of the weights; counters are on the first one.
@@ -46,16 +46,14 @@ class Replication:
     transfer_dtype: tf.DType = tf.float32
 
     @classmethod
-    def alone(cls, plan: DevicePlan) -> "Replication":
-        """Returns the replication of a process that trains alone."""
-        return cls(plan.variable_devices, plan.tower_devices)
-
-    @classmethod
-    def of(cls, config: TrainConfig, cluster: Cluster, plan: DevicePlan) -> "Replication":
-        """Returns the replication of a trainer in a cluster; `plan` has its machine's devices.
+    def of(cls, config: TrainConfig, cluster: Optional[Cluster], plan: DevicePlan) -> "Replication":
+        """Returns the replication of a trainer; `plan` has its machine's devices.
 
         In-graph, every machine has as many towers as the chief's, on the same kind of device.
+        Without a cluster, the process trains alone.
         """
+        if cluster is None:
+            return cls(plan.variable_devices, plan.tower_devices)
         in_graph = config.replication == "in-graph"
         machines = cluster.trainers if in_graph else [cluster.own]
         return cls(
@@ -81,22 +79,6 @@ class Replication:
         """About how many updates others apply between this process's read and its update."""
         return 0 if self.replicas_to_aggregate else self.num_replicas - 1
 
-    def batch_size(self, train_batch_size: int) -> int:
-        """Returns the number of images that this process uses per step.
-
-        Args:
-          train_batch_size: the number of images per machine, as `--train-batch-size` gives it.
-        """
-        return train_batch_size * self.num_machines
-
-    def examples_per_step(self, train_batch_size: int) -> int:
-        """Returns the number of images that all processes together use in one global step.
-
-        Args:
-          train_batch_size: the number of images per machine, as `--train-batch-size` gives it.
-        """
-        return self.batch_size(train_batch_size) * (self.replicas_to_aggregate or 1)
-
 
 def replicas_to_aggregate(config: TrainConfig, cluster: Cluster) -> Optional[int]:
     """Returns how many replicas' gradients an update waits for; None: it waits for no other.
@@ -117,11 +99,10 @@ class ModelParams:
       plan: this machine's devices.
       num_examples: the number of images in the training split.
       total_steps: the global step at which training ends.
-      channel_mean: the mean of each channel over the training images, 3 numbers in [0, 255]. A new
-        run normalizes images by it and keeps it in its checkpoints; a run that continues,
-        evaluation and export normalize them by what the checkpoint holds.
-      channel_std: the standard deviation of each channel, 3 numbers; likewise.
-      replication: this process's place among those that train; None: it trains alone.
+      channels: the mean of each channel over the training images, 3 numbers in [0, 255], and the
+        standard deviation of each. A new run normalizes images by them and keeps them in its
+        checkpoints; a run that continues, evaluation and export use what the checkpoint holds.
+      replication: what this process is among those that train; None: it trains alone.
       values_from_data: initial values that are computed from the training images or read from
         --init-checkpoint, arrays of the variables' shapes by variable name.
       num_classes: the number of classes.
@@ -133,34 +114,33 @@ class ModelParams:
     plan: DevicePlan
     num_examples: int = 1
     total_steps: int = 1
-    channel_mean: tuple[float, ...] = CIFAR10_MEAN
-    channel_std: tuple[float, ...] = CIFAR10_STD
+    channels: tuple[tuple[float, ...], tuple[float, ...]] = (CIFAR10_MEAN, CIFAR10_STD)
     replication: Replication = None  # type: ignore[assignment]  # __post_init__ replaces it.
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
     num_classes: int = NUM_CLASSES
     position: TrainingPosition = START
 
-    @property
-    def channels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The mean and the standard deviation of each channel."""
-        return self.channel_mean, self.channel_std
-
     def __post_init__(self) -> None:
         """Without a replication, this process trains alone."""
         if self.replication is None:
-            object.__setattr__(self, "replication", Replication.alone(self.plan))
+            alone = Replication.of(self.config, None, self.plan)
+            object.__setattr__(self, "replication", alone)
+
+    @property
+    def batch_size(self) -> int:
+        """The number of training images that this process uses per step."""
+        return self.config.train_batch_size * self.replication.num_machines
 
     @property
     def examples_per_step(self) -> int:
         """The number of training images that all processes together use in one global step."""
-        return self.replication.examples_per_step(self.config.train_batch_size)
+        return self.batch_size * (self.replication.replicas_to_aggregate or 1)
 
     @property
     def own_examples(self) -> Optional[int]:
         """The number of images that this process uses per step; None if it trains alone."""
-        own, train_batch_size = self.replication, self.config.train_batch_size
-        return own.batch_size(train_batch_size) if own.num_replicas > 1 else None
+        return self.batch_size if self.replication.num_replicas > 1 else None
 
     @property
     def total_examples(self) -> int:

@@ -45,7 +45,7 @@ class TrainingState:
       statistics: moving means and variances, float32 [2 * channels], in one shard; no shard for a
         model without batch normalisation.
       step: the global step, an int64 scalar.
-      seen: the number of training images that the whole job has seen, an int64 scalar.
+      examples_seen: the number of training images that the whole job has seen, an int64 scalar.
       rate: the learning rate of this step, a float32 scalar.
       optimizer: the update rule, a tf.train.Optimizer.
       decay: how each weight's gradient is scaled and decays.
@@ -57,8 +57,8 @@ class TrainingState:
     """
 
     def __init__(self, layout: Layout, params: ModelParams) -> None:
-        config, place = params.config, params.replication
-        devices = place.variable_devices
+        config, replication = params.config, params.replication
+        devices = replication.variable_devices
         self.layout, self.params, self.device = layout, params, devices[0]
         self.weights = FlatVariable("packed/weights", layout.weights, devices, trainable=True)
         self.statistics = FlatVariable(
@@ -67,17 +67,18 @@ class TrainingState:
         shards = [*self.weights.shards, *self.statistics.shards]
         # Synchronous replicas average the gradient of each shard of the weights, and the moments
         # that update the moving statistics.
-        self.shared = SyncBarrier(place, shards) if place.num_replicas > 1 else None
-        self.barrier = self.shared if place.replicas_to_aggregate else None
-        self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
+        self.shared = SyncBarrier(replication, shards) if replication.num_replicas > 1 else None
+        self.barrier = self.shared if replication.replicas_to_aggregate else None
+        self.step = tf.train.get_global_step()
+        self.examples_seen = examples_seen(self.device)
         with tf.device(self.device):
             self.rate = learning_rate(
                 config,
-                self.seen.read_value(),
+                self.examples_seen.read_value(),
                 params.num_examples,
                 params.total_examples,
                 params.examples_per_step,
-                place.staleness,
+                replication.staleness,
             )
         rule = optim.find(config.optimizer)
         self.optimizer = rule.build(config, self.rate, layout)
@@ -97,40 +98,34 @@ class TrainingState:
         weights, statistics = self.weights, self.statistics
         found = [(weights, weights.shards), (statistics, statistics.shards)]
         for name in self.optimizer.get_slot_names():
-            found.append((weights, [self.optimizer.get_slot(one, name) for one in weights.shards]))
+            found.append(
+                (weights, [self.optimizer.get_slot(shard, name) for shard in weights.shards])
+            )
         if self.lookahead is not None:
             count, averages = len(weights.shards), self.lookahead.averages
             found += [(weights, averages[:count]), (statistics, averages[count:])]
         return [(flat, shards) for flat, shards in found if shards]
 
+    def make_scaffold(self) -> tf.train.Scaffold:
+        """Makes the scaffold of training: its saver, and the condition for a replica to start.
 
-def make_scaffold(
-    packed: Sequence[tuple[FlatVariable, Sequence[tf.Variable]]],
-    shared: Optional[SyncBarrier],
-    keep_checkpoints: int,
-) -> tf.train.Scaffold:
-    """Makes the scaffold of training: its saver, and the condition for a replica to start.
-
-    Args:
-      packed: the flat variables, each with its own shards or an optimizer's slots for them.
-      shared: what several replicas share besides the saved variables; the chief begins a round in
-        each of its sessions, and the others wait for that. None: this process trains alone.
-      keep_checkpoints: the number of checkpoints to keep.
-    """
-    covered = {shard.name for _, shards in packed for shard in shards}
-    plain = [_plain(one) for one in tf.global_variables() if one.name not in covered]
-    saver = tf.train.Saver(
-        [*(flat_saveable(*one) for one in packed), *plain],
-        max_to_keep=keep_checkpoints,
-        save_relative_paths=True,
-    )
-    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # Hooks look for it there.
-    if shared is None or shared.replication.is_chief:
-        begin = [] if shared is None else [shared.begin()]
-        begun = tf.group(tf.train.Scaffold.default_local_init_op(), *begin)
-        return tf.train.Scaffold(saver=saver, local_init_op=begun)
-    missing = tf.concat([tf.report_uninitialized_variables(), shared.missing()], axis=0)
-    return tf.train.Scaffold(saver=saver, ready_op=missing)
+        The chief begins a round in each of its sessions, and the other replicas wait for that.
+        """
+        packed, shared = self.saved(), self.shared
+        covered = {shard.name for _, shards in packed for shard in shards}
+        plain = [variable for variable in tf.global_variables() if variable.name not in covered]
+        saver = tf.train.Saver(
+            [*(flat_saveable(flat, shards) for flat, shards in packed), *map(_plain, plain)],
+            max_to_keep=self.params.config.keep_checkpoints,
+            save_relative_paths=True,
+        )
+        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # Hooks look for it there.
+        if shared is None or self.params.replication.is_chief:
+            begin = [] if shared is None else [shared.begin()]
+            begun = tf.group(tf.train.Scaffold.default_local_init_op(), *begin)
+            return tf.train.Scaffold(saver=saver, local_init_op=begun)
+        missing = tf.concat([tf.report_uninitialized_variables(), shared.missing()], axis=0)
+        return tf.train.Scaffold(saver=saver, ready_op=missing)
 
 
 def flat_saveable(flat: FlatVariable, shards: Sequence[tf.Variable]) -> NamedTensors:

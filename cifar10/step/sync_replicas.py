@@ -41,7 +41,7 @@ class SyncBarrier:
       by another process since the step began.
 
     Args:
-      replication: this process's place among several that train.
+      replication: what this process is among several that train.
       averaged: the variables for which synchronous replicas push a value in each step, such as a
         gradient; the value has the shape of its variable and is accumulated on its device.
 
@@ -59,16 +59,15 @@ class SyncBarrier:
             self._round = shared_counter("round")
             self.current = self._round.read_value()
             # The round of the latest gradient of each replica, so that a hung one can be named.
-            self._pushed_rounds = [
-                shared_counter(f"pushed_round_{replica}") for replica in replicas
-            ]
+            counters = [shared_counter(f"pushed_round_{replica}") for replica in replicas]
+            self._pushed_rounds = counters
             # An accumulator of tokens for each replica except the chief. The replica waits for a
             # token, and takes all of them at once. The chief adds one at the end of a round.
             self._tokens = [_accumulator(f"token_{replica}", []) for replica in replicas[1:]]
         self._accumulators = []
-        for index, one in enumerate(self._averaged):
-            with tf.device(one.device):
-                self._accumulators.append(_accumulator(f"sum_{index}", one.shape))
+        for index, variable in enumerate(self._averaged):
+            with tf.device(variable.device):
+                self._accumulators.append(_accumulator(f"sum_{index}", variable.shape))
 
     def push(self, values: Sequence[tf.Tensor]) -> tf.Operation:
         """Pushes this replica's values of a step.
@@ -80,8 +79,8 @@ class SyncBarrier:
           The op that pushes them; `mean` and `wait` take it as their argument.
         """
         pushes = []
-        for value, one, accumulator in zip(values, self._averaged, self._accumulators):
-            with tf.device(one.device):
+        for value, variable, accumulator in zip(values, self._averaged, self._accumulators):
+            with tf.device(variable.device):
                 pushes.append(accumulator.apply_grad(tf.identity(value), self.current))
         on_device = [push for push in pushes if push.device == pushes[0].device]
         with tf.device(self._device), tf.control_dependencies(on_device):
@@ -91,7 +90,7 @@ class SyncBarrier:
     def rounds(self) -> tf.Tensor:
         """Returns the round, and that of each replica's latest gradient, int64 [1 + replicas]."""
         with tf.device(self._device):
-            return tf.stack([one.read_value() for one in (self._round, *self._pushed_rounds)])
+            return tf.stack([count.read_value() for count in (self._round, *self._pushed_rounds)])
 
     def mean(self, pushed: tf.Operation) -> list[tf.Tensor]:
         """Waits, in the chief, for the values of enough replicas, and returns their means.
@@ -104,10 +103,10 @@ class SyncBarrier:
         """
         means = []
         with tf.control_dependencies([pushed]):
-            for one, accumulator in zip(self._averaged, self._accumulators):
-                with tf.device(one.device):
+            for variable, accumulator in zip(self._averaged, self._accumulators):
+                with tf.device(variable.device):
                     taken = accumulator.take_grad(self.replication.replicas_to_aggregate)
-                taken.set_shape(one.shape)
+                taken.set_shape(variable.shape)
                 means.append(taken)
         return means
 
@@ -158,44 +157,37 @@ class SyncBarrier:
 
         It drops the gradients of earlier rounds and releases the waiting replicas.
         """
-        number, noted = self._count_session()
-        first = number * _UPDATES_OF_A_SESSION
-        emptied = []
-        for accumulator in self._accumulators:
-            with tf.device(accumulator.accumulator_ref.device), tf.control_dependencies(noted):
-                waiting = accumulator.num_accumulated()
-                taken = tf.cond(
-                    waiting > 0,
-                    # A sum, since the shape alone would be known without taking the gradients.
-                    lambda one=accumulator, count=waiting: tf.reduce_sum(one.take_grad(count)),
-                    lambda: tf.constant(0.0),
-                )
-                with tf.control_dependencies([taken]):
-                    emptied.append(accumulator.set_global_step(first))
-        ready = [*noted, *emptied, *(one.initializer for one in self._pushed_rounds)]
-        with tf.device(self._device), tf.control_dependencies(ready):
-            return self._release_after(self._round.assign(first))
-
-    def _release_after(self, done: tf.Tensor) -> tf.Operation:
-        with tf.control_dependencies([done]):
-            return tf.group(*(one.apply_grad(tf.constant(0.0), 2**62) for one in self._tokens))
-
-    def _count_session(self) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """Computes this session's number: 1 plus the highest number that a device stores.
-
-        Returns:
-          The number, an int64 scalar, and the ops that store it on the devices.
-        """
-        holding = [one.accumulator_ref.device for one in self._accumulators]
+        # This session's number is 1 plus the highest number that a device stores.
+        devices = [accumulator.accumulator_ref.device for accumulator in self._accumulators]
         numbers, known = [], []
-        for index, device in enumerate(dict.fromkeys([self._round.device, *holding])):
+        for index, device in enumerate(dict.fromkeys([self._round.device, *devices])):
             with tf.device(device):
                 number = shared_counter(f"sync_session_{index}")
                 is_known = tf.raw_ops.VarIsInitializedOp(resource=number.handle)
                 known.append(tf.cond(is_known, number.read_value, lambda: tf.constant(0, tf.int64)))
             numbers.append(number)
-        own = tf.reduce_max(tf.stack(known)) + 1
-        return own, [number.assign(own).op for number in numbers]
+        session = tf.reduce_max(tf.stack(known)) + 1
+        stored = [number.assign(session).op for number in numbers]
+        first = session * _UPDATES_OF_A_SESSION
+        emptied = []
+        for held, device in zip(self._accumulators, devices):
+            with tf.device(device), tf.control_dependencies(stored):
+                waiting = held.num_accumulated()
+                taken = tf.cond(
+                    waiting > 0,
+                    # A sum, since the shape alone would be known without taking the gradients.
+                    lambda held=held, count=waiting: tf.reduce_sum(held.take_grad(count)),
+                    lambda: tf.constant(0.0),
+                )
+                with tf.control_dependencies([taken]):
+                    emptied.append(held.set_global_step(first))
+        ready = [*stored, *emptied, *(pushed.initializer for pushed in self._pushed_rounds)]
+        with tf.device(self._device), tf.control_dependencies(ready):
+            return self._release_after(self._round.assign(first))
+
+    def _release_after(self, done: tf.Tensor) -> tf.Operation:
+        with tf.control_dependencies([done]):
+            return tf.group(*(token.apply_grad(tf.constant(0.0), 2**62) for token in self._tokens))
 
 
 def _accumulator(name: str, shape: Union[tf.TensorShape, list[int]]) -> tf.ConditionalAccumulator:

@@ -130,12 +130,12 @@ def copies_of_weights(shards: Sequence[tf.Tensor], devices: Sequence[str]) -> li
     joined: dict[str, tf.Tensor] = {}
     copies = []
     for device in devices:
-        place = device if on_gpus else machine_of(device)
-        if place not in joined:
-            with tf.device(place):
-                joined[place] = tf.concat(shards, 0)
+        first = device if on_gpus else machine_of(device)
+        if first not in joined:
+            with tf.device(first):
+                joined[first] = tf.concat(shards, 0)
         with tf.device(device):
-            copies.append(tf.identity(joined[place]))
+            copies.append(tf.identity(joined[first]))
     return copies
 
 
@@ -147,10 +147,10 @@ def tower_moments(tower: Tower) -> tf.Tensor:
     Returns:
       float32 [2 * channels of all layers].
     """
-    seen = tower.layers.statistics
+    means = [layer.mean for layer in tower.layers.statistics]
     with tf.device(tower.logits.device):
-        squares = [one.variance + tf.square(one.mean) for one in seen]
-        return tf.concat([one.mean for one in seen] + squares, axis=0)
+        squares = [layer.variance + tf.square(layer.mean) for layer in tower.layers.statistics]
+        return tf.concat(means + squares, axis=0)
 
 
 def statistics_of(moments: tf.Tensor, towers: Sequence[Tower], num_replicas: int) -> tf.Tensor:
@@ -168,9 +168,9 @@ def statistics_of(moments: tf.Tensor, towers: Sequence[Tower], num_replicas: int
       All means, then all variances, float32 [2 * channels].
     """
     factors = []
-    for seen in zip(*(tower.layers.statistics for tower in towers)):
-        count = tf.cast(tf.add_n([one.count for one in seen]) * num_replicas, tf.float32)
-        factors.append(tf.fill(seen[0].mean.shape, count / tf.maximum(count - 1.0, 1.0)))
+    for of_layer in zip(*(tower.layers.statistics for tower in towers)):
+        count = tf.cast(tf.add_n([part.count for part in of_layer]) * num_replicas, tf.float32)
+        factors.append(tf.fill(of_layer[0].mean.shape, count / tf.maximum(count - 1.0, 1.0)))
     mean, square = tf.split(moments, 2)
     variance = tf.maximum(square - tf.square(mean), 0.0) * tf.concat(factors, axis=0)
     return tf.concat([mean, variance], axis=0)
@@ -180,7 +180,7 @@ def normalizer(values: Sequence[Sequence[float]], device: str, task_device: str 
     """Makes the function by which each tower normalizes its images.
 
     If the variables are on another machine, it uses local copies of them, which each session makes
-    when it begins, so that no step fetches them. In-graph, the master sends them to the other
+    when it begins, so that no step fetches them. In-graph, the chief sends them to the other
     machines.
 
     Args:
@@ -204,7 +204,7 @@ def normalizer(values: Sequence[Sequence[float]], device: str, task_device: str 
                 for name, shared in zip(_CHANNELS, used)
             ]
     with tf.device(used[0].device):  # A GPU would gain nothing by computing these numbers itself.
-        mean, std = (one.read_value() for one in used)
+        mean, std = (value.read_value() for value in used)
         # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
         offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / std))
 

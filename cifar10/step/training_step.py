@@ -13,11 +13,10 @@ from cifar10.optim.packed import Layout, Slices
 from cifar10.step import towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.params import ModelParams
-from cifar10.step.state import TrainingState, make_scaffold
+from cifar10.step.state import TrainingState
 from cifar10.step.sync_replicas import ROUNDS
 
 _SAMPLES_SHOWN = 8
-_SCOPE = "training_step"  # how the names of StepTensors begin in a training graph
 
 
 class StepReport(NamedTuple):
@@ -44,12 +43,12 @@ class StepReport(NamedTuple):
     @classmethod
     def of(cls, of_job: Sequence[float], *of_process: Any) -> "StepReport":
         """Makes a report from the values of `StepTensors.report`."""
-        step, seen, rate, over = of_job
-        return cls(int(step), int(seen), float(rate), bool(over), *of_process)
+        step, examples, rate, over = of_job
+        return cls(int(step), int(examples), float(rate), bool(over), *of_process)
 
 
 class StepTensors(NamedTuple):
-    """What hooks fetch and run in a training graph, by name: `training_step/loss`.
+    """What hooks fetch and run in a training graph, each in a collection: `training_step/loss`.
 
     Attributes:
       of_job: the job's numbers after the step, float64 [4], which parameter servers send at once.
@@ -75,27 +74,17 @@ class StepTensors(NamedTuple):
         shown = () if self.samples is None else (self.samples,)
         return (self.of_job, self.loss, self.accuracy, *shown)
 
-    def name(self) -> None:
-        """Names these in the default graph, so that hooks find them."""
+    def publish(self) -> None:
+        """Adds these to collections of the default graph, so that hooks find them."""
         for name, found in self._asdict().items():
-            if isinstance(found, tf.Operation):
-                tf.group(found, name=f"{_SCOPE}/{name}")
-            elif found is not None:
-                tf.identity(found, f"{_SCOPE}/{name}")
+            if found is not None:
+                tf.add_to_collection(f"training_step/{name}", found)
 
     @classmethod
     def find(cls) -> "StepTensors":
         """Returns those of the default graph."""
-        graph = tf.get_default_graph()
-
-        def named(name: str) -> Any:
-            try:
-                found = graph.get_operation_by_name(f"{_SCOPE}/{name}")
-            except KeyError:
-                return None
-            return found.outputs[0] if found.outputs else found
-
-        return cls(**{name: named(name) for name in cls._fields})
+        found = (tf.get_collection(f"training_step/{name}") for name in cls._fields)
+        return cls(*(values[0] if values else None for values in found))
 
 
 class Step(NamedTuple):
@@ -113,12 +102,9 @@ class Step(NamedTuple):
 
     def spec(self) -> tf.estimator.EstimatorSpec:
         """Returns the EstimatorSpec of this step, with its saver."""
-        shared, config = self.state.shared, self.state.params.config
+        mode, scaffold = tf.estimator.ModeKeys.TRAIN, self.state.make_scaffold()
         return tf.estimator.EstimatorSpec(
-            tf.estimator.ModeKeys.TRAIN,
-            loss=self.loss,
-            train_op=self.train_op,
-            scaffold=make_scaffold(self.state.saved(), shared, config.keep_checkpoints),
+            mode, loss=self.loss, train_op=self.train_op, scaffold=scaffold
         )
 
 
@@ -132,31 +118,31 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
       labels: the true classes, int64 [N].
       params: settings, devices, facts about the data.
     """
-    place, layers = params.replication, params.layers(training=True)
+    replication, layers = params.replication, params.layers(training=True)
     state = TrainingState(Layout(record(model, layers), params.values_from_data), params)
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
     #    carry a later round than that of its weights, so the round is read first.
     with tf.control_dependencies([state.barrier.current] if state.barrier else []):
-        shards = state.weights.read(place.transfer_dtype)
-    copies = towers.copies_of_weights(shards, place.tower_devices)
+        shards = state.weights.read(replication.transfer_dtype)
+    copies = towers.copies_of_weights(shards, replication.tower_devices)
 
     # 2. Each tower computes logits, float32 [N / towers, classes], from its part of the batch, and
     #    from them a mean loss. In-graph, towers are on all machines of the cluster.
     parts = towers.build_towers(
         model,
         layers,
-        towers.normalizer(params.channels, place.variable_devices[0], place.task_device),
+        towers.normalizer(params.channels, state.device, replication.task_device),
         images,
         labels,
-        place.tower_devices,
+        replication.tower_devices,
         [Slices(state.layout.weights, copy) for copy in copies],
         _still_trains(state),
     )
     for layer, algorithm in parts[0].layers.convolutions.items():
         tf.logging.info("%s: %s", layer, algorithm)  # --verbose shows it.
     smoothing = params.config.label_smoothing
-    losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
+    losses, accuracies = zip(*(_loss_and_accuracy(tower, smoothing) for tower in parts))
     loss, accuracy = (tf.add_n(of_towers) / len(parts) for of_towers in (losses, accuracies))
 
     # 3. Compute each tower's gradient, float32 [size]. Average those of this process and add the
@@ -178,9 +164,9 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
         accuracy,
         _are_finite(state),
         over=shared.is_over() if shared else tf.constant(False),
-        samples=images[:_SAMPLES_SHOWN] if place.is_chief else None,
-        end_all=shared.end_all() if shared and place.is_chief else None,
-    ).name()
+        samples=images[:_SAMPLES_SHOWN] if replication.is_chief else None,
+        end_all=shared.end_all() if shared and replication.is_chief else None,
+    ).publish()
     if state.barrier:
         tf.add_to_collection(ROUNDS, state.barrier.rounds())
     return Step(loss, of_job.op, state)
@@ -210,7 +196,7 @@ def _still_trains(state: TrainingState) -> Optional[tf.Tensor]:
         return None
     with tf.device(state.device):
         end = int(state.params.config.whitening_bias_epochs * state.params.num_examples)
-        return state.seen.read_value() < end
+        return state.examples_seen.read_value() < end
 
 
 def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
@@ -266,19 +252,27 @@ def apply_update(
             arrived = [tf.group(*values)]
     # These updates read the global step, so they come before it is counted.
     with tf.control_dependencies(arrived):
-        updates = [_update_statistics(state, seen, parts) for seen in moments]
+        updates = [_update_statistics(state, averaged, parts) for averaged in moments]
     # From here on all ops are on the devices of the variables, so that not even a constant has to
     # be sent to another machine.
     with tf.device(state.device), tf.control_dependencies(arrived):
+        optimizer, is_taken = state.optimizer, tf.constant(True)
+        if state.scale is not None:
+            # In fp16, it skips steps whose gradients overflow, and adapts the scale.
+            is_taken = decay.all_finite(gradients)
+            optimizer = tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, state.scale)
         with tf.control_dependencies(updates):
-            applied = _apply_gradients(state, gradients)
+            if state.decay.optimizer.decouples_decay and state.decay.weight_decay != 0:
+                # A step that is skipped must not decay the weights.
+                gradients = _decay(state, gradients, tf.where(is_taken, state.rate, 0.0))
+            updated = list(zip(gradients, state.weights.shards))
+            applied = optimizer.apply_gradients(updated, state.step)
         if state.lookahead:
-            counted = _is_counted(state, gradients)
             with tf.control_dependencies([applied]):
-                applied = state.lookahead.pull(state.step.read_value(), counted)
+                applied = state.lookahead.pull(state.step.read_value(), is_taken)
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
-            done = state.seen.assign_add(params.examples_per_step)
+            done = state.examples_seen.assign_add(params.examples_per_step)
         if barrier:
             with tf.control_dependencies([done]):
                 done = barrier.close_round()
@@ -301,47 +295,23 @@ def _update_statistics(
     (moving,) = state.statistics.shards
     num_replicas = state.params.replication.replicas_to_aggregate or 1
     with tf.device(moving.device):
-        seen = towers.statistics_of(moments, parts, num_replicas)
+        of_step = towers.statistics_of(moments, parts, num_replicas)
         steps = tf.cast(state.step.read_value(), tf.float32)
         decay = tf.minimum(parts[0].layers.norm_decay, (1.0 + steps) / (10.0 + steps))
-        return moving.assign_sub((moving.read_value() - seen) * (1.0 - decay))
+        return moving.assign_sub((moving.read_value() - of_step) * (1.0 - decay))
 
 
-def _apply_gradients(state: TrainingState, gradients: Sequence[tf.Tensor]) -> Any:
-    """Builds the op that takes the optimizer's step and counts it.
-
-    Args:
-      state: the variables, and the optimizer.
-      gradients: one gradient per shard of the weights, float32 [size of the shard].
-    """
-    if state.decay.optimizer.decouples_decay and state.decay.weight_decay != 0:
-        gradients = _decay(state, gradients)
-    optimizer = state.optimizer
-    if state.scale is not None:  # Skips steps whose gradients overflow, and adapts the scale.
-        optimizer = tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, state.scale)
-    return optimizer.apply_gradients(list(zip(gradients, state.weights.shards)), state.step)
-
-
-def _is_counted(state: TrainingState, gradients: Sequence[tf.Tensor]) -> Any:
-    """Returns whether the optimizer takes this step, a bool scalar tensor.
-
-    It skips steps whose gradients overflow in fp16.
-    """
-    return tf.constant(True) if state.scale is None else decay.all_finite(gradients)
-
-
-def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _decay(state: TrainingState, gradients: Sequence[tf.Tensor], rate: Any) -> list[tf.Tensor]:
     """Applies decoupled weight decay to every shard of the weights.
 
     Args:
       state: the training state, with the weights.
       gradients: one gradient per shard of the weights, float32 [size of the shard].
+      rate: the learning rate, a float32 scalar; 0 if the step is skipped.
 
     Returns:
       The gradients unchanged, but available only after the decay.
     """
-    # A step that is skipped must not decay the weights.
-    rate = tf.where(_is_counted(state, gradients), state.rate, 0.0)
     known = []
     for index, (gradient, shard) in enumerate(zip(gradients, state.weights.shards)):
         with tf.device(shard.device):
@@ -360,7 +330,7 @@ def _are_finite(state: TrainingState) -> tf.Tensor:
 
 
 def _report(done: Any, state: TrainingState) -> tf.Tensor:
-    """Returns the job's figures after the step, float64 [4]; see `StepReport`.
+    """Returns the job's numbers after the step, float64 [4]; see `StepReport`.
 
     Args:
       done: the op or tensor after which all variables have their new values.
@@ -368,5 +338,5 @@ def _report(done: Any, state: TrainingState) -> tf.Tensor:
     """
     with tf.device(state.device), tf.control_dependencies([done]):
         over = state.shared.is_over() if state.shared else tf.constant(False)
-        figures = (state.step.read_value(), state.seen.read_value(), state.rate, over)
-        return tf.stack([tf.cast(one, tf.float64) for one in figures])
+        numbers = (state.step.read_value(), state.examples_seen.read_value(), state.rate, over)
+        return tf.stack([tf.cast(number, tf.float64) for number in numbers])

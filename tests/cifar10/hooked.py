@@ -93,7 +93,7 @@ def train(
             over=tf.constant(over_before),
             samples=tf.zeros([8, 32, 32, 3], tf.uint8),
             end_all=tf.py_func(end_all, [], tf.int64).op,
-        ).name()
+        ).publish()
         tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step

@@ -13,7 +13,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import DataError, Stopped
+from cifar10.errors import DamagedError, DataError, Stopped
 from cifar10.guard import Guard, folder_lock
 from cifar10.host.process import StopRequest
 from cifar10.input import pipeline
@@ -23,7 +23,7 @@ from cifar10.output.metrics import Metrics
 from cifar10.run import results
 from cifar10.run.job import Job, make_job
 from cifar10.run.tf_errors import clear_errors
-from cifar10.run.training_hook import ChiefHook
+from cifar10.run.training_hook import ChiefHook, Saving
 from cifar10.run.validation import KeepBest
 from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
@@ -147,13 +147,31 @@ def test_a_goal_that_a_validation_at_the_start_reaches_ends_training(config, tol
     assert checkpoints.latest_step(config.output_path) == 5
 
 
-def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(config, told, monkeypatch):
+def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(
+    config, told, monkeypatch, capsys
+):
     def stale(*_: Any) -> None:
         raise tf.errors.AbortedError(None, None, "Stale file handle")
 
     monkeypatch.setattr("cifar10.run.validation.ended_before", stale)
     run(config)
     assert told[-1] == ("figures", "completed")
+    assert "the validations cannot be read now (Stale file handle)" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("evaluator")
+def test_a_damaged_file_of_validations_ends_a_run_that_they_may_end(config, told, monkeypatch):
+    path = pathlib.Path(config.output_path, "metrics_evaluator.jsonl")
+    after_save = Saving.after_save
+
+    def damage(saving: Saving, session: Any, step: int) -> None:
+        path.write_text("no row\n")
+        after_save(saving, session, step)
+
+    monkeypatch.setattr(Saving, "after_save", damage)
+    with pytest.raises(DamagedError, match=r"metrics_evaluator.jsonl is damaged \(row 1\); move"):
+        run(dataclasses.replace(config, stop_at_accuracy=0.9))
+    assert checkpoints.latest_step(config.output_path) == 5  # The next start continues from it.
 
 
 def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, monkeypatch):
@@ -185,6 +203,25 @@ def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(con
     # Nothing waits for the evaluator, which has not validated the last checkpoint.
     assert told == [("end told", 10), ("validated", 10), ("figures", "completed")]
     assert note(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
+
+
+@pytest.mark.usefixtures("evaluator", "told")
+@pytest.mark.parametrize(
+    ("target", "statuses"),
+    [(None, ["completed"]), (1e-6, ["completed", "stopped by --stop-at-accuracy"])],
+)
+def test_the_end_is_recorded_again_only_if_the_last_validation_changes_the_status(
+    config, monkeypatch, target, statuses
+):
+    ends, write = [], run_file.write_training
+
+    def watched(output_dir: str, *args: Any) -> None:
+        ends.extend(args[2:])
+        write(output_dir, *args)
+
+    monkeypatch.setattr(run_file, "write_training", watched)
+    run(dataclasses.replace(config, stop_at_accuracy=target))
+    assert ends == statuses
 
 
 @pytest.mark.usefixtures("evaluator")

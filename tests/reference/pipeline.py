@@ -213,7 +213,7 @@ class _Trainer:
 
     def __init__(self, config: TrainConfig, plan: DevicePlan, index: int, trainers: int) -> None:
         replication = dataclasses.replace(
-            Replication.alone(plan),
+            Replication.of(config, None, plan),
             num_replicas=trainers,
             replica=index,
             replicas_to_aggregate=trainers,

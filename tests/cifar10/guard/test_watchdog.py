@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 from unittest import mock
 
 import numpy as np
@@ -16,6 +16,7 @@ from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.guard import watchdog
 from cifar10.guard.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP, Activity
 from cifar10.guard.watchdog import Hang, StallCheck, Watchdog
+from cifar10.host.process import StopRequest
 
 LIMIT = 0.2
 WAIT_SECS = 30.0
@@ -26,10 +27,12 @@ class Ends:
 
     def __init__(self) -> None:
         self.found: list[tuple[str, int]] = []
+        self.saved: Optional[str] = None
         self.happened, self.test_is_over = threading.Event(), threading.Event()
 
-    def __call__(self, line: str, code: int) -> None:
+    def __call__(self, line: str, code: int, saved: Optional[str] = None) -> None:
         self.found.append((line, code))
+        self.saved = saved
         self.happened.set()
         self.test_is_over.wait()
 
@@ -71,6 +74,15 @@ def test_a_process_ends_as_the_main_thread_would(ends, error, line, code) -> Non
     with Watchdog().watching(raising(error)):
         assert ends.happened.wait(WAIT_SECS)
     assert ends.found == [(line, code)]
+
+
+def test_the_end_after_a_signal_names_the_checkpoint_of_which_the_stop_request_knows(ends) -> None:
+    stop = StopRequest()
+    stop.saved = "output/model.ckpt-3"
+    stop._note(15)
+    with Watchdog().watching(stop.check):
+        assert ends.happened.wait(WAIT_SECS)
+    assert ends.saved == "output/model.ckpt-3"
 
 
 def test_what_is_true_for_a_moment_or_only_before_the_watch_ends_nothing(ends) -> None:

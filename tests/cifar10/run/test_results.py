@@ -145,11 +145,11 @@ def test_an_evaluation_has_a_row_for_each_image_and_is_in_tensorboard_once(
     np.testing.assert_array_equal(found.labels, labels[0])
     assert found.probabilities.shape == (23, 10)
     is_right = found.probabilities.argmax(axis=1) == found.labels
-    assert found.figures["accuracy"] == pytest.approx(is_right.mean())
+    assert found.metrics["accuracy"] == pytest.approx(is_right.mean())
     expected = np.zeros((10, 10), int)
     np.add.at(expected, (found.labels, found.probabilities.argmax(axis=1)), 1)
     np.testing.assert_array_equal(found.confusion_matrix, expected)
-    assert ("augmented_accuracy" in found.figures) == augments
+    assert ("augmented_accuracy" in found.metrics) == augments
     events = EventAccumulator(f"{config.output_dir}/eval").Reload()
     assert [event.step for event in events.Scalars("accuracy")] == [0]
 

@@ -124,7 +124,7 @@ def test_a_master_that_begins_no_session_is_named_with_a_way_out():
         None, None, "Session was not ready after waiting 4 secs."
     )
     assert message_of(TrainingError, fail, error) == (
-        "the master answers, but it has begun no session for a minute and for "
+        "the chief answers, but it has begun no session for a minute and for "
         "--cluster-timeout 300; see what it says, or raise that"
     )
 

@@ -274,7 +274,7 @@ def test_a_plan_takes_our_convolutions_where_they_can_be_had(compiled, settings,
     ("settings", "hardware", "reason"),
     [
         ({"model": "mlp"}, {}, "MLP, 100 hidden units has no convolution that they compute"),
-        ({"replication": "in-graph"}, {}, "an in-graph master does not know what is com"),
+        ({"replication": "in-graph"}, {}, "an in-graph chief does not know what is com"),
         ({}, {"gpus": 1}, "they are for CPUs"),
     ],
     ids=str,

@@ -80,6 +80,6 @@ def test_a_step_stands_for_the_images_that_its_update_has_seen(
     settings, batch_size, examples_per_step, staleness
 ):
     replication = Replication(("/cpu:0",), ("/cpu:0",), **settings)
+    params = ModelParams(TrainConfig(train_batch_size=12), make_plan(1), replication=replication)
     assert replication.staleness == staleness
-    assert replication.batch_size(12) == batch_size
-    assert replication.examples_per_step(12) == examples_per_step
+    assert (params.batch_size, params.examples_per_step) == (batch_size, examples_per_step)

@@ -44,12 +44,12 @@ def build_step(
     plan: DevicePlan,
     batch: tuple[Any, Any],
     decay: float = 0.997,
-    place: Any = None,
+    replication: Any = None,
     **settings: Any,
 ) -> training_step.Step:
     """A step of a model of the test's own."""
     config = TrainConfig(train_batch_size=BATCH, batch_norm_decay=decay, **settings)
-    params = ModelParams(config, plan, 100, 9, *steps.AS_THEY_ARE, replication=place)
+    params = ModelParams(config, plan, 100, 9, steps.AS_THEY_ARE, replication)
     return training_step.build(model, *batch, params)
 
 
@@ -84,7 +84,7 @@ def test_the_moving_variance_is_that_of_the_images_of_all_replicas():
     with tf.Graph().as_default() as graph, tf.Session() as session:
         tf.train.create_global_step()
         batch = (tf.constant(pixels), tf.constant(labels))
-        step = build_step(few_pixels, make_plan(1), batch, place=place(0))
+        step = build_step(few_pixels, make_plan(1), batch, replication=place(0))
         session.run(tf.global_variables_initializer())
         session.run(step.state.shared.begin())
         pushes = [
@@ -159,7 +159,7 @@ def test_every_trainer_of_a_cluster_sees_its_end():
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
         batch = tuple(map(tf.constant, ONE_BATCH))
-        step = build_step(mean_colours, make_plan(1), batch, place=place(1, None))
+        step = build_step(mean_colours, make_plan(1), batch, replication=place(1, None))
         shared, tensors = step.state.shared, StepTensors.find()
         session.run([tf.global_variables_initializer(), shared.begin()])
         for is_over in (False, True):

@@ -9,6 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.input.records import CIFAR10_STD
 from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams, Replication
@@ -100,11 +101,11 @@ def test_packed_weights_cross_four_times_a_step_however_many_layers_there_are(
 def test_a_trainer_normalizes_by_the_channels_of_its_parameter_server() -> None:
     # This machine has other records than that which initialised the variables.
     target, params = setting(1)
-    params = dataclasses.replace(params, channel_mean=(1.0, 2.0, 3.0))
+    params = dataclasses.replace(params, channels=((1.0, 2.0, 3.0), CIFAR10_STD))
     with tf.Graph().as_default(), tf.Session(target) as session:
         train_op = build(params)
         mean, own = (
-            next(one for one in found if one.op.name.endswith("channel_mean"))
+            next(variable for variable in found if variable.op.name.endswith("channel_mean"))
             for found in (tf.global_variables(), tf.local_variables())
         )
         assert ("ps" in mean.device, MASTER in own.device) == (True, True)

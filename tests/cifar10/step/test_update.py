@@ -67,7 +67,7 @@ class Step:
     ) -> None:
         self.session = session
         tf.train.create_global_step()
-        params = ModelParams(config, plan, num_examples, 9, *steps.AS_THEY_ARE, replication=place)
+        params = ModelParams(config, plan, num_examples, 9, steps.AS_THEY_ARE, place)
         built = training_step.build(model, tf.constant(PIXELS), tf.constant(LABELS), params)
         self.state, self._train_op = built.state, built.train_op
         self._saved = [spec for one in built.state.saved() for spec in flat_saveable(*one).specs]
@@ -125,16 +125,18 @@ def test_an_update_is_the_mean_gradient_of_all_towers_and_decays_once(
 
 def test_machines_that_one_process_drives_count_their_images_and_set_the_rate(session):
     plan = make_plan(2, 1)
-    place = dataclasses.replace(Replication.alone(plan), num_machines=2)
+    replication = Replication(plan.variable_devices, plan.tower_devices, num_machines=2)
     config = TrainConfig(**SETTINGS, learning_rate_batch=4 * BATCH)
-    step = Step(session, config, plan, place)
+    step = Step(session, config, plan, replication)
     assert step.take() == (1, 2 * BATCH, RATE / 2, False)
 
 
 def test_gradients_cross_in_the_type_that_was_asked_for(session):
     plan = make_plan(1)
-    place = dataclasses.replace(Replication.alone(plan), transfer_dtype=tf.bfloat16)
-    step = Step(session, TrainConfig(**{**SETTINGS, "weight_decay": 0.0}), plan, place)
+    config = TrainConfig(**{**SETTINGS, "weight_decay": 0.0})
+    alone = Replication.of(config, None, plan)
+    replication = dataclasses.replace(alone, transfer_dtype=tf.bfloat16)
+    step = Step(session, config, plan, replication)
     zeros = np.zeros(40, np.float32)  # which bfloat16 knows
     step.load("packed/weights_0", zeros)
     step.take()
