@@ -5,7 +5,7 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Optional
+from typing import Any, Optional
 
 from cifar10 import models, optim
 from cifar10.config.fields import MODES, MODES_WITH_KERNELS, ConfigFields
@@ -48,8 +48,8 @@ _WITH_CHECKPOINTS, _PATTERN = ("output_dir", "checkpoint", "init_checkpoint"), f
 
 def needs_of(setting: Setting, value: Any) -> dict[str, Any]:
     """Returns what a value of a setting needs of others, as a row of `NEEDS`."""
-    owners = {name: registry.owners().get(setting.name) for name, registry in REGISTRIES.items()}
-    found = {name: names for name, names in owners.items() if names is not None}
+    owners = {what: registry.owners() for what, registry in REGISTRIES.items()}
+    found = {what: owner[setting.name] for what, owner in owners.items() if setting.name in owner}
     if setting.name == "optimizer" and optim.find(value).needs_normalised_kernels:
         found |= {**_NORMALISED, "model": "normalises_convolutions"}
     return {**found, **NEEDS.get(setting.name, {}), **setting.needs}
@@ -89,32 +89,33 @@ def check_config(config: ConfigFields, is_set: Callable[[str], bool]) -> None:
     Raises:
       ConfigError: a value is not allowed, or settings contradict each other.
     """
-    settings = settings_of(config)
+    settings = settings_of(type(config))
     values = {name: getattr(config, name) for name in settings}
     for name, setting in settings.items():
-        setting.check(values[name], setting.flag)
+        setting.check(values[name], flag_name(name))
         if setting.metavar in ("DIR", "PATH") and values[name] is not None:
             _check_path(config, name, values[name])
     for name, setting in settings.items():
         found = why_without_effect(setting, values[name], values) if is_set(name) else None
         if found:
-            _refuse(f"{setting.flag} {shown(values[name])} {found[1]}; {setting.instead}")
+            shown_value = f"{flag_name(name)} {shown(values[name])}"
+            raise ConfigError(f"{shown_value} {found[1]}; {setting.instead}")
     if None not in (config.train_steps, config.train_epochs):
-        _refuse(
+        raise ConfigError(
             f"--train-steps {config.train_steps} and --train-epochs {config.train_epochs} "
             "contradict each other; give one"
         )
     refusal = models.find(config.model).refusal(config)
     if refusal:
-        _refuse(refusal)
+        raise ConfigError(refusal)
     if config.mode == "predict" and not config.images:
-        _refuse("--mode predict needs image files: --mode predict cat.png dog.jpg")
+        raise ConfigError("--mode predict needs image files: --mode predict cat.png dog.jpg")
     if config.mode != "predict" and config.images:
-        _refuse(
+        raise ConfigError(
             f"image files are for --mode predict, got {config.images[0]} with --mode {config.mode}"
         )
     if config.variable_strategy == "GPU" and config.num_gpus == 0:
-        _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
+        raise ConfigError("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
     if config.num_towers is not None:
         check_towers(config, config.num_towers)
 
@@ -130,7 +131,7 @@ def check_towers(config: ConfigFields, num_towers: int) -> None:
       ConfigError: this is training, and its batch is no multiple of the towers.
     """
     if config.mode == "train_and_evaluate" and config.train_batch_size % num_towers:
-        _refuse(
+        raise ConfigError(
             f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
             f"images for {num_towers} towers"
         )
@@ -139,21 +140,17 @@ def check_towers(config: ConfigFields, num_towers: int) -> None:
 def _check_path(config: ConfigFields, name: str, value: str) -> None:
     flag = flag_name(name)
     if not value:
-        _refuse(f"{flag} must not be empty; leave it out for the default")
+        raise ConfigError(f"{flag} must not be empty; leave it out for the default")
     if "\0" in value:
-        _refuse(f"{flag} must not contain a NUL, got {value!r}")
+        raise ConfigError(f"{flag} must not contain a NUL, got {value!r}")
     if not is_opened_as_utf8(os.path.expanduser(value)):
-        _refuse(
+        raise ConfigError(
             f"{flag} must be UTF-8, as TensorFlow's paths are, got {value!r}; rename it, or set "
             "PYTHONUTF8=1"
         )
     # TensorFlow would save checkpoints there but not find them again.
     if name in _WITH_CHECKPOINTS and not _PATTERN.isdisjoint(config.resolve(value)):
-        _refuse(
+        raise ConfigError(
             f"{flag} must not contain *, ?, [ or \\, which TensorFlow takes for patterns, got "
             f"{config.resolve(value)}"
         )
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ConfigError(message)

@@ -38,11 +38,9 @@ def _is_window(text: str) -> bool:
     return found is not None and 1 <= int(found[1]) <= int(found[2])
 
 
-_Own: Any = own_settings(models.REGISTRY, optim.REGISTRY)
-
-
+# mypy does not know the bases.
 @dataclasses.dataclass(frozen=True)
-class ConfigFields(_Own):  # type: ignore[misc]  # mypy does not know the bases.
+class ConfigFields(*own_settings(models.REGISTRY, optim.REGISTRY)):  # type: ignore[misc]
     """The settings of a `TrainConfig`, unchecked; None means unset."""
 
     mode: str = _job("what to do", "train_and_evaluate", choices=MODES, common=True)

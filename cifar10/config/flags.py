@@ -55,8 +55,9 @@ def parse(argv: Sequence[str], config_type: type[TrainConfig] = TrainConfig) -> 
     known = settings_of(config_type)
     # All words after `--` are files; argparse would take some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
-    parser = make_parser({"config": _CONFIG, **known})
-    found, unknown = parser.parse_known_intermixed_args(_spelt(argv[:end], known))
+    words = _spelt(argv[:end], known)
+    parser = make_parser({"config": _CONFIG, **known}, whole="--help-all" in words)
+    found, unknown = parser.parse_known_intermixed_args(words)
     for word in sorted(unknown, key=lambda word: not word.startswith("-"))[:1]:
         names = [flag[2:] for argument in arguments_of(parser) for flag in argument.option_strings]
         meant = _hint(word.partition("=")[0].lstrip("-"), names, "--{}".format)
@@ -97,7 +98,7 @@ def _spelt(argv: Sequence[str], known: _Known) -> list[str]:
     `--data_dir x` becomes `--data-dir x`. `--verbose cat.png` becomes `--verbose=true cat.png`: the
     word after a boolean flag is its value only if it is a spelling of true or false.
     """
-    booleans = {setting.flag for setting in known.values() if setting.kind is bool}
+    booleans = {flag_name(name) for name, setting in known.items() if setting.kind is bool}
     result = []
     for word, following in zip(argv, [*argv[1:], ""]):
         name, equals, value = word.partition("=")
@@ -117,7 +118,7 @@ def _read(texts: Mapping[str, Sequence[str]], known: _Known) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, words in texts.items():
-        flag = known[name].flag
+        flag = flag_name(name)
         for value in (known[name].read(text, flag) for text in words):
             if value != found.setdefault(name, value):
                 raise ConfigError(
@@ -133,7 +134,7 @@ def _read_file(path: str, flag: str, known: _Known) -> tuple[_Values, bool]:
       ConfigError: the file cannot be read, or is wrong; the message names the line.
     """
     entries, is_result = settings_file.read(path, flag)
-    names = {setting.flag[2:]: name for name, setting in known.items()}
+    names = {name.replace("_", "-"): name for name in known}
     names |= {alias: name for name, setting in known.items() for alias in setting.aliases}
     found: dict[str, Any] = {}
     for location, key, text in entries:
@@ -141,12 +142,12 @@ def _read_file(path: str, flag: str, known: _Known) -> tuple[_Values, bool]:
         if not name:
             meant = _hint(key.replace("_", "-"), names, lambda near: near.replace("-", "_"))
             meant = meant or "; --help-all lists all settings"
-            settings_file.refuse(location, f"there is no setting {key}{meant}")
+            raise ConfigError(f"{location}: there is no setting {key}{meant}")
         if name in found:
-            settings_file.refuse(location, f"{key} is given twice; keep one")
+            raise ConfigError(f"{location}: {key} is given twice; keep one")
         if name == "images" or not isinstance(text, (str, type(None))):
             rule = "must be on the command line" if name == "images" else "must be one value"
-            settings_file.refuse(location, f"{key} {rule}")
+            raise ConfigError(f"{location}: {key} {rule}")
         found[name] = None if text is None else known[name].read(text, f"{location}: {key}")
     return {name: value for name, value in found.items() if value is not None}, is_result
 

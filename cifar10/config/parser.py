@@ -3,12 +3,12 @@
 import argparse
 import functools
 from collections.abc import Mapping
-from typing import Any, Callable, NoReturn
+from typing import Any, NoReturn
 
 from cifar10 import models, optim
 from cifar10.config import settings_file
 from cifar10.config.fields import GROUPS
-from cifar10.config.settings import Setting, shown
+from cifar10.config.settings import Setting, flag_name, shown
 from cifar10.errors import ConfigError
 from cifar10_program import TRAIN, started_as
 from cifar10_program.common_flags import BOOLEAN, add_common
@@ -36,22 +36,11 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message} (see --help)")
 
 
-class _Print(argparse.Action):
-    """Prints a text, then exits as --help does.
+class _PrintRecipe(argparse.Action):
+    """Prints the file of a recipe, then exits as --help does."""
 
-    Args:
-      text: function that returns it; takes the flag's value.
-      nargs: as in argparse; 0: the flag has no value.
-      **more: what argparse gives every action.
-    """
-
-    def __init__(self, text: Callable[[Any], str], nargs: Any = 0, **more: Any) -> None:
-        super().__init__(nargs=nargs, **more)
-        self._text = text
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        """Prints the text."""
-        print(self._text(values).rstrip())
+    def __call__(self, parser: Any, namespace: Any, name: Any, option_string: Any = None) -> None:
+        print(settings_file.recipe_file(name).read_text(encoding="utf-8").rstrip())
         parser.exit()
 
 
@@ -62,7 +51,7 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
       settings: what the flags set, by name.
       whole: whether its help shows every flag, and not only those that people use most.
     """
-    program, show_all = started_as(TRAIN), functools.partial(make_parser, settings, True)
+    program = started_as(TRAIN)
     parser = _Parser(
         prog=program,
         usage=f"{program} [flags] [FILE ...]",
@@ -71,15 +60,11 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--help-all", action=_Print, text=lambda _: show_all().format_help(), help="show every flag"
-    )
-    add_common(parser, TRAIN, show_all)
+    parser.add_argument("--help-all", action="help", help="show every flag")
+    add_common(parser, TRAIN, lambda: make_parser(settings, whole=True))
     parser.add_argument(
         "--print-recipe",
-        action=_Print,
-        text=lambda name: settings_file.recipe_file(name).read_text(encoding="utf-8"),
-        nargs=None,
+        action=_PrintRecipe,
         choices=settings_file.recipe_names(),
         help="print the file of a recipe, and end",
     )
@@ -88,13 +73,17 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
     own = {*models.REGISTRY.owners(), *optim.REGISTRY.owners()}  # of a model or an optimizer: last
     for name in sorted(settings, key=own.__contains__):
         setting, group = settings[name], groups[settings[name].group]
-        text = _help(setting) if whole or setting.common else argparse.SUPPRESS
+        text = setting.help
+        if setting.default not in (None, ()):
+            text += f" (default: {shown(setting.default)})"
+        if not (whole or setting.common):
+            text = argparse.SUPPRESS
         if name == "images":
             group.add_argument(name, nargs="*", metavar=setting.metavar, help=text)
             continue
         choices = f"{{{','.join(setting.choices)}}}" if setting.choices else ""
         action = group.add_argument(
-            setting.flag,
+            flag_name(name),
             *("--" + alias for alias in setting.aliases),
             action="append",
             dest=name,
@@ -105,10 +94,3 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
         if choices:
             action.words = tuple(setting.choices)  # type: ignore[attr-defined] # for completion
     return parser
-
-
-def _help(setting: Setting) -> str:
-    """Returns the help text of a setting with its default, if it has a fixed one."""
-    if setting.default in (None, ()):
-        return setting.help
-    return f"{setting.help} (default: {shown(setting.default)})"

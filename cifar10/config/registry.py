@@ -82,11 +82,10 @@ class Registry(Generic[T]):
         return found
 
 
-def own_settings(*registries: Registry[Any]) -> type:
-    """Returns a dataclass of the settings that single entries of the registries have."""
+def own_settings(*registries: Registry[Any]) -> list[type]:
+    """Returns the dataclasses of the settings that single entries of the registries have."""
     found = {
         registry.find(name).settings: None for registry in registries for name in registry.names
     }
     # A class comes before its bases, or Python could not order them.
-    bases = sorted(found, key=lambda settings: -len(settings.__mro__))
-    return dataclasses.make_dataclass("OwnSettings", [], bases=tuple(bases), frozen=True)
+    return sorted(found, key=lambda settings: -len(settings.__mro__))

@@ -1,7 +1,6 @@
 """Settings: dataclass fields that say all about their flag and values. Standard library only."""
 
 import dataclasses
-import functools
 import math
 import operator
 import typing
@@ -67,11 +66,6 @@ class Setting:
     kind: Any = str
 
     @property
-    def flag(self) -> str:
-        """The flag: `--data-dir` for `data_dir`."""
-        return flag_name(self.name)
-
-    @property
     def _limits(self) -> Mapping[str, float]:
         return {name: getattr(self, name) for name in _LIMITS if getattr(self, name) is not None}
 
@@ -135,23 +129,13 @@ def setting(text: str, default: Any = None, *, group: str, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata={"setting": described})
 
 
-def flag_of(field: "dataclasses.Field[Any]") -> Setting:
-    """Returns the `Setting` of a field that `setting` made, without its name and type."""
-    found: Setting = field.metadata["setting"]
-    return found
-
-
-def settings_of(config: Any) -> Mapping[str, Setting]:
-    """Returns the settings of a dataclass, or of an instance of it, by name in their order."""
-    return _settings_of(config if isinstance(config, type) else type(config))
-
-
-@functools.cache
-def _settings_of(config_type: Any) -> Mapping[str, Setting]:
+def settings_of(config_type: Any) -> Mapping[str, Setting]:
+    """Returns the settings of a dataclass by name, in their order."""
     hints, found = typing.get_type_hints(config_type), {}
     for field in dataclasses.fields(config_type):
+        described: Setting = field.metadata["setting"]
         kind = (*typing.get_args(hints[field.name]), hints[field.name])[0]  # int of Optional[int]
-        found[field.name] = dataclasses.replace(flag_of(field), name=field.name, kind=kind)
+        found[field.name] = dataclasses.replace(described, name=field.name, kind=kind)
     return found
 
 

@@ -7,13 +7,13 @@ the same way as that of a flag. So `2e-4` is a number, which YAML would take for
 
 import json
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from cifar10.config.settings import shown
 from cifar10.errors import ConfigError
 
 _RECIPES = Path(__file__).parents[1] / "recipes"
-_MOST_KIB = {True: 16 << 10, False: 256}  # is it JSON? The reader of YAML is slow.
+_NO_MAPPING = "the file must be a mapping (`train_batch_size: 64`)"
 # What result.json has of the task that wrote it, which is not for the next run.
 _OF_ONE_TASK = ("images", "ps_hosts", "worker_hosts", "job_name", "task_index")
 
@@ -48,16 +48,18 @@ def read(path: str, flag: str) -> tuple[Entries, bool]:
     if path.startswith("{"):  # as the launcher passes settings to a task
         return _of_json(flag, path)
     is_json = path.lower().endswith(".json")
-    most_kib = _MOST_KIB[is_json]
+    most_kib = 16 << 10 if is_json else 256  # The reader of YAML is slow.
     try:
         with open(path, "rb") as file:
             data = file.read((most_kib << 10) + 1)
         if len(data) > most_kib << 10:
-            refuse(path, f"longer than {most_kib:,} KiB, so it is no file of settings")
+            raise ConfigError(f"{path}: longer than {most_kib:,} KiB, so it is no file of settings")
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or no UTF-8.
         reason = getattr(error, "strerror", None) or error
-        refuse(path or flag, f"{reason}; {flag} names a YAML or JSON file of settings")
+        raise ConfigError(
+            f"{path or flag}: {reason}; {flag} names a YAML or JSON file of settings"
+        ) from error
     return _of_json(path, text) if is_json else (_of_yaml(path, text), False)
 
 
@@ -67,9 +69,10 @@ def _of_json(path: str, text: str) -> tuple[Entries, bool]:
         # A mapping becomes a tuple of pairs, since a dict would hide a key that comes twice.
         content = json.loads(text, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
-        refuse(f"{path}:{getattr(error, 'lineno', 1)}", f"not JSON: {error}")
+        line = getattr(error, "lineno", 1)
+        raise ConfigError(f"{path}:{line}: not JSON: {error}") from error
     if not isinstance(content, tuple):
-        refuse(path, "the file must be a mapping (`train_batch_size: 64`)")
+        raise ConfigError(f"{path}: {_NO_MAPPING}")
     result, left_out = dict(content), list[Any]()
     is_result = isinstance(result.get("configuration"), tuple)
     if is_result:
@@ -92,19 +95,15 @@ def _of_yaml(path: str, text: str) -> Entries:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or " ".join(str(error).split())
-        refuse(f"{path}:{mark.line + 1 if mark else 1}", f"not YAML: {reason}")
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{path}:{line}: not YAML: {reason}") from error
     if not isinstance(content, yaml.MappingNode):
-        refuse(path, "the file must be a mapping (`train_batch_size: 64`)")
+        raise ConfigError(f"{path}: {_NO_MAPPING}")
     entries = []
     for key, value in content.value:
         location = f"{path}:{key.start_mark.line + 1}"
         if not isinstance(key, yaml.ScalarNode):
-            refuse(location, "a key must be one word")
+            raise ConfigError(f"{location}: a key must be one word")
         is_null = value.tag == "tag:yaml.org,2002:null"
         entries.append((location, key.value, None if is_null else value.value))
     return entries
-
-
-def refuse(location: str, message: str) -> NoReturn:
-    """Raises ConfigError about a file or a line of it."""
-    raise ConfigError(f"{location}: {message}")

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Optional
 from cifar10 import models
 from cifar10.config.checks import check_config
 from cifar10.config.fields import DEFAULT_TRAIN_STEPS, MOST_SUMMARY_STEPS, ConfigFields
-from cifar10.config.settings import settings_of
 
 MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
 
@@ -61,8 +60,8 @@ class TrainConfig(ConfigFields):
 
     def is_set(self, name: str) -> bool:
         """Returns whether a setting is explicit, or differs from its default."""
-        explicit = self.explicit  # which __post_init__ keeps
-        return name in explicit or bool(getattr(self, name) != settings_of(self)[name].default)
+        default = getattr(type(self), name)  # A dataclass keeps it as an attribute of the class.
+        return name in self.explicit or bool(getattr(self, name) != default)
 
     @property
     def model_title(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import TOKEN, Cluster, Task, digest
-from cifar10.config.settings import flag_name, flag_of
+from cifar10.config.settings import flag_name, settings_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.guard.peers import Mismatch, answers
@@ -38,10 +38,10 @@ TASK, CHIEF, _ENDED = range(3)
 def settings_that_must_match(config: TrainConfig, records: RecordSet) -> dict[str, str]:
     """Returns what decides the steps of all trainers: settings by flag, the code, the records."""
     settings = {
-        flag_name(field.name): str(getattr(config, field.name))
-        for field in dataclasses.fields(config)
-        if flag_of(field).group in ("model", "training") or field.name in _SETTINGS
-        if field.name != "test_time_augmentation"
+        flag_name(name): str(getattr(config, name))
+        for name, setting in settings_of(type(config)).items()
+        if setting.group in ("model", "training") or name in _SETTINGS
+        if name != "test_time_augmentation"
     }
     root = Path(__file__).parents[1]
     # Editors keep files beside those that they edit, whose names begin with a dot.

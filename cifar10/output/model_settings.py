@@ -97,7 +97,7 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
         try:
             if name not in known:
                 raise ConfigError(f"{name!r} is no setting of a network")
-            value = values[name] = settings_of(config)[name].read(str(recorded), name)
+            value = values[name] = settings_of(type(config))[name].read(str(recorded), name)
         except ConfigError as error:
             path = posixpath.join(folder, run_file.NAME)
             raise DamagedError(path, one_line(str(error))) from error
