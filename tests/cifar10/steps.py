@@ -17,6 +17,13 @@ from cifar10.step.params import ModelParams
 
 BATCH = 12
 
+# Three GPUs, as devices of a cluster.
+TWO_MACHINES = (
+    "/job:worker/task:0/gpu:0",
+    "/job:worker/task:0/gpu:1",
+    "/job:worker/task:1/gpu:0",
+)
+
 # Channel means and deviations with which normalization leaves images unchanged.
 AS_THEY_ARE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 

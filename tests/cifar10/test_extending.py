@@ -1,7 +1,6 @@
 """What docs/extending.md adds to the program works, from a file outside the tree."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from testbeds.processes import environment
+from tests.documents import code_blocks
 
 SECTIONS = ("A model", "An optimizer", "A schedule", "A source of images")
 START = """
@@ -30,13 +30,6 @@ FLAGS = (
 )
 
 
-def code_of(page: str, title: str) -> str:
-    """The Python code of a section."""
-    (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    return str(code)
-
-
 @pytest.fixture(scope="module")
 def result(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """The result of a run with one of each: three classes, each of another colour."""
@@ -51,8 +44,7 @@ def result(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
         names=["red", "green", "blue"],
         **{f"{split}_{key}": array for split in ("train", "test") for key, array in arrays.items()},
     )
-    page = (root / "docs" / "extending.md").read_text(encoding="utf-8")
-    code = "\n".join(code_of(page, title) for title in SECTIONS)
+    code = "".join(code_blocks("docs/extending.md", title, "python")[0] for title in SECTIONS)
     (folder / "own.py").write_text(code + START)
     done = subprocess.run(
         [sys.executable, "own.py", *FLAGS],

@@ -141,17 +141,15 @@ def _read_batch(form: Any, name: str, data: bytes) -> None:
     assert images.labels.max() <= 9
 
 
-def _image(kind: str, mode: str) -> bytes:
-    file = io.BytesIO()
-    Image.new(mode, (32, 32), 7).save(file, format=kind)
-    return file.getvalue()
-
-
 _MODES = {"PNG": "RGB L P", "JPEG": "RGB CMYK", "WEBP": "RGBA", "GIF": "P", "BMP": "1 P RGB"}
 
 
 def _images() -> list[bytes]:
-    return [_image(kind, mode) for kind, modes in _MODES.items() for mode in modes.split()]
+    return [
+        made.encode(Image.new(mode, (32, 32), 7), kind)
+        for kind, modes in _MODES.items()
+        for mode in modes.split()
+    ]
 
 
 def _resize(data: bytes, _: Path) -> None:

@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_multiplexer import EventMultiple
 
 from tests.cifar10 import program
 from tests.cifar10.forks import Forks
+from tests.documents import FORMATS, code_blocks
 from tests.outside import snippets
 
 pytestmark = pytest.mark.system
@@ -155,7 +156,7 @@ def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder, forks)
 
 
 def test_the_pages_snippet_reads_the_same_rows(killed):
-    (code,) = snippets.snippets("Event files", "python")
+    (code,) = code_blocks(FORMATS, "Event files", "python")
     snippets.run_python(code + SAVE, killed.parent)
     rows = json.loads((killed.parent / "rows.json").read_text())
     assert [step for step, _ in rows] == steps(events(killed / "train"), "loss")
@@ -163,8 +164,8 @@ def test_the_pages_snippet_reads_the_same_rows(killed):
 
 
 def test_a_checkpoint_is_enough_to_compute_what_validation_computed(killed):
-    (code,) = snippets.snippets("Checkpoints", "python")
-    (read,) = snippets.snippets("Records", "python")
+    (code,) = code_blocks(FORMATS, "Checkpoints", "python")
+    (read,) = code_blocks(FORMATS, "Records", "python")
     snippets.run_python(code + read + PERCEPTRON, killed.parent)
     found = json.loads((killed.parent / "found.json").read_text())
     row = json.loads((killed / "result.json").read_text())["history"]["validation"][-1]

@@ -14,15 +14,10 @@ from cifar10 import image_decoding
 from cifar10.errors import UserError
 from cifar10.input.image_files import decode, decode_batch, expand
 from cifar10.schema import RESIZES
+from tests.data_prep.made import encode
 from tests.unprivileged import open_folder, unprivileged
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
-
-
-def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def decoded(data: bytes) -> np.ndarray:

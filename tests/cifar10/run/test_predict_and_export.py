@@ -1,6 +1,5 @@
 """Prediction, and the SavedModel: what they answer, and that an export is whole or not there."""
 
-import io
 import json
 import os
 import pathlib
@@ -27,15 +26,10 @@ from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
 from tests.cifar10 import steps
 from tests.cifar10.saved import save_untrained
+from tests.data_prep.made import encode
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
-
-
-def encode(image: Image.Image, kind: str) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind)
-    return file.getvalue()
 
 
 @pytest.fixture(scope="module")
