@@ -36,7 +36,9 @@ def section(markdown: str, heading: str) -> str:
 
 def code_blocks(page: str, heading: str, language: str) -> list[str]:
     """Returns the code blocks of a language in one section of a page, a path from the root."""
-    text = section((ROOT / page).read_text(encoding="utf-8"), heading)
+    # Unlike `section`, this takes no comment in a block for a heading.
+    parts = (ROOT / page).read_text(encoding="utf-8").split("\n## ")
+    (text,) = (part for part in parts if part.startswith(f"{heading}\n"))
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 

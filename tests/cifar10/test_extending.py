@@ -1,14 +1,13 @@
 """What docs/extending.md adds to the program works, from a file outside the tree."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from testbeds.processes import environment
+from tests import shell
 from tests.documents import code_blocks
 
 SECTIONS = ("A model", "An optimizer", "A schedule", "A source of images")
@@ -24,9 +23,9 @@ from cifar10 import main
 sys.exit(main.main())
 """
 FLAGS = (
-    *("--model=conv_pool", "--optimizer=sign", "--sign-decay=0.5", "--schedule=halves"),
-    *("--train-steps=6", "--train-batch-size=20", "--learning-rate=0.1", "--warmup-epochs=0"),
-    *("--log-steps=1", "--summary-steps=1", "--weight-decay=0"),
+    "--model=conv_pool --optimizer=sign --sign-decay=0.5 --schedule=halves --train-steps=6 "
+    "--train-batch-size=20 --learning-rate=0.1 --warmup-epochs=0 --log-steps=1 --summary-steps=1 "
+    "--weight-decay=0"
 )
 
 
@@ -46,16 +45,7 @@ def result(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     )
     code = "".join(code_blocks("docs/extending.md", title, "python")[0] for title in SECTIONS)
     (folder / "own.py").write_text(code + START)
-    done = subprocess.run(
-        [sys.executable, "own.py", *FLAGS],
-        cwd=folder,
-        env={**environment(), "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    shell.run(f"{sys.executable} own.py {FLAGS}", folder, env={"PYTHONPATH": str(root)})
     return json.loads((folder / "output" / "result.json").read_text())
 
 

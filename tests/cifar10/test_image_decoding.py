@@ -68,12 +68,6 @@ def test_crop_takes_the_middle_square_pad_adds_black_bars_and_stretch_shows_all(
     assert (pixels[:, 17:] == [0, 0, 255]).all()
 
 
-@pytest.mark.parametrize("resize", ["crop", "pad", "stretch"])
-@pytest.mark.parametrize("size", [(1, 500), (8, 8)])
-def test_any_size_and_proportions_can_be_resized(size: tuple[int, int], resize: str) -> None:
-    assert decode(encode(Image.new("RGB", size, "white")), resize).pixels.shape == (32, 32, 3)
-
-
 @pytest.mark.parametrize(
     ("kind", "orientation", "corner"),
     [

@@ -29,6 +29,7 @@ from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
 from cifar10.train import train_and_evaluate, training_input
 from tests.cifar10 import record_files, saved
+from tests.failing_disk import flip_bit
 
 LAST_HALF = [("validated", 10), ("end told", 10), ("figures", "completed")]
 
@@ -250,10 +251,7 @@ def test_a_damaged_record_is_named_before_the_first_step(
 ):
     # With a manifest, no record is read in order to count it.
     data = pathlib.Path(shutil.copytree(prepared_data, tmp_path / "data"))
-    path = next(data.glob(f"{damaged}*.tfrecords"))
-    content = bytearray(path.read_bytes())
-    content[-100] ^= 1
-    path.write_bytes(content)
+    flip_bit(next(data.glob(f"{damaged}*.tfrecords")), -100)
     with pytest.raises(DataError, match="a file is damaged in .* data_prep"), clear_errors(config):
         run(dataclasses.replace(config, data_dir=str(data)))
     assert told == []

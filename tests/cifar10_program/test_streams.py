@@ -68,8 +68,7 @@ def test_a_mistake_gives_exit_code_2_though_standard_error_is_closed(command: li
 
 
 @pytest.mark.parametrize(
-    "command",
-    [[*TRAIN, "--output-dir=\udcff"], [*DATA, "verify", "/nowhere"], [*LAUNCH, "plan"]],
+    "command", [[*TRAIN, "--output-dir=\udcff"], [*DATA, "verify", "/nowhere"], [*LAUNCH, "plan"]]
 )
 def test_a_mistake_gives_exit_code_2_though_nobody_reads_the_error(command: list[str]) -> None:
     done = run_unread(command, "stderr")
@@ -106,8 +105,7 @@ def test_a_full_disk_is_still_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "shown"),
-    [("ascii:surrogateescape", "a\\xe4\n"), ("utf-8", "aä\n")],
+    ("encoding", "shown"), [("ascii:surrogateescape", "a\\xe4\n"), ("utf-8", "aä\n")]
 )
 def test_what_an_encoding_lacks_is_shown_as_an_escape(encoding: str, shown: str) -> None:
     code = f"{OPEN_STREAMS}; print('a\\xe4')"

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from data_prep import cli, sheet
 from data_prep.folder import publish
 from data_prep.tfrecord import read, write
 from tests.data_prep import made
+from tests.failing_disk import flip_bit
 from tests.unprivileged import open_folder, unprivileged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,9 +178,7 @@ def test_what_cannot_be_drawn_says_why(flags, reason, built, tmp_path, monkeypat
 
 
 def test_show_names_a_damaged_record(built, tmp_path, capsys):
-    content = bytearray((built / "eval.tfrecords").read_bytes())
-    content[2 * 3126 + 100] ^= 1
-    (tmp_path / "eval.tfrecords").write_bytes(content)
+    flip_bit(Path(shutil.copy(built / "eval.tfrecords", tmp_path)), 2 * 3126 + 100)
     assert cli.main(["show", str(tmp_path), "--split", "eval"]) == 1
     assert "eval.tfrecords: record 2 (byte 6252): the CRC" in capsys.readouterr().err
     assert cli.main(["show", str(tmp_path), "--split", "train"]) == 2

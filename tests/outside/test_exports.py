@@ -1,6 +1,5 @@
 """Other programs that load the export of a trained model answer as our own modes do."""
 
-import base64
 import contextlib
 import dataclasses
 import io
@@ -33,7 +32,6 @@ MODELS = {
 }
 SETTINGS = ("--schedule=cosine", "--warmup-epochs=0", "--checkpoint-steps=1000", "--seed=1")
 SAVE = "np.save('probabilities.npy', probabilities)\n"
-ASKED = 20  # images whose probabilities are compared with each other
 
 
 @dataclasses.dataclass
@@ -114,6 +112,7 @@ def test_saved_model_cli_shows_and_runs_it(trained):
     shown = snippets.run_shell(code, trained.folder)
     assert "signature_def['serving_default']" in shown
     assert "signature_def['encoded']" in shown
+    assert shown.count("Method name is: tensorflow/serving/predict") == 2
     assert re.search(
         r"inputs\['images'\].*\n\s+dtype: DT_UINT8\n\s+shape: \(-1, 32, 32, 3\)", shown
     )
@@ -162,34 +161,19 @@ def test_a_plain_script_gives_the_probabilities_of_our_evaluation(trained):
     assert_evaluates_alike(np.load(trained.folder / "probabilities.npy"), trained)
 
 
-def test_the_newest_version_answers_requests_as_tensorflow_serving_has_them(trained):
-    served = serving.Served(trained.exports)
-    rows = json.dumps({"instances": trained.images.tolist()})
-    raw = json.loads(served.predict(rows))["predictions"]
-    asked = map(Image.fromarray, trained.images[:ASKED])
-    files = [{"b64": base64.b64encode(encode(image)).decode()} for image in asked]
-    body = {"signature_name": "encoded", "instances": files}
-    decoded = json.loads(served.predict(json.dumps(body)))["predictions"]
-    served.close()
-    assert [path.name for path in trained.exports.iterdir()] == [str(served.version)]
-    assert sorted(raw[0]) == ["class_ids", "classes", "probabilities"]
-    assert [row["classes"] for row in raw] == [trained.names[row["class_ids"]] for row in raw]
-    probabilities = np.array([row["probabilities"] for row in raw])
-    assert_evaluates_alike(probabilities, trained)
-    again = np.array([row["probabilities"] for row in decoded])
-    np.testing.assert_allclose(again, probabilities[:ASKED], atol=1e-5)
-
-
-def test_the_documented_rest_request_is_answered(trained):
+def test_tensorflow_serving_answers_the_documented_request_and_rows_of_images(trained):
     (code,) = snippets_with("urllib")
     (trained.folder / "cat.png").write_bytes(encode(Image.fromarray(trained.images[0])))
-    served = serving.Served(trained.exports)
-    with served.listening("cifar10") as port:
+    with serving.listening(trained.exports, "cifar10") as port:
         assert code.count("localhost:8501") == 1
         code = code.replace("localhost:8501", f"127.0.0.1:{port}")
         code += "json.dump(answer, open('answer.json', 'w'))\n"
         snippets.run_python(code, trained.folder)
-    served.close()
+    body = json.dumps({"instances": trained.images.tolist()})
+    rows = serving.predict(trained.exports, body)
+    assert_evaluates_alike(
+        np.array([row["probabilities"] for row in json.loads(rows)["predictions"]]), trained
+    )
     answer = json.loads((trained.folder / "answer.json").read_text())
     assert sorted(answer) == ["class_ids", "classes", "probabilities"]
     assert answer["classes"] == trained.names[answer["class_ids"]]

@@ -150,18 +150,14 @@ _FASTNET = {
 }
 
 
-def _made(**settings: Any) -> Settings:
-    return Settings(**settings)
-
-
-_V1 = _made(model="resnet", optimizer="momentum", **_MOMENTUM)
+_V1 = Settings(model="resnet", optimizer="momentum", **_MOMENTUM)
 _V1_SMOOTHED = dataclasses.replace(
     _V1, optimizer="nesterov", label_smoothing=0.1, batch_norm_epsilon=1e-3, decay_biases=True
 )
 _V1_MUON = dataclasses.replace(_V1, optimizer="muon", muon_rate=0.1, muon_momentum=0.6)
 _V2 = dataclasses.replace(_V1, model="resnet_v2", optimizer="nesterov")
-_V2_ADAM = _made(model="resnet_v2", label_smoothing=0.1, **_ADAM)
-_MUON = _made(
+_V2_ADAM = Settings(model="resnet_v2", label_smoothing=0.1, **_ADAM)
+_MUON = Settings(
     optimizer="muon",
     learning_rate=0.02,
     muon_rate=0.1,
@@ -169,10 +165,10 @@ _MUON = _made(
     lookahead_steps=2,
     **_FASTNET,
 )
-_NESTEROV = _made(optimizer="nesterov", learning_rate=0.02, **_FASTNET)
+_NESTEROV = Settings(optimizer="nesterov", learning_rate=0.02, **_FASTNET)
 _LARGE = dataclasses.replace(_NESTEROV, model="fastnet_large")
-_MLP = _made(model="mlp", optimizer="momentum", **_MOMENTUM)
-_MLP_ADAM = _made(model="mlp", decay_biases=True, label_smoothing=0.1, **_ADAM)
+_MLP = Settings(model="mlp", optimizer="momentum", **_MOMENTUM)
+_MLP_ADAM = Settings(model="mlp", decay_biases=True, label_smoothing=0.1, **_ADAM)
 
 CASES = (
     Case(_V1, "own", evaluates=True),

@@ -117,10 +117,7 @@ def test_without_locks_the_name_counts_and_a_stale_file_of_nfs_is_opened_again(
     assert not list(folders.glob("*/.*.lock*"))
 
 
-@pytest.mark.parametrize(
-    ("number", "held"),
-    [(errno.ESTALE, False), (errno.ENOLCK, True)],
-)
+@pytest.mark.parametrize(("number", "held"), [(errno.ESTALE, False), (errno.ENOLCK, True)])
 def test_a_stale_lock_is_held_by_nobody_and_one_that_proves_nothing_may_be(
     folders: Path, monkeypatch: pytest.MonkeyPatch, number: int, held: bool
 ) -> None:

@@ -15,11 +15,7 @@ from tests.cifar10.saved import validated
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [
-        (float(np.float32(0.1)), "0.1"),
-        (2.3025850929, "2.30259"),
-        (3.0970e-06 / 3, "1.03233e-06"),
-    ],
+    [(float(np.float32(0.1)), "0.1"), (2.3025850929, "2.30259"), (3.0970e-06 / 3, "1.03233e-06")],
 )
 def test_a_number_has_at_most_six_significant_digits(value: float, written: str) -> None:
     assert repr(rounded(value)) == written

@@ -12,6 +12,7 @@ from cifar10.errors import DamagedError, UserError
 from cifar10.output import checkpoints, recovery
 from cifar10.output.metrics import Metrics
 from tests.cifar10.saved import save, value
+from tests.failing_disk import flip_bit
 from tests.unprivileged import open_folder, unprivileged
 
 DATA = "data-00000-of-00001"
@@ -46,13 +47,6 @@ def go_on(output: pathlib.Path) -> tuple[str, list[str]]:
     return found, said
 
 
-def flip(path: pathlib.Path) -> None:
-    """Changes one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def truncate(path: pathlib.Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
@@ -72,7 +66,7 @@ def test_a_sound_latest_checkpoint_is_used_without_a_word(output):
 
 
 @pytest.mark.parametrize(
-    ("damage", "ending"), [(flip, DATA), (truncate, DATA), (remove, DATA), (randomise, "index")]
+    ("damage", "ending"), [(flip_bit, DATA), (truncate, DATA), (remove, DATA), (randomise, "index")]
 )
 def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
     output: pathlib.Path, damage: Callable[[pathlib.Path], None], ending: str
@@ -140,7 +134,7 @@ def test_a_checkpoint_with_nan_is_not_restored(output):
 
 def test_nothing_sound_is_an_error_that_changes_nothing(output):
     for path in output.glob(f"model.ckpt-*.{DATA}"):
-        flip(path)
+        flip_bit(path)
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"model\.ckpt-30 is damaged \(.*\), and .* has no other "):
         recovery.checkpoint_to_continue(str(output), pytest.fail)
@@ -176,7 +170,7 @@ def test_the_best_is_set_aside_if_the_run_continues_without_validation(output):
 
 
 def test_training_does_not_go_on_beside_a_damaged_best(output):
-    flip(output / f"best/model.ckpt-20.{DATA}")
+    flip_bit(output / f"best/model.ckpt-20.{DATA}")
     words = rf"model\.ckpt-20 is damaged \(.+\); move {output}/best away$"
     with pytest.raises(DamagedError, match=words):
         settle(output, 30)

@@ -8,14 +8,9 @@ from data_prep import cli
 from data_prep.folder import publish
 from data_prep.tfrecord import write
 from tests.data_prep import made
+from tests.failing_disk import flip_bit
 
 RECORD = 3126
-
-
-def _flip(path: Path, position: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(content)
 
 
 def _framed(payload: bytes) -> bytes:
@@ -50,8 +45,14 @@ def _rotate(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda path: _flip(path, 17 * RECORD + 500), "record 17 (byte 53142): the CRC of its con"),
-        (lambda path: _flip(path, 5 * RECORD + 1), "record 5 (byte 15630): the CRC of its length"),
+        (
+            lambda path: flip_bit(path, 17 * RECORD + 500),
+            "record 17 (byte 53142): the CRC of its",
+        ),
+        (
+            lambda path: flip_bit(path, 5 * RECORD + 1),
+            "record 5 (byte 15630): the CRC of its len",
+        ),
         (lambda path: os.truncate(path, RECORD * 3 + 5), "record 3 (byte 9378): truncated: 5 of 1"),
         (lambda path: os.truncate(path, RECORD * 3 + 13), "record 3 (byte 9378): truncated: 1 of"),
         (lambda path: os.truncate(path, RECORD * 4 - 1), "record 3 (byte 9378): truncated: 3113 o"),

@@ -164,10 +164,8 @@ def test_many_images_are_decoded_in_order_and_the_first_bad_one_is_named(
     ("content", "resize", "reason"),
     [
         (b"", None, "the file is empty"),
-        (b"just text", None, "not a sound PNG, JPEG, WEBP, GIF or BMP image"),
         (made.png()[:60], None, "not a sound PNG, JPEG"),
         (made.png((33, 32)), None, r"is 33x32; --resize crop\|pad\|stretch takes images of any"),
-        (made.png((10_000, 5_001), "1"), "crop", "has 10000x5001 pixels, the limit is 50,000,000"),
     ],
 )
 def test_a_file_that_is_no_image_of_ours_is_named(content, resize, reason, tree):
