@@ -107,8 +107,24 @@ def forget_validations(config: TrainConfig, after: int) -> None:
 def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(config, told):
     run(config)
     assert told == [("validated", 5), *LAST_HALF]
+    # Ten of 100 images a step.
+    assert [row["epoch"] for row in Metrics(config.output_path).of("validation")] == [0.5, 1.0]
     assert checkpoints.latest_step(config.output_path) == 10
     assert note(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
+
+
+def test_a_cluster_is_told_that_a_finished_run_is_over(config, told, monkeypatch):
+    run(config)
+    told.clear()
+    monkeypatch.setattr(results, "describe_finished", lambda *_: "already trained")
+    run(config)
+    assert told == [("end told", 10)]
+
+
+def test_the_time_limit_is_in_minutes_since_the_start_of_the_process(config, told):
+    config = dataclasses.replace(config, max_minutes=1.0)
+    train_and_evaluate(config, StopRequest(), time.monotonic() - 20)
+    assert told[-1] == ("figures", "completed")
 
 
 def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_goes_on(

@@ -37,18 +37,11 @@ def run_unread(command: list[str], name: str) -> "subprocess.CompletedProcess[st
     """
     reading, writing = os.pipe()
     os.close(reading)
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: writing}
+    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: writing}
     try:
-        return subprocess.run(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=streams["stdout"],
-            stderr=streams["stderr"],
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, text=True, **ends)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
     finally:
         os.close(writing)
 

@@ -157,6 +157,11 @@ def test_the_sheet_holds_the_records_own_pixels_where_a_link_leads(built, tmp_pa
     airplanes = [image for image, label in examples if label == 0]
     assert len(airplanes) == 2
     assert tile in airplanes
+    for seed in "01":
+        (tmp_path / seed).mkdir()
+        words = ["show", str(built), "--out", f"{tmp_path}/{seed}/a.png", "--count=1"]
+        assert cli.main([*words, f"--seed={seed}"]) == 0
+    assert (tmp_path / "0/a.png").read_bytes() != (tmp_path / "1/a.png").read_bytes()
 
 
 @pytest.mark.parametrize(

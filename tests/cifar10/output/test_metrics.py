@@ -106,17 +106,6 @@ def test_a_row_is_a_line_of_standard_json_as_soon_as_it_is_known(path):
     )
 
 
-def test_a_run_that_continues_drops_half_a_line_and_rows_of_steps_that_are_trained_again(path):
-    write(path, 10, 20, 30)
-    with path.open("a") as file:
-        file.write('{"split": "train", "st')
-    metrics = Metrics(str(path.parent), last_step=20)
-    metrics.save()
-    assert rows(path) == [("train", 10), ("train", 20)]
-    metrics.add("train", 30, **row())
-    assert rows(path) == [("train", 10), ("train", 20), ("train", 30)]
-
-
 def test_a_row_that_is_repeated_takes_the_place_of_the_first_or_is_forgotten(path):
     metrics = write(path, 10, 20)
     metrics.add("train", 10, loss=1.0)

@@ -160,6 +160,8 @@ def test_the_best_of_an_older_run_is_not_the_best_of_a_new_one(output):
     assert settle(output, 0) == [f"{output}/best is of an older run; it is now {output}/best.older"]
     assert checkpoints.best(str(output)) is None
     assert value(str(output / "best.older/model.ckpt-20")) == 2.0
+    checkpoints.keep_if_best(str(output), str(output / "model.ckpt-10"), 10, 0.5)
+    assert settle(output, 0)[0].endswith(f"it is now {output}/best.older-2")
 
 
 def test_the_best_is_set_aside_if_the_run_continues_without_validation(output):
@@ -179,7 +181,10 @@ def test_training_does_not_go_on_beside_a_damaged_best(output):
         settle(output, 30)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "best/best.json", f"model.ckpt-10.{DATA}"])
+READ = ("metrics.jsonl", "best/best.json", "checkpoint", f"model.ckpt-10.{DATA}")
+
+
+@pytest.mark.parametrize("name", READ)
 def test_what_may_not_be_read_keeps_its_name(name):
     with open_folder() as folder:
         checkpoint = save(folder, 10)

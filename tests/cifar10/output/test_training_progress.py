@@ -140,12 +140,9 @@ def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):
 
 def events(folder: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
     """The (step, value) of each curve in TensorBoard's files of training."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for path in (folder / "train").glob("events.*"):
-        for event in tf.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    return found
+    found = EventAccumulator(str(folder / "train")).Reload()
+    tags = found.Tags()["scalars"]
+    return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in tags}
 
 
 def test_a_row_has_means_since_the_row_before_in_metrics_jsonl_and_in_tensorboard(

@@ -147,7 +147,11 @@ def test_an_image_may_lie_anywhere_that_gfile_opens():
     assert read_image("ram://folder/cat.png", "crop").size == (40, 40)
 
 
-def test_a_pipe_and_a_name_that_is_no_utf8_are_not_read(tmp_path):
+def test_a_pipe_a_large_file_and_a_name_that_is_no_utf8_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "_MOST_BYTES", 9)
+    (tmp_path / "a.png").write_bytes(bytes(10))
+    with pytest.raises(UserError, match="it is larger than the limit for image files, 9 bytes"):
+        read_image(str(tmp_path / "a.png"), "stretch")
     os.mkfifo(tmp_path / "cat.png")
     with pytest.raises(
         UserError, match="cannot be read: only regular files are read, no pipes and no"
