@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+FORMATS = "docs/formats.md"
 _SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _PART = re.compile(r"([.\[])")
 
@@ -31,6 +32,14 @@ def section(markdown: str, heading: str) -> str:
     rest = markdown[start.end() :]
     end = re.search(rf"^#{{1,{len(start[1])}}} ", rest, re.MULTILINE)
     return rest[: end.start()] if end else rest
+
+
+def code_blocks(page: str, heading: str, language: str) -> list[str]:
+    """Returns the code blocks of a language in one section of a page, a path from the root."""
+    # Unlike `section`, this takes no comment in a block for a heading.
+    parts = (ROOT / page).read_text(encoding="utf-8").split("\n## ")
+    (text,) = (part for part in parts if part.startswith(f"{heading}\n"))
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def _cells(line: str) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 from unittest import mock
 
 
@@ -99,6 +99,13 @@ def every_rename_is_synced() -> Iterator[list[str]]:
         for module, name in renames:
             stack.enter_context(mock.patch.object(module, name, wrap(getattr(module, name))))
         yield renamed
+
+
+def flip_bit(path: Path, position: Optional[int] = None) -> None:
+    """Changes a bit of a byte of a file; by default, of the one in its middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if position is None else position] ^= 1
+    path.write_bytes(content)
 
 
 def fill(folder: Path) -> None:

@@ -47,12 +47,7 @@ _CIFAR10 = _entries(
     ("image_decoding", "an image file → pixels of a record", "schema", NO_TENSORFLOW),
     ("errors", "errors of users, failures, signals", "", STDLIB),
     ("tf_internals", "private TensorFlow and Estimator API", "", ANYTHING),
-    (
-        "models",
-        "images → logits, and what fits each model",
-        "config schema",
-        NO_TENSORFLOW,
-    ),
+    ("models", "images → logits, and what fits each model", "config schema", NO_TENSORFLOW),
     ("host", "this machine: CPU, this process, files, locks", "errors", ANYTHING),
     (
         "kernels",
@@ -61,12 +56,7 @@ _CIFAR10 = _entries(
         ANYTHING,
     ),
     ("ops", "layers, and the operations below them", "schema kernels", ANYTHING),
-    (
-        "optim",
-        "the rate, update rules, averages of weights",
-        "config models ops",
-        ANYTHING,
-    ),
+    ("optim", "the rate, update rules, averages of weights", "config models ops", ANYTHING),
     (
         "config",
         "settings, their checks, flags, recipes",
@@ -74,12 +64,7 @@ _CIFAR10 = _entries(
         NO_TENSORFLOW,
     ),
     ("input", "records → batches of images", "schema errors", ANYTHING),
-    (
-        "cluster",
-        "TF_CONFIG or flags → the tasks of a cluster",
-        "errors config optim",
-        STDLIB,
-    ),
+    ("cluster", "TF_CONFIG or flags → the tasks of a cluster", "errors config optim", STDLIB),
     (
         "output",
         "what an output folder holds; progress; report",

@@ -3,19 +3,16 @@
 README.zh.md, the translation, has the same code blocks, so the same tests stand for its commands.
 """
 
-import io
-import pickle
 import re
 import subprocess
-import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from cifar10 import schema
 from tests import shell
+from tests.data_prep import made
 from tests.faults.cells import every_cell
 from tests.launch.launcher import assert_nothing_left
 
@@ -38,7 +35,7 @@ PREPARING = {
     # The archive that is there is a small one.
     f"{PREP} download --out .": ("|| test $? = 1", "is not the published archive", ""),
     CONVERT: ("", "", "data/manifest.json"),
-    f"{PREP} verify data": ("", "data: 600 records are undamaged", ""),
+    f"{PREP} verify data": ("", "data: 120 records are undamaged", ""),
     f"{PREP} show data": ("", "", "grid.png"),
     f"{PREP} --help": ("", "--source", ""),
     f"{MAIN} --help": ("", "--help-all", ""),
@@ -117,7 +114,8 @@ def test_every_test_and_cell_that_a_promise_names_exists(root: Path) -> None:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with an archive, its records, and an image."""
     workspace = shell.make_workspace(tmp_path_factory.mktemp("readme"))
-    _write_archive(workspace / "cifar-10-python.tar.gz", images_per_batch=100)
+    source = made.python_folder(tmp_path_factory.mktemp("source") / "cifar-10-batches-py")
+    made.tar(workspace / "cifar-10-python.tar.gz", source)
     shell.run(CONVERT, workspace)
     Image.new("RGB", (schema.WIDTH, schema.HEIGHT), "tan").save(workspace / "cat.png")
     return workspace
@@ -150,17 +148,3 @@ def test_a_command_of_training_does_what_the_readme_says(trained: Path, command:
     _run(trained, command, *TRAINING[command])
     for run in (trained / "state").glob("**/run.json"):
         assert_nothing_left(run.parent.name)
-
-
-def _write_archive(path: Path, images_per_batch: int) -> None:
-    """Writes an archive in the published format, with few images."""
-    rng = np.random.default_rng(0)
-    names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
-    with tarfile.open(path, "w:gz") as archive:
-        for name in names:
-            labels = [i % schema.NUM_CLASSES for i in range(images_per_batch)]
-            pixels = rng.integers(0, 256, (images_per_batch, schema.IMAGE_BYTES), np.uint8)
-            content = pickle.dumps({b"data": pixels, b"labels": labels}, protocol=3)
-            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))

@@ -8,11 +8,6 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-_PIN = re.compile(
-    r"[A-Za-z0-9_-]+(\[[a-z-]+\])?==\d[\w.]*(; python_version (>=|<) \"3\.\d+\")?( # .+)?"
-)
-
-
 # What CI and users run: a lock must hold for each of these.
 _PLATFORMS = [
     {"python_version": python, "python_full_version": f"{python}.7", "platform_machine": machine}
@@ -32,17 +27,10 @@ def _requirements(path: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith(("#", "-r "))]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "requirements.txt",
-        "requirements-dev.txt",
-        "requirements-gpu.txt",
-        "tests/outside/tfds.txt",
-    ],
-)
-def test_every_requirement_is_pinned(root: Path, name: str) -> None:
-    assert [line for line in _requirements(root / name) if not _PIN.fullmatch(line)] == []
+def test_what_only_one_test_installs_is_pinned(root: Path) -> None:
+    """The locks hold all other requirements at their versions."""
+    lines = _requirements(root / "tests" / "outside" / "tfds.txt")
+    assert [line for line in lines if not re.match(r"[a-z0-9-]+==\d[\d.]*( #|$)", line)] == []
 
 
 def _lock(path: Path) -> dict[Requirement, list[str]]:

@@ -2,15 +2,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks.scale import (
-    Constants,
-    Link,
-    Measured,
-    Shape,
-    cycle_secs,
-    fit,
-    predict,
-)
+from benchmarks.scale import Constants, Link, Measured, Shape, cycle_secs, fit, predict
 
 # A step computes for 100 ms and transfers 5 MB; a server takes 1 ms, and 1 ms per MB of its piece.
 CONSTANTS = Constants(

@@ -1,11 +1,21 @@
 """Record folders that several tests share; the tests only read them."""
 
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 
 from data_prep import cli
 from tests.data_prep import made
+
+
+@pytest.fixture
+def own_event_files() -> Iterator[None]:
+    """Closes event files at the end, so that no other test writes to them."""
+    import tensorflow.compat.v1 as tf
+
+    yield
+    tf.summary.FileWriterCache.clear()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -16,6 +16,9 @@ from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
 
 BATCH = 12
+
+# Three GPUs, as devices of a cluster.
+TWO_MACHINES = ("/job:worker/task:0/gpu:0", "/job:worker/task:0/gpu:1", "/job:worker/task:1/gpu:0")
 
 # Channel means and deviations with which normalization leaves images unchanged.
 AS_THEY_ARE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
@@ -147,25 +150,6 @@ def training(
         with tf.Session(config=plan.session_config) as session:
             session.run(tf.global_variables_initializer())
             yield Training(spec, images, labels, session)
-
-
-def train(
-    config: TrainConfig,
-    plan: DevicePlan,
-    batches: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> dict[str, np.ndarray]:
-    """Trains on the batches from fixed weights; returns the values of the last checkpoint."""
-    with training(config, plan) as run:
-        run.shake()
-        for batch in batches:
-            run.step(batch)
-        return run.saved()
-
-
-def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-    """Returns the largest absolute difference between two checkpoints' values."""
-    assert list(one) == list(other)
-    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
 
 
 def ops_before(op: Any) -> list[Any]:

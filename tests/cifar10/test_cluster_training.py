@@ -55,11 +55,6 @@ def ended(tmp_path_factory, output) -> ClusterOfProcesses:
         return tasks
 
 
-def test_every_task_ends_with_exit_code_0(ended):
-    codes = {label: process.returncode for label, process in ended.processes.items()}
-    assert codes == {"master/0": 0, "ps/0": 0, "ps/1": 0, "worker/0": 0}
-
-
 def test_the_cluster_trains_to_its_last_step_and_the_result_tells_of_it(ended, output):
     result = json.loads((output / "result.json").read_text())
     figures, steps = result["figures"], result["figures"]["global_step"]
@@ -98,15 +93,16 @@ def test_the_documents_name_every_field_of_a_clusters_result(ended, output):
     assert (unnamed, [one for one in unused if "." not in one]) == ([], [])
 
 
-def test_no_task_outlives_the_last_step_by_more_than_10_seconds(ended, output):
+def test_every_task_ends_with_exit_code_0_within_10_seconds_and_nothing_listens_afterwards(
+    ended, output
+):
+    codes = {label: process.returncode for label, process in ended.processes.items()}
+    assert codes == dict.fromkeys(TASKS, 0)
+    assert ended.listening() == []
     last = pathlib.Path(f"{checkpoints.latest(str(output))}.index").stat().st_mtime
     seconds = {label: at - last for label, at in ended.ended_at.items()}
     assert sorted(seconds) == TASKS
     assert max(seconds.values()) < 10.0, seconds
-
-
-def test_nothing_listens_at_any_address_afterwards(ended):
-    assert ended.listening() == []
 
 
 def test_each_task_says_what_it_is_and_why_it_ends(ended):

@@ -1,15 +1,14 @@
 """What docs/extending.md adds to the program works, from a file outside the tree."""
 
 import json
-import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from testbeds.processes import environment
+from tests import shell
+from tests.documents import code_blocks
 
 SECTIONS = ("A model", "An optimizer", "A schedule", "A source of images")
 START = """
@@ -24,17 +23,10 @@ from cifar10 import main
 sys.exit(main.main())
 """
 FLAGS = (
-    *("--model=conv_pool", "--optimizer=sign", "--sign-decay=0.5", "--schedule=halves"),
-    *("--train-steps=6", "--train-batch-size=20", "--learning-rate=0.1", "--warmup-epochs=0"),
-    *("--log-steps=1", "--summary-steps=1", "--weight-decay=0"),
+    "--model=conv_pool --optimizer=sign --sign-decay=0.5 --schedule=halves --train-steps=6 "
+    "--train-batch-size=20 --learning-rate=0.1 --warmup-epochs=0 --log-steps=1 --summary-steps=1 "
+    "--weight-decay=0"
 )
-
-
-def code_of(page: str, title: str) -> str:
-    """The Python code of a section."""
-    (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    return str(code)
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +43,9 @@ def result(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
         names=["red", "green", "blue"],
         **{f"{split}_{key}": array for split in ("train", "test") for key, array in arrays.items()},
     )
-    page = (root / "docs" / "extending.md").read_text(encoding="utf-8")
-    code = "\n".join(code_of(page, title) for title in SECTIONS)
+    code = "".join(code_blocks("docs/extending.md", title, "python")[0] for title in SECTIONS)
     (folder / "own.py").write_text(code + START)
-    done = subprocess.run(
-        [sys.executable, "own.py", *FLAGS],
-        cwd=folder,
-        env={**environment(), "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    shell.run(f"{sys.executable} own.py {FLAGS}", folder, env={"PYTHONPATH": str(root)})
     return json.loads((folder / "output" / "result.json").read_text())
 
 

@@ -1,6 +1,5 @@
 """Image files become the pixels of records, whoever wrote them, or are refused in a line."""
 
-import io
 import struct
 import zlib
 from typing import Any, Optional
@@ -10,18 +9,13 @@ import pytest
 from PIL import Image
 
 from cifar10.image_decoding import ImageFileError, ImageSizeError, decode
+from tests.data_prep.made import encode
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
 
 # Where the top left corner, as it is stored, is in the upright image, by EXIF's orientation.
 CORNERS = [(2, 2), (2, 29), (29, 29), (29, 2), (2, 2), (2, 29), (29, 29), (29, 2)]
-
-
-def encode(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 def halves(width: int, height: int) -> Image.Image:
@@ -72,12 +66,6 @@ def test_crop_takes_the_middle_square_pad_adds_black_bars_and_stretch_shows_all(
     pixels = decode(encode(halves(320, 64)), "stretch").pixels
     assert (pixels[:, :15] == [255, 0, 0]).all()
     assert (pixels[:, 17:] == [0, 0, 255]).all()
-
-
-@pytest.mark.parametrize("resize", ["crop", "pad", "stretch"])
-@pytest.mark.parametrize("size", [(1, 500), (8, 8)])
-def test_any_size_and_proportions_can_be_resized(size: tuple[int, int], resize: str) -> None:
-    assert decode(encode(Image.new("RGB", size, "white")), resize).pixels.shape == (32, 32, 3)
 
 
 @pytest.mark.parametrize(

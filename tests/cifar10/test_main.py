@@ -195,24 +195,6 @@ def test_a_damaged_checkpoint_costs_no_more_than_the_steps_since_the_last_sound_
 
 
 @pytest.mark.parametrize(
-    ("tf_config", "arguments", "message"),
-    [
-        ("{oops", [], "'{oops' is not JSON"),
-    ],
-)
-def test_a_mistake_in_a_cluster_is_one_line_and_exit_code_2(
-    tmp_path, monkeypatch, capsys, tf_config, arguments, message
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TF_CONFIG", tf_config)
-    assert main.main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"error: {message}")
-    assert printed.err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
     ("given", "expected"),
     [
         ({}, "ip0,::1"),

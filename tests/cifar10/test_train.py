@@ -29,6 +29,7 @@ from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
 from cifar10.train import train_and_evaluate, training_input
 from tests.cifar10 import record_files, saved
+from tests.failing_disk import flip_bit
 
 LAST_HALF = [("validated", 10), ("end told", 10), ("figures", "completed")]
 
@@ -106,8 +107,24 @@ def forget_validations(config: TrainConfig, after: int) -> None:
 def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(config, told):
     run(config)
     assert told == [("validated", 5), *LAST_HALF]
+    # Ten of 100 images a step.
+    assert [row["epoch"] for row in Metrics(config.output_path).of("validation")] == [0.5, 1.0]
     assert checkpoints.latest_step(config.output_path) == 10
     assert note(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
+
+
+def test_a_cluster_is_told_that_a_finished_run_is_over(config, told, monkeypatch):
+    run(config)
+    told.clear()
+    monkeypatch.setattr(results, "describe_finished", lambda *_: "already trained")
+    run(config)
+    assert told == [("end told", 10)]
+
+
+def test_the_time_limit_is_in_minutes_since_the_start_of_the_process(config, told):
+    config = dataclasses.replace(config, max_minutes=1.0)
+    train_and_evaluate(config, StopRequest(), time.monotonic() - 20)
+    assert told[-1] == ("figures", "completed")
 
 
 def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_goes_on(
@@ -287,10 +304,7 @@ def test_a_damaged_record_is_named_before_the_first_step(
 ):
     # With a manifest, no record is read in order to count it.
     data = pathlib.Path(shutil.copytree(prepared_data, tmp_path / "data"))
-    path = next(data.glob(f"{damaged}*.tfrecords"))
-    content = bytearray(path.read_bytes())
-    content[-100] ^= 1
-    path.write_bytes(content)
+    flip_bit(next(data.glob(f"{damaged}*.tfrecords")), -100)
     with pytest.raises(DataError, match="a file is damaged in .* data_prep"), clear_errors(config):
         run(dataclasses.replace(config, data_dir=str(data)))
     assert told == []

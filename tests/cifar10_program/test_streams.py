@@ -37,18 +37,11 @@ def run_unread(command: list[str], name: str) -> "subprocess.CompletedProcess[st
     """
     reading, writing = os.pipe()
     os.close(reading)
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: writing}
+    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: writing}
     try:
-        return subprocess.run(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=streams["stdout"],
-            stderr=streams["stderr"],
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, text=True, **ends)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
     finally:
         os.close(writing)
 
@@ -68,8 +61,7 @@ def test_a_mistake_gives_exit_code_2_though_standard_error_is_closed(command: li
 
 
 @pytest.mark.parametrize(
-    "command",
-    [[*TRAIN, "--output-dir=\udcff"], [*DATA, "verify", "/nowhere"], [*LAUNCH, "plan"]],
+    "command", [[*TRAIN, "--output-dir=\udcff"], [*DATA, "verify", "/nowhere"], [*LAUNCH, "plan"]]
 )
 def test_a_mistake_gives_exit_code_2_though_nobody_reads_the_error(command: list[str]) -> None:
     done = run_unread(command, "stderr")
@@ -106,8 +98,7 @@ def test_a_full_disk_is_still_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "shown"),
-    [("ascii:surrogateescape", "a\\xe4\n"), ("utf-8", "aä\n")],
+    ("encoding", "shown"), [("ascii:surrogateescape", "a\\xe4\n"), ("utf-8", "aä\n")]
 )
 def test_what_an_encoding_lacks_is_shown_as_an_escape(encoding: str, shown: str) -> None:
     code = f"{OPEN_STREAMS}; print('a\\xe4')"

@@ -35,6 +35,12 @@ def built(python_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return out
 
 
+@pytest.fixture
+def out(built: Path, tmp_path: Path) -> Path:
+    """A copy of `built`, to change."""
+    return shutil.copytree(built, tmp_path / "out")
+
+
 def pytest_make_parametrize_id(val: object) -> Optional[str]:
     """Shortens long byte strings in test names, since file contents are up to a megabyte."""
     return "bytes" if isinstance(val, bytes) and len(val) > 20 else None

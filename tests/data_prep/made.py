@@ -147,8 +147,13 @@ def kaggle_folder(folder: Path, per_class: int = 10) -> Path:
 def png(
     size: tuple[int, int] = (32, 32), mode: str = "RGB", colour: Union[int, tuple[int, ...]] = 0
 ) -> bytes:
+    return encode(Image.new(mode, size, colour))
+
+
+def encode(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    """Returns the file of an image."""
     file = io.BytesIO()
-    Image.new(mode, size, colour).save(file, format="PNG")
+    image.save(file, kind, **options)
     return file.getvalue()
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from data_prep import cli, sheet
 from data_prep.folder import publish
 from data_prep.tfrecord import read, write
 from tests.data_prep import made
+from tests.failing_disk import flip_bit
 from tests.unprivileged import open_folder, unprivileged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,6 +157,11 @@ def test_the_sheet_holds_the_records_own_pixels_where_a_link_leads(built, tmp_pa
     airplanes = [image for image, label in examples if label == 0]
     assert len(airplanes) == 2
     assert tile in airplanes
+    for seed in "01":
+        (tmp_path / seed).mkdir()
+        words = ["show", str(built), "--out", f"{tmp_path}/{seed}/a.png", "--count=1"]
+        assert cli.main([*words, f"--seed={seed}"]) == 0
+    assert (tmp_path / "0/a.png").read_bytes() != (tmp_path / "1/a.png").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -176,9 +183,7 @@ def test_what_cannot_be_drawn_says_why(flags, reason, built, tmp_path, monkeypat
 
 
 def test_show_names_a_damaged_record(built, tmp_path, capsys):
-    content = bytearray((built / "eval.tfrecords").read_bytes())
-    content[2 * 3126 + 100] ^= 1
-    (tmp_path / "eval.tfrecords").write_bytes(content)
+    flip_bit(Path(shutil.copy(built / "eval.tfrecords", tmp_path)), 2 * 3126 + 100)
     assert cli.main(["show", str(tmp_path), "--split", "eval"]) == 1
     assert "eval.tfrecords: record 2 (byte 6252): the CRC" in capsys.readouterr().err
     assert cli.main(["show", str(tmp_path), "--split", "train"]) == 2

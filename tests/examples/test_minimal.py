@@ -1,7 +1,6 @@
 """The example: two towers learn the drawn shapes."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from data_prep import cli
 from examples import minimal
+from tests import shell
 
 
 @pytest.mark.system
@@ -17,16 +17,11 @@ def test_two_towers_learn_from_our_records(root: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     words = ["--source", "synthetic", "--synthetic-size", "2000", "--out", str(data)]
     assert cli.main(words) == 0
-    flags = ["--towers=2", "--train-steps=60", "--train-batch-size=64"]
-    done = subprocess.run(
-        [sys.executable, "examples/minimal.py", f"--data-dir={data}", *flags]
-        + [f"--output-dir={tmp_path / 'output'}"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
+    command = (
+        f"{sys.executable} examples/minimal.py --data-dir={data} --output-dir={tmp_path}/output "
+        "--towers=2 --train-steps=60 --train-batch-size=64"
     )
-    assert done.returncode == 0, done.stderr
+    done = shell.run(command, root)
     losses = [float(loss) for loss in re.findall(r"loss = ([0-9.]+), step", done.stderr)]
     assert losses[0] > 2.0
     figures = re.search(r"eval accuracy ([0-9.]+) at step ([0-9]+)", done.stdout)

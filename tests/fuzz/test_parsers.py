@@ -11,10 +11,8 @@ import json
 import os
 import pickle
 import random
-import tarfile
 import tempfile
 import tracemalloc
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,17 +139,15 @@ def _read_batch(form: Any, name: str, data: bytes) -> None:
     assert images.labels.max() <= 9
 
 
-def _image(kind: str, mode: str) -> bytes:
-    file = io.BytesIO()
-    Image.new(mode, (32, 32), 7).save(file, format=kind)
-    return file.getvalue()
-
-
 _MODES = {"PNG": "RGB L P", "JPEG": "RGB CMYK", "WEBP": "RGBA", "GIF": "P", "BMP": "1 P RGB"}
 
 
 def _images() -> list[bytes]:
-    return [_image(kind, mode) for kind, modes in _MODES.items() for mode in modes.split()]
+    return [
+        made.encode(Image.new(mode, (32, 32), 7), kind)
+        for kind, modes in _MODES.items()
+        for mode in modes.split()
+    ]
 
 
 def _resize(data: bytes, _: Path) -> None:
@@ -161,23 +157,11 @@ def _resize(data: bytes, _: Path) -> None:
 
 def _archives() -> list[bytes]:
     """Returns archives of a tiny binary set, and of an image with its folders."""
-    batch = np.concatenate([np.arange(10, dtype=np.uint8)[:, None], made.pixels(1, 10)], axis=1)
-    files = {f"batches/{name}.bin": batch.tobytes() for name in made.BATCHES}
-    files["train/cat/0.png"] = made.png()
-    found = []
-    for mode in ("w:", "w:gz", "w:xz"):
-        file = io.BytesIO()
-        with tarfile.open(fileobj=file, mode=mode) as archive:
-            for name, content in files.items():
-                info = tarfile.TarInfo(name)
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
-        found.append(file.getvalue())
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for name, content in files.items():
-            zipped.writestr(name, content)
-    return [*found, file.getvalue()]
+    with tempfile.TemporaryDirectory() as name:
+        folder = made.binary_folder(Path(name) / "all" / "batches").parent
+        (folder / "train" / "cat").mkdir(parents=True)
+        (folder / "train" / "cat" / "0.png").write_bytes(made.png())
+        return [made.packed(kind, folder).read_bytes() for kind in ("w", "w:gz", "w:xz", "zip")]
 
 
 def _load(data: bytes, folder: Path) -> None:

@@ -1,26 +1,16 @@
 """Runs the snippets of documents in processes that have not loaded our code."""
 
 import os
-import re
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-_BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _WITHOUT_OURS = """
 import sys as _sys
 _ours = {"cifar10", "data_prep", "launch", "benchmarks", "tests"} & set(_sys.modules)
 assert not _ours, _ours
 """
-
-
-def snippets(heading: str, language: str, name: str = "formats.md") -> list[str]:
-    """Returns the code blocks of a language in one section of a document, docs/formats.md."""
-    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    (section,) = (part for part in page.split("\n## ") if part.startswith(f"{heading}\n"))
-    return [code for kind, code in _BLOCK.findall(section) if kind == language]
 
 
 def run_python(code: str, folder: Path, python: object = sys.executable) -> None:

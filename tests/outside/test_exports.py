@@ -1,6 +1,5 @@
 """Other programs that load the export of a trained model answer as our own modes do."""
 
-import base64
 import contextlib
 import dataclasses
 import io
@@ -15,6 +14,8 @@ from PIL import Image
 
 from tests.cifar10 import program
 from tests.cifar10.forks import Forks
+from tests.data_prep.made import encode
+from tests.documents import FORMATS, code_blocks
 from tests.outside import serving, snippets
 
 pytestmark = pytest.mark.system
@@ -31,7 +32,6 @@ MODELS = {
 }
 SETTINGS = ("--schedule=cosine", "--warmup-epochs=0", "--checkpoint-steps=1000", "--seed=1")
 SAVE = "np.save('probabilities.npy', probabilities)\n"
-ASKED = 20  # images whose probabilities are compared with each other
 
 
 @dataclasses.dataclass
@@ -85,12 +85,6 @@ def eval_split(data: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     return tf.transpose(planes, [0, 2, 3, 1]).numpy(), fields["label"].numpy()
 
 
-def png(image: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
-    return file.getvalue()
-
-
 def assert_evaluates_alike(probabilities: np.ndarray, trained: Trained) -> None:
     """Accuracy and loss over the whole split are those of our evaluation."""
     assert probabilities.shape == (200, 10)
@@ -110,14 +104,15 @@ def assert_answers_alike(probabilities: np.ndarray, trained: Trained) -> None:
 
 def snippets_with(text: str) -> list[str]:
     """Returns the Python snippets about exports that contain a text."""
-    return [code for code in snippets.snippets("Exported models", "python") if text in code]
+    return [code for code in code_blocks(FORMATS, "Exported models", "python") if text in code]
 
 
 def test_saved_model_cli_shows_and_runs_it(trained):
-    (code,) = snippets.snippets("Exported models", "bash")[:1]
+    (code,) = code_blocks(FORMATS, "Exported models", "bash")[:1]
     shown = snippets.run_shell(code, trained.folder)
     assert "signature_def['serving_default']" in shown
     assert "signature_def['encoded']" in shown
+    assert shown.count("Method name is: tensorflow/serving/predict") == 2
     assert re.search(
         r"inputs\['images'\].*\n\s+dtype: DT_UINT8\n\s+shape: \(-1, 32, 32, 3\)", shown
     )
@@ -132,7 +127,7 @@ def test_saved_model_cli_shows_and_runs_it(trained):
 
 def test_onnxruntime_gives_its_probabilities(trained):
     pytest.importorskip("tf2onnx", reason="requirements-dev.txt has it for Python 3.11 only")
-    snippets.run_shell(snippets.snippets("Exported models", "bash")[1], trained.folder)
+    snippets.run_shell(code_blocks(FORMATS, "Exported models", "bash")[1], trained.folder)
     (code,) = snippets_with("onnxruntime")
     snippets.run_python(code + SAVE, trained.folder)
     probabilities = np.load(trained.folder / "probabilities.npy")
@@ -160,63 +155,26 @@ def test_tensorflow_lite_gives_its_answers_by_its_own_ops_alone(trained):
 
 
 def test_a_plain_script_gives_the_probabilities_of_our_evaluation(trained):
-    code = snippets.snippets("Exported models", "python")[0]
+    code = code_blocks(FORMATS, "Exported models", "python")[0]
     code += "probabilities = answers['probabilities'].numpy()\n"
     snippets.run_python(code + SAVE, trained.folder)
     assert_evaluates_alike(np.load(trained.folder / "probabilities.npy"), trained)
 
 
-def test_the_newest_version_answers_requests_as_tensorflow_serving_has_them(trained):
-    served = serving.Served(trained.exports)
-    rows = json.dumps({"instances": trained.images.tolist()})
-    raw = json.loads(served.predict(rows))["predictions"]
-    files = [{"b64": base64.b64encode(png(image)).decode()} for image in trained.images[:ASKED]]
-    body = {"signature_name": "encoded", "instances": files}
-    decoded = json.loads(served.predict(json.dumps(body)))["predictions"]
-    served.close()
-    assert [path.name for path in trained.exports.iterdir()] == [str(served.version)]
-    assert sorted(raw[0]) == ["class_ids", "classes", "probabilities"]
-    assert [row["classes"] for row in raw] == [trained.names[row["class_ids"]] for row in raw]
-    probabilities = np.array([row["probabilities"] for row in raw])
-    assert_evaluates_alike(probabilities, trained)
-    again = np.array([row["probabilities"] for row in decoded])
-    np.testing.assert_allclose(again, probabilities[:ASKED], atol=1e-5)
-
-
-def test_the_documented_rest_request_is_answered(trained):
+def test_tensorflow_serving_answers_the_documented_request_and_rows_of_images(trained):
     (code,) = snippets_with("urllib")
-    (trained.folder / "cat.png").write_bytes(png(trained.images[0]))
-    served = serving.Served(trained.exports)
-    with served.listening("cifar10") as port:
+    (trained.folder / "cat.png").write_bytes(encode(Image.fromarray(trained.images[0])))
+    with serving.listening(trained.exports, "cifar10") as port:
         assert code.count("localhost:8501") == 1
         code = code.replace("localhost:8501", f"127.0.0.1:{port}")
         code += "json.dump(answer, open('answer.json', 'w'))\n"
         snippets.run_python(code, trained.folder)
-    served.close()
+    body = json.dumps({"instances": trained.images.tolist()})
+    rows = serving.predict(trained.exports, body)
+    assert_evaluates_alike(
+        np.array([row["probabilities"] for row in json.loads(rows)["predictions"]]), trained
+    )
     answer = json.loads((trained.folder / "answer.json").read_text())
     assert sorted(answer) == ["class_ids", "classes", "probabilities"]
     assert answer["classes"] == trained.names[answer["class_ids"]]
     assert len(answer["probabilities"]) == 10
-
-
-def test_prediction_and_the_export_answer_alike_to_files_of_each_size(trained, forks):
-    names = []
-    for number, kind in enumerate(("png", "jpeg")):
-        image = Image.fromarray(trained.images[number])
-        for size in ((32, 32), (200, 90)):
-            names.append(f"{size[0]}.{kind}")
-            image.resize(size, Image.Resampling.BICUBIC).save(trained.folder / names[-1])
-    done = forks.run("--mode=predict", "--json", *names, cwd=trained.folder)
-    assert done.returncode == 0, done.stderr
-    predicted = [json.loads(line)["probabilities"] for line in done.stdout.splitlines()]
-    model = tf.saved_model.load(str(next(trained.exports.iterdir())))
-    files = tf.constant([(trained.folder / name).read_bytes() for name in names])
-    exported = model.signatures["encoded"](bytes=files)["probabilities"].numpy()
-    for name, ours, theirs in zip(names, predicted, exported):
-        # A level of a resized image may differ by one.
-        atol = 1e-5 if name.startswith("32.") else 0.05
-        np.testing.assert_allclose(list(ours.values()), theirs, atol=atol, err_msg=name)
-    webp = io.BytesIO()
-    Image.fromarray(trained.images[0]).save(webp, "WEBP")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
-        model.signatures["encoded"](bytes=tf.constant([webp.getvalue()]))

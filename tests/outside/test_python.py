@@ -10,6 +10,7 @@ import pytest
 
 from data_prep import cli
 from tests.cifar10 import program
+from tests.documents import code_blocks
 from tests.outside import snippets
 
 pytestmark = [
@@ -59,7 +60,7 @@ def test_mlflow_takes_the_settings_and_the_curves(folder):
     words = ("--model=mlp", "--train-steps=20", "--train-batch-size=50", "--summary-steps=5")
     assert program.run(*words, cwd=folder).returncode == 0
     python = snippets.python_with(HERE / "mlflow.txt", folder / "mlflow")
-    (code,) = snippets.snippets("MLflow", "python", "outputs.md")
+    (code,) = code_blocks("docs/outputs.md", "MLflow", "python")
     snippets.run_python(code, folder, python)
     (run,) = folder.glob("mlruns/0/*/params/model")
     assert run.read_text() == "mlp"

@@ -1,6 +1,5 @@
 """Our records hold, for readers that know nothing of ours, what the source holds."""
 
-import io
 import pickle
 import tarfile
 from pathlib import Path
@@ -8,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from cifar10 import schema
 from data_prep import cli
 from tests.data_prep import made
+from tests.documents import FORMATS, code_blocks
 from tests.outside import snippets
 
 pytestmark = pytest.mark.system
@@ -27,22 +25,6 @@ for split in ("train", "validation", "eval"):
     read_splits[f"{split}_images"] = np.stack([image for image, _ in pairs])
     read_splits[f"{split}_labels"] = np.array([label for _, label in pairs])
 np.savez("read.npz", **read_splits)
-"""
-
-# What the tutorial's estimator does with a record, down to its float32 images.
-TUTORIAL = """
-import tensorflow.compat.v1 as tf
-
-def to_image(serialized):
-    fields = dict(image=tf.FixedLenFeature((), tf.string), label=tf.FixedLenFeature((), tf.int64))
-    fields = tf.parse_single_example(serialized, features=fields)
-    pixels = tf.decode_raw(fields["image"], out_type=tf.uint8)
-    pixels.set_shape([3 * 32 * 32])
-    height_width_depth = tf.transpose(tf.reshape(pixels, [3, 32, 32]), perm=[1, 2, 0])
-    return tf.cast(height_width_depth, tf.float32), tf.cast(fields["label"], tf.int32)
-
-def read(split):
-    return tf.data.TFRecordDataset([f"data/{split}.tfrecords"]).map(to_image)
 """
 
 # A channel-first image of TFDS's becomes one like the others'.
@@ -67,20 +49,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.tar(folder / "cifar-10-python.tar.gz", folder / "cifar-10-batches-py")
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of images: PNG to train on, JPEG to evaluate, all noise."""
-    folder = tmp_path_factory.mktemp("tree") / "images"
-    for split, kind, count in (("train", "png", 4), ("test", "jpg", 2)):
-        for label, name in enumerate(schema.CLASS_NAMES):
-            place = folder / split / name
-            place.mkdir(parents=True)
-            for row in range(count):
-                pixels = made.pixels(1000 * label + row + len(kind), 1).reshape(32, 32, 3)
-                Image.fromarray(pixels).save(place / f"{split}{row}.{kind}")
-    return folder
-
-
 def prepare(source: Path, folder: Path, *arguments: str) -> Path:
     """A folder whose `data` has the source's records."""
     assert cli.main(["--source", str(source), "--out", str(folder / "data"), *arguments]) == 0
@@ -89,7 +57,7 @@ def prepare(source: Path, folder: Path, *arguments: str) -> Path:
 
 @pytest.fixture(scope="module")
 def prepared(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(archive, tmp_path_factory.mktemp("prepared"))
+    return prepare(archive, tmp_path_factory.mktemp("prepared"), "--shards", "3")
 
 
 def in_archive(path: Path, members: list[str]) -> Images:
@@ -103,16 +71,6 @@ def in_archive(path: Path, members: list[str]) -> Images:
             # "The first 1024 entries contain the red channel values, ... in row-major order."
             rows = batch[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
             found.update({row.tobytes(): label for row, label in zip(rows, batch[b"labels"])})
-    return found
-
-
-def in_tree(folder: Path) -> Images:
-    """What Pillow reads from folders of images, one a class."""
-    found: Images = {}
-    for path in folder.glob("*/*"):
-        with Image.open(io.BytesIO(path.read_bytes())) as image:
-            pixels = np.asarray(image)
-        found[pixels.tobytes()] = schema.CLASS_NAMES.index(path.parent.name)
     return found
 
 
@@ -133,30 +91,15 @@ def what_is_read(code: str, folder: Path, **run: Any) -> tuple[Images, Images]:
 
 
 def test_a_plain_tf_data_script_reads_the_archives_images_and_labels(prepared, archive):
-    (code,) = snippets.snippets("Records", "python")
+    (code,) = code_blocks(FORMATS, "Records", "python")
     training, evaluation = what_is_read(code, prepared)
     assert (len(training), len(evaluation)) == (100, 20)
     assert training == in_archive(archive, made.TRAINING_BATCHES)
     assert evaluation == in_archive(archive, ["test_batch"])
 
 
-def test_a_plain_tf_data_script_reads_shards_of_what_pillow_reads(images, tmp_path):
-    (code,) = snippets.snippets("Records", "python")
-    folder = prepare(images, tmp_path, "--shards", "3")
-    training, evaluation = what_is_read(code, folder)
-    assert (len(training), len(evaluation)) == (40, 20)
-    assert training == in_tree(images / "train")
-    assert evaluation == in_tree(images / "test")
-
-
-def test_the_tutorials_reader_reads_the_archives_images_and_labels(prepared, archive):
-    training, evaluation = what_is_read(TUTORIAL, prepared)
-    assert training == in_archive(archive, made.TRAINING_BATCHES)
-    assert evaluation == in_archive(archive, ["test_batch"])
-
-
 def test_tensorflow_datasets_reads_the_archives_images_and_labels(archive, tmp_path):
-    (code,) = snippets.snippets("TensorFlow Datasets", "python")
+    (code,) = code_blocks(FORMATS, "TensorFlow Datasets", "python")
     folder = prepare(archive, tmp_path)
     python = snippets.python_with(Path(__file__).with_name("tfds.txt"), tmp_path / "tfds")
     training, evaluation = what_is_read(code + TFDS, folder, python=python)

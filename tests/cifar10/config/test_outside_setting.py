@@ -1,27 +1,18 @@
 """A setting from outside the tree, that of docs/extending.md: one field, and nothing elsewhere."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cifar10.config.flags import parse
 from cifar10.errors import ConfigError
+from tests.documents import code_blocks
 
 
 @pytest.fixture(scope="module")
-def code(root: Path) -> str:
-    page = (root / "docs" / "extending.md").read_text(encoding="utf-8")
-    (section,) = re.findall(r"^## A setting\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    (found,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    return str(found)
-
-
-@pytest.fixture(scope="module")
-def config_type(code: str) -> Any:
+def config_type() -> Any:
     names: dict[str, Any] = {"__name__": "own"}
-    exec(code, names)
+    exec(*code_blocks("docs/extending.md", "A setting", "python"), names)
     return names["Config"]
 
 

@@ -117,10 +117,7 @@ def test_without_locks_the_name_counts_and_a_stale_file_of_nfs_is_opened_again(
     assert not list(folders.glob("*/.*.lock*"))
 
 
-@pytest.mark.parametrize(
-    ("number", "held"),
-    [(errno.ESTALE, False), (errno.ENOLCK, True)],
-)
+@pytest.mark.parametrize(("number", "held"), [(errno.ESTALE, False), (errno.ENOLCK, True)])
 def test_a_stale_lock_is_held_by_nobody_and_one_that_proves_nothing_may_be(
     folders: Path, monkeypatch: pytest.MonkeyPatch, number: int, held: bool
 ) -> None:
@@ -177,14 +174,29 @@ def test_the_holder_is_named(holder):
     assert waits
 
 
+def test_a_lock_of_another_host_is_waited_for_longer(folders, holder, monkeypatch):
+    for name, secs in (("_ENDING_SECS", 0.0), ("_POLL_SECS", 0.01), ("_LOST_SECS", 0.1)):
+        monkeypatch.setattr(folder_lock, name, secs)
+    (folders / "a/.training.lock").write_text("process 4 on node7, which started once")
+    waits: list[int] = []
+    with (
+        pytest.raises(UserError, match="process 4 on node7"),
+        hold("a", "a", TRAINING, lambda: waits.append(1)),
+    ):
+        pass
+    assert len(waits) > 2
+
+
 def test_the_lock_of_a_killed_process_is_free_at_once(folders, holder):
     os.kill(holder, signal.SIGKILL)
     os.waitid(os.P_PID, holder, os.WEXITED | os.WNOWAIT)
     path = folders / "a/.training.lock"
     assert path.read_text().startswith(f"process {holder} on ")
     assert not is_held("a", TRAINING)
-    with hold("a", "a", TRAINING, nothing):
+    path.write_text(f"{path.read_text()} on a day with a long name")
+    with hold("a", "a", TRAINING, nothing) as check_owner:
         assert path.read_text().startswith(f"process {os.getpid()} on ")
+        check_owner()
 
 
 def test_processes_that_compete_never_hold_the_lock_together(folders, monkeypatch):

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
-from cifar10.guard import activity, guard, peers, server
+from cifar10.guard import activity, guard, server
 from cifar10.guard.guard import ClusterGuard
 from cifar10.guard.handshake import CHIEF, Handshake, Registry, TaskIdentity
 from cifar10.guard.peers import Peers
@@ -66,7 +66,6 @@ class Job:
 
 @pytest.fixture
 def job(monkeypatch, tmp_path, tutorial_data):
-    monkeypatch.setattr(peers, "_PERIOD_SECS", 0.05)
     # The test's servers answer, but say nothing of their job.
     monkeypatch.setattr(Handshake, "meet", lambda self, task: True)
     found = Job(str(tmp_path), str(tutorial_data))

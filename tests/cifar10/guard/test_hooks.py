@@ -11,8 +11,7 @@ from cifar10.errors import Stopped
 from cifar10.guard import Guard
 from cifar10.guard.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP
 from cifar10.guard.grace_period import GracePeriod
-from cifar10.guard.hooks import TrainingPhases
-from cifar10.host.process import StopRequest
+from cifar10.host.process import GRACE_SECS, StopRequest
 from cifar10.step.sync_replicas import ROUNDS
 from tests.cifar10.hooked import stopped
 
@@ -74,20 +73,7 @@ def test_a_signal_starts_no_session_and_ends_an_evaluation_and_a_save_at_its_end
         guarded.saving.after_save(None, 1)
 
 
-def test_a_signal_ends_training_after_the_step_at_hand_or_after_the_grace_period(guarded):
-    def trained(is_ending: Any, stop: StopRequest) -> int:
-        signals = tf.train.SessionRunHook()
-        signals.after_run = lambda *_: stop._note(signal.SIGTERM)  # in the first step
-        return run(signals, TrainingPhases(stop, guarded.stalls, is_ending), steps=20)
-
-    alone = StopRequest()
-    assert trained(lambda: alone.requested, alone) == 1
-    stop, left = StopRequest(), [False] * 4 + [True]
-    grace = GracePeriod(stop, lambda: not left.pop(0))
-    assert trained(lambda: grace.is_over, stop) == 5
-
-
-def test_the_grace_period_ends_when_the_chief_has_gone():
+def test_the_grace_period_ends_when_the_chief_has_gone_or_after_its_time(monkeypatch):
     stop, here = StopRequest(), [False]
     grace = GracePeriod(stop, lambda: here[0])
     assert not grace.is_over  # nobody asked it to go
@@ -97,3 +83,6 @@ def test_the_grace_period_ends_when_the_chief_has_gone():
     here[0] = False
     with pytest.raises(Stopped):
         grace.check()
+    here[0] = True
+    monkeypatch.setattr(StopRequest, "secs", GRACE_SECS + 1)
+    assert grace.is_over

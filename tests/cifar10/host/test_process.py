@@ -14,18 +14,11 @@ import pytest
 from cifar10.errors import Stopped
 from cifar10.host.process import StopRequest
 from testbeds.processes import ROOT
-
-WAIT_SECS = 30.0
+from tests.cifar10.answering import WAIT_SECS, wait_until
 
 
 def send(stop: StopRequest) -> None:
     stop._note(signal.SIGTERM)
-
-
-def wait_until_requested(stop: StopRequest) -> None:
-    until = time.monotonic() + WAIT_SECS
-    while not stop.requested and time.monotonic() < until:
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
@@ -33,7 +26,7 @@ def test_sigterm_and_ctrl_c_are_taken_over_for_a_time(signum):
     stop, before = StopRequest(), signal.getsignal(signum)
     with stop.installed():
         signal.raise_signal(signum)
-        wait_until_requested(stop)
+        wait_until(lambda: stop.requested)
     assert signal.getsignal(signum) is before
     assert signal.set_wakeup_fd(-1) == -1
     assert not faulthandler.unregister(signal.SIGUSR1)

@@ -79,15 +79,9 @@ def images() -> np.ndarray:
 
 
 def outputs(images: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """The convolution by hand: one row an image and place, one column a filter."""
-    size = kernel.shape[0]
-    side = 32 - size + 1
-    found = np.zeros((len(images), side, side, kernel.shape[-1]))
-    for row in range(size):
-        for column in range(size):
-            part = images[:, row : row + side, column : column + side]
-            found += part @ kernel[row, column]
-    return found.reshape(-1, kernel.shape[-1])
+    """The convolution's outputs: one row an image and place, one column a filter."""
+    found = tf.nn.conv2d(images.astype(np.float64), kernel.astype(np.float64), 1, "VALID")
+    return found.numpy().reshape(-1, kernel.shape[-1])
 
 
 @pytest.mark.parametrize("size", [2, 3])

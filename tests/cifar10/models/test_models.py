@@ -55,8 +55,7 @@ def test_a_model_has_6n_plus_2_layers_ten_logits_and_so_many_parameters(
 
 
 @pytest.mark.parametrize(
-    ("model", "dtype"),
-    [("resnet", tf.float16), ("fastnet", tf.bfloat16), ("mlp", tf.bfloat16)],
+    ("model", "dtype"), [("resnet", tf.float16), ("fastnet", tf.bfloat16), ("mlp", tf.bfloat16)]
 )
 def test_low_precision_is_for_activations_alone(model, dtype):
     settings = {"model": model, **({"num_layers": 8} if model == "resnet" else {})}

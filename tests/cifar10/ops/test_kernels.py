@@ -266,43 +266,30 @@ print("it goes on")
 """
 
 
-def convolved(images: int, channels: int) -> list[tuple[int, ...]]:
-    return [(images, 3, 3, channels), (3, 3, channels, channels)]
-
-
-def normalised(count: int, channels: int, others: int) -> list[tuple[int, ...]]:
-    return [(1, 1, count, channels), *[(channels,)] * others]
-
-
 @pytest.mark.parametrize(
-    ("op", "name", "settings", "small", "large"),
+    ("op", "settings", "small", "large"),
     [
         # Workspaces of 102 MB: 25 numbers for each pair of channels.
         (
-            "cifar10_conv3x3",
-            "Cifar10Conv3x3",
-            {"transposes": True},
-            convolved(1, 16),
-            convolved(9, 960),
+            *("conv3x3", {"transposes": True}),
+            *([(1, 3, 3, 16), (3, 3, 16, 16)], [(9, 3, 3, 960), (3, 3, 960, 960)]),
         ),
         # Sums of 131 MB: two for each number, since a row is as long as a block.
         (
-            "cifar10_norm_relu",
-            "Cifar10NormRelu",
-            {"epsilon": 1e-5, "shortcut": []},
-            normalised(1, 16, 2),
-            normalised(1000, 16384, 2),
+            *("norm_relu", {"epsilon": 1e-5, "shortcut": []}),
+            *([(1, 1, 1, 16), (16,), (16,)], [(1, 1, 1000, 16384), (16384,), (16384,)]),
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_memory_that_runs_out_is_an_error_as_of_tensorflows_ops(
-    compiled, forks, op, name, settings, small, large
+    compiled, forks, op, settings, small, large
 ):
-    done = forks.run_code(_WITHOUT_MEMORY, repr((op, settings, small, large)))
+    done = forks.run_code(_WITHOUT_MEMORY, repr((f"cifar10_{op}", settings, small, large)))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines == [f"OOM when allocating what {name} works with", "it goes on"]
+    name = op.title().replace("_", "").replace("X", "x")
+    assert lines == [f"OOM when allocating what Cifar10{name} works with", "it goes on"]
 
 
 @pytest.mark.parametrize("early", [True, False])

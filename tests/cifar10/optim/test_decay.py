@@ -65,21 +65,22 @@ def test_adams_weights_decay_once_the_gradient_is_known():
         assert gradient.op in steps.ops_before(decayed)
 
 
-def test_every_few_steps_the_weights_are_pulled_to_their_average():
-    # Each step adds 1 to the one weight; 7 steps in all, a pull after the 2nd, 4th and 6th.
+@pytest.mark.parametrize("every", [2, 10])
+def test_every_few_steps_the_weights_are_pulled_to_their_average(every):
+    # Each step adds 1 to the one weight; 7 steps in all, a pull after the 2nd, 4th and 6th or none.
     average, weight, expected = 10.0, 10.0, []
     for step in range(1, 8):
         weight += 1.0
-        if step % 2 == 0:
-            decay = 0.95**2 * (step / 7) ** 3
+        if step % every == 0:
+            decay = 0.95**every * (step / 7) ** 3
             average = weight = decay * average + (1 - decay) * weight
-        if step == 7:  # training ends with the average
+        if step == 7 and every < 7:  # training ends with the average
             weight = average
         expected.append(weight)
     with tf.Graph().as_default(), tf.Session() as session:
         shard = tf.get_variable("w", initializer=[10.0], use_resource=True)
         step = tf.train.create_global_step()
-        lookahead = Lookahead(2, [shard], total_steps=7)
+        lookahead = Lookahead(every, [shard], total_steps=7)
         with tf.control_dependencies([shard.assign_add([1.0]), step.assign_add(1)]):
             pulled = lookahead.pull(step.read_value())
         session.run(tf.global_variables_initializer())

@@ -15,11 +15,7 @@ from tests.cifar10.saved import validated
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [
-        (float(np.float32(0.1)), "0.1"),
-        (2.3025850929, "2.30259"),
-        (3.0970e-06 / 3, "1.03233e-06"),
-    ],
+    [(float(np.float32(0.1)), "0.1"), (2.3025850929, "2.30259"), (3.0970e-06 / 3, "1.03233e-06")],
 )
 def test_a_number_has_at_most_six_significant_digits(value: float, written: str) -> None:
     assert repr(rounded(value)) == written
@@ -108,17 +104,6 @@ def test_a_row_is_a_line_of_standard_json_as_soon_as_it_is_known(path):
         '{"split": "validation", "step": 3, "loss": null, "accuracy": 0.918, '
         '"wall_time": 1795448234.568}\n'
     )
-
-
-def test_a_run_that_continues_drops_half_a_line_and_rows_of_steps_that_are_trained_again(path):
-    write(path, 10, 20, 30)
-    with path.open("a") as file:
-        file.write('{"split": "train", "st')
-    metrics = Metrics(str(path.parent), last_step=20)
-    metrics.save()
-    assert rows(path) == [("train", 10), ("train", 20)]
-    metrics.add("train", 30, **row())
-    assert rows(path) == [("train", 10), ("train", 20), ("train", 30)]
 
 
 def test_a_row_that_is_repeated_takes_the_place_of_the_first_or_is_forgotten(path):

@@ -12,6 +12,7 @@ from cifar10.errors import DamagedError, UserError
 from cifar10.output import checkpoints, recovery
 from cifar10.output.metrics import Metrics
 from tests.cifar10.saved import save, value
+from tests.failing_disk import flip_bit
 from tests.unprivileged import open_folder, unprivileged
 
 DATA = "data-00000-of-00001"
@@ -46,13 +47,6 @@ def go_on(output: pathlib.Path) -> tuple[str, list[str]]:
     return found, said
 
 
-def flip(path: pathlib.Path) -> None:
-    """Changes one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def truncate(path: pathlib.Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
@@ -72,7 +66,7 @@ def test_a_sound_latest_checkpoint_is_used_without_a_word(output):
 
 
 @pytest.mark.parametrize(
-    ("damage", "ending"), [(flip, DATA), (truncate, DATA), (remove, DATA), (randomise, "index")]
+    ("damage", "ending"), [(flip_bit, DATA), (truncate, DATA), (remove, DATA), (randomise, "index")]
 )
 def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
     output: pathlib.Path, damage: Callable[[pathlib.Path], None], ending: str
@@ -140,7 +134,7 @@ def test_a_checkpoint_with_nan_is_not_restored(output):
 
 def test_nothing_sound_is_an_error_that_changes_nothing(output):
     for path in output.glob(f"model.ckpt-*.{DATA}"):
-        flip(path)
+        flip_bit(path)
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"model\.ckpt-30 is damaged \(.*\), and .* has no other "):
         recovery.checkpoint_to_continue(str(output), pytest.fail)
@@ -166,6 +160,8 @@ def test_the_best_of_an_older_run_is_not_the_best_of_a_new_one(output):
     assert settle(output, 0) == [f"{output}/best is of an older run; it is now {output}/best.older"]
     assert checkpoints.best(str(output)) is None
     assert value(str(output / "best.older/model.ckpt-20")) == 2.0
+    checkpoints.keep_if_best(str(output), str(output / "model.ckpt-10"), 10, 0.5)
+    assert settle(output, 0)[0].endswith(f"it is now {output}/best.older-2")
 
 
 def test_the_best_is_set_aside_if_the_run_continues_without_validation(output):
@@ -176,7 +172,7 @@ def test_the_best_is_set_aside_if_the_run_continues_without_validation(output):
 
 
 def test_training_does_not_go_on_beside_a_damaged_best(output):
-    flip(output / f"best/model.ckpt-20.{DATA}")
+    flip_bit(output / f"best/model.ckpt-20.{DATA}")
     words = rf"model\.ckpt-20 is damaged \(.+\); move {output}/best away$"
     with pytest.raises(DamagedError, match=words):
         settle(output, 30)
@@ -185,7 +181,10 @@ def test_training_does_not_go_on_beside_a_damaged_best(output):
         settle(output, 30)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "best/best.json", f"model.ckpt-10.{DATA}"])
+READ = ("metrics.jsonl", "best/best.json", "checkpoint", f"model.ckpt-10.{DATA}")
+
+
+@pytest.mark.parametrize("name", READ)
 def test_what_may_not_be_read_keeps_its_name(name):
     with open_folder() as folder:
         checkpoint = save(folder, 10)

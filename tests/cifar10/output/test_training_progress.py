@@ -16,32 +16,38 @@ from cifar10.output.metrics import Metrics
 from cifar10.output.training_progress import TrainingProgress
 from tests.cifar10.hooked import Clock, Shown, report
 
-
-@pytest.fixture(autouse=True)
-def _own_writers():
-    """No event file of another test."""
-    yield
-    tf.summary.FileWriterCache.clear()
-
-
-def numbers(config: TrainConfig, own_examples: Optional[int]) -> Any:
-    """What progress needs of the parameters of 50 images."""
-    return types.SimpleNamespace(config=config, num_examples=50, own_examples=own_examples)
+pytestmark = pytest.mark.usefixtures("own_event_files")
 
 
 class Run:
-    """Trains steps of 10 images whose losses are 1, 2, 3, ...; accuracy .5, rate .1."""
+    """Trains steps of 10 of 50 images, half a second each; their losses are 1, 2, 3, ...
+
+    Args:
+      monkeypatch: sets the clock.
+      folder: gets rows, of each tenth step.
+      first: the step from which the run continues.
+      live: whether the line is that of a terminal.
+      own_examples: the images of this process in a step, if others train, too.
+      settings: further settings.
+    """
 
     def __init__(
         self,
         monkeypatch: pytest.MonkeyPatch,
+        folder: Optional[pathlib.Path] = None,
+        first: int = 0,
         live: bool = False,
         own_examples: Optional[int] = None,
         **settings: Any,
     ) -> None:
         shown: Any = Shown(live, total_steps=100, total_epochs=20.0)
-        config = TrainConfig(**{"log_steps": 2, **settings})
-        self.shown, self.progress = shown, TrainingProgress(shown, numbers(config, own_examples))
+        place = {"log_dir": folder and str(folder), "summary_steps": 10}
+        config = TrainConfig(**{"log_steps": 2, **place, **settings})
+        params = types.SimpleNamespace(config=config, num_examples=50, own_examples=own_examples)
+        self._first, self._folder, self.shown = first, folder, shown
+        self.progress = TrainingProgress(shown, params, folder and Metrics(str(folder)))
+        if folder:
+            self.progress.go_on_after(first)
         self._clock = Clock(self.progress)
         monkeypatch.setattr(module, "time", self._clock)
 
@@ -50,10 +56,17 @@ class Run:
     ) -> list[Any]:
         """Trains, and returns what was shown; others take so many steps for each of ours."""
         for number in range(1, steps + 1):
-            taken = report(number * (1 + steps_of_others), loss=number)
+            taken = report(self._first + number * (1 + steps_of_others), loss=number)
             self._clock.step(taken, number in stood_before)
         self.progress.finish()
         return self.shown.statuses
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl, without what tells nothing of training."""
+        assert self._folder
+        rows = map(json.loads, (self._folder / "metrics.jsonl").read_text().splitlines())
+        return [{k: v for k, v in row.items() if k not in ("wall_time", "split")} for row in rows]
 
 
 def test_a_line_has_the_means_since_the_last_one_without_the_first_step(monkeypatch):
@@ -125,52 +138,19 @@ def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):
     assert write(3) == [1, 2, 3]
 
 
-def train(
-    monkeypatch: pytest.MonkeyPatch,
-    folder: pathlib.Path,
-    first: int,
-    steps: int,
-    each: int = 1,
-    own_examples: Optional[int] = None,
-    stood_before: tuple[int, ...] = (),
-    seconds: float = 0.0,
-) -> list[dict[str, Any]]:
-    """Trains from global step `first`, and returns the rows of metrics.jsonl without times.
-
-    A step has 10 images and takes half a second, its loss is its number; other trainers take the
-    rest of `each` meanwhile. Rows are of each tenth step.
-    """
-    config = TrainConfig(log_dir=str(folder), summary_steps=10)
-    folder.mkdir(exist_ok=True)
-    metrics = Metrics(str(folder))
-    if seconds:
-        metrics.add("train", first, epoch=0.0, loss=1.0, accuracy=0.5, seconds=seconds)
-    shown: Any = Shown()
-    progress = TrainingProgress(shown, numbers(config, own_examples), metrics)
-    clock = Clock(progress)
-    monkeypatch.setattr(module, "time", clock)
-    progress.go_on_after(first)
-    for number in range(1, steps + 1):
-        clock.step(report(first + each * number), number in stood_before)
-    progress.finish()
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in ("wall_time", "split")} for row in rows]
-
-
 def events(folder: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
     """The (step, value) of each curve in TensorBoard's files of training."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for path in (folder / "train").glob("events.*"):
-        for event in tf.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                found.setdefault(value.tag, []).append((event.step, value.simple_value))
-    return found
+    found = EventAccumulator(str(folder / "train")).Reload()
+    tags = found.Tags()["scalars"]
+    return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in tags}
 
 
 def test_a_row_has_means_since_the_row_before_in_metrics_jsonl_and_in_tensorboard(
     monkeypatch, tmp_path
 ):
-    rows = train(monkeypatch, tmp_path, first=0, steps=24)
+    run = Run(monkeypatch, tmp_path)
+    run.train(24)
+    rows = run.rows
     speed = {"accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 20.0}
     first = {"step": 1, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1}
     assert rows == [
@@ -187,29 +167,34 @@ def test_a_row_has_means_since_the_row_before_in_metrics_jsonl_and_in_tensorboar
 
 
 def test_the_seconds_of_a_run_that_goes_on_are_those_of_its_rows_and_more(monkeypatch, tmp_path):
-    rows = train(monkeypatch, tmp_path, first=10, steps=10, seconds=7.0)
-    assert [(row["step"], row["seconds"]) for row in rows] == [(10, 7.0), (20, 12.0)]
+    row = {"epoch": 0.0, "loss": 1.0, "accuracy": 0.5, "seconds": 7.0}
+    Metrics(str(tmp_path)).add("train", 10, **row)
+    run = Run(monkeypatch, tmp_path, first=10)
+    run.train(10)
+    assert [(row["step"], row["seconds"]) for row in run.rows] == [(10, 7.0), (20, 12.0)]
 
 
 @pytest.mark.parametrize(
-    ("first", "steps", "each", "expected"),
+    ("first", "steps", "steps_of_others", "expected"),
     [
-        (7, 18, 1, [10, 20, 25]),
-        (10, 10, 1, [20]),
-        (19, 2, 1, [20, 21]),
+        (7, 18, 0, [10, 20, 25]),
+        (10, 10, 0, [20]),
+        (19, 2, 0, [20, 21]),
         # Own steps end at 3, 6, 9, ...: the one that passes 10 ends at 12.
-        (0, 9, 3, [3, 12, 21, 27]),
+        (0, 9, 2, [3, 12, 21, 27]),
     ],
 )
 def test_rows_are_of_step_1_of_multiples_and_of_the_last_step(
-    monkeypatch, tmp_path, first, steps, each, expected
+    monkeypatch, tmp_path, first, steps, steps_of_others, expected
 ):
-    assert [row["step"] for row in train(monkeypatch, tmp_path, first, steps, each)] == expected
+    run = Run(monkeypatch, tmp_path, first)
+    run.train(steps, steps_of_others)
+    assert [row["step"] for row in run.rows] == expected
 
 
 def test_what_others_train_during_a_validation_is_no_measure_in_a_row_either(monkeypatch, tmp_path):
     # Before step 15 the clock stood; others went on, so only the steps after it are measured.
-    together = train(monkeypatch, tmp_path / "a", 0, 10, each=2, own_examples=10, stood_before=(8,))
-    assert [row.get("images_per_sec") for row in together] == [None, 40.0, 40.0]
-    alone = train(monkeypatch, tmp_path / "b", 0, 10, stood_before=(10,))
-    assert [row.get("images_per_sec") for row in alone] == [None, 20.0]
+    for others, before, rates in ((1, 8, [None, 40.0, 40.0]), (0, 10, [None, 20.0])):
+        run = Run(monkeypatch, tmp_path / str(others), own_examples=10 * others)
+        run.train(10, others, stood_before=(before,))
+        assert [row.get("images_per_sec") for row in run.rows] == rates

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 
@@ -10,14 +10,11 @@ from cifar10.cluster.spec import Cluster
 from cifar10.cluster.tf_config import estimator_config
 from cifar10.config.train_config import TrainConfig, TrainingPosition
 from cifar10.input.records import open_records
-from cifar10.run.job import (
-    Job,
-    describe_training,
-    make_job,
-)
+from cifar10.run.job import Job, describe_training, make_job
 from cifar10.step import devices
-from cifar10.step.params import ModelParams, Replication
+from cifar10.step.params import ModelParams
 from cifar10.train import run_config
+from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import make_plan
 
 
@@ -25,10 +22,6 @@ from tests.cifar10.steps import make_plan
 def _thread_pools_stay(monkeypatch):
     """The pools of the tests' own process have their sizes already."""
     monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
-
-
-def place(num_replicas: int, aggregate: Optional[int]) -> Replication:
-    return Replication(("/cpu:0",), ("/cpu:0",), "", 1, num_replicas, 0, aggregate)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +37,9 @@ def place(num_replicas: int, aggregate: Optional[int]) -> Replication:
         # 600 epochs: 500 checkpoints.
         ({"train_epochs": 600.0}, None, 270_000, 540),
         # Three replicas: a synchronous step stands for 300 images, an asynchronous one for 100.
-        ({"train_epochs": 10.0}, place(3, 3), 1_500, 150),
-        ({"train_epochs": 10.0}, place(3, 2), 2_250, 225),
-        ({"train_epochs": 10.0}, place(3, None), 4_500, 450),
+        ({"train_epochs": 10.0}, place(0, 3, 3), 1_500, 150),
+        ({"train_epochs": 10.0}, place(0, 2, 3), 2_250, 225),
+        ({"train_epochs": 10.0}, place(0, None, 3), 4_500, 450),
     ],
 )
 def test_a_checkpoint_is_saved_about_every_epoch_and_at_the_end(

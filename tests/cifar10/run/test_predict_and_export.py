@@ -1,6 +1,5 @@
 """Prediction, and the SavedModel: what they answer, and that an export is whole or not there."""
 
-import io
 import json
 import os
 import pathlib
@@ -27,15 +26,10 @@ from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
 from tests.cifar10 import steps
 from tests.cifar10.saved import save_untrained
+from tests.data_prep.made import encode
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
-
-
-def encode(image: Image.Image, kind: str) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind)
-    return file.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +147,11 @@ def test_an_image_may_lie_anywhere_that_gfile_opens():
     assert read_image("ram://folder/cat.png", "crop").size == (40, 40)
 
 
-def test_a_pipe_and_a_name_that_is_no_utf8_are_not_read(tmp_path):
+def test_a_pipe_a_large_file_and_a_name_that_is_no_utf8_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "_MOST_BYTES", 9)
+    (tmp_path / "a.png").write_bytes(bytes(10))
+    with pytest.raises(UserError, match="it is larger than the limit for image files, 9 bytes"):
+        read_image(str(tmp_path / "a.png"), "stretch")
     os.mkfifo(tmp_path / "cat.png")
     with pytest.raises(
         UserError, match="cannot be read: only regular files are read, no pipes and no"

@@ -160,13 +160,16 @@ def test_the_figures_are_written_before_the_report(places, monkeypatch):
 
     monkeypatch.setattr(results, "render_report", fail)
     config = TrainConfig(**places)
-    job = make_job(config, open_records(config.data_path))
+    job, metrics = make_job(config, open_records(config.data_path)), Metrics(config.output_dir)
+    for step, speed in ((1, 10.0), (2, 10.0), (3, 1.0)):
+        row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 9.0}
+        metrics.add("train", step, **row, images_per_sec=speed)
     with pytest.raises(RuntimeError, match="no page"):
-        results.finish(
-            job, Guard(config, StopRequest()), Metrics(config.output_dir), "completed", 1.0
-        )
+        results.finish(job, Guard(config, StopRequest()), metrics, "completed", 11.0)
     result = json.loads((pathlib.Path(config.output_dir) / "result.json").read_text())
-    assert result["figures"]["eval_examples"] == 23
+    figures = result["figures"]
+    assert (figures["eval_examples"], figures["images_per_sec"]) == (23, 10.0)  # the median
+    assert (figures["training_seconds"], figures["wall_seconds"]) == (9.0, 11.0)
 
 
 def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(places, tmp_path):

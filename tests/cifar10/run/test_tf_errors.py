@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
 from cifar10.host.files import write_text
+from cifar10.run import tf_errors
 from cifar10.run.tf_errors import clear_errors
 from tests.cifar10.saved import save
 
@@ -87,6 +89,7 @@ FULL = "logs/metrics.jsonl; No space left on device"
         (tf.errors.PermissionDeniedError(None, None, READ_ONLY), READ_ONLY),
         (tf.errors.ResourceExhaustedError(None, None, FULL), FULL),
         (OSError(122, "Disk quota exceeded"), "[Errno 122] Disk quota exceeded"),
+        (RuntimeError(f"{FULL}\n\tFailed to flush 3 events"), FULL),  # of an event file
     ],
 )
 def test_a_disk_that_takes_no_more_is_named_with_a_way_out(error, reason):
@@ -99,6 +102,20 @@ def test_a_folder_in_the_place_of_a_file_is_named_with_a_way_out(tmp_path):
     line = f"{tmp_path} is a folder; move it away, then run the same command to continue"
     assert message_of(UserError, write_text, str(tmp_path), "") == line
     assert message_of(UserError, os.open, str(tmp_path), os.O_RDWR) == line
+
+
+@pytest.mark.parametrize(("words", "is_shown"), [("No space left on device", False), ("odd", True)])
+def test_the_thread_of_an_event_file_leaves_a_full_disk_to_the_next_flush(
+    monkeypatch, words, is_shown
+):
+    shown: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", None)
+    monkeypatch.setattr(tf_errors, "_SHOW", shown.append)
+    with clear_errors(CONFIG):
+        thread = threading.Thread(target=fail, args=[RuntimeError(f"events.out; {words}")])
+        thread.start()
+        thread.join()
+    assert bool(shown) == is_shown
 
 
 DENIED = "/usr/model.ckpt-5; Permission denied"

@@ -22,12 +22,7 @@ from cifar10.run.validation import StoppingCriteria
 from tests.cifar10 import saved
 from tests.cifar10.hooked import params_in, parts, train
 
-
-@pytest.fixture(autouse=True)
-def _own_writers():
-    """No event file of another test."""
-    yield
-    tf.summary.FileWriterCache.clear()
+pytestmark = pytest.mark.usefixtures("own_event_files")
 
 
 class Chief(ChiefHook):
@@ -84,9 +79,7 @@ class Chief(ChiefHook):
 
 
 def worker(
-    folder: pathlib.Path,
-    total_steps: int = 1_000,
-    knows_last_step: bool = True,
+    folder: pathlib.Path, total_steps: int = 1_000, knows_last_step: bool = True
 ) -> WorkerHook:
     return WorkerHook(*parts(params_in(folder, total_steps)), knows_last_step)
 
@@ -120,8 +113,7 @@ def test_a_loss_that_is_not_finite_names_step_rate_and_images(tmp_path, loss):
 def test_weights_that_are_not_finite_are_not_saved(tmp_path, weight):
     with pytest.raises(TrainingError, match="a weight is NaN or infinite at step 3; nothing of "):
         train(
-            Chief(tmp_path, checkpoint_steps=1),
-            weight=lambda step: tf.where(step < 3, 1.0, weight),
+            Chief(tmp_path, checkpoint_steps=1), weight=lambda step: tf.where(step < 3, 1.0, weight)
         )
     assert checkpoints.latest_step(str(tmp_path)) == 2
     assert not list(tmp_path.glob("model.ckpt-3*"))
@@ -195,14 +187,6 @@ def test_training_ends_at_its_last_step_or_with_the_chief(tmp_path):
         assert train(make(tmp_path), over_at=7) == 7
         assert train(make(tmp_path)) == 20
     assert train(worker(tmp_path), first_step=999, over_at=1_000) == 1_000
-
-
-def test_a_signal_ends_training_after_the_step_at_hand_which_is_saved(tmp_path):
-    stop = StopRequest()
-    chief = Chief(tmp_path, stop)
-    with pytest.raises(Stopped):
-        train(Signal(stop), chief)
-    assert checkpoints.latest_step(str(tmp_path)) == 1
 
 
 def test_a_worker_that_does_not_know_the_last_step_of_a_continued_run_ends_with_the_chief(tmp_path):

@@ -109,16 +109,6 @@ def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path):
     ending = ended_before(config, 30)
     assert ending is not None
     assert ending.status == "stopped by --early-stopping-epochs"
+    assert "above 0.5000 of step 10" in ending.line
     (tmp_path / "metrics.jsonl").unlink()  # as docs/troubleshooting.md says of a damaged one
     assert ended_before(config, 30) is None
-
-
-def test_a_run_that_once_had_an_evaluator_judges_the_validations_of_both(tmp_path):
-    first, *later = rows(0.5, 0.4, 0.4)
-    saved.validated(tmp_path, [first])
-    keep(tmp_path, later)
-    config = TrainConfig(output_dir=str(tmp_path), **PATIENT)
-    assert ended_before(config, 20) is None
-    ending = ended_before(config, 30)
-    assert ending is not None
-    assert "above 0.5000 of step 10" in ending.line

@@ -16,15 +16,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.step import gradients
 from cifar10.step.devices import DevicePlan
 from tests.cifar10 import steps
-from tests.cifar10.steps import BATCH, make_plan
-
-TWO_MACHINES = (
-    "/job:worker/task:0/gpu:0",
-    "/job:worker/task:0/gpu:1",
-    "/job:worker/task:1/gpu:0",
-)
-# One step of plain momentum from rest moves a weight by -rate * gradient.
-ONE_STEP: dict[str, Any] = {"learning_rate": 1.0, "weight_decay": 0.1, "schedule": "constant"}
+from tests.cifar10.steps import BATCH, TWO_MACHINES, make_plan
 
 
 def all_reduce_without_nccl(values: Sequence[Any]) -> list[Any]:

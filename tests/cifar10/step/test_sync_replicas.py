@@ -1,6 +1,5 @@
 """Synchronous replicas in threads, on one server: how they meet, wait, start again and end."""
 
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Optional
@@ -10,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.step.params import Replication
 from cifar10.step.sync_replicas import SyncBarrier
+from tests.cifar10.answering import wait_until
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
 QUIET_SECS = 0.3  # for what must not
@@ -89,10 +89,7 @@ def step_together(chief: Replica, worker: Replica, value: float = 1.0) -> None:
 
 def wait_for_gradient(replica: Replica) -> None:
     """Waits until a gradient is in, so that whoever pushed it waits for its round."""
-    until = time.monotonic() + WAIT_SECS
-    while not replica.state("gradients"):
-        assert time.monotonic() < until, "no gradient came"
-        time.sleep(0.01)
+    wait_until(lambda: bool(replica.state("gradients")))
 
 
 def test_a_synchronous_update_is_the_mean_of_both_replicas(pair):
@@ -116,9 +113,7 @@ def test_a_replica_whose_gradient_is_missing_is_known(pair):
     current, *arrived = chief.state("rounds")
     assert current not in arrived
     with at_the_same_time(lambda: chief.step(1.0)):
-        until = time.monotonic() + WAIT_SECS
-        while chief.state("rounds")[1] != current:
-            assert time.monotonic() < until
+        wait_until(lambda: chief.state("rounds")[1] == current)
         assert chief.state("rounds") == [current, current, 0]
         worker.step(1.0)
     assert chief.state("rounds") == [current + 1, current, current]

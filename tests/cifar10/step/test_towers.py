@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops.layers import Layers, NormStatistics
 from cifar10.step import towers
+from tests.cifar10.steps import TWO_MACHINES
 
 
 def test_parts_of_a_batch_keep_their_order_and_differ_by_one_image_at_most():
@@ -26,13 +27,6 @@ def test_a_batch_smaller_than_the_towers_is_filled_with_black_images():
         filled, enough = session.run([towers.fill_towers(images, 3), towers.fill_towers(images, 2)])
     assert [int(image.max()) for image in filled] == [1, 1, 0]
     assert enough.shape == (2, 32, 32, 3)
-
-
-TWO_MACHINES = (
-    "/job:worker/task:0/gpu:0",
-    "/job:worker/task:0/gpu:1",
-    "/job:worker/task:1/gpu:0",
-)
 
 
 def test_weights_are_fetched_once_a_machine_and_copied_once_a_tower():

@@ -171,6 +171,7 @@ def test_a_step_that_is_none_pulls_nothing_to_an_average(session):
     scale = next(one for one in tf.global_variables() if "current_loss_scale" in one.name)
     scale.load(np.inf, session)
     step.load("packed/weights_0/Lookahead", -WEIGHTS)
+    step.load("global_step", 5)  # of 9, so that an average would count
     step.take()
     np.testing.assert_array_equal(step.weights, WEIGHTS)
 

@@ -31,12 +31,6 @@ def _snapshot(out: Path) -> dict[str, tuple[int, int]]:
     return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in out.glob("[!.]*")}
 
 
-@pytest.fixture
-def out(built: Path, tmp_path: Path) -> Path:
-    """A copy of `built`, to change."""
-    return shutil.copytree(built, tmp_path / "out")
-
-
 def test_the_manifest_says_how_images_were_resized(tree, tmp_path, capsys):
     (tree / "train" / "cat" / "photo.png").write_bytes(made.png((50, 40)))
     (tree / "a.png").write_bytes(made.png())

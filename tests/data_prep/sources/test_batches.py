@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 import pytest
@@ -56,12 +57,15 @@ def test_published_archives_are_told_apart_and_hold_the_same(kind, mode, tmp_pat
 )
 def test_a_bad_batch_is_named(name, content, reason, tmp_path):
     make = made.binary_folder if name.endswith((".bin", ".txt")) else made.python_folder
-    folder = make(tmp_path / "batches")
-    (folder / name).unlink()
+    _refused_with(make(tmp_path / "batches") / name, content, reason)
+
+
+def _refused_with(path: Path, content: Optional[bytes], reason: str) -> None:
+    path.unlink()
     if content is not None:
-        (folder / name).write_bytes(content)
+        path.write_bytes(content)
     with pytest.raises(SourceError, match=reason):
-        made.load(folder)
+        made.load(path.parent)
 
 
 @pytest.mark.parametrize("mode", [None, "w:gz"])
@@ -97,12 +101,7 @@ def test_cifar_100_has_fine_and_coarse_labels(form, mode, tmp_path, monkeypatch)
     ],
 )
 def test_a_bad_file_of_cifar_100_is_named(form, name, content, reason, tmp_path):
-    folder = made.cifar100_folder(tmp_path / "renamed", form)
-    (folder / name).unlink()
-    if content is not None:
-        (folder / name).write_bytes(content)
-    with pytest.raises(SourceError, match=reason):
-        made.load(folder)
+    _refused_with(made.cifar100_folder(tmp_path / "renamed", form) / name, content, reason)
 
 
 def test_another_choice_of_labels_changes_the_records_of_cifar_100(tmp_path, capsys):

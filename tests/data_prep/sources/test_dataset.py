@@ -5,7 +5,7 @@ import pytest
 
 from data_prep.errors import SourceError, UsageError
 from data_prep.sources import synthetic
-from data_prep.sources.dataset import Dataset, Images, check, split_training
+from data_prep.sources.dataset import Dataset, Images, check, hold_out, split_training
 
 PUBLISHED = np.repeat(np.arange(10, dtype=np.uint8), 5_000)
 
@@ -15,12 +15,20 @@ def test_the_published_set_gives_45000_and_5000_with_500_of_each_class():
     assert (len(train), len(validation)) == (45_000, 5_000)
     assert np.bincount(PUBLISHED[validation]).tolist() == [500] * 10
     assert sorted([*train, *validation]) == list(range(50_000))
+    for part in (train, validation):
+        assert (np.diff(part) < 0).any()  # in random order
 
 
 def test_another_seed_chooses_others_and_the_same_seed_the_same():
     first, again, other = (split_training(PUBLISHED, 5_000, seed)[1] for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert set(first) != set(other)
+
+
+def test_of_each_class_an_image_at_least_is_held_out_and_one_is_kept():
+    labels = np.array([0] * 9 + [1] * 2, np.uint8)
+    for fraction in (0.01, 0.99):
+        assert [set(labels[part]) for part in hold_out(labels, fraction, 0)] == [{0, 1}, {0, 1}]
 
 
 def test_every_class_keeps_a_training_image_however_uneven_the_classes():

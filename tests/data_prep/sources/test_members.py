@@ -10,6 +10,7 @@ import pytest
 from data_prep.errors import SourceError
 from data_prep.sources import members
 from tests.data_prep import made
+from tests.failing_disk import flip_bit
 
 FOLDER = tarfile.TarInfo("train")
 FOLDER.type = tarfile.DIRTYPE
@@ -133,8 +134,6 @@ def test_headers_of_any_length_are_not_read_into_memory(kind, size, tmp_path):
 
 def test_a_flipped_bit_in_a_compressed_archive_is_noticed(python_source, tmp_path):
     path = made.tar(tmp_path / "whole", python_source)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip_bit(path)
     with pytest.raises(SourceError, match="damaged"):
         made.load(path)
