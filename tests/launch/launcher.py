@@ -22,6 +22,13 @@ LOCAL = ("--on", "local")
 TWO = (*LOCAL, "--workers", "1")  # and a ps
 
 
+def put_script(path: Path, lines: str) -> Path:
+    """Writes a shell script that can be called; returns its path."""
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+    return path
+
+
 def make_workdir(folder: Path) -> Path:
     """Makes a working directory whose cifar10_main.py is the stand-in; returns it."""
     folder.mkdir(parents=True, exist_ok=True)

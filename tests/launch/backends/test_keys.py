@@ -10,13 +10,13 @@ import pytest
 from launch.backends.registry import KINDS, backend_named
 from launch.backends.slurm.script import description
 from launch.cluster import cluster_file
-from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import nameless_host
 from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.show import as_documents
 from launch.cluster.tasks import make_job
 from launch.cluster.yaml_section import seconds_or_off, setting, yes_or_no
 from launch.errors import LaunchError
+from tests.launch.backends.samples import read
 
 HOSTS = "hosts: [localhost]\nports: 2222\n"
 TASKS = "tasks: {master: 1, worker: 1, ps: 1}\n"
@@ -62,12 +62,6 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
 }
 LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context", "operator"}}
-
-
-def read(folder: Path, text: str) -> Cluster:
-    path = folder / "lab.yaml"
-    path.write_text(text)
-    return read_cluster(str(path), KINDS)
 
 
 @dataclass(frozen=True)

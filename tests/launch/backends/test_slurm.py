@@ -19,17 +19,16 @@ from launch.backends.slurm.follow import Follower, JobState, how_it_ended
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
 from launch.backends.slurm.script import SlurmSettings, description, options, script, seconds_of
-from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import ROOT, on_chosen_hosts
-from launch.cluster.model import FREE_PORTS, Cluster, Limits
+from launch.cluster.model import FREE_PORTS, Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.verbs.up import _has_started
-from tests.launch.backends.samples import slurm_cluster
-from tests.launch.launcher import signals_once
+from tests.launch.backends.samples import read, slurm_cluster
+from tests.launch.launcher import put_script, signals_once
 
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
 
@@ -65,12 +64,6 @@ restarts: 0
 limits: {LIMITS}
 CLUSTER
 """
-
-
-def read(folder: Path, text: str) -> Cluster:
-    path = folder / "lab.yaml"
-    path.write_text(text)
-    return read_cluster(str(path), KINDS)
 
 
 def test_the_script_reads_as_it_runs() -> None:
@@ -177,12 +170,6 @@ def test_cores_per_node_are_read_as_slurm_writes_them() -> None:
     assert cores_per_node("16") == [16]
 
 
-def put_tool(folder: Path, name: str, script: str) -> None:
-    """Puts a stand-in for one of Slurm's commands into a folder."""
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
-
-
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
@@ -192,12 +179,12 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Path) -> None:
-    put_tool(
-        tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    put_script(
+        tools / "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
     )
-    put_tool(tools, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    put_script(tools / "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     assert Slurm().poll("7") == JobState("forgotten", is_over=True)
-    put_tool(tools, "sacct", "[ $1 = --jobs=7 ] && echo 'CANCELLED by 0|m[1-2]|0:15'")
+    put_script(tools / "sacct", "[ $1 = --jobs=7 ] && echo 'CANCELLED by 0|m[1-2]|0:15'")
     found = Slurm().poll("7")
     assert (found.words, found.is_over, found.exit_code) == ("CANCELLED m[1-2]", True, 143)
     assert (found.cause, found.why) == (Cause.CANCELLED, "cancelled in Slurm")
@@ -205,7 +192,7 @@ def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Pa
 
 @pytest.mark.parametrize("said", ["echo 'words that nobody knows' >&2; exit 1", "echo JobId=77"])
 def test_an_answer_that_says_nothing_of_a_job_is_no_end_of_it(tools: Path, said: str) -> None:
-    put_tool(tools, "scontrol", said)
+    put_script(tools / "scontrol", said)
     with pytest.raises(HostError, match="^scontrol: (words that nobody knows|job 77 has no state)"):
         Slurm().poll("77")
 
@@ -282,7 +269,7 @@ def test_a_script_submitted_by_hand_says_why_it_was_ended(
         os.kill(os.getpid(), signal.SIGUSR1)
         return Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
 
-    put_tool(tools, "scontrol", f"echo {shown}")
+    put_script(tools / "scontrol", f"echo {shown}")
     monkeypatch.setattr("launch.backends.slurm.job.read_cluster", lambda *_: slurm_cluster())
     monkeypatch.setattr("launch.backends.slurm.job._on_its_nodes", lambda cluster: cluster)
     monkeypatch.setattr("launch.backends.slurm.job._transport", lambda *_: None)
@@ -454,12 +441,13 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
     tools: Path, tmp_path: Path
 ) -> None:
     asked, cancelled = tmp_path / "asked", tmp_path / "cancelled"
-    put_tool(tools, "sbatch", f"touch {asked}; sleep 1; echo 7")
-    put_tool(tools, "squeue", "echo 7")
-    put_tool(
-        tools, "scontrol", f"[ -e {cancelled} ] && echo JobState=CANCELLED || echo JobState=PENDING"
+    put_script(tools / "sbatch", f"touch {asked}; sleep 1; echo 7")
+    put_script(tools / "squeue", "echo 7")
+    put_script(
+        tools / "scontrol",
+        f"[ -e {cancelled} ] && echo JobState=CANCELLED || echo JobState=PENDING",
     )
-    put_tool(tools, "scancel", f"echo $1 > {cancelled}")
+    put_script(tools / "scancel", f"echo $1 > {cancelled}")
     (tmp_path / "run").mkdir()
     folder, display = RunFolder(tmp_path / "run"), Display(io.StringIO(), live=False)
     with signals_once(asked.exists, signal.SIGINT):
@@ -471,8 +459,8 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
 
 
 def test_a_job_has_started_for_detach_while_it_is_queued(tools: Path, tmp_path: Path) -> None:
-    put_tool(tools, "sbatch", "echo 7")
-    put_tool(tools, "scontrol", "echo JobState=PENDING")
+    put_script(tools / "sbatch", "echo 7")
+    put_script(tools / "scontrol", "echo JobState=PENDING")
     folder, screen = RunFolder(tmp_path), io.StringIO()
     display = Display(screen, live=False)
     with signals_once(lambda: "PENDING" in screen.getvalue(), signal.SIGHUP):

@@ -12,6 +12,7 @@ from launch.backends.slurm.job import explain_srun
 from launch.backends.ssh import TRANSPORT as SSH
 from launch.cluster.model import Host
 from launch.errors import HostError, LaunchError
+from tests.launch.launcher import put_script
 
 UNKNOWN = "Host key verification failed."
 CLOSED = "kex_exchange_identification: Connection closed by remote host"
@@ -58,9 +59,7 @@ def test_what_slurm_refuses_is_explained(
     kind: type[LaunchError],
     words: str,
 ) -> None:
-    refusing = tmp_path / tool
-    refusing.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{tool}: error: {errors}\nEND\nexit 1\n")
-    refusing.chmod(0o755)
+    put_script(tmp_path / tool, f"cat >&2 <<'END'\n{tool}: error: {errors}\nEND\nexit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(LaunchError) as raised:
         run(tool)

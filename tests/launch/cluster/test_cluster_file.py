@@ -12,17 +12,12 @@ from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import FREE_PORTS, Cluster, Host, Limits
 from launch.errors import LaunchError
+from tests.launch.backends.samples import read
 from tests.launch.cluster.full import FULL
 
 PAGE = Path(__file__).parents[3] / "docs" / "launch.md"
 
 ALL_HERE = "local runs all tasks on this machine; list localhost alone, or run on ssh"
-
-
-def read(folder: Path, text: str) -> Cluster:
-    path = folder / "lab.yaml"
-    path.write_text(text, errors="surrogateescape")
-    return read_cluster(str(path), KINDS)
 
 
 def test_the_python_of_all_hosts_counts_for_one_in_another_folder(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.verbs import cli
-from tests.launch.launcher import has_ended, signals_once, wait_for
+from tests.launch.launcher import has_ended, put_script, signals_once, wait_for
 
 SILENT = "echo $$ >> {begun}; exec sleep 300"
 
@@ -17,8 +17,7 @@ class Ssh:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         self._begun = folder / "begun"
         self._begun.touch()
-        (folder / "ssh").write_text(f"#!/bin/sh\n{script.format(begun=self._begun)}\n")
-        (folder / "ssh").chmod(0o755)
+        put_script(folder / "ssh", script.format(begun=self._begun))
         monkeypatch.setenv("PATH", str(folder), prepend=":")
 
     def pids(self) -> list[str]:

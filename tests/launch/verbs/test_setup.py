@@ -36,7 +36,7 @@ from launch.connect.preparing import (
 from launch.errors import LaunchError
 from launch.verbs import setup as verb
 from launch.verbs.cli import main
-from tests.launch.launcher import has_ended, signals_once, wait_for
+from tests.launch.launcher import has_ended, put_script, signals_once, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -234,7 +234,7 @@ def test_of_a_file_that_tar_fills_up_with_zeros_nothing_is_replaced(
         f'{tar} -chf - -C {zeros} "$@"; exit 2',
     ]
     (tmp_path / "bin").mkdir()
-    program(tmp_path / "bin" / "tar", "\n".join(lines))
+    put_script(tmp_path / "bin" / "tar", "\n".join(lines))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     words = "could not be unpacked, or differ from what is here; nothing has changed"
     assert Run(there, here).failure().endswith(words)
@@ -261,16 +261,10 @@ def test_of_an_archive_that_is_cut_off_nothing_is_removed(
     assert (there / "cifar10" / "old.py").exists()
 
 
-def program(path: Path, lines: str) -> str:
-    path.write_text(f"#!/bin/sh\n{lines}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
 def test_the_end_of_the_launcher_ends_what_runs_on_the_host(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     lines = f"sleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait"
-    step = kernels_step(program(tmp_path / "slow", lines))
+    step = kernels_step(str(put_script(tmp_path / "slow", lines)))
     command = ["sh", "-c", step.line(host(tmp_path / "there"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         wait_for(pids.exists, "the slow program")
@@ -305,7 +299,7 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     makes = "mkdir -p .venv/bin; ln -sf $0 .venv/bin/python; [ $2 = venv ]"
     lines = f"case $1 in -c) ;; *) {makes} || {{ echo 'No space left'; exit 1; }};; esac"
-    program(tmp_path / "bin" / "python3.11", lines)
+    put_script(tmp_path / "bin" / "python3.11", lines)
     step = venv_step(".venv", "python3", "requirements.lock")
     there, say = host(tmp_path / "there"), lambda *words: None
     tell = transport(f"PATH={tmp_path}/bin:$PATH")
