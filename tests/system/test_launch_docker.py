@@ -232,21 +232,6 @@ def test_a_job_runs_to_its_end(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
-@on_podman
-def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
-    for delay_secs in (0.15, 0.35):
-        process = lab.launcher.start_up(lab.cluster(), "--no-check", "--", "steps=100000")
-        before = lab.launcher.run_id()
-        time.sleep(delay_secs)
-        output = interrupt(process)
-        assert "still running: killed" not in output
-        assert process.returncode == 130
-        assert lab.launcher.run_id() == before
-        lab.assert_nothing_left()
-        for path in lab.launcher.state.glob("*"):
-            path.rename(lab.launcher.workdir.parent / path.name)
-
-
 def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
     process = lab.start("worker/0:deaf", "child", limits=SHORT)
     lab.launcher.kill(process)
@@ -322,18 +307,6 @@ def test_the_lines_of_a_plan_run_as_they_stand(lab: Lab) -> None:
     assert done.stdout.count("a $(b) 'c'\n") == 2, done.stderr
     assert "step 10/10" in done.stdout
     assert lab.containers() == []
-
-
-@on_docker
-def test_an_image_that_is_not_there_is_named(lab: Lab) -> None:
-    file = lab.cluster(image="nobody/has-this")
-    output = lab.launcher.up(file, "--no-check", "--", exit_code=125)
-    assert "exit code 125: " in output
-    assert f"{lab.engine} could not run the container; its last lines say why" in output
-    assert "nobody/has-this" in output.replace(str(file), "")
-    lab.assert_nothing_left()
-    output = lab.launcher.verb_on(file, "check", exit_code=1)
-    assert "it has no image nobody/has-this; copy the same image to all hosts" in output
 
 
 def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman: Path) -> None:

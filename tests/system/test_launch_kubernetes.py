@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cifar10.output.checkpoints import latest_step
+from tests.cifar10 import program
 from tests.launch.kube_api import Cluster
 from tests.launch.launcher import (
+    ROOT,
     Launcher,
     environment_of,
     interrupt,
@@ -185,3 +188,21 @@ def test_a_job_ends_at_its_deadline_without_its_launcher(
     wait_for(cluster.running, "a container")
     launcher.kill(process)
     wait_for(lambda: not cluster.running(), "the deadline")
+
+
+def test_real_training_saves_when_its_job_is_deleted(
+    launcher: Launcher, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The ps is deleted with the other tasks, but its preStop hook lets the master save first."""
+    cluster.workdir, output = ROOT, tmp_path / "output"
+    folders = (
+        f"--data-dir={program.make_records(tmp_path / 'data', 200)}",
+        f"--output-dir={output}",
+    )
+    words = ("--model=mlp", "--train-steps=1000000", "--checkpoint-steps=1000000", *folders)
+    process = launcher.start_up(described(launcher, "limits: {stop_secs: 30}\n"), "--", *words)
+    launcher.wait_for_log("master/0", "images/s")
+    interrupt(process)
+    assert latest_step(str(output)) > 0  # no checkpoint is due before
+    assert {one.process.returncode for one in cluster.processes.values()} == {143}
+    assert_nothing_left(cluster)

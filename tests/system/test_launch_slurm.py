@@ -23,7 +23,6 @@ from tests.launch.launcher import (
     interrupt,
     pid_of,
     processes_naming,
-    read_until,
     wait_for,
 )
 
@@ -111,28 +110,6 @@ def test_tf_config_names_the_nodes_of_the_allocation(launcher: Launcher, slurm: 
         "ps": ["127.0.0.1", "127.0.0.2"],
     }
     assert config["task"] == {"type": "ps", "index": 1}
-
-
-def test_the_first_failure_is_named_and_is_the_jobs_exit_code(
-    launcher: Launcher, slurm: Slurm
-) -> None:
-    file = cluster(launcher)
-    output = launcher.up(file, "--", "steps=1000", "worker/0:kill=9", exit_code=137)
-    words = "exit code 137: worker/0 on m2 failed: killed by SIGKILL"
-    assert output.splitlines()[-1].startswith(words)
-    assert_idle(slurm, launcher)
-    last = slurm.run("scontrol", "--oneliner", "show", "job").splitlines()[-1]
-    assert " ExitCode=137:0 " in last
-
-
-def test_ctrl_c_stops_in_order_and_lets_the_master_save(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher)
-    output = interrupt(process)
-    assert process.returncode == 130
-    saved = [line.split()[0] for line in output.splitlines() if line.endswith("saved")]
-    assert saved == ["[master/0", "[worker/0", "[ps/0"]
-    assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
-    assert_idle(slurm, launcher)
 
 
 def test_ctrl_c_twice_stops_at_once(launcher: Launcher, slurm: Slurm) -> None:
@@ -256,25 +233,6 @@ def test_a_killed_supervisor_leaves_nothing(launcher: Launcher, slurm: Slurm) ->
     assert process.returncode == 137
     assert "exit code 137: Slurm job " in output.splitlines()[-1]
     assert_idle(slurm, launcher)
-
-
-def test_a_pending_job_shows_slurms_reason_and_can_be_stopped(
-    launcher: Launcher, slurm: Slurm
-) -> None:
-    slurm.run("sbatch", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
-    process = launcher.start_up(cluster(launcher), "--", "steps=5")
-    wait_for(lambda: len(slurm.jobs()) == 2, "two jobs")
-    read_until(process, ": PENDING Resources")
-    interrupt(process)
-    assert process.returncode == 130
-    assert len(slurm.jobs()) == 1
-
-
-def test_what_slurm_refuses_is_one_clear_line(launcher: Launcher, slurm: Slurm) -> None:
-    file = cluster(launcher, "slurm: {partition: nowhere}\n")
-    words = "Invalid partition name specified; `sinfo` lists what there is"
-    assert f"error: sbatch: {words}" in launcher.up(file, "--", exit_code=2)
-    assert f"error: sbatch: {words}" in launcher.verb_on(file, "check", exit_code=2)
 
 
 def test_check_says_when_and_where_a_job_would_start(launcher: Launcher, slurm: Slurm) -> None:

@@ -410,7 +410,7 @@ def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene, slurm: Contr
     scene.job_writes(2.0, exit_code=143, reason="told", details=["saved output/model.ckpt-3"])
     slurm.state = "FAILED"
     scene.steps(60)
-    assert scene.outcome.reason == "stopped by SIGINT"
+    assert (slurm.requests, scene.outcome.reason) == (["ask_to_end"], "stopped by SIGINT")
     assert scene.outcome.details == ("saved output/model.ckpt-3",)
 
 
