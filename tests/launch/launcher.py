@@ -195,13 +195,15 @@ def processes_naming(words: str) -> dict[int, str]:
 
 def pid_of(run_id: str, task: str) -> int:
     """Waits until a task's process runs, and returns its pid."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for pid, words in processes_of(run_id).items():
-            if "cifar10_main.py" in words and f"LAUNCH_TASK={task}" in environment_of(pid):
-                return pid
-        time.sleep(0.02)
-    raise AssertionError(f"no process of {task} within 60 s")
+    found: list[int] = []
+
+    def look() -> bool:
+        running = [pid for pid, words in processes_of(run_id).items() if "cifar10_main.py" in words]
+        found[:] = [pid for pid in running if f"LAUNCH_TASK={task}" in environment_of(pid)]
+        return bool(found)
+
+    wait_for(look, f"process of {task}", 60)
+    return found[0]
 
 
 def agent_pids(run_id: str) -> list[int]:
@@ -245,6 +247,33 @@ def interrupt(process: "subprocess.Popen[str]", signum: int = signal.SIGINT) -> 
     process.send_signal(signum)
     output, _ = process.communicate(timeout=200)
     return output
+
+
+def check_secret(
+    launcher: Launcher,
+    cluster: tuple[str, ...],
+    line: str,
+    *flags: str,
+    look: Callable[[str], Sequence[int]] = lambda secret: (),
+) -> None:
+    """Runs a job that passes and prints API_TOKEN; checks that no list, line or file shows it.
+
+    Args:
+      launcher: the launcher.
+      cluster: flags that describe the cluster, whose file passes API_TOKEN.
+      line: the beginning of a line of the task that is waited for, such as `[worker/0 node1]`.
+      flags: further flags of `up`.
+      look: called with the value while the job runs; returns the processes that may show it.
+    """
+    secret = launcher.env["API_TOKEN"] = "hunter2-and-more"
+    process = launcher.start_up(cluster, *flags, "--", "steps=100000", "env=API_TOKEN")
+    launcher.wait_for_log(line[1:].split()[0], "step 3/")
+    assert processes_naming(secret).keys() <= {*look(secret)}
+    output = interrupt(process)
+    assert f"{line} API_TOKEN=***" in output
+    assert secret not in output
+    files = [path for path in launcher.state.rglob("*") if path.is_file()]
+    assert [path for path in files if secret in path.read_text()] == []
 
 
 @contextlib.contextmanager

@@ -13,11 +13,7 @@ pytestmark = pytest.mark.system
 PATIENT = "--cluster-timeout=150"  # where the limit is not reached
 HANGING = ("--train-steps=150", "--checkpoint-steps=150")  # an epoch would be two steps
 IN_GRAPH = ("--replication=in-graph",)
-SETTINGS = (
-    "--output-dir=output",
-    *small.SETTINGS,
-    "--log-steps=20",
-)
+SETTINGS = ("--output-dir=output", *small.SETTINGS, "--log-steps=20")
 
 
 def start(tasks: ClusterOfProcesses, timeout_secs: int = 150) -> None:

@@ -23,6 +23,7 @@ from tests.launch.launcher import (
     STAND_IN,
     Launcher,
     agent_pids,
+    check_secret,
     cut_power,
     interrupt,
     processes_naming,
@@ -274,17 +275,8 @@ def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
 
 @on_podman
 def test_values_show_in_no_process_list_or_log(lab: Lab) -> None:
-    secret = "hunter2-docker"
-    lab.launcher.env["API_TOKEN"] = secret
     file = lab.cluster(LIMITS + "pass_environment: [API_TOKEN]\n")
-    words = ("--no-check", "--", "steps=100000", "env=API_TOKEN")
-    process = lab.launcher.start_up(file, *words)
-    lab.launcher.wait_for_log("worker/0", "step 3/")
-    assert processes_naming(secret) == {}
-    output = interrupt(process)
-    assert f"[worker/0 {lab.second}] API_TOKEN=***" in output
-    for path in [*lab.launcher.state.rglob("*.log"), *lab.launcher.state.rglob("*.json")]:
-        assert secret not in path.read_text()
+    check_secret(lab.launcher, file, f"[worker/0 {lab.second}]", "--no-check")
 
 
 @on_docker

@@ -14,6 +14,7 @@ from tests.launch.kube_api import Cluster
 from tests.launch.launcher import (
     ROOT,
     Launcher,
+    check_secret,
     environment_of,
     interrupt,
     processes_naming,
@@ -156,20 +157,13 @@ def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
 
 
 def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -> None:
-    secret = "hunter2-kubernetes"
-    launcher.env["API_TOKEN"] = secret
-    text = "pass_environment: [API_TOKEN]\n"
-    process = start(launcher, "env=API_TOKEN", text=text)
-    outside = processes_naming(secret).keys() - cluster.running()  # containers need the secret
-    assert outside == set()
-    secrets = [found for found in cluster.posted if secret in json.dumps(found)]
-    assert [found["kind"] for found in secrets] == ["Secret"]
-    output = interrupt(process)
-    assert "[worker/0 node-a] API_TOKEN=***" in output
-    kept = [path for path in launcher.state.rglob("*") if path.is_file()]
-    assert kept
-    assert not any(secret in path.read_text() for path in kept)
-    assert secret not in output
+    def look(secret: str) -> list[int]:
+        having = [found["kind"] for found in cluster.posted if secret in json.dumps(found)]
+        assert having == ["Secret"]
+        return cluster.running()  # containers need it
+
+    file = described(launcher, "limits: {stop_secs: 8}\npass_environment: [API_TOKEN]\n")
+    check_secret(launcher, file, "[worker/0 node-a]", look=look)
     assert_nothing_left(cluster)
 
 
@@ -193,7 +187,7 @@ def test_a_job_ends_at_its_deadline_without_its_launcher(
 def test_real_training_saves_when_its_job_is_deleted(
     launcher: Launcher, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """The ps is deleted with the other tasks, but its preStop hook lets the master save first."""
+    """All tasks are asked to end at once, and the ps stays until the master has saved."""
     cluster.workdir, output = ROOT, tmp_path / "output"
     folders = (
         f"--data-dir={program.make_records(tmp_path / 'data', 200)}",

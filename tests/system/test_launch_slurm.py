@@ -20,9 +20,9 @@ from tests.launch.launcher import (
     ROOT,
     Launcher,
     assert_nothing_left,
+    check_secret,
     interrupt,
     pid_of,
-    processes_naming,
     wait_for,
 )
 
@@ -262,17 +262,13 @@ def test_the_planned_script_can_be_submitted_by_hand(
 
 
 def test_a_secret_shows_nowhere(launcher: Launcher, slurm: Slurm) -> None:
-    secret = "hunter2-slurm"
-    launcher.env["API_TOKEN"] = secret
-    process = start(launcher, "env=API_TOKEN", text="pass_environment: [API_TOKEN]\n")
-    assert processes_naming(secret) == {}
-    assert secret not in slurm.run("scontrol", "--details", "show", "job")
-    assert secret not in slurm.run("scontrol", "write", "batch_script", job_of(slurm), "-")
-    output = interrupt(process)
-    assert "[worker/0 m2] API_TOKEN=***" in output
-    assert secret not in output
-    for path in launcher.state.rglob("*"):
-        assert path.is_dir() or secret not in path.read_text()
+    def look(secret: str) -> list[int]:
+        assert secret not in slurm.run("scontrol", "--details", "show", "job")
+        assert secret not in slurm.run("scontrol", "write", "batch_script", job_of(slurm), "-")
+        return []
+
+    file = cluster(launcher, "pass_environment: [API_TOKEN]\n")
+    check_secret(launcher, file, "[worker/0 m2]", look=look)
 
 
 def test_real_training_runs_to_its_end(launcher: Launcher, slurm: Slurm, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from tests.launch.launcher import (
     Launcher,
     agent_pids,
     assert_nothing_left,
+    check_secret,
     interrupt,
-    processes_naming,
     read_until,
     wait_for,
 )
@@ -85,19 +85,8 @@ def test_a_job_runs_to_its_end_with_paths_and_arguments_as_they_are(
 
 
 def test_a_secret_shows_in_no_process_list_or_log(launcher: Launcher, nodes: Nodes) -> None:
-    secret = "hunter2-ssh"
-    launcher.env["API_TOKEN"] = secret
     file = cluster(launcher, nodes, LIMITS + "pass_environment: [API_TOKEN]\n")
-    arguments = ("--no-check", "--", "steps=100000", "env=API_TOKEN")
-    process = launcher.start_up(file, *arguments)
-    launcher.wait_for_log("worker/1", "step 3/")
-    assert processes_naming(secret) == {}
-    output = interrupt(process)
-    assert "[worker/1 node3] API_TOKEN=***" in output
-    assert secret not in output
-    logs = list(launcher.state.rglob("*.log"))
-    assert logs
-    assert not any(secret in path.read_text() for path in logs)
+    check_secret(launcher, file, "[worker/1 node3]", "--no-check")
 
 
 @pytest.fixture

@@ -1,20 +1,13 @@
 """No key of a cluster file is lost on its way to the tasks, whichever backend runs them."""
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
 
 import pytest
 
 from launch.backends.registry import KINDS, backend_named
-from launch.backends.slurm.script import description
-from launch.cluster import cluster_file
-from launch.cluster.host_list import nameless_host
-from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.show import as_documents
 from launch.cluster.tasks import make_job
-from launch.cluster.yaml_section import seconds_or_off, setting, yes_or_no
 from launch.errors import LaunchError
 from tests.launch.backends.samples import read
 
@@ -62,40 +55,6 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
 }
 LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context", "operator"}}
-
-
-@dataclass(frozen=True)
-class NewHost(Host):
-    shelf: Optional[str] = setting(None, str)
-
-
-@dataclass(frozen=True)
-class NewLimits(Limits):
-    nap_secs: Optional[float] = setting(5, seconds_or_off)
-
-
-@dataclass(frozen=True)
-class NewCluster(Cluster):
-    colour: str = setting("red", str)
-    is_loud: bool = setting(False, yes_or_no, name="loud")
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_new_key_reaches_the_process_that_starts_the_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    plain = vars(nameless_host())
-    monkeypatch.setattr(cluster_file, "nameless_host", lambda: NewHost(**plain))
-    for new in (NewHost, NewLimits, NewCluster):
-        monkeypatch.setattr(cluster_file, new.__name__[3:], new)
-    text = f"backend: {name}\n{TASKS if KINDS[name].chooses_hosts else HOSTS}"
-    text += "shelf: top\ncolour: blue\nloud: true\nlimits: {nap_secs: off}\n"
-    found: Any = read(tmp_path, text)
-    if name == "slurm":  # the others start them from the launcher's own process
-        found = read(tmp_path, description(found))
-    for host in found.hosts:
-        assert host.shelf == "top"
-    assert (found.colour, found.is_loud, found.limits.nap_secs) == ("blue", True, None)
 
 
 @pytest.mark.parametrize("name", SECTIONS)

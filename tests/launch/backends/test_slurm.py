@@ -84,9 +84,10 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
     cluster = replace(
         cluster,
         hosts=tuple(
-            replace(host, workdir="/it's: a #folder", python="/opt/py", gpus=2)
+            replace(host, workdir="/it's: #", python="/opt/py", agent_python="py3", gpus=2)
             for host in cluster.hosts
         ),
+        name="exp1",
         ports=3000,
         passed=("API_TOKEN",),
         limits=Limits(start_secs=None, stop_secs=2.5),

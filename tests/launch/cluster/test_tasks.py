@@ -115,11 +115,7 @@ def test_a_token_that_the_user_gives_is_kept() -> None:
 
 # The TF_CONFIG of the platform's own article for two nodes.
 ARTICLE = {
-    "cluster": {
-        "master": ["ip0:2222"],
-        "ps": ["ip0:2223", "ip1:2223"],
-        "worker": ["ip1:2222"],
-    },
+    "cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223", "ip1:2223"], "worker": ["ip1:2222"]},
     "task": {"type": "master", "index": 0},
     "environment": "cloud",
 }

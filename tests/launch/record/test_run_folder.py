@@ -14,14 +14,7 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
 from launch.record import run_folder
-from launch.record.outcome import (
-    Cause,
-    Outcome,
-    end_record,
-    exit_code_of,
-    read_cause,
-    words_for,
-)
+from launch.record.outcome import Cause, Outcome, end_record, exit_code_of, read_cause, words_for
 from launch.record.run_folder import RunFolder, find, state_dir
 from launch.supervise.task_state import TaskState
 from tests.documents import check_fields

@@ -216,9 +216,7 @@ def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: 
     assert output.splitlines()[-1] == f"{words} --run {run}"
 
 
-def test_ctrl_c_in_a_script_stops_without_a_question(
-    launcher: Launcher,
-) -> None:
+def test_ctrl_c_in_a_script_stops_without_a_question(launcher: Launcher) -> None:
     words = launcher.up_words(TWO, "--", "steps=100000")
     command = shlex.join([sys.executable, "-m", "launch", "up", *words])
     script = ["bash", "-c", f"{command}; echo code $?"]

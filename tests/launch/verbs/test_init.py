@@ -81,13 +81,7 @@ def test_every_key_is_there_and_can_be_uncommented(tmp_path: Path, kind: str) ->
     assert keys - unused - found == set()
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "/it's: here",
-        "/data/[a], {b}",
-    ],
-)
+@pytest.mark.parametrize("place", ["/it's: here", "/data/[a], {b}"])
 def test_a_value_is_taken_as_it_is(tmp_path: Path, place: str) -> None:
     write(tmp_path, "--hosts", "a", "--workdir", place)
     assert read(tmp_path).hosts[0].workdir == place

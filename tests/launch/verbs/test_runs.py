@@ -18,13 +18,7 @@ from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli
-from tests.launch.launcher import (
-    TWO,
-    Launcher,
-    assert_nothing_left,
-    processes_of,
-    wait_for,
-)
+from tests.launch.launcher import TWO, Launcher, assert_nothing_left, processes_of, wait_for
 
 
 def said(parent: Path, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
