@@ -415,6 +415,18 @@ def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene, slurm: Contr
     assert scene.outcome.details == ("saved output/model.ckpt-3",)
 
 
+def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(
+    scene: Scene, slurm: Controller
+) -> None:
+    scene.stops.append(signal.SIGTERM)
+    for state in ("RUNNING", "PENDING", "RUNNING", "COMPLETING", "RUNNING"):  # it is requeued twice
+        slurm.state = state
+        scene.steps(5)
+        slurm.requests.append(state)
+    ask, cancel = ["ask_to_end", "RUNNING"], ["cancel"] * 5
+    assert slurm.requests == [*ask, *cancel, "PENDING", *ask, "COMPLETING", *ask]
+
+
 def test_a_lost_terminal_ends_only_the_following(scene: Scene, slurm: Controller) -> None:
     slurm.state = "RUNNING"
     scene.steps(1)
