@@ -375,16 +375,14 @@ def scene(tmp_path: Path, slurm: Controller) -> Any:
     scene.display.close()
 
 
-def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(
-    scene: Scene, slurm: Controller
-) -> None:
-    slurm.reason = "Resources"
+def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(scene: Scene) -> None:
+    scene.slurm.reason = "Resources"
     scene.steps(30)
-    slurm.is_silent = True
+    scene.slurm.is_silent = True
     scene.steps(30)
-    slurm.is_silent, slurm.state, slurm.reason = False, "RUNNING", ""
+    scene.slurm.is_silent, scene.slurm.state, scene.slurm.reason = False, "RUNNING", ""
     scene.steps(40)
-    assert slurm.num_questions == 20
+    assert scene.slurm.num_questions == 20
     assert scene.shown() == [
         "Slurm job 7: PENDING Resources",
         "slurmctld: no answer; the job goes on",
@@ -394,48 +392,46 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(
 
 @pytest.mark.parametrize(("ended_secs", "is_over"), [(30, False), (60, True)])
 def test_a_job_that_clears_up_for_long_is_over_if_it_has_written_its_end(
-    scene: Scene, slurm: Controller, ended_secs: float, is_over: bool
+    scene: Scene, ended_secs: float, is_over: bool
 ) -> None:
-    slurm.state = "COMPLETING"
+    scene.slurm.state = "COMPLETING"
     scene.steps(100)
     scene.job_writes(2.0, exit_code=0, reason="master/0 is done")
     scene.steps(ended_secs)
     assert (scene.outcome is not None) == is_over
 
 
-def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene, slurm: Controller) -> None:
-    slurm.state = "RUNNING"
+def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene) -> None:
+    scene.slurm.state = "RUNNING"
     scene.steps(1)
     scene.stops.append(signal.SIGINT)
     scene.steps(1)
     scene.job_writes(2.0, exit_code=143, reason="told", details=["saved output/model.ckpt-3"])
-    slurm.state = "FAILED"
+    scene.slurm.state = "FAILED"
     scene.steps(60)
-    assert (slurm.requests, scene.outcome.reason) == (["ask_to_end"], "stopped by SIGINT")
+    assert (scene.slurm.requests, scene.outcome.reason) == (["ask_to_end"], "stopped by SIGINT")
     assert scene.outcome.details == ("saved output/model.ckpt-3",)
 
 
-def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(
-    scene: Scene, slurm: Controller
-) -> None:
+def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(scene: Scene) -> None:
     scene.stops.append(signal.SIGTERM)
     for state in ("RUNNING", "PENDING", "RUNNING", "COMPLETING", "RUNNING"):  # it is requeued twice
-        slurm.state = state
+        scene.slurm.state = state
         scene.steps(5)
-        slurm.requests.append(state)
+        scene.slurm.requests.append(state)
     ask, cancel = ["ask_to_end", "RUNNING"], ["cancel"] * 5
-    assert slurm.requests == [*ask, *cancel, "PENDING", *ask, "COMPLETING", *ask]
+    assert scene.slurm.requests == [*ask, *cancel, "PENDING", *ask, "COMPLETING", *ask]
 
 
-def test_a_lost_terminal_ends_only_the_following(scene: Scene, slurm: Controller) -> None:
-    slurm.state = "RUNNING"
+def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
+    scene.slurm.state = "RUNNING"
     scene.steps(1)
     scene.job_writes(1.0)
     scene.stops.append(signal.SIGHUP)
     scene.steps(1)
     assert scene.outcome.exit_code == 129
     assert scene.outcome.reason == "not followed any more; Slurm job 7 goes on"
-    assert slurm.requests == []
+    assert scene.slurm.requests == []
     assert scene.folder.status()["exit_code"] is None
 
 
@@ -450,10 +446,8 @@ def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"{script}: {words}"
 
 
-def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
-    tools: Path, tmp_path: Path
-) -> None:
-    asked, cancelled = tmp_path / "asked", tmp_path / "cancelled"
+def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(tools: Path) -> None:
+    asked, cancelled = tools / "asked", tools / "cancelled"
     put_script(tools / "sbatch", f"touch {asked}; sleep 1; echo 7")
     put_script(tools / "squeue", "echo 7")
     put_script(
@@ -461,8 +455,8 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
         f"[ -e {cancelled} ] && echo JobState=CANCELLED || echo JobState=PENDING",
     )
     put_script(tools / "scancel", f"echo $1 > {cancelled}")
-    (tmp_path / "run").mkdir()
-    folder, display = RunFolder(tmp_path / "run"), Display(io.StringIO(), live=False)
+    (tools / "run").mkdir()
+    folder, display = RunFolder(tools / "run"), Display(io.StringIO(), live=False)
     with signals_once(asked.exists, signal.SIGINT):
         outcome = Slurm().run(make_job(slurm_cluster()), folder, display)
     display.close()
@@ -471,10 +465,10 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
     assert cancelled.read_text() == "7\n"
 
 
-def test_a_job_has_started_for_detach_while_it_is_queued(tools: Path, tmp_path: Path) -> None:
+def test_a_job_has_started_for_detach_while_it_is_queued(tools: Path) -> None:
     put_script(tools / "sbatch", "echo 7")
     put_script(tools / "scontrol", "echo JobState=PENDING")
-    folder, screen = RunFolder(tmp_path), io.StringIO()
+    folder, screen = RunFolder(tools), io.StringIO()
     display = Display(screen, live=False)
     with signals_once(lambda: "PENDING" in screen.getvalue(), signal.SIGHUP):
         assert Slurm().run(make_job(slurm_cluster()), folder, display).exit_code == 129
