@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import shutil
 import signal
 import sys
@@ -39,13 +40,8 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        default=[],
-        metavar="WORD",
-        help="cells with a fault, task, time or replication of this name; or cells by their names",
-    )
+    named = "cells with a fault, task, time or replication of this name; or cells by their names"
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help=named)
     parser.add_argument("--seed", type=int, default=1, help="where the turns begin")
     parser.add_argument("--jobs", type=int, default=2, help="cells that run at a time")
     parser.add_argument("--list", action="store_true", help="print the cells; run nothing")
@@ -67,9 +63,7 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> list[Result]:
             print(f"left out, since {machines.why_not()}: {', '.join(c.name for c in on_nodes)}")
         bench = Bench(folder / "jobs", data, _KEPT, nodes)
         with ThreadPoolExecutor(options.jobs) as pool:
-            return [
-                one for turn in pool.map(lambda turn: _in_turn(bench, turn), turns) for one in turn
-            ]
+            return list(itertools.chain(*pool.map(lambda turn: _in_turn(bench, turn), turns)))
 
 
 def _in_turn(bench: Bench, turn: Sequence[Cell]) -> list[Result]:

@@ -139,6 +139,43 @@ class Launcher:
         """Waits until a line of a task contains `words`."""
         wait_for(lambda: words in self.log(task), f"{words!r} of {task}")
 
+    def check_secret(
+        self,
+        cluster: tuple[str, ...],
+        line: str,
+        *flags: str,
+        look: Callable[[str], Sequence[int]] = lambda secret: (),
+    ) -> None:
+        """Runs a job that passes and prints API_TOKEN; checks that no list, line or file shows it.
+
+        Args:
+          cluster: flags that describe the cluster, whose file passes API_TOKEN.
+          line: the beginning of a line of the task that is waited for, such as `[worker/0 node1]`.
+          flags: further flags of `up`.
+          look: called with the value while the job runs; returns the processes that may show it.
+        """
+        secret = self.env["API_TOKEN"] = "hunter2-and-more"
+        process = self.start_up(cluster, *flags, "--", "steps=100000", "env=API_TOKEN")
+        self.wait_for_log(line[1:].split()[0], "step 3/")
+        assert processes_naming(secret).keys() <= {*look(secret)}
+        output = interrupt(process)
+        assert f"{line} API_TOKEN=***" in output
+        assert secret not in output
+        files = [path for path in self.state.rglob("*") if path.is_file()]
+        assert [path for path in files if secret in path.read_text()] == []
+
+    def pid_of(self, task: str) -> int:
+        """Waits until a task of the newest run has a process, and returns its pid."""
+        return pid_of(self.run_id(), task)
+
+    def agent_pids(self) -> list[int]:
+        """Returns the pids of the newest run's agents."""
+        return agent_pids(self.run_id())
+
+    def assert_nothing_left(self, timeout_secs: float = 0) -> None:
+        """Asserts that no process of the newest run is left after at most `timeout_secs`."""
+        assert_nothing_left(self.run_id(), timeout_secs)
+
 
 def _output(process: "subprocess.Popen[str]", exit_code: int) -> str:
     """Waits for the end of a launcher; returns its output."""
@@ -247,33 +284,6 @@ def interrupt(process: "subprocess.Popen[str]", signum: int = signal.SIGINT) -> 
     process.send_signal(signum)
     output, _ = process.communicate(timeout=200)
     return output
-
-
-def check_secret(
-    launcher: Launcher,
-    cluster: tuple[str, ...],
-    line: str,
-    *flags: str,
-    look: Callable[[str], Sequence[int]] = lambda secret: (),
-) -> None:
-    """Runs a job that passes and prints API_TOKEN; checks that no list, line or file shows it.
-
-    Args:
-      launcher: the launcher.
-      cluster: flags that describe the cluster, whose file passes API_TOKEN.
-      line: the beginning of a line of the task that is waited for, such as `[worker/0 node1]`.
-      flags: further flags of `up`.
-      look: called with the value while the job runs; returns the processes that may show it.
-    """
-    secret = launcher.env["API_TOKEN"] = "hunter2-and-more"
-    process = launcher.start_up(cluster, *flags, "--", "steps=100000", "env=API_TOKEN")
-    launcher.wait_for_log(line[1:].split()[0], "step 3/")
-    assert processes_naming(secret).keys() <= {*look(secret)}
-    output = interrupt(process)
-    assert f"{line} API_TOKEN=***" in output
-    assert secret not in output
-    files = [path for path in launcher.state.rglob("*") if path.is_file()]
-    assert [path for path in files if secret in path.read_text()] == []
 
 
 @contextlib.contextmanager

@@ -22,8 +22,6 @@ from tests.cifar10 import program
 from tests.launch.launcher import (
     STAND_IN,
     Launcher,
-    agent_pids,
-    check_secret,
     cut_power,
     interrupt,
     processes_naming,
@@ -243,7 +241,7 @@ def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
 @on_docker
 def test_a_killed_agent_leaves_nothing(lab: Lab) -> None:
     process = lab.start("child", "deaf", limits=SHORT)
-    os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
+    os.kill(lab.launcher.agent_pids()[-1], signal.SIGKILL)
     output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 1
     assert " failed: lost" in output
@@ -276,7 +274,7 @@ def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
 @on_podman
 def test_values_show_in_no_process_list_or_log(lab: Lab) -> None:
     file = lab.cluster(LIMITS + "pass_environment: [API_TOKEN]\n")
-    check_secret(lab.launcher, file, f"[worker/0 {lab.second}]", "--no-check")
+    lab.launcher.check_secret(file, f"[worker/0 {lab.second}]", "--no-check")
 
 
 @on_docker

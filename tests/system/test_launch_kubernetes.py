@@ -9,17 +9,10 @@ from pathlib import Path
 import pytest
 
 from cifar10.output.checkpoints import latest_step
+from testbeds.process_list import environment_of
 from tests.cifar10 import program
 from tests.launch.kube_api import Cluster
-from tests.launch.launcher import (
-    ROOT,
-    Launcher,
-    check_secret,
-    environment_of,
-    interrupt,
-    processes_naming,
-    wait_for,
-)
+from tests.launch.launcher import ROOT, Launcher, interrupt, processes_naming, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -163,7 +156,7 @@ def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -
         return cluster.running()  # containers need it
 
     file = described(launcher, "limits: {stop_secs: 8}\npass_environment: [API_TOKEN]\n")
-    check_secret(launcher, file, "[worker/0 node-a]", look=look)
+    launcher.check_secret(file, "[worker/0 node-a]", look=look)
     assert_nothing_left(cluster)
 
 

@@ -16,15 +16,7 @@ from launch.record.run_folder import RunFolder
 from testbeds import slurm as testbed
 from testbeds.slurm import Slurm
 from tests.cifar10 import program
-from tests.launch.launcher import (
-    ROOT,
-    Launcher,
-    assert_nothing_left,
-    check_secret,
-    interrupt,
-    pid_of,
-    wait_for,
-)
+from tests.launch.launcher import ROOT, Launcher, interrupt, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -76,7 +68,7 @@ def start(
 
 def assert_idle(slurm: Slurm, launcher: Launcher, timeout_secs: float = 0) -> None:
     """Asserts that Slurm has no job, and that no process of the run or of Slurm's steps is left."""
-    assert_nothing_left(launcher.run_id(), timeout_secs)
+    launcher.assert_nothing_left(timeout_secs)
     assert slurm.jobs() == []
     wait_for(lambda: not slurm.processes(), "end of Slurm's own processes")
 
@@ -125,12 +117,12 @@ def test_a_job_outlives_its_launcher_and_can_be_stopped(launcher: Launcher, slur
     process = start(launcher, "child")
     launcher.kill(process)
     run_id, job = launcher.run_id(), job_of(slurm)
-    before = pid_of(run_id, "master/0")
+    before = launcher.pid_of("master/0")
     words = f"continues without its launcher: Slurm job {job}: RUNNING m[1-2]"
     assert f"run {run_id}: {words}" in launcher.verb("status")
     assert "step 3/" in launcher.verb("logs", "worker/0")
     assert f"continues without its launcher: Slurm job {job}: RUNNING" in launcher.verb("clean")
-    assert pid_of(run_id, "master/0") == before
+    assert launcher.pid_of("master/0") == before
     assert launcher.verb("stop") == f"run {run_id}: stopped by SIGTERM\n"
     assert "saved" in launcher.verb("logs", "master/0")
     assert "exit code 143: stopped by SIGTERM" in launcher.verb("status", exit_code=143)
@@ -190,7 +182,7 @@ def test_a_job_saves_before_its_time_limit(launcher: Launcher, slurm: Slurm) -> 
 def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher, text="slurm: {partition: spare, requeue: true}\n")
     run_id, job = launcher.run_id(), job_of(slurm)
-    before = pid_of(run_id, "master/0")
+    before = launcher.pid_of("master/0")
     words = ("--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
     other = slurm.run("sbatch", "--parsable", *words)
     wait_for(lambda: f"{job} cifar10-{run_id} PENDING" in slurm.jobs(), "a job in the queue")
@@ -203,7 +195,7 @@ def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slur
         return f"{job} cifar10-{run_id} RUNNING" in slurm.jobs()
 
     wait_for(goes_on, "job that goes on")
-    assert pid_of(run_id, "master/0") != before
+    assert launcher.pid_of("master/0") != before
     output = interrupt(process)
     assert process.returncode == 130
     assert "requeued; training will resume from the last checkpoint" in output
@@ -219,7 +211,7 @@ def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> Non
         slurm.start_node("m2")
     assert process.returncode != 0
     assert "on m2 failed: no message from its agent for 5 s" in output
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()
     slurm.end_jobs()
 
 
@@ -268,7 +260,7 @@ def test_a_secret_shows_nowhere(launcher: Launcher, slurm: Slurm) -> None:
         return []
 
     file = cluster(launcher, "pass_environment: [API_TOKEN]\n")
-    check_secret(launcher, file, "[worker/0 m2]", look=look)
+    launcher.check_secret(file, "[worker/0 m2]", look=look)
 
 
 def test_real_training_runs_to_its_end(launcher: Launcher, slurm: Slurm, tmp_path: Path) -> None:
