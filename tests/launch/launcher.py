@@ -106,10 +106,14 @@ class Launcher:
 
     def kill(self, process: "subprocess.Popen[str]") -> None:
         """Kills the launcher of the newest run, and waits for the end of the `up` that shows it."""
+        os.kill(self.pid(), signal.SIGKILL)
+        process.communicate(timeout=60)
+
+    def pid(self) -> int:
+        """Returns the process id of the newest run's launcher."""
         pid = RunFolder(self.state / self.run_id()).launcher_pid()
         assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        return pid
 
     def verb(self, verb: str, *words: str, exit_code: int = 0) -> str:
         """Runs a command on existing runs, such as `status` or `stop`; returns its output."""
@@ -171,6 +175,16 @@ class Launcher:
     def agent_pids(self) -> list[int]:
         """Returns the pids of the newest run's agents."""
         return agent_pids(self.run_id())
+
+    def cut_power(self, process: "subprocess.Popen[str]") -> None:
+        """Kills launcher, agents and guards at once, so that none of them can end the tasks."""
+        running = processes_of(self.run_id()).items()
+        agents = [pid for pid, words in running if "launch-agent" in words]
+        for signum in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in (process.pid, *agents):
+                os.kill(pid, signum)
+        process.communicate()
+        wait_for(lambda: not self.agent_pids(), "end of the agents")
 
     def assert_nothing_left(self, timeout_secs: float = 0) -> None:
         """Asserts that no process of the newest run is left after at most `timeout_secs`."""
@@ -252,16 +266,6 @@ def agent_pids(run_id: str) -> list[int]:
                 status = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
                 parents[pid] = int(status.split()[1])
     return [pid for pid, parent in parents.items() if parent not in parents]
-
-
-def cut_power(launcher: "subprocess.Popen[str]", run_id: str) -> None:
-    """Kills launcher, agents and guards at once, so that none of them can end the tasks."""
-    agents = [pid for pid, words in processes_of(run_id).items() if "launch-agent" in words]
-    for signum in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in (launcher.pid, *agents):
-            os.kill(pid, signum)
-    launcher.communicate()
-    wait_for(lambda: not agent_pids(run_id), "end of the agents")
 
 
 def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:

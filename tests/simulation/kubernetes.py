@@ -16,21 +16,14 @@ from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.record.outcome import Cause, Outcome
 from launch.supervise.supervisor import Action, Signal, Start
-from tests.launch.backends.samples import (
-    RUNNING,
-    container_state,
-    job_status,
-    kubernetes_cluster,
-    pod_status,
-    terminated,
-)
+from tests.launch.backends import samples
 from tests.simulation import invariants
 from tests.simulation.world import World
 
 _POLL_SECS = 2.0
 _LONGEST_SECS = 900.0
 _LIMITS = Limits(start_secs=60, idle_secs=30, grace_secs=8, stop_secs=6)
-_CREATING = container_state(waiting={"reason": "ContainerCreating"})
+_CREATING = samples.container_state(waiting={"reason": "ContainerCreating"})
 _DRAINED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 
 
@@ -50,20 +43,16 @@ class SimPod:
     code: Optional[int] = None
     ender: str = ""
 
-    @property
-    def is_lead(self) -> bool:
-        """Whether the task is the master."""
-        return self.task == "master/0"
-
     def as_object(self) -> dict[str, Any]:
         """Returns the pod as the API shows it."""
-        status: dict[str, Any] = RUNNING if self.runs else _CREATING
+        status: dict[str, Any] = samples.RUNNING if self.runs else _CREATING
         if self.code is not None:
-            status = {**terminated(self.code), "phase": "Failed" if self.code else "Succeeded"}
+            phase = "Failed" if self.code else "Succeeded"
+            status = {**samples.terminated(self.code), "phase": phase}
         if self.ender == "platform":
             status = {**status, "conditions": [{**_DRAINED, "message": "evicting"}]}
         kind, _, index = self.task.partition("/")
-        pod = pod_status(status, (kind, int(index)), self.uid)
+        pod = samples.pod_status(status, (kind, int(index)), self.uid)
         pod["metadata"]["creationTimestamp"] = f"{self.created:09}"
         if self.ender:
             pod["metadata"]["deletionTimestamp"] = "2026-01-31T09:00:00Z"
@@ -82,7 +71,7 @@ class KubernetesRun:
         rng = self.world.rng
         self.broken: list[tuple[str, str]] = []
         self._restarts = rng.choice((0, 0, 1, 3))
-        tasks = make_job(kubernetes_cluster()).tasks
+        tasks = make_job(samples.kubernetes_cluster()).tasks
         self._follower = Follower(tasks, _LIMITS, self._restarts, 0.0)
         self._jobs = {task.name for task in tasks}
         self._pods: list[SimPod] = []
@@ -120,13 +109,13 @@ class KubernetesRun:
                 self._pods.append(SimPod(task, f"{task}-{self._num_made}", self._num_made))
         for pod in list(self._pods):
             self._change(pod)
-        if any(pod.is_lead and pod.runs for pod in self._pods) and not self._silent_from:
+        if any(pod.task == "master/0" and pod.runs for pod in self._pods) and not self._silent_from:
             self._heard = now
             self._follower.heard(now, stepped=True)
         actions: list[Action] = []
         if now >= self._down_until:
             self._down_until = now + 20 * (rng.random() < self._fault_rate)
-            jobs = [job_status(task) for task in self._jobs]
+            jobs = [samples.job_status(task) for task in self._jobs]
             service = [{"kind": "Service", "metadata": {}}] * self._exists
             items = [*[pod.as_object() for pod in self._pods], *jobs, *service]
             actions += self._follower.saw(read_poll(json.dumps({"items": items})), now)
@@ -145,7 +134,7 @@ class KubernetesRun:
             pod.runs = rng.random() < 0.6
         elif rng.random() < self._fault_rate:
             self._break(pod)
-        elif pod.is_lead and trains:
+        elif pod.task == "master/0" and trains:
             self._left_secs -= _POLL_SECS
             if self._left_secs <= 0:
                 self._end(pod, 0)

@@ -5,35 +5,23 @@ import signal
 import pytest
 
 from cifar10.output import checkpoints
-from testbeds.processes import ClusterOfProcesses, cluster
+from testbeds.processes import cluster
 from tests.system import slow_program, small
 
 pytestmark = pytest.mark.system
 
 PATIENT = "--cluster-timeout=150"  # where the limit is not reached
 HANGING = ("--train-steps=150", "--checkpoint-steps=150")  # an epoch would be two steps
-IN_GRAPH = ("--replication=in-graph",)
 SETTINGS = ("--output-dir=output", *small.SETTINGS, "--log-steps=20")
 
 
-def start(tasks: ClusterOfProcesses, timeout_secs: int = 150) -> None:
-    """Starts all tasks, the master last, so that it waits for nobody who is still starting.
-
-    Args:
-      tasks: the cluster.
-      timeout_secs: the master's --cluster-timeout.
-    """
-    others = [label for label in tasks.labels if label != "master/0"]
-    tasks.start(*others, more=[PATIENT])
-    tasks.wait_for_listening(*others)
-    tasks.start("master/0", more=[f"--cluster-timeout={timeout_secs}"])
-
-
-@pytest.mark.parametrize("mode", [(), IN_GRAPH], ids=["sync", "in-graph"])
+@pytest.mark.parametrize("mode", [(), ("--replication=in-graph",)], ids=["sync", "in-graph"])
 def test_a_worker_that_hangs_is_named_and_the_last_checkpoint_counts(data, tmp_path, mode):
     arguments = (data, *SETTINGS, *mode, "--train-steps=1000000", "--checkpoint-steps=1000000")
     with cluster(tmp_path, *arguments) as tasks:
-        start(tasks, timeout_secs=12)
+        tasks.start("ps/0", "worker/0", more=[PATIENT])
+        tasks.wait_for_listening("ps/0", "worker/0")  # So the master waits for nobody who starts.
+        tasks.start("master/0", more=["--cluster-timeout=12"])
         tasks.wait_for_output("master/0", "  step ", times=2)
         tasks.kill("worker/0", signal.SIGSTOP)
         assert tasks.exit_code("master/0") == 1

@@ -22,7 +22,6 @@ from tests.cifar10 import program
 from tests.launch.launcher import (
     STAND_IN,
     Launcher,
-    cut_power,
     interrupt,
     processes_naming,
     processes_of,
@@ -264,7 +263,7 @@ def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
 def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
     process = lab.start("deaf", limits=SHORT)
     run_id = lab.launcher.run_id()
-    cut_power(process, run_id)
+    lab.launcher.cut_power(process)
     assert len(lab.containers()) >= 3
     assert f"run {run_id}: " in lab.launcher.verb("clean")
     lab.assert_nothing_left()

@@ -419,8 +419,10 @@ def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(scene: Sc
         scene.slurm.state = state
         scene.steps(5)
         scene.slurm.requests.append(state)
+    scene.stops.append(signal.SIGTERM)  # The second one cancels what runs, too.
+    scene.steps(0.3)
     ask, cancel = ["ask_to_end", "RUNNING"], ["cancel"] * 5
-    assert scene.slurm.requests == [*ask, *cancel, "PENDING", *ask, "COMPLETING", *ask]
+    assert scene.slurm.requests == [*ask, *cancel, "PENDING", *ask, "COMPLETING", *ask, "cancel"]
 
 
 def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
@@ -463,6 +465,24 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(tools: Path)
     assert outcome == Outcome(130, "stopped by SIGINT", cause=Cause.USER)
     assert folder.status()["exit_code"] == 130
     assert cancelled.read_text() == "7\n"
+
+
+def test_sbatch_gets_what_the_job_needs_and_nothing_of_a_job_around_it(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_script(tools / "sbatch", f'echo "$@" >{tools}/words; env >{tools}/env; echo "7;cluster"')
+    monkeypatch.setenv("SLURM_JOB_ID", "6")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    (tools / "100%j").mkdir()
+    folder = RunFolder(tools / "100%j")
+    job = make_job(slurm_cluster(environment=(("COLOUR", "green"),), name="exp1"))
+    assert Slurm().submit(job, folder) == "7"
+    words, env = ((tools / name).read_text().split() for name in ("words", "env"))
+    assert {f"--output={tools}/100%%j/slurm.out", "--job-name=exp1-100%j"} <= set(words)
+    assert words[-2:] == [f"{folder.path}/cifar10.sbatch", f"--run={folder.path}"]
+    assert [word for word in env if word.startswith("SLURM_")] == ["SLURM_CONF=/etc/slurm.conf"]
+    assert "COLOUR=green" in env
+    assert {path.stat().st_mode & 0o777 for path in folder.path.iterdir()} == {0o600}
 
 
 def test_a_job_has_started_for_detach_while_it_is_queued(tools: Path) -> None:

@@ -28,6 +28,11 @@ HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.
         (255, "ann@node1: Permission denied (publickey).", "login refused; install your key: ssh-"),
         (1, "the agent needs Python 3.9 or newer", "its python3.11 is older than 3.9; say"),
         (255, f"{NO_NAME}\r\n{CLOSED}", f"{NO_NAME}; try: ssh ann@node1"),
+        (
+            255,
+            "ssh: connect to host a: Connection timed out",
+            "it does not answer; is it up, and in",
+        ),
         (255, CLOSED, "closed before the login; raise MaxStartups of its sshd"),
         (255, "Bad owner\nsomething new\n\n", "something new (ssh exit code 255)"),
     ],

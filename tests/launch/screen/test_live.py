@@ -6,8 +6,6 @@ import sys
 from testbeds.terminal import Terminal
 from tests.launch.launcher import ROOT, TWO, Launcher
 
-CTRL_C = "\x03"
-
 
 def has_table(lines: "tuple[str, ...] | list[str]") -> bool:
     return any(line.startswith("task ") for line in lines)
@@ -27,7 +25,7 @@ def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launch
             "a speed alone",
         )
         assert any(has_table(frame) for frame in terminal.frames)  # while the job started
-        terminal.type(CTRL_C)
+        terminal.type("\x03")
         terminal.wait_for_words("then Enter:")
         terminal.type("s\r")
         assert terminal.finish() == 130

@@ -161,7 +161,7 @@ def test_plan_list_and_status_print_the_same_form_of_json(run: Run, tmp_path: Pa
 def test_hosts_come_from_a_hostfile_with_their_slots(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_bytes(
-        b"# mine\r\nnode0 slots=2\r\n\r\nann@node1:2 # fast\r\nnode[2-3] max_slots=8\r\n[::1]\n"
+        b"# mine\r\nnode0 slots=2\r\n\r\nann@node1:2 # fast\r\nnode[2-3] max-slots=8\r\n[::1]\n"
         b"node0 slots=1\n"
     )
     code, output = run("plan", "--hostfile", str(file))

@@ -53,12 +53,6 @@ def training_on_a_terminal(launcher: Launcher, on_terminal: OnTerminal, *words: 
     return terminal
 
 
-def launcher_pid(launcher: Launcher) -> int:
-    pid = RunFolder(launcher.state / launcher.run_id()).launcher_pid()
-    assert pid is not None
-    return pid
-
-
 def wait_until_over(launcher: Launcher) -> None:
     folder = RunFolder(launcher.state / launcher.run_id())
     wait_for(lambda: folder.launcher_pid() is None, "end of the launcher")
@@ -80,7 +74,7 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
         assert launcher.pid_of(task)
     status = launcher.verb("status").splitlines()
     assert status[:2] == [f"run {run}: running", f"run folder: {folder}"]
-    pid = launcher_pid(launcher)
+    pid = launcher.pid()
     assert os.getsid(pid) == pid  # a session of its own, with no file of the starter's
     opened = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
     assert os.devnull in opened
@@ -199,7 +193,7 @@ def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: 
     launcher.up(TWO, "--detach", "--", "steps=100000")
     run = launcher.run_id()
     launcher.wait_for_log("worker/0", "step 3/")
-    os.kill(launcher_pid(launcher), signal.SIGKILL)
+    os.kill(launcher.pid(), signal.SIGKILL)
     launcher.assert_nothing_left(timeout_secs=60)
     assert launcher.has_saved("master/0")
     output = launcher.verb("attach", exit_code=1)

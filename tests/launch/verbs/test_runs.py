@@ -177,7 +177,11 @@ def numbered(parent: Path, number: int, **changes: object) -> RunFolder:
     return folder
 
 
-def test_runs_are_listed_with_the_newest_first(tmp_path: Path, said: Said) -> None:
+def test_runs_are_listed_with_the_newest_first(
+    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()  # Ages stay as they are.
+    monkeypatch.setattr(time, "time", lambda: now)
     output = tmp_path / "output"
     output.mkdir()
     done = numbered(tmp_path / "runs", 1, output=str(output), began=time.time() - 7500)
