@@ -4,6 +4,7 @@ import argparse
 import collections
 import sys
 import time
+from typing import Any
 
 from tests.simulation.kubernetes import KubernetesRun
 from tests.simulation.runs import AgentRun
@@ -17,7 +18,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first one; default: %(default)s")
     parser.add_argument("--seed", type=int, help="repeat this one alone, with its trace")
     options = parser.parse_args()
-    job = KubernetesRun if options.kubernetes else AgentRun
+    job: Any = KubernetesRun if options.kubernetes else AgentRun
     if options.seed is not None:
         run = job(options.seed, traces=True)
         broken = run.run().broken

@@ -11,7 +11,6 @@ from tests.system import slow_program, small
 pytestmark = pytest.mark.system
 
 PATIENT = "--cluster-timeout=150"  # where the limit is not reached
-HANGING = ("--train-steps=150", "--checkpoint-steps=150")  # an epoch would be two steps
 SETTINGS = ("--output-dir=output", *small.SETTINGS, "--log-steps=20")
 
 
@@ -33,7 +32,8 @@ def test_a_worker_that_hangs_is_named_and_the_last_checkpoint_counts(data, tmp_p
 def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_again(
     data, tmp_path, monkeypatch
 ):
-    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=15")
+    steps = ("--train-steps=150", "--checkpoint-steps=150")  # an epoch would be two steps
+    arguments = (data, *SETTINGS, *steps, "--stall-timeout=15")
     with cluster(tmp_path, *arguments, program=slow_program.PROGRAM) as tasks:
         tasks.start("ps/0", more=[PATIENT])
         monkeypatch.setenv("HANG", "input")

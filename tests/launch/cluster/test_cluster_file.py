@@ -164,12 +164,9 @@ def roles(backend: str, nodes: Optional[int] = None, **counts: int) -> list[dict
     return [dict(host.roles) for host in on_chosen_hosts(KINDS[backend], counts, nodes).hosts]
 
 
-def test_by_default_each_trainer_has_a_node_and_the_ps_stand_beside_them() -> None:
+def test_each_trainer_has_a_node_beside_the_ps_and_fewer_nodes_get_tasks_in_turns() -> None:
     dealt = [{"master": 1, "ps": 1}, {"worker": 1, "ps": 1}, {"worker": 1}]
     assert roles("slurm", master=1, worker=2, ps=2) == dealt
-
-
-def test_tasks_are_dealt_out_over_fewer_nodes_in_turns() -> None:
     dealt = [{"master": 1, "worker": 1, "ps": 1}, {"worker": 2}]
     assert roles("slurm", 2, master=1, worker=3, ps=1) == dealt
 

@@ -53,11 +53,6 @@ def training_on_a_terminal(launcher: Launcher, on_terminal: OnTerminal, *words: 
     return terminal
 
 
-def wait_until_over(launcher: Launcher) -> None:
-    folder = RunFolder(launcher.state / launcher.run_id())
-    wait_for(lambda: folder.launcher_pid() is None, "end of the launcher")
-
-
 def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launcher) -> None:
     output = launcher.up(TWO, "--detach", "--", "steps=100000")
     run = launcher.run_id()
@@ -82,6 +77,7 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     assert ours == [os.devnull]
     assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
     assert "[master/0 localhost] saved" in (folder / "output.log").read_text()
+    assert '"exit_code": 143' in (folder / "end.json").read_text()
     attached = launcher.verb("attach", exit_code=143).splitlines()
     assert attached[-1] == "exit code 143: stopped by SIGTERM"
     launcher.assert_nothing_left()
@@ -140,10 +136,11 @@ def test_a_lost_terminal_ends_a_run_that_was_not_left(
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal)
     up.hang_up()
-    log = launcher.state / launcher.run_id() / "output.log"
-    wait_for(lambda: "SIGHUP: stopping all tasks" in log.read_text(), "the first SIGHUP")
+    folder = RunFolder(launcher.state / launcher.run_id())
+    told = "SIGHUP: stopping all tasks"
+    wait_for(lambda: told in folder.output_log.read_text(), "the first SIGHUP")
     up.process.kill()
-    wait_until_over(launcher)
+    wait_for(lambda: folder.launcher_pid() is None, "end of the launcher")
     assert "exit code 129: stopped by SIGHUP" in launcher.verb("status", exit_code=129)
     for task in ("master/0", "worker/0", "ps/0"):
         assert launcher.has_saved(task)
