@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import shutil
 import signal
 import sys
@@ -23,7 +24,13 @@ _KEPT = ROOT / "faults"
 
 def main() -> int:
     """Runs the matrix; returns 1 if a cell failed."""
-    options = _parser().parse_args()
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    named = "cells with a fault, task, time or replication of this name; or cells by their names"
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help=named)
+    parser.add_argument("--seed", type=int, default=1, help="where the turns begin")
+    parser.add_argument("--jobs", type=int, default=2, help="cells that run at a time")
+    parser.add_argument("--list", action="store_true", help="print the cells; run nothing")
+    options = parser.parse_args()
     cells = chosen(options.only, options.seed)
     if options.list:
         print("\n".join(cell.name for cell in cells))
@@ -35,21 +42,6 @@ def main() -> int:
     failed = [result for result in results if result.wrong]
     print(f"{len(results)} cells, {len(failed)} failed", *failed, sep="\n")
     return 1 if failed else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        default=[],
-        metavar="WORD",
-        help="cells with a fault, task, time or replication of this name; or cells by their names",
-    )
-    parser.add_argument("--seed", type=int, default=1, help="where the turns begin")
-    parser.add_argument("--jobs", type=int, default=2, help="cells that run at a time")
-    parser.add_argument("--list", action="store_true", help="print the cells; run nothing")
-    return parser
 
 
 def run(cells: Sequence[Cell], options: argparse.Namespace) -> list[Result]:
@@ -67,9 +59,7 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> list[Result]:
             print(f"left out, since {machines.why_not()}: {', '.join(c.name for c in on_nodes)}")
         bench = Bench(folder / "jobs", data, _KEPT, nodes)
         with ThreadPoolExecutor(options.jobs) as pool:
-            return [
-                one for turn in pool.map(lambda turn: _in_turn(bench, turn), turns) for one in turn
-            ]
+            return list(itertools.chain(*pool.map(lambda turn: _in_turn(bench, turn), turns)))
 
 
 def _in_turn(bench: Bench, turn: Sequence[Cell]) -> list[Result]:

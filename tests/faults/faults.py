@@ -161,9 +161,8 @@ class FullDisk(Fault):
     def prepare(self) -> None:
         """Mounts the disk."""
         data = self.job.folder / "data"
-        self._folder = {
-            "full-data": data, "full-output": self.job.output, "full-log": self.job.state
-        }[self.cell.fault]  # fmt: skip
+        folders = {"full-data": data, "full-output": self.job.output, "full-log": self.job.state}
+        self._folder = folders[self.cell.fault]
         self._folder.mkdir(exist_ok=True)
         run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", self._folder])
         if self._folder == data:
@@ -223,9 +222,7 @@ class CutForGood(Cut):
     """A link to a host that is cut until the job has ended."""
 
     lasts_secs = math.inf
-    ending = Ending(
-        [1], r"on node\d failed: .*(no message from its agent|does not answer|lost)"
-    )  # fmt: skip
+    ending = Ending([1], r"on node\d failed: .*(no message from its agent|does not answer|lost)")
 
 
 class Clock(Fault):

@@ -17,24 +17,12 @@ from launch.record.output import Follower
 from launch.record.run_folder import RunFolder
 from testbeds.nodes import Nodes
 from testbeds.process_list import stop_process
-from tests.faults.cells import (
-    AGENT,
-    ASYNC,
-    EVALUATOR,
-    FIGURES,
-    IN_GRAPH,
-    LAUNCHER,
-    MASTER,
-    SAVING,
-    START,
-    SYNC,
-    WORKER,
-    Cell,
-)
+from tests.faults import cells
+from tests.faults.cells import LAUNCHER, MASTER, Cell
 from tests.launch.launcher import ROOT, agent_pids, pid_of, processes_naming, processes_of
 
 STEPS, CHECKPOINT_STEPS, LOG_STEPS = 600, 150, 25
-_MODES = {ASYNC: ["--sync=false"], SYNC: [], IN_GRAPH: ["--replication=in-graph"]}
+_MODES = {cells.ASYNC: ["--sync=false"], cells.SYNC: [], cells.IN_GRAPH: ["--replication=in-graph"]}
 _POLL_SECS = 0.01
 STOPPED_SECS, SLOW_SECS = 6.0, 15.0
 LEASE_SECS = 15
@@ -94,7 +82,7 @@ class Job:
 
     def __init__(self, folder: Path, data: Path, cell: Cell, nodes: Optional[Nodes] = None) -> None:
         self.folder, self.data, self.nodes = folder, data, nodes
-        self._mode, self._has_evaluator = _MODES[cell.replication], cell.task == EVALUATOR
+        self._mode, self._has_evaluator = _MODES[cell.replication], cell.task == cells.EVALUATOR
         self.output, self.state = folder / "output", folder / "state"
         for path in (self.output, self.state):
             path.mkdir(parents=True)
@@ -136,14 +124,9 @@ class Job:
         for name, tasks in names.items():
             place = "" if self.nodes is None else f"    address: {self.nodes.address(name)}\n"
             hosts += f"  - name: {name}\n{place}    roles: {{{tasks}}}\n"
-        return _CLUSTER.format(
-            backend="local" if self.nodes is None else "ssh",
-            root=ROOT,
-            python=self.python,
-            ports=self.ports,
-            lease=LEASE_SECS,
-            hosts=hosts,
-        )
+        backend = "local" if self.nodes is None else "ssh"
+        where = {"backend": backend, "root": ROOT, "python": self.python, "hosts": hosts}
+        return _CLUSTER.format(**where, ports=self.ports, lease=LEASE_SECS)
 
     def roles(self) -> list[str]:
         """Returns the tasks of the cluster, each for a host of its own where there are several."""
@@ -152,25 +135,17 @@ class Job:
 
     def arguments(self) -> list[str]:
         """Returns the arguments of training."""
-        return [
-            f"--data-dir={self.data}",
-            f"--output-dir={self.output}",
-            "--model=mlp",
-            "--hidden-units=8",
-            "--optimizer=adam",
-            "--learning-rate=0.001",
-            "--schedule=constant",
-            "--train-batch-size=50",
-            f"--checkpoint-steps={CHECKPOINT_STEPS}",
-            f"--log-steps={LOG_STEPS}",
-            f"--train-steps={STEPS}",
-            f"--cluster-timeout={_CLUSTER_TIMEOUT}",
-            *self._mode,
-        ]
+        words = (
+            f"--data-dir={self.data} --output-dir={self.output} --model=mlp --hidden-units=8 "
+            "--optimizer=adam --learning-rate=0.001 --schedule=constant --train-batch-size=50 "
+            f"--checkpoint-steps={CHECKPOINT_STEPS} --log-steps={LOG_STEPS} --train-steps={STEPS} "
+            f"--cluster-timeout={_CLUSTER_TIMEOUT}"
+        )
+        return [*words.split(), *self._mode]
 
     def node_of(self, task: str) -> str:
         """Returns the name of the node of a task's type."""
-        roles = [MASTER, WORKER, "ps", EVALUATOR]
+        roles = [MASTER, cells.WORKER, "ps", cells.EVALUATOR]
         return f"node{roles.index(task) + 1}"
 
     def run_ids(self) -> list[str]:
@@ -202,7 +177,7 @@ class Job:
             return pid
         self.wait_for(lambda: bool(self.run_ids()), "a run")
         run_id = self.run_ids()[-1]
-        if task == AGENT:
+        if task == cells.AGENT:
             self.wait_for(lambda: bool(agent_pids(run_id)), "an agent")
             return agent_pids(run_id)[0]
         return pid_of(run_id, self.label(task))
@@ -257,13 +232,13 @@ class Job:
 
     def wait_for_moment(self, task: str, moment: str) -> None:
         """Waits for one of TIMES; at SAVING, the lead is stopped in the middle of a checkpoint."""
-        if moment == START:
+        if moment == cells.START:
             self.wait_for(lambda: self._has_begun(task), f"first line of {task}")
-        elif moment == SAVING:
+        elif moment == cells.SAVING:
             self._stop_while_saving()
-        elif moment == FIGURES and task != MASTER:
+        elif moment == cells.FIGURES and task != MASTER:
             self.wait_for(lambda: self.reached() >= STEPS, "last step")
-        elif moment == FIGURES:
+        elif moment == cells.FIGURES:
             self.wait_for(lambda: "\nevaluating " in self.log(self.lead), "evaluation")
         else:
             self.wait_for(lambda: self.reached() >= CHECKPOINT_STEPS, "mid-run")
@@ -271,10 +246,10 @@ class Job:
     def _has_begun(self, task: str) -> bool:
         if task == LAUNCHER:
             return bool(self.run_ids()) and bool(agent_pids(self.run_ids()[-1]))
-        if task == AGENT:  # It has answered: a job whose agent ends before that has not begun.
-            return (
-                bool(self.run_ids()) and (self.state / self.run_ids()[-1] / "status.json").exists()
-            )
+        if (
+            task == cells.AGENT
+        ):  # It has answered: a job whose agent ends before that has not begun.
+            return any((self.state / run / "status.json").exists() for run in self.run_ids()[-1:])
         return bool(self.log(self.label(task)))
 
     def _stop_while_saving(self) -> None:

@@ -22,7 +22,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Optional
@@ -68,20 +67,15 @@ class Cluster:
 
     Attributes:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
-      forbidden: verb and plural name of each request that the user may not make.
-      is_down: whether the API answers nothing; `outage` sets it.
       posted: every object as it was given to `create`.
     """
 
     def __init__(self, folder: Path, workdir: Path) -> None:
         self.kubeconfig = folder / "kubeconfig"
         self.workdir = workdir
-        self.forbidden: set[tuple[str, str]] = set()
-        self.is_down = False
         self.posted: list[Object] = []
         self.lock = threading.RLock()
         self.closing = False
-        self.epoch = 0  # a log's connection ends when an outage increments it
         self.processes: dict[str, _Container] = {}  # by the pod's uid
         self._deleted: dict[str, float] = {}  # by the pod's uid
         self._objects: dict[tuple[str, str, str], Object] = {}
@@ -130,17 +124,6 @@ class Cluster:
         """Returns the pids of containers that have not ended."""
         containers = list(self.processes.values())
         return [one.process.pid for one in containers if one.process.poll() is None]
-
-    @contextlib.contextmanager
-    def outage(self) -> Iterator[None]:
-        """Lets the API answer nothing in the context; pods go on."""
-        self.is_down = True
-        with self.lock:
-            self.epoch += 1
-        try:
-            yield
-        finally:
-            self.is_down = False
 
     # The API.
 
@@ -403,9 +386,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, method: Any) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         self._body = json.loads(self.rfile.read(length) or b"null")
-        if self.api.is_down:
-            self.close_connection = True
-            return
         url = urlsplit(self.path)
         self._query = {key: values[0] for key, values in parse_qs(url.query).items()}
         try:
@@ -419,16 +399,11 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    def _target(self, path: str, verb: str) -> tuple[str, Optional[str], Optional[str], bool]:
+    def _target(self, path: str) -> tuple[str, Optional[str], Optional[str], bool]:
         match = _PATH.fullmatch(path)
         plural = match["plural"] if match else ""
         if match is None or plural not in _RESOURCES or _RESOURCES[plural][0] != match["version"]:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
-        asked = f"{plural}{match['log'] or ''}"
-        if (verb, asked) in self.api.forbidden:
-            where = f'in the namespace "{match["namespace"]}"'
-            what = f'User "me" cannot {verb} resource "{asked}" in API group "" {where}'
-            raise Refused(403, "Forbidden", f"{asked} is forbidden: {what}")
         return plural, match["namespace"], match["name"], bool(match["log"])
 
     def _get(self, path: str) -> Any:
@@ -439,7 +414,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = _discovery(path)
         if found is not None:
             return found
-        plural, namespace, name, is_log = self._target(path, "get")
+        plural, namespace, name, is_log = self._target(path)
         if is_log:
             self._stream_log(self.api.get(plural, str(namespace), str(name)))
             return None
@@ -451,11 +426,11 @@ class _Handler(BaseHTTPRequestHandler):
         return {"apiVersion": version, "kind": f"{kind}List", "metadata": {}, "items": items}
 
     def _post(self, path: str) -> Any:
-        plural, namespace, _, _ = self._target(path, "create")
+        plural, namespace, _, _ = self._target(path)
         return self.api.create(plural, str(namespace), self._body)
 
     def _delete(self, path: str) -> Any:
-        plural, namespace, name, _ = self._target(path, "delete")
+        plural, namespace, name, _ = self._target(path)
         grace = (self._body or {}).get("gracePeriodSeconds")
         return self.api.delete(plural, str(namespace), str(name), grace)
 
@@ -477,8 +452,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         since = self._query.get("sinceTime", "")
-        epoch, sent = self.api.epoch, 0
-        while not self.api.closing and self.api.epoch == epoch:
+        sent = 0
+        while not self.api.closing:
             complete = container.complete
             for stamp, line in container.lines[sent:]:
                 sent += 1

@@ -22,6 +22,13 @@ LOCAL = ("--on", "local")
 TWO = (*LOCAL, "--workers", "1")  # and a ps
 
 
+def put_script(path: Path, lines: str) -> Path:
+    """Writes a shell script that can be called; returns its path."""
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+    return path
+
+
 def make_workdir(folder: Path) -> Path:
     """Makes a working directory whose cifar10_main.py is the stand-in; returns it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,10 +106,14 @@ class Launcher:
 
     def kill(self, process: "subprocess.Popen[str]") -> None:
         """Kills the launcher of the newest run, and waits for the end of the `up` that shows it."""
+        os.kill(self.pid(), signal.SIGKILL)
+        process.communicate(timeout=60)
+
+    def pid(self) -> int:
+        """Returns the process id of the newest run's launcher."""
         pid = RunFolder(self.state / self.run_id()).launcher_pid()
         assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        return pid
 
     def verb(self, verb: str, *words: str, exit_code: int = 0) -> str:
         """Runs a command on existing runs, such as `status` or `stop`; returns its output."""
@@ -131,6 +142,53 @@ class Launcher:
     def wait_for_log(self, task: str, words: str) -> None:
         """Waits until a line of a task contains `words`."""
         wait_for(lambda: words in self.log(task), f"{words!r} of {task}")
+
+    def check_secret(
+        self,
+        cluster: tuple[str, ...],
+        line: str,
+        *flags: str,
+        look: Callable[[str], Sequence[int]] = lambda secret: (),
+    ) -> None:
+        """Runs a job that passes and prints API_TOKEN; checks that no list, line or file shows it.
+
+        Args:
+          cluster: flags that describe the cluster, whose file passes API_TOKEN.
+          line: the beginning of a line of the task that is waited for, such as `[worker/0 node1]`.
+          flags: further flags of `up`.
+          look: called with the value while the job runs; returns the processes that may show it.
+        """
+        secret = self.env["API_TOKEN"] = "hunter2-and-more"
+        process = self.start_up(cluster, *flags, "--", "steps=100000", "env=API_TOKEN")
+        self.wait_for_log(line[1:].split()[0], "step 3/")
+        assert processes_naming(secret).keys() <= {*look(secret)}
+        output = interrupt(process)
+        assert f"{line} API_TOKEN=***" in output
+        assert secret not in output
+        files = [path for path in self.state.rglob("*") if path.is_file()]
+        assert [path for path in files if secret in path.read_text()] == []
+
+    def pid_of(self, task: str) -> int:
+        """Waits until a task of the newest run has a process, and returns its pid."""
+        return pid_of(self.run_id(), task)
+
+    def agent_pids(self) -> list[int]:
+        """Returns the pids of the newest run's agents."""
+        return agent_pids(self.run_id())
+
+    def cut_power(self, process: "subprocess.Popen[str]") -> None:
+        """Kills launcher, agents and guards at once, so that none of them can end the tasks."""
+        running = processes_of(self.run_id()).items()
+        agents = [pid for pid, words in running if "launch-agent" in words]
+        for signum in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in (process.pid, *agents):
+                os.kill(pid, signum)
+        process.communicate()
+        wait_for(lambda: not self.agent_pids(), "end of the agents")
+
+    def assert_nothing_left(self, timeout_secs: float = 0) -> None:
+        """Asserts that no process of the newest run is left after at most `timeout_secs`."""
+        assert_nothing_left(self.run_id(), timeout_secs)
 
 
 def _output(process: "subprocess.Popen[str]", exit_code: int) -> str:
@@ -188,13 +246,15 @@ def processes_naming(words: str) -> dict[int, str]:
 
 def pid_of(run_id: str, task: str) -> int:
     """Waits until a task's process runs, and returns its pid."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for pid, words in processes_of(run_id).items():
-            if "cifar10_main.py" in words and f"LAUNCH_TASK={task}" in environment_of(pid):
-                return pid
-        time.sleep(0.02)
-    raise AssertionError(f"no process of {task} within 60 s")
+    found: list[int] = []
+
+    def look() -> bool:
+        running = [pid for pid, words in processes_of(run_id).items() if "cifar10_main.py" in words]
+        found[:] = [pid for pid in running if f"LAUNCH_TASK={task}" in environment_of(pid)]
+        return bool(found)
+
+    wait_for(look, f"process of {task}", 60)
+    return found[0]
 
 
 def agent_pids(run_id: str) -> list[int]:
@@ -206,16 +266,6 @@ def agent_pids(run_id: str) -> list[int]:
                 status = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
                 parents[pid] = int(status.split()[1])
     return [pid for pid, parent in parents.items() if parent not in parents]
-
-
-def cut_power(launcher: "subprocess.Popen[str]", run_id: str) -> None:
-    """Kills launcher, agents and guards at once, so that none of them can end the tasks."""
-    agents = [pid for pid, words in processes_of(run_id).items() if "launch-agent" in words]
-    for signum in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in (launcher.pid, *agents):
-            os.kill(pid, signum)
-    launcher.communicate()
-    wait_for(lambda: not agent_pids(run_id), "end of the agents")
 
 
 def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:

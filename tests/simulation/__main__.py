@@ -8,20 +8,17 @@ from typing import Any
 
 from tests.simulation.kubernetes import KubernetesRun
 from tests.simulation.runs import AgentRun
-from tests.simulation.slurm import SlurmRun
 
 
 def main() -> int:
     """Returns 1 if an invariant was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="how many; default: %(default)s")
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--slurm", action="store_true", help="jobs of Slurm, not of agents")
-    kind.add_argument("--kubernetes", action="store_true", help="jobs of Kubernetes")
+    parser.add_argument("--kubernetes", action="store_true", help="jobs of Kubernetes, not agents")
     parser.add_argument("--first", type=int, default=0, help="the first one; default: %(default)s")
     parser.add_argument("--seed", type=int, help="repeat this one alone, with its trace")
     options = parser.parse_args()
-    job: Any = SlurmRun if options.slurm else KubernetesRun if options.kubernetes else AgentRun
+    job: Any = KubernetesRun if options.kubernetes else AgentRun
     if options.seed is not None:
         run = job(options.seed, traces=True)
         broken = run.run().broken

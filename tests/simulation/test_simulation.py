@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.simulation.kubernetes import KubernetesRun
 from tests.simulation.runs import AgentRun
-from tests.simulation.slurm import SlurmRun
 
 SEEDS = range(400)
 
@@ -22,10 +21,6 @@ def broken(make: Callable[..., Any], seeds: Iterable[int]) -> list[str]:
 
 def test_a_job_keeps_the_invariants_whatever_goes_wrong() -> None:
     assert broken(AgentRun, [*SEEDS, *FOUND_BY_AGENTS]) == []
-
-
-def test_a_job_of_slurm_is_followed_through_whatever_becomes_of_it() -> None:
-    assert broken(SlurmRun, SEEDS) == []
 
 
 def test_a_job_of_kubernetes_is_followed_through_whatever_becomes_of_it() -> None:

@@ -29,10 +29,7 @@ def test_ours_is_compared_with_every_peer_that_is_here(data: Path, tmp_path: Pat
 
 
 def test_ways_are_tried_and_the_best_one_is_named(
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = [way for way in ways_on_this_machine(2) if way.ps < 2 and not way.sync]
     monkeypatch.setattr(advise, "ways_on_this_machine", lambda cores: some)

@@ -65,11 +65,7 @@ def figures(output: pathlib.Path) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("model", "num_ps", "replication"),
-    [
-        ("mlp", 2, IN_GRAPH),
-        ("resnet", 2, ""),
-        ("fastnet", 1, ""),
-    ],
+    [("mlp", 2, IN_GRAPH), ("resnet", 2, ""), ("fastnet", 1, "")],
 )
 def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the_batch(
     data, tmp_path, local_weights, model, num_ps, replication

@@ -20,6 +20,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     "name",
     [
         "sigkill/ps/mid-run/sync",
+        "sigstop/worker/mid-run/sync",
         "sigkill/master/saving/sync",
         "full-output/master/mid-run/async",
         "clock/worker/mid-run/sync",

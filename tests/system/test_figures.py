@@ -1,15 +1,13 @@
 """The end of a run: the chief makes the figures, whatever the other tasks do."""
 
-import contextlib
 import json
 import pathlib
 import signal
-from typing import Any
 
 import pytest
 
 from cifar10.output import checkpoints
-from testbeds.processes import ClusterOfProcesses, cluster
+from testbeds.processes import cluster
 from tests.system import slow_program
 
 pytestmark = pytest.mark.system
@@ -25,21 +23,6 @@ SHORT = (
 )
 
 
-def slowly(
-    folder: pathlib.Path, *arguments: object, slow: dict[str, str], **shape: Any
-) -> contextlib.AbstractContextManager[ClusterOfProcesses]:
-    """A cluster with variables for `slow_program`."""
-    return cluster(folder, *arguments, program=slow_program.PROGRAM, variables=slow, **shape)
-
-
-@pytest.fixture
-def hold(tmp_path) -> pathlib.Path:
-    """A file; while it exists, no evaluation of the eval split ends."""
-    path = tmp_path / "hold"
-    path.touch()
-    return path
-
-
 def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
     found = json.loads((folder / "output" / "result.json").read_text())
     assert found["figures"]["global_step"] == checkpoints.latest_step(str(folder / "output")) >= 2
@@ -47,8 +30,8 @@ def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
 
 
 def test_a_chief_whose_evaluator_hangs_makes_the_figures(data, tmp_path):
-    slow = {"VALIDATION_BATCH_SECS": "0.05"}
-    with slowly(tmp_path, data, *SHORT, slow=slow, evaluator=True) as tasks:
+    slow = {"program": slow_program.PROGRAM, "variables": {"VALIDATION_BATCH_SECS": "0.05"}}
+    with cluster(tmp_path, data, *SHORT, **slow, evaluator=True) as tasks:
         tasks.start("ps/0", "worker/0", "evaluator/0")
         tasks.wait_for_listening("ps/0", "worker/0")
         tasks.wait_for_output("evaluator/0", "evaluator of output")
@@ -60,8 +43,11 @@ def test_a_chief_whose_evaluator_hangs_makes_the_figures(data, tmp_path):
     assert_has_figures(tmp_path, validated=1)
 
 
-def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(data, tmp_path, hold):
-    with slowly(tmp_path, data, *SHORT, slow={"HOLD_EVAL": str(hold)}) as tasks:
+def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(data, tmp_path):
+    hold = tmp_path / "hold"  # While it exists, no evaluation of the eval split ends.
+    hold.touch()
+    slow = {"program": slow_program.PROGRAM, "variables": {"HOLD_EVAL": str(hold)}}
+    with cluster(tmp_path, data, *SHORT, **slow) as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "evaluating output")
         tasks.kill("master/0")

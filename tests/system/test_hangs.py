@@ -5,39 +5,22 @@ import signal
 import pytest
 
 from cifar10.output import checkpoints
-from testbeds.processes import ClusterOfProcesses, cluster
+from testbeds.processes import cluster
 from tests.system import slow_program, small
 
 pytestmark = pytest.mark.system
 
 PATIENT = "--cluster-timeout=150"  # where the limit is not reached
-HANGING = ("--train-steps=150", "--checkpoint-steps=150")  # an epoch would be two steps
-IN_GRAPH = ("--replication=in-graph",)
-SETTINGS = (
-    "--output-dir=output",
-    *small.SETTINGS,
-    "--log-steps=20",
-)
+SETTINGS = ("--output-dir=output", *small.SETTINGS, "--log-steps=20")
 
 
-def start(tasks: ClusterOfProcesses, timeout_secs: int = 150) -> None:
-    """Starts all tasks, the master last, so that it waits for nobody who is still starting.
-
-    Args:
-      tasks: the cluster.
-      timeout_secs: the master's --cluster-timeout.
-    """
-    others = [label for label in tasks.labels if label != "master/0"]
-    tasks.start(*others, more=[PATIENT])
-    tasks.wait_for_listening(*others)
-    tasks.start("master/0", more=[f"--cluster-timeout={timeout_secs}"])
-
-
-@pytest.mark.parametrize("mode", [(), IN_GRAPH], ids=["sync", "in-graph"])
+@pytest.mark.parametrize("mode", [(), ("--replication=in-graph",)], ids=["sync", "in-graph"])
 def test_a_worker_that_hangs_is_named_and_the_last_checkpoint_counts(data, tmp_path, mode):
     arguments = (data, *SETTINGS, *mode, "--train-steps=1000000", "--checkpoint-steps=1000000")
     with cluster(tmp_path, *arguments) as tasks:
-        start(tasks, timeout_secs=12)
+        tasks.start("ps/0", "worker/0", more=[PATIENT])
+        tasks.wait_for_listening("ps/0", "worker/0")  # So the master waits for nobody who starts.
+        tasks.start("master/0", more=["--cluster-timeout=12"])
         tasks.wait_for_output("master/0", "  step ", times=2)
         tasks.kill("worker/0", signal.SIGSTOP)
         assert tasks.exit_code("master/0") == 1
@@ -49,7 +32,8 @@ def test_a_worker_that_hangs_is_named_and_the_last_checkpoint_counts(data, tmp_p
 def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_again(
     data, tmp_path, monkeypatch
 ):
-    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=15")
+    steps = ("--train-steps=150", "--checkpoint-steps=150")  # an epoch would be two steps
+    arguments = (data, *SETTINGS, *steps, "--stall-timeout=15")
     with cluster(tmp_path, *arguments, program=slow_program.PROGRAM) as tasks:
         tasks.start("ps/0", more=[PATIENT])
         monkeypatch.setenv("HANG", "input")

@@ -15,12 +15,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 
 SYNC, IN_GRAPH = (), ("--replication=in-graph",)
 STEPS, WAIT_SECS = 300, 400
-SETTINGS = (
-    *small.SETTINGS,
-    "--checkpoint-steps=100",
-    "--log-steps=50",
-    f"--train-steps={STEPS}",
-)
+SETTINGS = (*small.SETTINGS, "--checkpoint-steps=100", "--log-steps=50", f"--train-steps={STEPS}")
 
 
 def refused(tasks: ClusterOfProcesses, label: str, line: str) -> None:
@@ -34,10 +29,7 @@ def refused(tasks: ClusterOfProcesses, label: str, line: str) -> None:
 @pytest.mark.parametrize("mode", [SYNC, IN_GRAPH])
 def test_a_master_with_another_jobs_ps_ends_and_that_job_goes_on(data, tmp_path, mode):
     arguments = (data, "--output-dir=output", *SETTINGS, *mode)
-    with (
-        cluster(tmp_path / "one", *arguments) as one,
-        cluster(tmp_path / "two", *arguments) as two,
-    ):
+    with cluster(tmp_path / "one", *arguments) as one, cluster(tmp_path / "two", *arguments) as two:
         two.jobs["ps"] = one.jobs["ps"]
         one.start()
         one.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)

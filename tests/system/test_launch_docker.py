@@ -22,8 +22,6 @@ from tests.cifar10 import program
 from tests.launch.launcher import (
     STAND_IN,
     Launcher,
-    agent_pids,
-    cut_power,
     interrupt,
     processes_naming,
     processes_of,
@@ -232,21 +230,6 @@ def test_a_job_runs_to_its_end(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
-@on_podman
-def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
-    for delay_secs in (0.15, 0.35):
-        process = lab.launcher.start_up(lab.cluster(), "--no-check", "--", "steps=100000")
-        before = lab.launcher.run_id()
-        time.sleep(delay_secs)
-        output = interrupt(process)
-        assert "still running: killed" not in output
-        assert process.returncode == 130
-        assert lab.launcher.run_id() == before
-        lab.assert_nothing_left()
-        for path in lab.launcher.state.glob("*"):
-            path.rename(lab.launcher.workdir.parent / path.name)
-
-
 def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
     process = lab.start("worker/0:deaf", "child", limits=SHORT)
     lab.launcher.kill(process)
@@ -257,7 +240,7 @@ def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
 @on_docker
 def test_a_killed_agent_leaves_nothing(lab: Lab) -> None:
     process = lab.start("child", "deaf", limits=SHORT)
-    os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
+    os.kill(lab.launcher.agent_pids()[-1], signal.SIGKILL)
     output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 1
     assert " failed: lost" in output
@@ -280,7 +263,7 @@ def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
 def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
     process = lab.start("deaf", limits=SHORT)
     run_id = lab.launcher.run_id()
-    cut_power(process, run_id)
+    lab.launcher.cut_power(process)
     assert len(lab.containers()) >= 3
     assert f"run {run_id}: " in lab.launcher.verb("clean")
     lab.assert_nothing_left()
@@ -289,17 +272,8 @@ def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
 
 @on_podman
 def test_values_show_in_no_process_list_or_log(lab: Lab) -> None:
-    secret = "hunter2-docker"
-    lab.launcher.env["API_TOKEN"] = secret
     file = lab.cluster(LIMITS + "pass_environment: [API_TOKEN]\n")
-    words = ("--no-check", "--", "steps=100000", "env=API_TOKEN")
-    process = lab.launcher.start_up(file, *words)
-    lab.launcher.wait_for_log("worker/0", "step 3/")
-    assert processes_naming(secret) == {}
-    output = interrupt(process)
-    assert f"[worker/0 {lab.second}] API_TOKEN=***" in output
-    for path in [*lab.launcher.state.rglob("*.log"), *lab.launcher.state.rglob("*.json")]:
-        assert secret not in path.read_text()
+    lab.launcher.check_secret(file, f"[worker/0 {lab.second}]", "--no-check")
 
 
 @on_docker
@@ -322,18 +296,6 @@ def test_the_lines_of_a_plan_run_as_they_stand(lab: Lab) -> None:
     assert done.stdout.count("a $(b) 'c'\n") == 2, done.stderr
     assert "step 10/10" in done.stdout
     assert lab.containers() == []
-
-
-@on_docker
-def test_an_image_that_is_not_there_is_named(lab: Lab) -> None:
-    file = lab.cluster(image="nobody/has-this")
-    output = lab.launcher.up(file, "--no-check", "--", exit_code=125)
-    assert "exit code 125: " in output
-    assert f"{lab.engine} could not run the container; its last lines say why" in output
-    assert "nobody/has-this" in output.replace(str(file), "")
-    lab.assert_nothing_left()
-    output = lab.launcher.verb_on(file, "check", exit_code=1)
-    assert "it has no image nobody/has-this; copy the same image to all hosts" in output
 
 
 def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman: Path) -> None:

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cifar10.output.checkpoints import latest_step
+from testbeds.process_list import environment_of
+from tests.cifar10 import program
 from tests.launch.kube_api import Cluster
-from tests.launch.launcher import (
-    Launcher,
-    environment_of,
-    interrupt,
-    processes_naming,
-    wait_for,
-)
+from tests.launch.launcher import ROOT, Launcher, interrupt, processes_naming, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -153,20 +150,13 @@ def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
 
 
 def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -> None:
-    secret = "hunter2-kubernetes"
-    launcher.env["API_TOKEN"] = secret
-    text = "pass_environment: [API_TOKEN]\n"
-    process = start(launcher, "env=API_TOKEN", text=text)
-    outside = processes_naming(secret).keys() - cluster.running()  # containers need the secret
-    assert outside == set()
-    secrets = [found for found in cluster.posted if secret in json.dumps(found)]
-    assert [found["kind"] for found in secrets] == ["Secret"]
-    output = interrupt(process)
-    assert "[worker/0 node-a] API_TOKEN=***" in output
-    kept = [path for path in launcher.state.rglob("*") if path.is_file()]
-    assert kept
-    assert not any(secret in path.read_text() for path in kept)
-    assert secret not in output
+    def look(secret: str) -> list[int]:
+        having = [found["kind"] for found in cluster.posted if secret in json.dumps(found)]
+        assert having == ["Secret"]
+        return cluster.running()  # containers need it
+
+    file = described(launcher, "limits: {stop_secs: 8}\npass_environment: [API_TOKEN]\n")
+    launcher.check_secret(file, "[worker/0 node-a]", look=look)
     assert_nothing_left(cluster)
 
 
@@ -185,3 +175,21 @@ def test_a_job_ends_at_its_deadline_without_its_launcher(
     wait_for(cluster.running, "a container")
     launcher.kill(process)
     wait_for(lambda: not cluster.running(), "the deadline")
+
+
+def test_real_training_saves_when_its_job_is_deleted(
+    launcher: Launcher, cluster: Cluster, tmp_path: Path
+) -> None:
+    """All tasks are asked to end at once, and the ps stays until the master has saved."""
+    cluster.workdir, output = ROOT, tmp_path / "output"
+    folders = (
+        f"--data-dir={program.make_records(tmp_path / 'data', 200)}",
+        f"--output-dir={output}",
+    )
+    words = ("--model=mlp", "--train-steps=1000000", "--checkpoint-steps=1000000", *folders)
+    process = launcher.start_up(described(launcher, "limits: {stop_secs: 30}\n"), "--", *words)
+    launcher.wait_for_log("master/0", "images/s")
+    interrupt(process)
+    assert latest_step(str(output)) > 0  # no checkpoint is due before
+    assert {one.process.returncode for one in cluster.processes.values()} == {143}
+    assert_nothing_left(cluster)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, cluster_file
+from tests.launch.launcher import LOCAL, Launcher, cluster_file
 
 pytestmark = pytest.mark.system
 
@@ -33,7 +33,7 @@ def test_a_full_disk_does_not_end_the_job_and_is_told(tmp_path: Path, small_disk
     assert lines.count(f"[worker/0 localhost] line 1999 {'x' * 100}") == 1
     assert lines[-1] == "master/0 is done"
     assert listed.splitlines()[1].split()[:2] == [run_id, "done"]
-    assert_nothing_left(run_id)
+    launcher.assert_nothing_left()
 
 
 @pytest.fixture
@@ -70,7 +70,6 @@ def test_a_disk_that_does_not_answer_for_longer_than_the_lease_costs_only_time(
         finally:
             subprocess.run(["fsfreeze", "--unfreeze", str(disk_that_can_stop)], check=True)
         output, _ = process.communicate(timeout=120)
-        run_id = launcher.run_id()
     finally:
         launcher.end()
     assert process.returncode == 0, output
@@ -79,4 +78,4 @@ def test_a_disk_that_does_not_answer_for_longer_than_the_lease_costs_only_time(
     assert [line for line in log.splitlines() if "step" in line] == [
         f"epoch 0.1/1  step {step}/{steps}  loss 1.9  512 images/s" for step in range(1, steps + 1)
     ]
-    assert_nothing_left(run_id)
+    launcher.assert_nothing_left()

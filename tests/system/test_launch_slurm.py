@@ -12,20 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.record.run_folder import RunFolder
 from testbeds import slurm as testbed
 from testbeds.slurm import Slurm
 from tests.cifar10 import program
-from tests.launch.launcher import (
-    ROOT,
-    Launcher,
-    assert_nothing_left,
-    interrupt,
-    pid_of,
-    processes_naming,
-    read_until,
-    wait_for,
-)
+from tests.launch.launcher import ROOT, Launcher, interrupt, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -77,7 +67,7 @@ def start(
 
 def assert_idle(slurm: Slurm, launcher: Launcher, timeout_secs: float = 0) -> None:
     """Asserts that Slurm has no job, and that no process of the run or of Slurm's steps is left."""
-    assert_nothing_left(launcher.run_id(), timeout_secs)
+    launcher.assert_nothing_left(timeout_secs)
     assert slurm.jobs() == []
     wait_for(lambda: not slurm.processes(), "end of Slurm's own processes")
 
@@ -113,47 +103,16 @@ def test_tf_config_names_the_nodes_of_the_allocation(launcher: Launcher, slurm: 
     assert config["task"] == {"type": "ps", "index": 1}
 
 
-def test_the_first_failure_is_named_and_is_the_jobs_exit_code(
-    launcher: Launcher, slurm: Slurm
-) -> None:
-    file = cluster(launcher)
-    output = launcher.up(file, "--", "steps=1000", "worker/0:kill=9", exit_code=137)
-    words = "exit code 137: worker/0 on m2 failed: killed by SIGKILL"
-    assert output.splitlines()[-1].startswith(words)
-    assert_idle(slurm, launcher)
-    last = slurm.run("scontrol", "--oneliner", "show", "job").splitlines()[-1]
-    assert " ExitCode=137:0 " in last
-
-
-def test_ctrl_c_stops_in_order_and_lets_the_master_save(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher)
-    output = interrupt(process)
-    assert process.returncode == 130
-    saved = [line.split()[0] for line in output.splitlines() if line.endswith("saved")]
-    assert saved == ["[master/0", "[worker/0", "[ps/0"]
-    assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
-    assert_idle(slurm, launcher)
-
-
-def test_ctrl_c_twice_stops_at_once(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher, "deaf", "child", limits="limits: {stop_secs: 3600}\n")
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.8)  # A signal that comes with the first one counts as the same.
-    interrupt(process)
-    assert process.returncode == 130
-    assert_idle(slurm, launcher)
-
-
 def test_a_job_outlives_its_launcher_and_can_be_stopped(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher, "child")
     launcher.kill(process)
     run_id, job = launcher.run_id(), job_of(slurm)
-    before = pid_of(run_id, "master/0")
+    before = launcher.pid_of("master/0")
     words = f"continues without its launcher: Slurm job {job}: RUNNING m[1-2]"
     assert f"run {run_id}: {words}" in launcher.verb("status")
     assert "step 3/" in launcher.verb("logs", "worker/0")
     assert f"continues without its launcher: Slurm job {job}: RUNNING" in launcher.verb("clean")
-    assert pid_of(run_id, "master/0") == before
+    assert launcher.pid_of("master/0") == before
     assert launcher.verb("stop") == f"run {run_id}: stopped by SIGTERM\n"
     assert "saved" in launcher.verb("logs", "master/0")
     assert "exit code 143: stopped by SIGTERM" in launcher.verb("status", exit_code=143)
@@ -167,12 +126,9 @@ def test_a_detached_job_is_attached_to_with_and_without_its_launcher(
     assert f"Slurm job {job_of(slurm)}: submitted; " in output
     assert "the run goes on without this terminal; to see it again:\n" in output
     launcher.wait_for_log("worker/0", "step 3/")
-    folder = RunFolder(launcher.state / launcher.run_id())
     place = ("--state-dir", str(launcher.state))
     attached = launcher.start("attach", *place)
-    pid = folder.launcher_pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    os.kill(launcher.pid(), signal.SIGKILL)
     again = launcher.start("attach", *place)
     for process in (attached, again):
         assert process.stdout is not None
@@ -213,7 +169,7 @@ def test_a_job_saves_before_its_time_limit(launcher: Launcher, slurm: Slurm) -> 
 def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher, text="slurm: {partition: spare, requeue: true}\n")
     run_id, job = launcher.run_id(), job_of(slurm)
-    before = pid_of(run_id, "master/0")
+    before = launcher.pid_of("master/0")
     words = ("--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
     other = slurm.run("sbatch", "--parsable", *words)
     wait_for(lambda: f"{job} cifar10-{run_id} PENDING" in slurm.jobs(), "a job in the queue")
@@ -226,7 +182,7 @@ def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slur
         return f"{job} cifar10-{run_id} RUNNING" in slurm.jobs()
 
     wait_for(goes_on, "job that goes on")
-    assert pid_of(run_id, "master/0") != before
+    assert launcher.pid_of("master/0") != before
     output = interrupt(process)
     assert process.returncode == 130
     assert "requeued; training will resume from the last checkpoint" in output
@@ -242,7 +198,7 @@ def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> Non
         slurm.start_node("m2")
     assert process.returncode != 0
     assert "on m2 failed: no message from its agent for 5 s" in output
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()
     slurm.end_jobs()
 
 
@@ -256,25 +212,6 @@ def test_a_killed_supervisor_leaves_nothing(launcher: Launcher, slurm: Slurm) ->
     assert process.returncode == 137
     assert "exit code 137: Slurm job " in output.splitlines()[-1]
     assert_idle(slurm, launcher)
-
-
-def test_a_pending_job_shows_slurms_reason_and_can_be_stopped(
-    launcher: Launcher, slurm: Slurm
-) -> None:
-    slurm.run("sbatch", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
-    process = launcher.start_up(cluster(launcher), "--", "steps=5")
-    wait_for(lambda: len(slurm.jobs()) == 2, "two jobs")
-    read_until(process, ": PENDING Resources")
-    interrupt(process)
-    assert process.returncode == 130
-    assert len(slurm.jobs()) == 1
-
-
-def test_what_slurm_refuses_is_one_clear_line(launcher: Launcher, slurm: Slurm) -> None:
-    file = cluster(launcher, "slurm: {partition: nowhere}\n")
-    words = "Invalid partition name specified; `sinfo` lists what there is"
-    assert f"error: sbatch: {words}" in launcher.up(file, "--", exit_code=2)
-    assert f"error: sbatch: {words}" in launcher.verb_on(file, "check", exit_code=2)
 
 
 def test_check_says_when_and_where_a_job_would_start(launcher: Launcher, slurm: Slurm) -> None:
@@ -304,17 +241,13 @@ def test_the_planned_script_can_be_submitted_by_hand(
 
 
 def test_a_secret_shows_nowhere(launcher: Launcher, slurm: Slurm) -> None:
-    secret = "hunter2-slurm"
-    launcher.env["API_TOKEN"] = secret
-    process = start(launcher, "env=API_TOKEN", text="pass_environment: [API_TOKEN]\n")
-    assert processes_naming(secret) == {}
-    assert secret not in slurm.run("scontrol", "--details", "show", "job")
-    assert secret not in slurm.run("scontrol", "write", "batch_script", job_of(slurm), "-")
-    output = interrupt(process)
-    assert "[worker/0 m2] API_TOKEN=***" in output
-    assert secret not in output
-    for path in launcher.state.rglob("*"):
-        assert path.is_dir() or secret not in path.read_text()
+    def look(secret: str) -> list[int]:
+        assert secret not in slurm.run("scontrol", "--details", "show", "job")
+        assert secret not in slurm.run("scontrol", "write", "batch_script", job_of(slurm), "-")
+        return []
+
+    file = cluster(launcher, "pass_environment: [API_TOKEN]\n")
+    launcher.check_secret(file, "[worker/0 m2]", look=look)
 
 
 def test_real_training_runs_to_its_end(launcher: Launcher, slurm: Slurm, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from launch.agent import containers
 from launch.agent.containers import Containers
+from tests.launch.launcher import put_script
 
 MARKS = {"LAUNCH_RUN_ID": "r1", "LAUNCH_TASK": "worker/0", "LAUNCH_HOST": "node0.1"}
 ORDER: dict[str, Any] = {
@@ -26,7 +27,6 @@ ORDER: dict[str, Any] = {
 
 # Lists the file names in a folder as its containers; `rm` removes those that are named.
 _ENGINE = """\
-#!/bin/sh
 cd {folder} || exit 1
 echo "$*" >> ../calls
 case "$1" in
@@ -39,13 +39,7 @@ esac
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
     (tmp_path / "containers").mkdir()
-    return _script(tmp_path / "docker", _ENGINE.format(folder=tmp_path / "containers"))
-
-
-def _script(path: Path, text: str) -> Path:
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
+    return put_script(tmp_path / "docker", _ENGINE.format(folder=tmp_path / "containers"))
 
 
 def _words(made: Containers, **order: Any) -> list[str]:
@@ -68,7 +62,7 @@ def test_a_container_carries_its_tasks_marks_and_its_users_ids(engine: Path) -> 
 def test_podman_without_root_keeps_the_users_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    podman = _script(tmp_path / "podman", "#!/bin/sh\n")
+    podman = put_script(tmp_path / "podman", "")
     monkeypatch.setattr(os, "getuid", lambda: 1001)
     monkeypatch.setattr(os, "getgid", lambda: 100)
     assert _words(Containers(str(podman)), gpus=[0])[3:] == [
@@ -176,8 +170,8 @@ def test_a_container_that_comes_late_is_removed_too(
 
 
 def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
-    words = "#!/bin/sh\necho first >&2\necho 'permission denied' >&2\nexit 1\n"
-    made = Containers(str(_script(tmp_path / "docker", words)))
+    words = "echo first >&2\necho 'permission denied' >&2\nexit 1"
+    made = Containers(str(put_script(tmp_path / "docker", words)))
     why = made.remove(MARKS)[1] or ""
     assert why.endswith("docker does not work: permission denied")
     assert made.look("cifar10") == {
@@ -190,11 +184,11 @@ def test_a_container_that_stays_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(containers, "_GIVE_UP_SECS", 0.2)
-    made = Containers(str(_script(tmp_path / "docker", "#!/bin/sh\n[ $1 = ps ] && echo c1\n")))
+    made = Containers(str(put_script(tmp_path / "docker", "[ $1 = ps ] && echo c1")))
     assert (made.remove(MARKS)[1] or "").endswith("could not remove c1")
 
 
 def test_an_image_is_known_by_the_same_id_to_all_engines(tmp_path: Path) -> None:
-    words = "#!/bin/sh\n[ $1 = image ] && echo sha256:0123456789abcdef\nexit 0\n"
-    made = Containers(str(_script(tmp_path / "docker", words)))
+    words = "[ $1 = image ] && echo sha256:0123456789abcdef\nexit 0"
+    made = Containers(str(put_script(tmp_path / "docker", words)))
     assert made.look("cifar10") == {"engine_error": None, "image": "0123456789ab"}

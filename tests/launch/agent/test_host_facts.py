@@ -10,18 +10,12 @@ import pytest
 
 from launch.agent import host_facts
 from launch.agent.protocol import encode, read_event
+from tests.launch.launcher import put_script
 
 
 def look(python: str, folder: Path, **order: Any) -> dict[str, Any]:
     usual = {"python": python, "code": ["main.py"], "data": None, "ports": [], "engine": None}
     return host_facts.look({**usual, "cwd": str(folder), **order}, [])
-
-
-def script(folder: Path, text: str) -> str:
-    path = folder / "python"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def test_a_python_says_its_version_and_every_fact_reaches_the_launcher(tmp_path: Path) -> None:
@@ -52,8 +46,8 @@ def test_a_python_that_fails_is_quoted_by_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: Optional[str], why: str
 ) -> None:
     monkeypatch.setattr(host_facts, "_VERSIONS_SECS", 0.2 if why.endswith("0.2 s") else 60)
-    broken = script(tmp_path, text) if text else "/nowhere/python"
-    facts = look(broken, tmp_path)
+    broken = put_script(tmp_path / "python", text) if text else "/nowhere/python"
+    facts = look(str(broken), tmp_path)
     assert (facts["python"], facts["python_error"]) == (None, f"{broken}: {why}")
 
 

@@ -23,7 +23,7 @@ from launch.agent.tcp_ports import hold
 from launch.connect.link import agent_command, payload
 from testbeds.ports import free_ports
 from testbeds.process_list import stop_process
-from tests.launch.launcher import assert_nothing_left, has_ended, wait_for
+from tests.launch.launcher import assert_nothing_left, has_ended, put_script, wait_for
 
 _WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(300)"
 _SAVES = """\
@@ -39,7 +39,6 @@ while True:  # Python heeds a signal that comes right before a sleep only after 
 
 # `run` writes a line and waits for ever; other commands wait while there is a file `hangs`.
 _HANGING = """\
-#!/bin/sh
 cd {folder}
 if [ "$1" = run ]; then echo $$; exec sleep 300; fi
 touch asked
@@ -49,7 +48,6 @@ while [ -e hangs ]; do sleep 0.05; done
 # `run` starts a process that listens on a port, and ends before it, like a client that has lost the
 # connection to its daemon. `kill` ends that process.
 _LEAVING = """\
-#!/bin/sh
 cd {folder}
 case "$1" in
   run)
@@ -149,10 +147,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 
 def _script(folder: Path, text: str) -> Path:
-    path = folder / "docker"
-    path.write_text(text.format(folder=folder, python=sys.executable))
-    path.chmod(0o755)
-    return path
+    return put_script(folder / "docker", text.format(folder=folder, python=sys.executable))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +281,7 @@ def test_an_agent_answers_while_its_engine_hangs(tmp_path: Path) -> None:
 
 
 def test_a_task_shows_what_an_engine_says_that_does_not_work(tmp_path: Path) -> None:
-    engine = _script(tmp_path, "#!/bin/sh\necho 'is the daemon running?' >&2\nexit 125\n")
+    engine = _script(tmp_path, "echo 'is the daemon running?' >&2\nexit 125")
     with Agent(tmp_path, engine) as agent:
         agent.start(str(engine), "run")
         assert agent.next("lines")["lines"][0] == "is the daemon running?"

@@ -1,12 +1,21 @@
 """A small cluster of Slurm, one of Kubernetes, and what Kubernetes says of a pod of it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import KINDS
+from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Cluster
+
+
+def read(folder: Path, text: str) -> Cluster:
+    """Returns the cluster of a file lab.yaml with this text."""
+    path = folder / "lab.yaml"
+    path.write_text(text, errors="surrogateescape")
+    return read_cluster(str(path), KINDS)
 
 
 def slurm_cluster(**changes: object) -> Cluster:

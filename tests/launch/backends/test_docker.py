@@ -142,11 +142,9 @@ def test_this_machine_needs_no_ssh(host: str, here: bool) -> None:
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
+        ({"image": None}, "ip1: it has no image cifar10; copy the same image to all hosts: docker"),
         ({"image": "bad1"}, "ip1: image is bad1, but 0123456789ab on ip0; copy the same image"),
-        (
-            {"engine_error": "docker is not installed", "image": None},
-            "ip1: docker is not installed",
-        ),
+        ({"engine_error": "no docker", "image": None}, "ip1: no docker"),
     ],
 )
 def test_check_tells_what_is_wrong_with_an_engine(second: dict[str, Any], problem: str) -> None:

@@ -599,6 +599,17 @@ def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
     assert rig.cluster.num_asked == 1
 
 
+def test_at_its_end_the_launcher_deletes_all_or_says_how_to(rig: Rig) -> None:
+    rig.cluster.owner = {"uid": "1"}
+    rig.runner.end("run", is_left=True)
+    assert rig.cluster.num_asked == 0
+    rig.runner.end("run", is_left=False)
+    assert (rig.cluster.num_asked, rig.loop.notes) == (1, [])
+    rig.cluster.error = DOWN
+    rig.runner.end("run", is_left=False)
+    assert rig.loop.notes == [f"{DOWN}; to end what is left: clean --run run"]
+
+
 def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
     for line in ("first line", "a second line", "the second line!", "last"):
         rig.runner._take_line(rig.cluster.pods["worker"], line)

@@ -10,7 +10,7 @@ import pytest
 from launch.backends.registry import backend_named
 from launch.errors import LaunchError
 from launch.record.run_folder import all_runs
-from tests.launch.launcher import ROOT, assert_nothing_left, make_workdir
+from tests.launch.launcher import ROOT, assert_nothing_left, make_workdir, put_script
 
 
 def test_an_unknown_backend_is_refused() -> None:
@@ -21,9 +21,8 @@ def test_an_unknown_backend_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_job_runs_on_such_a_backend_to_its_end(tmp_path: Path) -> None:
-    blaunch, file, state = tmp_path / "blaunch", tmp_path / "lab.yaml", tmp_path / "state"
-    blaunch.write_text('#!/bin/sh\n[ $1 = here ] && shift && exec "$@"\n')
-    blaunch.chmod(0o755)
+    file, state = tmp_path / "lab.yaml", tmp_path / "state"
+    put_script(tmp_path / "blaunch", '[ $1 = here ] && shift && exec "$@"')
     file.write_text(
         f"backend: lsf\nhosts: [{{name: here, address: 127.0.0.1}}]\nlsf: {{queue: gpu}}\n"
         f"ports: free\nworkdir: {make_workdir(tmp_path / 'work')}\npython: {sys.executable}\n"

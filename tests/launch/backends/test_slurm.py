@@ -19,17 +19,16 @@ from launch.backends.slurm.follow import Follower, JobState, how_it_ended
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
 from launch.backends.slurm.script import SlurmSettings, description, options, script, seconds_of
-from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import ROOT, on_chosen_hosts
-from launch.cluster.model import FREE_PORTS, Cluster, Limits
+from launch.cluster.model import FREE_PORTS, Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.verbs.up import _has_started
-from tests.launch.backends.samples import slurm_cluster
-from tests.launch.launcher import signals_once
+from tests.launch.backends.samples import read, slurm_cluster
+from tests.launch.launcher import put_script, signals_once
 
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
 
@@ -67,12 +66,6 @@ CLUSTER
 """
 
 
-def read(folder: Path, text: str) -> Cluster:
-    path = folder / "lab.yaml"
-    path.write_text(text)
-    return read_cluster(str(path), KINDS)
-
-
 def test_the_script_reads_as_it_runs() -> None:
     assert script(make_job(slurm_cluster(), ["--train-batch-size=16", "a b"])) == SCRIPT
 
@@ -91,9 +84,10 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
     cluster = replace(
         cluster,
         hosts=tuple(
-            replace(host, workdir="/it's: a #folder", python="/opt/py", gpus=2)
+            replace(host, workdir="/it's: #", python="/opt/py", agent_python="py3", gpus=2)
             for host in cluster.hosts
         ),
+        name="exp1",
         ports=3000,
         passed=("API_TOKEN",),
         limits=Limits(start_secs=None, stop_secs=2.5),
@@ -177,12 +171,6 @@ def test_cores_per_node_are_read_as_slurm_writes_them() -> None:
     assert cores_per_node("16") == [16]
 
 
-def put_tool(folder: Path, name: str, script: str) -> None:
-    """Puts a stand-in for one of Slurm's commands into a folder."""
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
-
-
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
@@ -192,12 +180,12 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Path) -> None:
-    put_tool(
-        tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    put_script(
+        tools / "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
     )
-    put_tool(tools, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    put_script(tools / "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     assert Slurm().poll("7") == JobState("forgotten", is_over=True)
-    put_tool(tools, "sacct", "[ $1 = --jobs=7 ] && echo 'CANCELLED by 0|m[1-2]|0:15'")
+    put_script(tools / "sacct", "[ $1 = --jobs=7 ] && echo 'CANCELLED by 0|m[1-2]|0:15'")
     found = Slurm().poll("7")
     assert (found.words, found.is_over, found.exit_code) == ("CANCELLED m[1-2]", True, 143)
     assert (found.cause, found.why) == (Cause.CANCELLED, "cancelled in Slurm")
@@ -205,7 +193,7 @@ def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Pa
 
 @pytest.mark.parametrize("said", ["echo 'words that nobody knows' >&2; exit 1", "echo JobId=77"])
 def test_an_answer_that_says_nothing_of_a_job_is_no_end_of_it(tools: Path, said: str) -> None:
-    put_tool(tools, "scontrol", said)
+    put_script(tools / "scontrol", said)
     with pytest.raises(HostError, match="^scontrol: (words that nobody knows|job 77 has no state)"):
         Slurm().poll("77")
 
@@ -282,7 +270,7 @@ def test_a_script_submitted_by_hand_says_why_it_was_ended(
         os.kill(os.getpid(), signal.SIGUSR1)
         return Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
 
-    put_tool(tools, "scontrol", f"echo {shown}")
+    put_script(tools / "scontrol", f"echo {shown}")
     monkeypatch.setattr("launch.backends.slurm.job.read_cluster", lambda *_: slurm_cluster())
     monkeypatch.setattr("launch.backends.slurm.job._on_its_nodes", lambda cluster: cluster)
     monkeypatch.setattr("launch.backends.slurm.job._transport", lambda *_: None)
@@ -387,16 +375,14 @@ def scene(tmp_path: Path, slurm: Controller) -> Any:
     scene.display.close()
 
 
-def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(
-    scene: Scene, slurm: Controller
-) -> None:
-    slurm.reason = "Resources"
+def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(scene: Scene) -> None:
+    scene.slurm.reason = "Resources"
     scene.steps(30)
-    slurm.is_silent = True
+    scene.slurm.is_silent = True
     scene.steps(30)
-    slurm.is_silent, slurm.state, slurm.reason = False, "RUNNING", ""
+    scene.slurm.is_silent, scene.slurm.state, scene.slurm.reason = False, "RUNNING", ""
     scene.steps(40)
-    assert slurm.num_questions == 20
+    assert scene.slurm.num_questions == 20
     assert scene.shown() == [
         "Slurm job 7: PENDING Resources",
         "slurmctld: no answer; the job goes on",
@@ -406,36 +392,48 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(
 
 @pytest.mark.parametrize(("ended_secs", "is_over"), [(30, False), (60, True)])
 def test_a_job_that_clears_up_for_long_is_over_if_it_has_written_its_end(
-    scene: Scene, slurm: Controller, ended_secs: float, is_over: bool
+    scene: Scene, ended_secs: float, is_over: bool
 ) -> None:
-    slurm.state = "COMPLETING"
+    scene.slurm.state = "COMPLETING"
     scene.steps(100)
     scene.job_writes(2.0, exit_code=0, reason="master/0 is done")
     scene.steps(ended_secs)
     assert (scene.outcome is not None) == is_over
 
 
-def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene, slurm: Controller) -> None:
-    slurm.state = "RUNNING"
+def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene) -> None:
+    scene.slurm.state = "RUNNING"
     scene.steps(1)
     scene.stops.append(signal.SIGINT)
     scene.steps(1)
     scene.job_writes(2.0, exit_code=143, reason="told", details=["saved output/model.ckpt-3"])
-    slurm.state = "FAILED"
+    scene.slurm.state = "FAILED"
     scene.steps(60)
-    assert scene.outcome.reason == "stopped by SIGINT"
+    assert (scene.slurm.requests, scene.outcome.reason) == (["ask_to_end"], "stopped by SIGINT")
     assert scene.outcome.details == ("saved output/model.ckpt-3",)
 
 
-def test_a_lost_terminal_ends_only_the_following(scene: Scene, slurm: Controller) -> None:
-    slurm.state = "RUNNING"
+def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(scene: Scene) -> None:
+    scene.stops.append(signal.SIGTERM)
+    for state in ("RUNNING", "PENDING", "RUNNING", "COMPLETING", "RUNNING"):  # it is requeued twice
+        scene.slurm.state = state
+        scene.steps(5)
+        scene.slurm.requests.append(state)
+    scene.stops.append(signal.SIGTERM)  # The second one cancels what runs, too.
+    scene.steps(0.3)
+    ask, cancel = ["ask_to_end", "RUNNING"], ["cancel"] * 5
+    assert scene.slurm.requests == [*ask, *cancel, "PENDING", *ask, "COMPLETING", *ask, "cancel"]
+
+
+def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
+    scene.slurm.state = "RUNNING"
     scene.steps(1)
     scene.job_writes(1.0)
     scene.stops.append(signal.SIGHUP)
     scene.steps(1)
     assert scene.outcome.exit_code == 129
     assert scene.outcome.reason == "not followed any more; Slurm job 7 goes on"
-    assert slurm.requests == []
+    assert scene.slurm.requests == []
     assert scene.folder.status()["exit_code"] is None
 
 
@@ -450,18 +448,17 @@ def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"{script}: {words}"
 
 
-def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
-    tools: Path, tmp_path: Path
-) -> None:
-    asked, cancelled = tmp_path / "asked", tmp_path / "cancelled"
-    put_tool(tools, "sbatch", f"touch {asked}; sleep 1; echo 7")
-    put_tool(tools, "squeue", "echo 7")
-    put_tool(
-        tools, "scontrol", f"[ -e {cancelled} ] && echo JobState=CANCELLED || echo JobState=PENDING"
+def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(tools: Path) -> None:
+    asked, cancelled = tools / "asked", tools / "cancelled"
+    put_script(tools / "sbatch", f"touch {asked}; sleep 1; echo 7")
+    put_script(tools / "squeue", "echo 7")
+    put_script(
+        tools / "scontrol",
+        f"[ -e {cancelled} ] && echo JobState=CANCELLED || echo JobState=PENDING",
     )
-    put_tool(tools, "scancel", f"echo $1 > {cancelled}")
-    (tmp_path / "run").mkdir()
-    folder, display = RunFolder(tmp_path / "run"), Display(io.StringIO(), live=False)
+    put_script(tools / "scancel", f"echo $1 > {cancelled}")
+    (tools / "run").mkdir()
+    folder, display = RunFolder(tools / "run"), Display(io.StringIO(), live=False)
     with signals_once(asked.exists, signal.SIGINT):
         outcome = Slurm().run(make_job(slurm_cluster()), folder, display)
     display.close()
@@ -470,10 +467,28 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(
     assert cancelled.read_text() == "7\n"
 
 
-def test_a_job_has_started_for_detach_while_it_is_queued(tools: Path, tmp_path: Path) -> None:
-    put_tool(tools, "sbatch", "echo 7")
-    put_tool(tools, "scontrol", "echo JobState=PENDING")
-    folder, screen = RunFolder(tmp_path), io.StringIO()
+def test_sbatch_gets_what_the_job_needs_and_nothing_of_a_job_around_it(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_script(tools / "sbatch", f'echo "$@" >{tools}/words; env >{tools}/env; echo "7;cluster"')
+    monkeypatch.setenv("SLURM_JOB_ID", "6")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    (tools / "100%j").mkdir()
+    folder = RunFolder(tools / "100%j")
+    job = make_job(slurm_cluster(environment=(("COLOUR", "green"),), name="exp1"))
+    assert Slurm().submit(job, folder) == "7"
+    words, env = ((tools / name).read_text().split() for name in ("words", "env"))
+    assert {f"--output={tools}/100%%j/slurm.out", "--job-name=exp1-100%j"} <= set(words)
+    assert words[-2:] == [f"{folder.path}/cifar10.sbatch", f"--run={folder.path}"]
+    assert [word for word in env if word.startswith("SLURM_")] == ["SLURM_CONF=/etc/slurm.conf"]
+    assert "COLOUR=green" in env
+    assert {path.stat().st_mode & 0o777 for path in folder.path.iterdir()} == {0o600}
+
+
+def test_a_job_has_started_for_detach_while_it_is_queued(tools: Path) -> None:
+    put_script(tools / "sbatch", "echo 7")
+    put_script(tools / "scontrol", "echo JobState=PENDING")
+    folder, screen = RunFolder(tools), io.StringIO()
     display = Display(screen, live=False)
     with signals_once(lambda: "PENDING" in screen.getvalue(), signal.SIGHUP):
         assert Slurm().run(make_job(slurm_cluster()), folder, display).exit_code == 129

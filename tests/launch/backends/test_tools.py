@@ -12,6 +12,7 @@ from launch.backends.slurm.job import explain_srun
 from launch.backends.ssh import TRANSPORT as SSH
 from launch.cluster.model import Host
 from launch.errors import HostError, LaunchError
+from tests.launch.launcher import put_script
 
 UNKNOWN = "Host key verification failed."
 CLOSED = "kex_exchange_identification: Connection closed by remote host"
@@ -27,6 +28,11 @@ HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.
         (255, "ann@node1: Permission denied (publickey).", "login refused; install your key: ssh-"),
         (1, "the agent needs Python 3.9 or newer", "its python3.11 is older than 3.9; say"),
         (255, f"{NO_NAME}\r\n{CLOSED}", f"{NO_NAME}; try: ssh ann@node1"),
+        (
+            255,
+            "ssh: connect to host a: Connection timed out",
+            "it does not answer; is it up, and in",
+        ),
         (255, CLOSED, "closed before the login; raise MaxStartups of its sshd"),
         (255, "Bad owner\nsomething new\n\n", "something new (ssh exit code 255)"),
     ],
@@ -58,9 +64,7 @@ def test_what_slurm_refuses_is_explained(
     kind: type[LaunchError],
     words: str,
 ) -> None:
-    refusing = tmp_path / tool
-    refusing.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{tool}: error: {errors}\nEND\nexit 1\n")
-    refusing.chmod(0o755)
+    put_script(tmp_path / tool, f"cat >&2 <<'END'\n{tool}: error: {errors}\nEND\nexit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(LaunchError) as raised:
         run(tool)

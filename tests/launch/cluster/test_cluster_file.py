@@ -12,17 +12,32 @@ from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import FREE_PORTS, Cluster, Host, Limits
 from launch.errors import LaunchError
-from tests.launch.cluster.full import FULL
+from tests.launch.backends.samples import read
 
 PAGE = Path(__file__).parents[3] / "docs" / "launch.md"
 
+# Nearly every key.
+FULL = """\
+backend: ssh
+user: alice
+python: .venv/bin/python
+workdir: /data
+gpus: 2
+gpus_per_task: 1
+ports: 3000
+restarts: 3
+hosts:
+  - name: node0
+    address: 10.0.0.1
+    roles: {chief: 1, ps: 1}
+  - {name: node1, user: bob, python: /opt/python, agent_python: python3.11, gpus: 0,
+     roles: {evaluator: 1}}
+environment: {OMP_NUM_THREADS: 2, SWITCH: on}
+pass_environment: [API_TOKEN]
+limits: {start_secs: 30, idle_secs: off, lease_secs: 2.5}
+"""
+
 ALL_HERE = "local runs all tasks on this machine; list localhost alone, or run on ssh"
-
-
-def read(folder: Path, text: str) -> Cluster:
-    path = folder / "lab.yaml"
-    path.write_text(text, errors="surrogateescape")
-    return read_cluster(str(path), KINDS)
 
 
 def test_the_python_of_all_hosts_counts_for_one_in_another_folder(
@@ -93,10 +108,7 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
     ("text", "error"),
     [
         ("", "lab.yaml:1: empty; it must at least list `hosts`"),
-        (
-            "\udcff",
-            "lab.yaml: not YAML in UTF-8: 'utf-8' codec can't decode byte 0xff in position 0: inv",
-        ),
+        ("\udcff", "lab.yaml: not YAML in UTF-8: 'utf-8' codec can't decode byte 0xff in"),
         ("[" * 500, "lab.yaml: not YAML in UTF-8: maximum recursion depth exceeded"),
         ("user: alice\n", "lab.yaml:1: hosts is missing; `init` writes a file that has it"),
         ("hosts: []\n", "lab.yaml:1: hosts must be a list with at least one host"),
@@ -107,10 +119,7 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
         ('hosts: [a]\nworkdir: "/a\\e[2J"\n', "lab.yaml:2: workdir must be a path on one line"),
         ("hosts:\n  - address: a\n", "lab.yaml:2: a host needs a `name`"),
         ("hosts:\n  - a\nagent_python: a b\n", "lab.yaml:3: agent_python must be a command or pa"),
-        (
-            "hosts:\n  - a\nports: 70000\n",
-            "lab.yaml:3: ports must be `free` or a whole number from 1 to 65535, got '70000'",
-        ),
+        ("hosts: [a]\nports: 70000\n", "lab.yaml:2: ports must be `free` or a whole number from"),
         ("hosts:\n  - a\nlimits: {idle_secs: no}\n", "idle_secs must be a number of seconds above"),
         ('hosts: [a]\nenvironment:\n  A: "a\\0b"\n', "lab.yaml:3: A must be text without NUL char"),
         ("hosts: [a]\nenvironment:\n  TF_CONFIG: x\n", "lab.yaml:3: a key of environment must be"),
@@ -118,10 +127,7 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
         ("hosts:\n  - a\nbackend: cloud\n", "lab.yaml:3: backend must be one of local, ssh"),
         ("backend: local\nhosts: [a, b]\n", f"lab.yaml:2: {ALL_HERE}"),
         ("hosts: [a\n", "not YAML"),
-        (
-            "hosts: [a]\nshelf: 1\n",
-            "lab.yaml:2: shelf is not a key of the file; known: backend, hosts,",
-        ),
+        ("hosts: [a]\nshelf: 1\n", "lab.yaml:2: shelf is not a key of the file; known: backend,"),
         ("hosts: [a]\nuser:\n- x\n", "lab.yaml:3: user must be one value, not a list or a mapping"),
         ("hosts: [a]\npass_environment: A\n", "lab.yaml:2: pass_environment must be a list (`- va"),
         ("hosts: [a]\nlimits: [1]\n", "lab.yaml:2: limits must be a mapping (`key: value` lines)"),
@@ -158,12 +164,9 @@ def roles(backend: str, nodes: Optional[int] = None, **counts: int) -> list[dict
     return [dict(host.roles) for host in on_chosen_hosts(KINDS[backend], counts, nodes).hosts]
 
 
-def test_by_default_each_trainer_has_a_node_and_the_ps_stand_beside_them() -> None:
+def test_each_trainer_has_a_node_beside_the_ps_and_fewer_nodes_get_tasks_in_turns() -> None:
     dealt = [{"master": 1, "ps": 1}, {"worker": 1, "ps": 1}, {"worker": 1}]
     assert roles("slurm", master=1, worker=2, ps=2) == dealt
-
-
-def test_tasks_are_dealt_out_over_fewer_nodes_in_turns() -> None:
     dealt = [{"master": 1, "worker": 1, "ps": 1}, {"worker": 2}]
     assert roles("slurm", 2, master=1, worker=3, ps=1) == dealt
 
@@ -171,11 +174,6 @@ def test_tasks_are_dealt_out_over_fewer_nodes_in_turns() -> None:
 def test_each_pod_is_a_host_of_its_own() -> None:
     dealt = [{"chief": 1}, {"worker": 1}, {"ps": 1}, {"evaluator": 1}]
     assert roles("kubernetes", chief=1, worker=1, ps=1, evaluator=1) == dealt
-
-
-def test_more_nodes_than_tasks_are_refused() -> None:
-    with pytest.raises(LaunchError, match="3 nodes are too many for 2 tasks; use at most 2"):
-        roles("slurm", 3, master=1, ps=1)
 
 
 def test_jobs_that_may_share_a_node_find_free_ports() -> None:

@@ -33,11 +33,7 @@ def make_link(*command: str) -> Link:
 
 @pytest.mark.parametrize(
     "sent",
-    [
-        "[1]",
-        '{"event": "lost", "task": "worker/0"}',
-        '{"event":' * 100_000,
-    ],
+    ["[1]", '{"event": "lost", "task": "worker/0"}', '{"event":' * 100_000],
     ids=lambda sent: sent[:30],
 )
 def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path: Path) -> None:

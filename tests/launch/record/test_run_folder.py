@@ -14,14 +14,7 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
 from launch.record import run_folder
-from launch.record.outcome import (
-    Cause,
-    Outcome,
-    end_record,
-    exit_code_of,
-    read_cause,
-    words_for,
-)
+from launch.record.outcome import Cause, Outcome, end_record, exit_code_of, read_cause, words_for
 from launch.record.run_folder import RunFolder, find, state_dir
 from launch.supervise.task_state import TaskState
 from tests.documents import check_fields
@@ -30,26 +23,8 @@ from tests.failing_disk import every_rename_is_synced, failures_of
 JOB = make_job(on_this_machine(1, 1), ["--train-steps=10"])
 
 
-def an_old_run(parent: Path, number: int, **status: object) -> Path:
-    """Makes the folder of a run whose launcher has ended; returns its path."""
-    folder = parent / f"20000101-00000{number}-abcd"
-    folder.mkdir(parents=True)
-    launcher = {"pid": 1, "started": "never", "boot": "", "machine": ""}
-    record = {
-        "run": folder.name,
-        "backend": "local",
-        "began": 0,
-        "launcher": launcher,
-        "hosts": [],
-        "tasks": [],
-    }
-    (folder / "run.json").write_text(json.dumps(record))
-    (folder / "status.json").write_text(json.dumps(status))
-    return folder
-
-
 def test_the_newest_run_or_the_one_with_the_whole_id_is_found(tmp_path: Path) -> None:
-    one, other = (an_old_run(tmp_path, number, exit_code=0) for number in (1, 2))
+    one, other = (RunFolder.create(tmp_path, JOB).path for _ in "12")
     assert find(tmp_path, one.name).path == one
     assert find(tmp_path).path == other
     with pytest.raises(

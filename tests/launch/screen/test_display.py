@@ -35,10 +35,7 @@ def drawn(rows: list[Row], width: int) -> list[str]:
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()]
 
 
-@pytest.mark.parametrize(
-    "characters",
-    ["\x1b]52;c;AAAA\x07", "\u202eabc\u202c", "\u2028"],
-)
+@pytest.mark.parametrize("characters", ["\x1b]52;c;AAAA\x07", "\u202eabc\u202c", "\u2028"])
 def test_neither_lines_nor_the_table_control_the_terminal(characters: str) -> None:
     row = Row("worker/0", "node1", "running", "1/2", f"before{characters}after")
     for text in (plain(f"before{characters}after\t"), "\n".join(drawn([row], 100))):
@@ -77,8 +74,7 @@ def test_the_job_has_one_line_that_of_its_lead(rows: list[Row], line: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("secs", "words"),
-    [(42, "42s"), (252, "4m12s"), (3780, "1h03m"), (187_200, "2d04h")],
+    ("secs", "words"), [(42, "42s"), (252, "4m12s"), (3780, "1h03m"), (187_200, "2d04h")]
 )
 def test_durations_have_two_units(secs: float, words: str) -> None:
     assert duration(secs) == words
@@ -147,10 +143,7 @@ def test_a_terminal_of_no_width_gets_every_line(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("line", "step"),
     [
-        (
-            "epoch 2.9/4  step 207/282  loss 0.328  accuracy 0.922  lr 0.0169  553 images/s  17s",
-            "207/282",
-        ),
+        ("epoch 2.9/4  step 207/282  loss 0.328  accuracy 0.922  553 images/s  17s", "207/282"),
         ("step 12  loss 2.3  1,024.5 images/s", "12"),
         ("epoch 1.7/4  step 1,205/2,820  loss 0.7", "1,205/2,820"),
         # One of several asynchronous trainers has taken a step after the last one.

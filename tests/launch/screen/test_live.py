@@ -4,9 +4,7 @@ import re
 import sys
 
 from testbeds.terminal import Terminal
-from tests.launch.launcher import ROOT, TWO, Launcher, assert_nothing_left
-
-CTRL_C = "\x03"
+from tests.launch.launcher import ROOT, TWO, Launcher
 
 
 def has_table(lines: "tuple[str, ...] | list[str]") -> bool:
@@ -27,7 +25,7 @@ def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launch
             "a speed alone",
         )
         assert any(has_table(frame) for frame in terminal.frames)  # while the job started
-        terminal.type(CTRL_C)
+        terminal.type("\x03")
         terminal.wait_for_words("then Enter:")
         terminal.type("s\r")
         assert terminal.finish() == 130
@@ -37,4 +35,4 @@ def test_a_terminal_is_quiet_and_ctrl_c_ends_with_what_is_saved(launcher: Launch
         assert not [line for line in terminal.all_lines if re.search("elapsed|loss", line)]
         assert not [line for line in terminal.all_lines if line.startswith("[worker/0")]
         assert "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue?" in terminal.all_lines
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()

@@ -260,21 +260,11 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "run")
 
 
-def test_lines_are_shown(scene: Scene) -> None:
-    scene.run(scene.lines("step 3/9", "hello"), scene.lines("bye"))
-    assert scene.screen.getvalue() == (
-        "[worker/0 node0] step 3/9\n[worker/0 node0] hello\n[worker/0 node0] bye\n"
-    )
+def test_lines_are_shown_and_the_status_file_has_the_outcome_in_the_end(scene: Scene) -> None:
+    scene.run(scene.lines("step 3/9", "hello"), scene.lines("x" * 5000))
+    lines = ("step 3/9", "hello", "x" * 4096)
+    assert scene.screen.getvalue() == "".join(f"[worker/0 node0] {line}\n" for line in lines)
     assert scene.decider.stepped == [True, False]
-
-
-def test_a_long_line_is_cut(scene: Scene) -> None:
-    scene.run(scene.lines("x" * 5000))
-    assert scene.screen.getvalue() == f"[worker/0 node0] {'x' * 4096}\n"
-
-
-def test_the_status_file_has_the_outcome_in_the_end(scene: Scene) -> None:
-    scene.run(scene.lines("step 3/9"))
     status = json.loads((scene.folder.path / "status.json").read_text())
     assert (status["exit_code"], status["reason"]) == (0, "it is over")
     assert status["tasks"][0]["step"] == "3/9"

@@ -22,16 +22,7 @@ from launch.verbs import up as up_verb
 from launch.verbs.background import Background
 from launch.verbs.up import View
 from testbeds.terminal import Terminal
-from tests.launch.launcher import (
-    LOCAL,
-    ROOT,
-    TWO,
-    Launcher,
-    assert_nothing_left,
-    pid_of,
-    signals_once,
-    wait_for,
-)
+from tests.launch.launcher import LOCAL, ROOT, TWO, Launcher, signals_once, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -62,17 +53,6 @@ def training_on_a_terminal(launcher: Launcher, on_terminal: OnTerminal, *words: 
     return terminal
 
 
-def launcher_pid(launcher: Launcher) -> int:
-    pid = RunFolder(launcher.state / launcher.run_id()).launcher_pid()
-    assert pid is not None
-    return pid
-
-
-def wait_until_over(launcher: Launcher) -> None:
-    folder = RunFolder(launcher.state / launcher.run_id())
-    wait_for(lambda: folder.launcher_pid() is None, "end of the launcher")
-
-
 def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launcher) -> None:
     output = launcher.up(TWO, "--detach", "--", "steps=100000")
     run = launcher.run_id()
@@ -86,10 +66,10 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
         f"  python -m launch stop --run {run} --state-dir {launcher.state}",
     ]
     for task in ("master/0", "worker/0", "ps/0"):
-        assert pid_of(run, task)
+        assert launcher.pid_of(task)
     status = launcher.verb("status").splitlines()
     assert status[:2] == [f"run {run}: running", f"run folder: {folder}"]
-    pid = launcher_pid(launcher)
+    pid = launcher.pid()
     assert os.getsid(pid) == pid  # a session of its own, with no file of the starter's
     opened = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
     assert os.devnull in opened
@@ -97,9 +77,10 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     assert ours == [os.devnull]
     assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
     assert "[master/0 localhost] saved" in (folder / "output.log").read_text()
+    assert '"exit_code": 143' in (folder / "end.json").read_text()
     attached = launcher.verb("attach", exit_code=143).splitlines()
     assert attached[-1] == "exit code 143: stopped by SIGTERM"
-    assert_nothing_left(run)
+    launcher.assert_nothing_left()
 
 
 def test_a_start_that_fails_is_told_by_detach(launcher: Launcher, tmp_path: Path) -> None:
@@ -132,9 +113,9 @@ def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(
     attached.type("\x03")
     assert attached.finish() == 130
     assert "the run goes on without this terminal; to see it again:" in attached.all_lines
-    assert pid_of(launcher.run_id(), "master/0")
+    assert launcher.pid_of("master/0")
     launcher.verb("stop")
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()
 
 
 def test_stop_at_the_question_saves_and_a_further_ctrl_c_ends_at_once(
@@ -147,7 +128,7 @@ def test_stop_at_the_question_saves_and_a_further_ctrl_c_ends_at_once(
     launcher.wait_for_log("master/0", "saved")
     up.type("\x03")
     assert up.finish() == 130
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()
 
 
 def test_a_lost_terminal_ends_a_run_that_was_not_left(
@@ -155,14 +136,15 @@ def test_a_lost_terminal_ends_a_run_that_was_not_left(
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal)
     up.hang_up()
-    log = launcher.state / launcher.run_id() / "output.log"
-    wait_for(lambda: "SIGHUP: stopping all tasks" in log.read_text(), "the first SIGHUP")
+    folder = RunFolder(launcher.state / launcher.run_id())
+    told = "SIGHUP: stopping all tasks"
+    wait_for(lambda: told in folder.output_log.read_text(), "the first SIGHUP")
     up.process.kill()
-    wait_until_over(launcher)
+    wait_for(lambda: folder.launcher_pid() is None, "end of the launcher")
     assert "exit code 129: stopped by SIGHUP" in launcher.verb("status", exit_code=129)
     for task in ("master/0", "worker/0", "ps/0"):
         assert launcher.has_saved(task)
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()
 
 
 def test_a_reader_that_stands_still_keeps_no_signal_from_the_run(
@@ -201,24 +183,22 @@ def test_a_job_runs_to_its_end_though_all_streams_of_up_are_closed(launcher: Lau
     closed = ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", *command]
     subprocess.run(closed, cwd=ROOT, check=True)
     wait_for(lambda: "  done  " in launcher.verb("list"), "the end of the run")
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()
 
 
 def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: Launcher) -> None:
     launcher.up(TWO, "--detach", "--", "steps=100000")
     run = launcher.run_id()
     launcher.wait_for_log("worker/0", "step 3/")
-    os.kill(launcher_pid(launcher), signal.SIGKILL)
-    assert_nothing_left(run, timeout_secs=60)
+    os.kill(launcher.pid(), signal.SIGKILL)
+    launcher.assert_nothing_left(timeout_secs=60)
     assert launcher.has_saved("master/0")
     output = launcher.verb("attach", exit_code=1)
     words = f"error: run {run}: its launcher has ended; to end the remaining processes: clean"
     assert output.splitlines()[-1] == f"{words} --run {run}"
 
 
-def test_ctrl_c_in_a_script_stops_without_a_question(
-    launcher: Launcher,
-) -> None:
+def test_ctrl_c_in_a_script_stops_without_a_question(launcher: Launcher) -> None:
     words = launcher.up_words(TWO, "--", "steps=100000")
     command = shlex.join([sys.executable, "-m", "launch", "up", *words])
     script = ["bash", "-c", f"{command}; echo code $?"]
@@ -232,7 +212,7 @@ def test_ctrl_c_in_a_script_stops_without_a_question(
         assert QUESTION.encode() not in terminal.raw
         assert not terminal.screen.cursor.hidden
     assert launcher.has_saved("master/0")
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()
 
 
 def test_logs_of_all_tasks_are_followed_with_their_names(launcher: Launcher) -> None:

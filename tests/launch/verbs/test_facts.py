@@ -48,15 +48,8 @@ def test_setup_makes_the_python_that_a_cluster_file_names() -> None:
     ("second", "problem"),
     [
         ({"code": None}, "b: /data has no cifar10_main.py; put it there: python -m launch setup, "),
-        (
-            {"python": None, "tensorflow": None, "python_error": "python3 does not exist"},
-            "b: python3 does not exist; choose another with --python, or make it: python -m",
-        ),
-        (
-            {"tensorflow": None},
-            "b: python3 has no TensorFlow; choose another with --python, or install it: python -m "
-            "launch setup, which makes .venv/bin/python",
-        ),
+        ({"python": None, "python_error": "no python3"}, "b: no python3; choose another with --py"),
+        ({"tensorflow": None}, "b: python3 has no TensorFlow; choose another with --python, or i"),
         ({"tensorflow": "2.14.0"}, "b: tensorflow is 2.14.0, but 2.15.1 on a; have the same ever"),
         ({"data": None}, "b: no records in data; copy them there: python -m launch setup, or name"),
         ({"ports": [[2222, "port 2222 is in use"]]}, "b: port 2222 is in use"),

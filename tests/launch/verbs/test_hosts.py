@@ -6,45 +6,30 @@ from pathlib import Path
 import pytest
 
 from launch.verbs import cli
-from tests.launch.launcher import has_ended, signals_once, wait_for
-
-SILENT = "echo $$ >> {begun}; exec sleep 300"
-
-
-class Ssh:
-    """A script in the place of ssh, whose processes write their ids into a file."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-        self._begun = folder / "begun"
-        self._begun.touch()
-        (folder / "ssh").write_text(f"#!/bin/sh\n{script.format(begun=self._begun)}\n")
-        (folder / "ssh").chmod(0o755)
-        monkeypatch.setenv("PATH", str(folder), prepend=":")
-
-    def pids(self) -> list[str]:
-        return self._begun.read_text().split()
-
-    def assert_ended(self) -> None:
-        wait_for(lambda: all(map(has_ended, self.pids())), "the end of all", 10)
+from tests.launch.launcher import has_ended, put_script, signals_once, wait_for
 
 
 def test_a_signal_ends_check_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ssh = Ssh(tmp_path, monkeypatch, SILENT)
+    begun = tmp_path / "begun"
+    begun.touch()
+    put_script(tmp_path / "ssh", f"echo $$ >> {begun}; exec sleep 300")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with (
-        signals_once(lambda: len(ssh.pids()) == 2, signal.SIGTERM),
+        signals_once(lambda: len(begun.read_text().split()) == 2, signal.SIGTERM),
         pytest.raises(SystemExit) as ended,
     ):
         cli.main(["check", "--hosts", "node0,node1"])
     assert ended.value.code == 143
     assert capfd.readouterr() == ("", "")  # after 30 s, it would name the hosts
-    ssh.assert_ended()
+    wait_for(lambda: all(map(has_ended, begun.read_text().split())), "the end of all", 10)
 
 
 def test_escape_codes_of_a_host_reach_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    Ssh(tmp_path, monkeypatch, "printf 'a\\033[2Jb\\n' >&2; exit 255")
+    put_script(tmp_path / "ssh", "printf 'a\\033[2Jb\\n' >&2; exit 255")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert cli.main(["check", "--hosts", "node1"]) == 1
     assert "problem: node1: a[2Jb (ssh exit code 255)" in capfd.readouterr().out

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,20 +18,21 @@ from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli
-from tests.launch.launcher import (
-    TWO,
-    Launcher,
-    assert_nothing_left,
-    processes_of,
-    wait_for,
-)
+from tests.launch.launcher import TWO, Launcher, assert_nothing_left, processes_of, wait_for
+
+Said = Callable[..., str]
 
 
-def said(parent: Path, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    """Returns what a command on the runs in a folder prints, on both streams."""
-    assert cli.main([words[0], "--state-dir", str(parent), *words[1:]]) == code
-    printed = capfd.readouterr()
-    return printed.out + printed.err
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str]) -> Said:
+    """Runs a command on the runs in a folder; returns what it prints, on both streams."""
+
+    def run(parent: Path, verb: str, *words: str, code: int = 0) -> str:
+        assert cli.main([verb, "--state-dir", str(parent), *words]) == code
+        printed = capfd.readouterr()
+        return printed.out + printed.err
+
+    return run
 
 
 def a_run(parent: Path) -> RunFolder:
@@ -57,27 +58,25 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
     launcher.end()
 
 
-def test_status_shows_no_escape_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_no_escape_codes(tmp_path: Path, said: Said) -> None:
     cells = dict.fromkeys(("state", "step", "last"), "c\x1b]0;d\x07")
     row = {"task": "master/0", "host": "localhost", **cells}
     found = {"exit_code": 0, "reason": "a\x1b[2Jb", "time": 0.0, "tasks": [row]}
     a_run(tmp_path).write_status(found)
-    output = said(tmp_path, capfd, "status")
+    output = said(tmp_path, "status")
     assert "a[2Jb" in output
     assert "c]0;d" in output
     assert not set("\x1b\x07") & set(output)
 
 
-def test_clean_refuses_a_run_that_goes_on(
-    running: RunFolder, capfd: pytest.CaptureFixture[str]
-) -> None:
-    output = said(running.path.parent, capfd, "clean", "--run", running.run_id, code=2)
+def test_clean_refuses_a_run_that_goes_on(running: RunFolder, said: Said) -> None:
+    output = said(running.path.parent, "clean", "--run", running.run_id, code=2)
     assert f"run {running.run_id} is still running; end it with `stop`" in output
     assert running.launcher_pid() is not None
 
 
 def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
-    running: RunFolder, capfd: pytest.CaptureFixture[str]
+    running: RunFolder, said: Said
 ) -> None:
     launcher, state, run_id = running.record()["launcher"], running.path.parent, running.run_id
     running.add(launcher={**launcher, "machine": "login1"})
@@ -85,47 +84,45 @@ def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
         f"run {run_id}: its launcher runs, or ran, on login1: ask there; if it is gone, to end the "
         f"remaining processes: clean --run {run_id}\n"
     )
-    assert said(state, capfd, "clean") == words
-    assert said(state, capfd, "status", code=1).startswith(words)
-    assert said(state, capfd, "stop", code=1) == f"error: {words}"
-    assert said(state, capfd, "attach", code=1).endswith(f"error: {words}")
+    assert said(state, "clean") == words
+    assert said(state, "status", code=1).startswith(words)
+    assert said(state, "stop", code=1) == f"error: {words}"
+    assert said(state, "attach", code=1).endswith(f"error: {words}")
     assert len(processes_of(run_id)) > 3
     running.add(launcher=launcher)
 
 
 def test_clean_ends_a_run_of_another_machines_launcher_if_it_is_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, said: Said
 ) -> None:
     folder = a_run(tmp_path)
     folder.add(launcher={**folder.record()["launcher"], "machine": "login1"})
     left = subprocess.Popen(["sleep", "300"], env={**os.environ, "LAUNCH_RUN_ID": folder.run_id})
-    output = said(tmp_path, capfd, "clean", "--run", folder.run_id)
+    output = said(tmp_path, "clean", "--run", folder.run_id)
     assert output == f"run {folder.run_id}: localhost: ended 1 ({left.pid})\n"
     assert left.wait() == -15
 
 
-def test_stop_now_ends_the_run_without_a_wait(
-    running: RunFolder, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_stop_now_ends_the_run_without_a_wait(running: RunFolder, said: Said) -> None:
     """The last test that uses this run; its tasks ignore SIGTERM."""
     began = time.monotonic()
-    said(running.path.parent, capfd, "stop", "--now")
+    said(running.path.parent, "stop", "--now")
     assert time.monotonic() - began < Limits().stop_secs / 2
     assert_nothing_left(running.run_id)
 
 
 def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     folder = a_run(tmp_path)
     folder.add(backend="kubernetes")
     monkeypatch.setattr(Kubernetes, "going_on", lambda *_: "job cifar10-r1")
     monkeypatch.setattr(Kubernetes, "clean", None)
     words = f"run {folder.run_id}: continues without its launcher: job cifar10-r1; to end it:"
-    assert said(tmp_path, capfd, "status").startswith(f"{words} clean --run {folder.run_id}\n")
-    last = said(tmp_path, capfd, "attach", code=1).splitlines()[-1]
+    assert said(tmp_path, "status").startswith(f"{words} clean --run {folder.run_id}\n")
+    last = said(tmp_path, "attach", code=1).splitlines()[-1]
     assert last == f"error: {words} clean --run {folder.run_id}"
-    assert said(tmp_path, capfd, "clean") == f"{words} clean --run {folder.run_id}\n"
+    assert said(tmp_path, "clean") == f"{words} clean --run {folder.run_id}\n"
 
     def refuse(*_: object) -> str:
         raise HostError("kubectl: it failed without an error message")
@@ -133,7 +130,7 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     monkeypatch.setattr(Kubernetes, "going_on", refuse)
     for verb in ("status", "clean"):
         error = "error: kubectl: it failed without an error message\n"
-        assert said(tmp_path, capfd, verb, code=1) == error
+        assert said(tmp_path, verb, code=1) == error
 
 
 def test_a_start_that_submitted_nothing_leaves_no_run(launcher: Launcher) -> None:
@@ -145,27 +142,25 @@ def test_a_start_that_submitted_nothing_leaves_no_run(launcher: Launcher) -> Non
 
 
 def test_a_run_whose_scheduler_is_not_here_is_listed_and_can_be_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     folder = a_run(tmp_path)
     folder.add(backend="slurm")
     monkeypatch.setenv("PATH", "/nowhere")
     why = "no squeue on PATH here; run this on a login node of the cluster"
-    status = said(tmp_path, capfd, "status", code=1)
+    status = said(tmp_path, "status", code=1)
     assert f"; whether the job goes on is not known: {why}\n" in status
-    assert said(tmp_path, capfd, "clean", code=1) == f"error: {why}\n"
+    assert said(tmp_path, "clean", code=1) == f"error: {why}\n"
     forgotten = f"run {folder.run_id}: forgotten; {folder.path} is removed\n"
-    assert said(tmp_path, capfd, "clean", "--forget") == forgotten
-    assert said(tmp_path, capfd, "list") == f"no runs in {tmp_path}\n"
+    assert said(tmp_path, "clean", "--forget") == forgotten
+    assert said(tmp_path, "list") == f"no runs in {tmp_path}\n"
 
 
-def test_a_stop_of_a_run_that_has_ended_is_no_error(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stop_of_a_run_that_has_ended_is_no_error(tmp_path: Path, said: Said) -> None:
     folder = a_run(tmp_path)
     folder.write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
     words = f"run {folder.run_id} has ended before: exit code 3: worker/0 failed\n"
-    assert said(tmp_path, capfd, "stop") == words
+    assert said(tmp_path, "stop") == words
 
 
 JOB = make_job(on_this_machine(1, 1))
@@ -183,8 +178,10 @@ def numbered(parent: Path, number: int, **changes: object) -> RunFolder:
 
 
 def test_runs_are_listed_with_the_newest_first(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = time.time()  # Ages stay as they are.
+    monkeypatch.setattr(time, "time", lambda: now)
     output = tmp_path / "output"
     output.mkdir()
     done = numbered(tmp_path / "runs", 1, output=str(output), began=time.time() - 7500)
@@ -203,9 +200,7 @@ def test_runs_are_listed_with_the_newest_first(
     numbered(tmp_path / "runs", 6, launcher=there)
     ended = numbered(tmp_path / "runs", 7, launcher=there)
     ended.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
-    assert [
-        " ".join(line.split()) for line in said(tmp_path / "runs", capfd, "list").splitlines()
-    ] == [
+    assert [" ".join(line.split()) for line in said(tmp_path / "runs", "list").splitlines()] == [
         "run name state age backend tasks step accuracy",
         "20260131-000007-abcd done 3m13s local 3",
         "20260131-000006-abcd elsewhere 3m14s local 3",
@@ -263,11 +258,11 @@ def test_the_folder_of_the_results_is_known_for_each_backend(
 
 @pytest.mark.parametrize("verb", ["status", "logs", "stop", "attach", "clean"])
 def test_a_damaged_record_is_told_in_one_line_with_the_way_out(
-    tmp_path: Path, verb: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, verb: str, said: Said
 ) -> None:
     folder = RunFolder.create(tmp_path, JOB)
     (folder.path / "run.json").write_text('{"backend": "local", "tasks": 5}')
-    output = said(tmp_path, capfd, verb, "--run", folder.run_id, code=1)
+    output = said(tmp_path, verb, "--run", folder.run_id, code=1)
     assert output == (
         f"error: {folder.path}/run.json is damaged (it lacks began, hosts, launcher, run); end "
         f"what has {folder.run_id} in its environment or name on the hosts, then remove that "

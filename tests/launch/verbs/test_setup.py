@@ -20,23 +20,12 @@ import pytest
 from launch.backends.base import Backend
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster, Host
+from launch.connect import preparing
 from launch.connect.link import Transport
-from launch.connect.preparing import (
-    LOCK_NAME,
-    MARK,
-    Step,
-    code_files,
-    code_step,
-    kernels_step,
-    prepare,
-    records,
-    records_step,
-    venv_step,
-)
 from launch.errors import LaunchError
 from launch.verbs import setup as verb
 from launch.verbs.cli import main
-from tests.launch.launcher import has_ended, signals_once, wait_for
+from tests.launch.launcher import has_ended, put_script, signals_once, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +84,7 @@ class Run:
     """One run on one host: the code, the records that are here, and a further step."""
 
     def __init__(
-        self, there: Path, here: Path, folder: str = "data", before: str = "", *more: Step
+        self, there: Path, here: Path, folder: str = "data", before: str = "", *more: preparing.Step
     ) -> None:
         self.lines: list[str] = []
         self._host, self._here, self._folder = host(there), here, folder
@@ -103,10 +92,10 @@ class Run:
 
     def go(self) -> dict[str, str]:
         """Returns the reasons of hosts that failed."""
-        steps = [code_step(code_files(self._here, "requirements.lock"))]
-        if found := records(self._here / "data"):
-            steps.append(records_step(found, self._folder))
-        return prepare(
+        steps = [preparing.code_step(preparing.code_files(self._here, "requirements.lock"))]
+        if found := preparing.records(self._here / "data"):
+            steps.append(preparing.records_step(found, self._folder))
+        return preparing.prepare(
             [self._host],
             lambda host: [*steps, *self._more],
             transport(self._before),
@@ -127,7 +116,7 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != LOCK_NAME
+        if path.is_file() and path.name != preparing.LOCK_NAME
     }
 
 
@@ -135,7 +124,7 @@ def test_a_bare_host_gets_what_it_needs_and_the_second_time_no_records(
     here: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "it's; $(there)"
-    lines = Run(there, here, "data", "", kernels_step("python3")).success()
+    lines = Run(there, here, "data", "", preparing.kernels_step("python3")).success()
     assert lines[:2] == ["code: 4 files copied", "records: 2 files copied"]
     assert "No module named 'cifar10.kernels'" in lines[2]
     assert lines[2].startswith("kernels: left out: ")
@@ -179,7 +168,7 @@ def test_a_host_that_does_not_read_all_ends_without_a_word_of_the_tar_that_write
 ) -> None:
     (here / "cifar10" / "model.py").write_bytes(b"\n" * (16 << 20))
     for code in (0, 255) * 5:
-        before = f"printf '\\n{MARK}begun\\n'; exit {code}"
+        before = f"printf '\\n{preparing.MARK}begun\\n'; exit {code}"
         assert len(Run(tmp_path / "there", here, "data", before).go()) == (code > 0)
     assert capfd.readouterr().err == ""
 
@@ -202,16 +191,16 @@ def test_an_incomplete_set_here_is_none(here: Path, change: str) -> None:
         (here / "data" / change).touch()
     else:
         (here / "data" / "train.tfrecords").unlink()
-    assert records(here / "data") == {}
+    assert preparing.records(here / "data") == {}
 
 
 def test_a_file_here_that_cannot_be_read_is_named_and_nothing_changes(
     here: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    step = code_step(code_files(here, "requirements.lock"))
+    step = preparing.code_step(preparing.code_files(here, "requirements.lock"))
     (here / "cifar10" / "model.py").unlink()
     there = host(tmp_path / "there")
-    failed = prepare([there], lambda host: [step], transport(), lambda *words: None, [])
+    failed = preparing.prepare([there], lambda host: [step], transport(), lambda *words: None, [])
     words = "node1: code: files of the code could not be unpacked, or differ from what is here; "
     assert failed["node1"].startswith(words)
     assert "cifar10/model.py: " in capfd.readouterr().err
@@ -234,7 +223,7 @@ def test_of_a_file_that_tar_fills_up_with_zeros_nothing_is_replaced(
         f'{tar} -chf - -C {zeros} "$@"; exit 2',
     ]
     (tmp_path / "bin").mkdir()
-    program(tmp_path / "bin" / "tar", "\n".join(lines))
+    put_script(tmp_path / "bin" / "tar", "\n".join(lines))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     words = "could not be unpacked, or differ from what is here; nothing has changed"
     assert Run(there, here).failure().endswith(words)
@@ -249,11 +238,11 @@ def test_of_an_archive_that_is_cut_off_nothing_is_removed(
     there = tmp_path / "there"
     (there / "cifar10").mkdir(parents=True)
     (there / "cifar10" / "old.py").touch()
-    files = code_files(here)
+    files = preparing.code_files(here)
     words = ["tar", "-chf", str(tmp_path / "tar"), "-C", str(here), "--", *files]
     subprocess.run(words, check=True)
     os.truncate(tmp_path / "tar", end)
-    command = ["sh", "-c", code_step(files).line(host(there))]
+    command = ["sh", "-c", preparing.code_step(files).line(host(there))]
     with (tmp_path / "tar").open("rb") as archive:
         done = subprocess.run(command, stdin=archive, capture_output=True, text=True)
     assert done.returncode == 1
@@ -261,16 +250,10 @@ def test_of_an_archive_that_is_cut_off_nothing_is_removed(
     assert (there / "cifar10" / "old.py").exists()
 
 
-def program(path: Path, lines: str) -> str:
-    path.write_text(f"#!/bin/sh\n{lines}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
 def test_the_end_of_the_launcher_ends_what_runs_on_the_host(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     lines = f"sleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait"
-    step = kernels_step(program(tmp_path / "slow", lines))
+    step = preparing.kernels_step(str(put_script(tmp_path / "slow", lines)))
     command = ["sh", "-c", step.line(host(tmp_path / "there"))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         wait_for(pids.exists, "the slow program")
@@ -286,7 +269,7 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     folder = tmp_path / "records"
     folder.mkdir()
     run = Run(tmp_path / "own", here, str(folder))
-    hold, pipe = ["flock", LOCK_NAME, "-c", "echo; read line"], subprocess.PIPE
+    hold, pipe = ["flock", preparing.LOCK_NAME, "-c", "echo; read line"], subprocess.PIPE
     with subprocess.Popen(hold, cwd=folder, stdin=pipe, stdout=pipe) as first:
         assert first.stdout is not None
         first.stdout.readline()
@@ -294,7 +277,7 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
         thread.start()
         wait_for(lambda: len(run.lines) > 1, "the line that it waits")
         assert run.lines[1] == f"records: waits for another setup in {folder}"
-        assert [path.name for path in folder.iterdir()] == [LOCK_NAME]
+        assert [path.name for path in folder.iterdir()] == [preparing.LOCK_NAME]
         shutil.copytree(here / "data", folder, dirs_exist_ok=True)
         first.communicate()
     thread.join()
@@ -305,11 +288,11 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     makes = "mkdir -p .venv/bin; ln -sf $0 .venv/bin/python; [ $2 = venv ]"
     lines = f"case $1 in -c) ;; *) {makes} || {{ echo 'No space left'; exit 1; }};; esac"
-    program(tmp_path / "bin" / "python3.11", lines)
-    step = venv_step(".venv", "python3", "requirements.lock")
+    put_script(tmp_path / "bin" / "python3.11", lines)
+    step = preparing.venv_step(".venv", "python3", "requirements.lock")
     there, say = host(tmp_path / "there"), lambda *words: None
     tell = transport(f"PATH={tmp_path}/bin:$PATH")
-    reason = prepare([there], lambda host: [step], tell, say, [])["node1"]
+    reason = preparing.prepare([there], lambda host: [step], tell, say, [])["node1"]
     assert reason == "node1: venv: pip ended with exit code 1\n    No space left"
 
 
@@ -317,14 +300,14 @@ def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) 
     (here / "cifar10" / ".notes.py").touch()
     (here / "cifar10" / ".cache").mkdir()
     (here / "cifar10" / ".cache" / "one.py").touch()
-    assert sorted(code_files(here, "requirements.lock")) == CODE
+    assert sorted(preparing.code_files(here, "requirements.lock")) == CODE
     (here / ".gpu.txt").touch()  # A hidden file comes if it is named.
-    assert sorted(code_files(here, ".gpu.txt")) == [".gpu.txt", *CODE]
+    assert sorted(preparing.code_files(here, ".gpu.txt")) == [".gpu.txt", *CODE]
 
 
 def test_requirements_that_are_not_in_the_checkout_are_refused(here: Path) -> None:
     with pytest.raises(LaunchError, match="^--requirements must be a file in .*, got 'gpu.lock'$"):
-        code_files(here, "gpu.lock")
+        preparing.code_files(here, "gpu.lock")
 
 
 class Here(Backend):
@@ -439,7 +422,7 @@ def test_a_folder_that_is_no_checkout_is_named_with_the_way_of_an_installed_pack
     tmp_path: Path,
 ) -> None:
     with pytest.raises(LaunchError) as refused:
-        code_files(tmp_path, "requirements.lock")
+        preparing.code_files(tmp_path, "requirements.lock")
     assert str(refused.value) == (
         f"a checkout is copied to the hosts, but {tmp_path} has no cifar10_main.py; run the "
         "launcher in a checkout, or install the same package on the hosts"

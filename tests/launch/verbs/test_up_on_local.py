@@ -9,16 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch.cluster.model import Limits
-from tests.launch.launcher import (
-    TWO,
-    Launcher,
-    agent_pids,
-    assert_nothing_left,
-    cluster_file,
-    interrupt,
-    processes_naming,
-    read_until,
-)
+from tests.launch.launcher import TWO, Launcher, cluster_file, interrupt, read_until
 
 pytestmark = pytest.mark.system
 
@@ -32,32 +23,23 @@ def test_ctrl_c_twice_stops_at_once(launcher: Launcher) -> None:
     interrupt(process)
     assert time.monotonic() - began < Limits().stop_secs / 2
     assert process.returncode == 130
-    assert_nothing_left(launcher.run_id())
+    launcher.assert_nothing_left()
 
 
 def test_a_killed_agent_leaves_nothing_and_is_named(launcher: Launcher) -> None:
     process = launcher.start_up(TWO, "--", "steps=1000", "child", "deaf")
     launcher.wait_for_log("worker/0", "step 3/")
-    (agent,) = agent_pids(launcher.run_id())
+    (agent,) = launcher.agent_pids()
     os.kill(agent, signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "failed: lost: the agent ended with exit code -9" in output
-    assert_nothing_left(launcher.run_id(), timeout_secs=60)
+    launcher.assert_nothing_left(timeout_secs=60)
 
 
 def test_a_secret_shows_in_no_list_log_or_plan(launcher: Launcher, tmp_path: Path) -> None:
-    secret = "hunter2-and-more"
-    launcher.env["API_TOKEN"] = secret
-    cluster = cluster_file(tmp_path, launcher, "pass_environment: [API_TOKEN]\n")
-    process = launcher.start_up(cluster, "--", "steps=1000", "env=API_TOKEN")
-    launcher.wait_for_log("worker/0", "step 3/")
-    assert processes_naming(secret) == {}
-    output = interrupt(process)
-    assert secret not in output
-    assert "API_TOKEN=***" in output
-    for path in launcher.state.rglob("*"):
-        assert path.is_dir() or secret not in path.read_text()
+    file = cluster_file(tmp_path, launcher, "pass_environment: [API_TOKEN]\n")
+    launcher.check_secret(file, "[worker/0 localhost]")
 
 
 def test_a_task_that_is_started_again_keeps_the_token(launcher: Launcher) -> None:
