@@ -177,7 +177,7 @@ def serve() -> None:
     # Ctrl-C goes to the forks, too, and the tests still need this process to end them.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     before = dict(os.environ)
-    import cifar10.train
+    import cifar10.train  # noqa: F401
     from cifar10 import main  # noqa: F401
     from cifar10.output import report
     from cifar10.run import evaluator, parameter_server  # noqa: F401

@@ -1,6 +1,7 @@
 """Weight decay, rate factors and lookahead against the same rules in numpy, by hand."""
 
 import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import optim
