@@ -63,16 +63,7 @@ def export(
     parent = str(tf.io.gfile.join(params.config.output_path, EXPORT_DIR))
     part = str(tf.io.gfile.join(parent, f"{part_name}{uuid.uuid4().hex}"))
     try:
-        with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
-            tf.train.create_global_step()
-            signatures = _build(params, class_names)
-            tf.train.Saver().restore(session, checkpoint)
-            builder, tags = tf.saved_model.Builder(part), [tf.saved_model.tag_constants.SERVING]
-            builder.add_meta_graph_and_variables(
-                session, tags, signatures, strip_default_attrs=True
-            )
-            builder.save()
-        sync_tree(part)
+        _write(params, class_names, checkpoint, part)
         # TensorFlow Serving uses the highest number: the newest one, even if the clock went back.
         names = [entry.rstrip("/") for entry in tf.io.gfile.listdir(parent)]  # GCS adds slashes.
         after = [int(name) + 1 for name in names if name.isdecimal()]
@@ -83,6 +74,18 @@ def export(
             tf.io.gfile.rmtree(part)
     sync(parent)
     return folder
+
+
+def _write(params: ModelParams, class_names: Sequence[str], checkpoint: str, part: str) -> None:
+    """Writes the SavedModel into the new folder `part`, and waits for the disk."""
+    with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
+        tf.train.create_global_step()
+        signatures = _build(params, class_names)
+        tf.train.Saver().restore(session, checkpoint)
+        builder, tags = tf.saved_model.Builder(part), [tf.saved_model.tag_constants.SERVING]
+        builder.add_meta_graph_and_variables(session, tags, signatures, strip_default_attrs=True)
+        builder.save()
+    sync_tree(part)
 
 
 def _build(params: ModelParams, class_names: Sequence[str]) -> dict[str, Any]:

@@ -227,10 +227,11 @@ def test_sessions_are_checked_and_tasks_watched_until_training_is_left(job, monk
         Watchdog, "watching", lambda _, check: mock.MagicMock(seen=watched.append(check))
     )
     monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
+    monkeypatch.setattr(ClusterGuard, "meet_serving", lambda self: 1 / 0)
     with guard.of(job.params("worker"), job.cluster("worker"), job.records, job.stop) as guarded:
         assert guarded.activity.phase is None
-        manager: Any = SESSIONS.SessionManager
-        assert manager.keywords["check"] == guarded.meet_serving
+        with pytest.raises(ZeroDivisionError):
+            SESSIONS.SessionManager().wait_for_session(job.cluster("worker").own.target)
         assert len(watched) == 2
     assert SESSIONS.SessionManager is tf.train.SessionManager
     with guard.of(job.params("worker"), None, job.records, job.stop) as alone:

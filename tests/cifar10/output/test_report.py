@@ -115,10 +115,10 @@ WITHOUT_A_HOME = """
 import pwd
 pwd.getpwuid = {}.__getitem__  # It knows nobody.
 from cifar10 import main
-main._set_environment(None, in_graph=False, verbose=False)
-main._load_tensorflow(False)
-from cifar10.output.report import curves_png
-curves_png({"train": [], "validation": []})
+from cifar10.config.train_config import TrainConfig
+with main.tensorflow_loaded(TrainConfig()):
+    from cifar10.output.report import curves_png
+    curves_png({"train": [], "validation": []})
 """
 
 

@@ -33,7 +33,7 @@ def evaluation(labels, probabilities):
         checkpoint="model.ckpt-5",
         step=5,
         class_names=(),
-        figures={"loss": 1.0, "accuracy": 0.5},
+        metrics={"loss": 1.0, "accuracy": 0.5},
         images=images.astype(np.uint8),
         labels=np.array(labels),
         classes=np.argmax(probabilities, axis=1),
