@@ -15,14 +15,8 @@ pytestmark = pytest.mark.system
 
 # Of 180 training images; a step takes milliseconds.
 SETTINGS = (
-    "--model=mlp",
-    "--learning-rate=0.01",
-    "--train-batch-size=20",
-    "--train-steps=100",
-    "--checkpoint-steps=50",
-    "--log-steps=5",
-    "--summary-steps=10",
-    "--profile-steps=20:30",
+    *("--model=mlp", "--learning-rate=0.01", "--train-batch-size=20", "--train-steps=100"),
+    *("--checkpoint-steps=50", "--log-steps=5", "--summary-steps=10", "--profile-steps=20:30"),
 )
 TASKS = ["master/0", "ps/0", "ps/1", "worker/0"]
 

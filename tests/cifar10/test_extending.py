@@ -49,13 +49,10 @@ def result(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads((folder / "output" / "result.json").read_text())
 
 
-def test_a_model_trains_by_an_optimizer_with_a_setting_of_its_own(result):
+def test_a_model_trains_by_an_optimizer_with_a_setting_and_a_schedule_of_its_own(result):
     assert result["model"] == "one convolution"
     configuration = result["configuration"]
     assert (configuration["optimizer"], configuration["sign_decay"]) == ("sign", 0.5)
-
-
-def test_a_schedule_decides_the_rate(result):
     rates = {row["step"]: row["learning_rate"] for row in result["history"]["train"]}
     # The first three of six steps have the highest rate, the others half of it.
     assert [rates[step] for step in range(2, 7)] == [0.1, 0.1, 0.05, 0.05, 0.05]

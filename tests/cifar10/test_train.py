@@ -12,6 +12,7 @@ from typing import Any, Optional
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import train
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError, DataError, Stopped
 from cifar10.guard import Guard, folder_lock
@@ -104,8 +105,16 @@ def forget_validations(config: TrainConfig, after: int) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in kept))
 
 
-def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(config, told):
+def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(
+    config, told, monkeypatch
+):
+    splits: set[str] = set()
+    images = train.evaluation_input
+    monkeypatch.setattr(
+        train, "evaluation_input", lambda job, split: splits.add(split) or images(job, split)
+    )
     run(config)
+    assert splits == {"validation"}
     assert told == [("validated", 5), *LAST_HALF]
     # Ten of 100 images a step.
     assert [row["epoch"] for row in Metrics(config.output_path).of("validation")] == [0.5, 1.0]

@@ -18,7 +18,6 @@ PLACES = "--data-dir=gs://path/cifar-10-data --job-dir=gs://path/model_dir/"
 # The README's commands: (task of TF_CONFIG, arguments, notes).
 COMMANDS = [
     (None, "--data-dir=d --job-dir=/tmp/cifar10 --num-gpus=0 --train-steps=1000", []),
-    (None, "--data-dir=d --job-dir=/tmp/cifar10 --num-gpus=2 --train-steps=1000", []),
     (None, "--data-dir=d --job-dir=/tmp/cifar10 --variable-strategy GPU --num-gpus=2", []),
     ("master", f"{PLACES} --num-gpus=4 --train-steps=40000 --sync --num-workers=2", []),
     ("worker", f"{PLACES} --num-gpus=4 --train-steps=40000 --sync", []),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def run_unread(command: list[str], name: str) -> "subprocess.CompletedProcess[st
     """
     reading, writing = os.pipe()
     os.close(reading)
-    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: writing}
+    ends: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: writing}
     try:
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, text=True, **ends)
         out, err = process.communicate(timeout=60)

@@ -17,14 +17,8 @@ from tests.outside import snippets
 pytestmark = pytest.mark.system
 
 SETTINGS = (
-    "--model=mlp",
-    "--optimizer=adam",
-    "--learning-rate=0.001",
-    "--schedule=constant",
-    "--train-batch-size=20",
-    "--keep-checkpoints=100",
-    "--summary-steps=5",
-    "--log-steps=7",
+    *("--model=mlp", "--optimizer=adam", "--learning-rate=0.001", "--schedule=constant"),
+    *("--train-batch-size=20", "--keep-checkpoints=100", "--summary-steps=5", "--log-steps=7"),
 )
 SCALARS = ("loss", "accuracy", "learning_rate")
 EVALUATED = ("train", "validation", "eval")

@@ -135,9 +135,9 @@ class Case:
         )
 
 
-_MOMENTUM = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.02}
-_ADAM = {"optimizer": "adam", "learning_rate": 0.002, "weight_decay": 0.5}
-_FASTNET = {
+_MOMENTUM: dict[str, Any] = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.02}
+_ADAM: dict[str, Any] = {"optimizer": "adam", "learning_rate": 0.002, "weight_decay": 0.5}
+_FASTNET: dict[str, Any] = {
     "model": "fastnet",
     "momentum": 0.85,
     "weight_decay": 0.02,

@@ -70,4 +70,5 @@ def test_a_port_that_another_process_has_on_any_interface_is_taken(host):
             "choose another (from TF_CONFIG)"
         )
         check_port(task("master", master=(f"ip1:{port}",)))  # It needs no server.
+        check_port(task("evaluator", master=(f"ip1:{port}",)))  # Nor does it.
     check_port(task("ps", master=("ip0:2222",), ps=(f"ip1:{port}",)))

@@ -12,7 +12,8 @@ from tests.documents import code_blocks
 @pytest.fixture(scope="module")
 def config_type() -> Any:
     names: dict[str, Any] = {"__name__": "own"}
-    exec(*code_blocks("docs/extending.md", "A setting", "python"), names)
+    (code,) = code_blocks("docs/extending.md", "A setting", "python")
+    exec(code, names)
     return names["Config"]
 
 

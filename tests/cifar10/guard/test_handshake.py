@@ -295,11 +295,8 @@ from cifar10.cluster.spec import Cluster
 tf.disable_eager_execution()
 master, ps = sys.argv[1:]
 jobs = {"master": (master,), "ps": (ps,)}
-serving = server.start(
-    Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG"), tf.ConfigProto()
-)
-with tf.device("/job:ps/task:0"):
-    weights = tf.get_variable("weights", initializer=1.0, use_resource=True)
+serving = server.start(Cluster(jobs, "ps", 0, False, "TF_CONFIG"), tf.ConfigProto())
+weights = tf.get_variable("weights", initializer=1.0, use_resource=True)
 port = ps.rpartition(":")[2]
 for name in ("127.0.0.1", "127.0.0.2", "[::1]"):
     config = tf.ConfigProto(device_filters=["/job:ps"])

@@ -121,12 +121,6 @@ def test_a_batch_may_mix_formats_and_sizes():
     assert decode_batch(tf.constant([], tf.string)).shape == (0, 32, 32, 3)
 
 
-def test_the_shape_is_known_while_the_graph_is_built():
-    with tf.Graph().as_default():
-        batch = decode_batch(tf.placeholder(tf.string, [None]))
-        assert batch.shape.as_list() == [None, 32, 32, 3]
-
-
 def _make(folder: pathlib.Path, *names: str) -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

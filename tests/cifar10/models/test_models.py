@@ -19,15 +19,6 @@ def build_graph(images: Any = None, layers: Any = None, **settings: Any) -> Any:
         return models.network(TrainConfig(**settings))(layers, images)
 
 
-def count_parameters() -> int:
-    return sum(variable.shape.num_elements() for variable in tf.trainable_variables())
-
-
-def names(ending: str = "") -> list[str]:
-    variables = [variable.name for variable in tf.global_variables()]
-    return [name[len("model/") : -2] for name in variables if name.endswith(ending + ":0")]
-
-
 @pytest.mark.parametrize(
     ("settings", "convolutions", "parameters"),
     [
@@ -51,7 +42,8 @@ def test_a_model_has_6n_plus_2_layers_ten_logits_and_so_many_parameters(
         # The last of the 6n+2 layers is dense; shortcuts have no weights and do not count.
         assert operations.count("Conv2D") == convolutions
         assert operations.count("MatMul") == (1 if convolutions else 2)
-        assert count_parameters() == parameters
+        sizes = [variable.shape.num_elements() for variable in tf.trainable_variables()]
+        assert sum(sizes) == parameters
 
 
 @pytest.mark.parametrize(
@@ -74,7 +66,8 @@ def first_values(**settings: Any) -> dict[str, np.ndarray]:
         tf.set_random_seed(1)
         build_graph(**settings)
         session.run(tf.global_variables_initializer())
-        return dict(zip(names(), session.run(tf.global_variables())))
+        values = session.run({variable.op.name: variable for variable in tf.global_variables()})
+        return {name.removeprefix("model/"): value for name, value in values.items()}
 
 
 @pytest.mark.parametrize(

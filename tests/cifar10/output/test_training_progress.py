@@ -45,7 +45,8 @@ class Run:
         config = TrainConfig(**{"log_steps": 2, **place, **settings})
         params = types.SimpleNamespace(config=config, num_examples=50, own_examples=own_examples)
         self._first, self._folder, self.shown = first, folder, shown
-        self.progress = TrainingProgress(shown, params, folder and Metrics(str(folder)))
+        metrics = Metrics(str(folder)) if folder else None
+        self.progress = TrainingProgress(shown, params, metrics)
         if folder:
             self.progress.go_on_after(first)
         self._clock = Clock(self.progress)

@@ -11,7 +11,6 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.output import checkpoints
 from cifar10.run import initial_weights
-from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import variable_shapes
 from tests.cifar10 import steps
 
@@ -104,7 +103,7 @@ def test_what_is_no_sound_checkpoint_is_refused(tmp_path):
 def test_training_starts_from_all_weights_statistics_and_averages(tmp_path):
     settings = {"num_layers": 8, "lookahead_steps": 2}
     config = TrainConfig(**settings, train_batch_size=2, num_towers=1, kernels="tensorflow")
-    plan = plan_devices(config)
+    plan = steps.make_plan(1, 2)
     with steps.training(config, plan, seed=5) as first:
         before = first.saved()
         path = first.save(tmp_path)

@@ -172,6 +172,15 @@ def test_the_figures_are_written_before_the_report(places, monkeypatch):
     assert (figures["training_seconds"], figures["wall_seconds"]) == (9.0, 11.0)
 
 
+def test_the_mode_prints_how_much_of_each_class_is_right(places, monkeypatch, capsys):
+    found = evaluation([0, 0, 1], np.eye(10)[[0, 1, 1]])
+    monkeypatch.setattr(results, "evaluate_split", lambda *_: found)
+    results.evaluate(TrainConfig(mode="evaluate", **places), StopRequest())
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    rows = [["airplane", "0.5000"], ["automobile", "1.0000"], ["bird", "no images"]]
+    assert [row for row in rows if row not in lines] == []
+
+
 def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(places, tmp_path):
     folder = tmp_path / "output/eval"
     folder.write_text("a file")

@@ -1,12 +1,13 @@
 """What a run starts from."""
 
+import json
 import types
 from typing import Any
 
 import pytest
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.train_config import START, TrainConfig
+from cifar10.config.train_config import START, TrainConfig, TrainingPosition
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
@@ -55,6 +56,19 @@ def test_what_is_left_is_renamed_only_where_a_new_run_begins(tmp_path, checkpoin
     job: Any = types.SimpleNamespace(config=TrainConfig(output_dir=str(tmp_path)), records=records)
     start.record_model(job, Start(checkpoint, START))
     assert (tmp_path / "metrics.jsonl").exists() == (checkpoint is not None)
+
+
+def test_what_is_trained_again_and_half_a_line_leave_the_file_of_rows(tmp_path):
+    for step in (10, 30):
+        Metrics(str(tmp_path)).add("eval", step, loss=1.0)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"split": "tr')
+    config = TrainConfig(output_dir=str(tmp_path))
+    records = types.SimpleNamespace(has_validation=True)
+    job: Any = types.SimpleNamespace(config=config, records=records, has_evaluator=True)
+    start.prepare_folder(job, Start("model.ckpt-20", TrainingPosition(20, 200)))
+    (row,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(row)["step"] == 10
 
 
 def test_a_run_of_another_model_is_refused_before_it_changes_a_file(tmp_path):

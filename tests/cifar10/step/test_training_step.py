@@ -76,29 +76,6 @@ def test_moving_statistics_forget_their_initial_values_early():
         np.testing.assert_allclose(row, [0, 0, 0] + 3 * [expected], rtol=1e-4)
 
 
-def test_the_moving_variance_is_that_of_the_images_of_all_replicas():
-    def few_pixels(layers: Layers, images: Any) -> Any:
-        return normalised_pixels(layers, images[:, :1, :1])
-
-    pixels, labels = ONE_BATCH
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        tf.train.create_global_step()
-        batch = (tf.constant(pixels), tf.constant(labels))
-        step = build_step(few_pixels, make_plan(1), batch, replication=place(0))
-        session.run(tf.global_variables_initializer())
-        session.run(step.state.shared.begin())
-        pushes = [
-            op for op in graph.get_operations() if op.type.endswith("AccumulatorApplyGradient")
-        ]
-        # As the other replica, with the same images.
-        session.run([op for op in pushes if op.inputs[0].op.name.startswith("sum_")])
-        session.run(step.train_op)
-        found = session.run(statistics())
-    of_all = np.tile(pixels[:, 0, 0].astype(float), (2, 1))
-    expected = [0.9 * of_all.mean(0), 0.1 + 0.9 * of_all.var(0, ddof=1)]  # The first update's 9/10.
-    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-4)
-
-
 def test_loss_and_accuracy_are_means_over_the_towers():
     def constant(layers: Layers, images: Any) -> Any:
         """Sure of class 0 for bright images, undecided for black ones."""

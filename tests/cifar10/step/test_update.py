@@ -12,7 +12,6 @@ from cifar10.ops.layers import Layers
 from cifar10.step import gradients, training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams, Replication
-from cifar10.step.state import flat_saveable
 from cifar10.step.training_step import StepReport, StepTensors
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
@@ -62,16 +61,12 @@ class Step:
         config: TrainConfig,
         plan: DevicePlan,
         place: Any = None,
-        num_examples: int = 1000,
-        model: Any = regression,
     ) -> None:
         self.session = session
         tf.train.create_global_step()
-        params = ModelParams(config, plan, num_examples, 9, steps.AS_THEY_ARE, place)
-        built = training_step.build(model, tf.constant(PIXELS), tf.constant(LABELS), params)
+        params = ModelParams(config, plan, 1000, 9, steps.AS_THEY_ARE, place)
+        built = training_step.build(regression, tf.constant(PIXELS), tf.constant(LABELS), params)
         self.state, self._train_op = built.state, built.train_op
-        self._saved = [spec for one in built.state.saved() for spec in flat_saveable(*one).specs]
-        self.names = [spec.name for spec in self._saved]
         session.run(tf.global_variables_initializer())
         self.shards = tf.trainable_variables()
         values = np.concatenate([WEIGHTS, np.zeros(built.state.layout.weights.size - WEIGHTS.size)])
@@ -87,10 +82,6 @@ class Step:
     @property
     def weights(self) -> np.ndarray:
         return np.concatenate(self.session.run(self.shards)).astype(np.float64)
-
-    def saved(self) -> dict[str, np.ndarray]:
-        """What a checkpoint would get."""
-        return dict(zip(self.names, self.session.run([spec.tensor for spec in self._saved])))
 
     def load(self, name: str, value: Any) -> None:
         variables = {one.op.name: one for one in tf.global_variables()}
@@ -174,21 +165,3 @@ def test_a_step_that_is_none_pulls_nothing_to_an_average(session):
     step.load("global_step", 5)  # of 9, so that an average would count
     step.take()
     np.testing.assert_array_equal(step.weights, WEIGHTS)
-
-
-def test_a_checkpoint_gets_moving_statistics_and_their_averages(session):
-    def normalised(layers: Layers, images: Any) -> Any:
-        return regression(layers, layers.batch_norm(tf.cast(images, tf.float32)))
-
-    step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=2), make_plan(1), model=normalised)
-    values = np.arange(6.0)
-    step.load("packed/statistics_0", values)
-    step.load("packed/statistics_0/Lookahead", 10 + values)
-    found = {name: value for name, value in step.saved().items() if "moving" in name}
-    expected = {
-        "model/batch_norm/moving_mean": [0, 1, 2],
-        "model/batch_norm/moving_variance": [3, 4, 5],
-        "model/batch_norm/moving_mean/Lookahead": [10, 11, 12],
-        "model/batch_norm/moving_variance/Lookahead": [13, 14, 15],
-    }
-    assert {name: value.tolist() for name, value in found.items()} == expected
