@@ -34,6 +34,8 @@ _CHARTS = {
     "Images per second": "images_per_sec",
 }
 _MAX_MARKERS = 40
+_MOST_CELLS = 20  # classes whose confusion matrix is a table; that of more is a picture
+_FREQUENT = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +113,14 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
     environment.filters.update(filters, duration=format_duration)
     curves = None
     try:
-        curves = curves_png(result["history"])
+        curves = draw_curves(result["history"])
     except Exception as error:  # Whatever it is, the page's figures are worth more.
         log_error(one_line(f"the report has no curves: {type(error).__name__}: {error}"))
+    matrix = np.array(result["confusion_matrix"])
     return environment.get_template("report.html.j2").render(
         result=result,
+        heat_map=_heat_map(matrix) if len(matrix) > _MOST_CELLS else None,
+        frequent_mistakes=_frequent_mistakes(matrix),
         command=shlex.join(result["command"]),
         curves=curves,
         interval=_interval(result["figures"]),
@@ -146,20 +151,22 @@ def _interval(figures: Mapping[str, Any]) -> str:
     return f"{100 * (middle - half):.1f} to {_percent(middle + half, 1)}"
 
 
-def curves_png(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
+def draw_curves(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, bytes]:
     """Draws loss, accuracy, learning rate and speed against epochs.
 
     Args:
       history: the rows of `train` and of `validation`; what is missing or not finite is a gap.
 
     Returns:
-      A PNG, 2160 by 1280 pixels.
+      PNGs by title, 1080 by 640 pixels each: two stand side by side, on a phone they do not.
     """
     load()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.8, 6.4), dpi=200, layout="constrained")
-    for axes, (title, key) in zip(figure.subplots(2, 2).flat, _CHARTS.items()):
+    pictures = {}
+    for title, key in _CHARTS.items():
+        figure, buffer = Figure(figsize=(5.4, 3.2), dpi=200, layout="constrained"), io.BytesIO()
+        axes = figure.subplots()
         for split, colour in _CURVES.items():
             epochs, values = _column(history[split], "epoch"), _column(history[split], key)
             if np.isfinite(values).any():
@@ -172,9 +179,27 @@ def curves_png(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
         axes.grid(axis="y", color=_LINE)
         axes.tick_params(length=0, labelcolor=_INK)
         axes.set_ylim(bottom=0 if key in ("learning_rate", "images_per_sec") else None)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+        figure.savefig(buffer, format="png", metadata={"Software": None})
+        pictures[title] = buffer.getvalue()
+    return pictures
+
+
+def _heat_map(matrix: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Returns a picture of a confusion matrix, uint8 [classes, classes, 3], a pixel for each pair.
+
+    The colour is the root of a share of the row, which makes rare mistakes visible.
+    """
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    white, blue = np.full(3, 255), np.array([37, 99, 235])
+    return (white + np.sqrt(shares)[..., None] * (blue - white)).astype(np.uint8)
+
+
+def _frequent_mistakes(matrix: npt.NDArray[Any]) -> list[tuple[int, int]]:
+    """Returns the most frequent pairs of a true class and another one that is predicted."""
+    mistakes = matrix - np.diag(matrix.diagonal())
+    pairs = np.argsort(-mistakes, axis=None, kind="stable")[:_FREQUENT]
+    rows, columns = (part.tolist() for part in np.unravel_index(pairs, matrix.shape))
+    return [pair for pair in zip(rows, columns) if mistakes[pair]]
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> npt.NDArray[np.float64]:

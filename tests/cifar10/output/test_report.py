@@ -1,5 +1,6 @@
 """The report's page and its pictures."""
 
+import base64
 import io
 import math
 import re
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.output.report import curves_png, render_report
+from cifar10.output.report import draw_curves, render_report
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import report_sample
 
@@ -78,12 +79,12 @@ def count(image: Any, colour: tuple[int, int, int]) -> int:
 
 def test_curves_are_drawn_in_their_charts_with_gaps_for_what_is_not_finite():
     blue, orange = (37, 99, 235), (217, 102, 11)
-    image = pixels(curves_png(report_sample.history()))
-    charts = [part for half in np.array_split(image, 2) for part in np.array_split(half, 2, 1)]
+    charts = list(map(pixels, draw_curves(report_sample.history()).values()))
     seen = [[count(chart, colour) > 200 for colour in (blue, orange)] for chart in charts]
     assert seen == [[True, True], [True, True], [True, False], [True, False]]
     row = {"epoch": 1.0, "loss": math.inf}
-    assert count(pixels(curves_png({"train": [row, {"epoch": 2.0}], "validation": []})), blue) == 0
+    charts = draw_curves({"train": [row, {"epoch": 2.0}], "validation": []})
+    assert count(pixels(charts["Loss"]), blue) == 0
 
 
 def test_confusion_matrix_has_the_root_of_each_share_as_colour():
@@ -100,11 +101,28 @@ def test_confusion_matrix_has_the_root_of_each_share_as_colour():
     assert f"{CLASS_NAMES[9]} 75.0" in rows[10]
 
 
+def test_a_matrix_of_many_classes_is_a_picture_and_its_most_frequent_mistakes():
+    matrix = 10 * np.eye(100, dtype=int)
+    matrix[7, 3], matrix[98, 99], matrix[99, 98] = 5, 6, 1
+    names = [f"class {label}" for label in range(100)]
+    changed = {"confusion_matrix": matrix.tolist(), "class_names": names}
+    page = render_report({**report_sample.result(), **changed}, [])
+    encoded = re.findall(r'class="heat" src="data:image/png;base64,(.*?)"', page)[0]
+    picture = pixels(base64.b64decode(encoded))
+    assert picture.shape == (100, 100, 3)
+    assert picture[5, 5].tolist() == [37, 99, 235]
+    assert picture[7, 3].tolist() == [int(255 + (5 / 15) ** 0.5 * c) for c in (-218, -156, -20)]
+    assert picture[3, 7].tolist() == [255, 255, 255]
+    found = re.findall(r"<td>class (\d+) taken for <b>class (\d+)</b></td><td>(\d+)</td>", page)
+    assert found == [("98", "99", "6"), ("7", "3", "5"), ("99", "98", "1")]
+    assert "class 98 62.5" in page
+
+
 def test_a_picture_that_cannot_be_drawn_costs_one_line(monkeypatch, capsys):
-    def fail(history: Any) -> bytes:
+    def fail(history: Any) -> dict[str, bytes]:
         raise RuntimeError("no fonts\nhere")
 
-    monkeypatch.setattr("cifar10.output.report.curves_png", fail)
+    monkeypatch.setattr("cifar10.output.report.draw_curves", fail)
     page = render_report(report_sample.result(), [])
     assert capsys.readouterr().err == "the report has no curves: RuntimeError: no fonts here\n"
     assert "<img" not in page
@@ -117,8 +135,8 @@ pwd.getpwuid = {}.__getitem__  # It knows nobody.
 from cifar10 import main
 from cifar10.config.train_config import TrainConfig
 with main.tensorflow_loaded(TrainConfig()):
-    from cifar10.output.report import curves_png
-    curves_png({"train": [], "validation": []})
+    from cifar10.output.report import draw_curves
+    draw_curves({"train": [], "validation": []})
 """
 
 
