@@ -162,7 +162,6 @@ class Predictor:
           ValueError: an array has other values or another shape.
         """
         from cifar10 import image_decoding
-        from cifar10.output.report import png_of
         from cifar10.run.predict import read_image
 
         pixels = []
@@ -176,7 +175,9 @@ class Predictor:
                         "an image must be a path, or uint8 [height, width, 3], got "
                         f"{array.dtype} {list(array.shape)}"
                     )
-                decoded = image_decoding.decode(png_of(array), self._predictor.resize)
+                decoded = image_decoding.decode(
+                    image_decoding.png_of(array), self._predictor.resize
+                )
             pixels.append(decoded.pixels)
         if not pixels:
             return []

@@ -178,8 +178,10 @@ def serve() -> None:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     before = dict(os.environ)
     import cifar10.train  # noqa: F401
-    from cifar10 import main  # noqa: F401
-    from cifar10.output import report
+    from cifar10 import (
+        main,  # noqa: F401
+        report,
+    )
     from cifar10.run import evaluator, parameter_server  # noqa: F401
 
     report.load()

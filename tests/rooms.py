@@ -67,9 +67,15 @@ _CIFAR10 = _entries(
     ("cluster", "TF_CONFIG or flags → the tasks of a cluster", "errors config optim", STDLIB),
     (
         "output",
-        "what an output folder holds; progress; report",
-        "schema errors models config host",
+        "what an output folder holds; progress",
+        "schema errors image_decoding models config host",
         ANYTHING,
+    ),
+    (
+        "report",
+        "report.html of a run, and the page that compares runs",
+        "errors image_decoding output",
+        NO_TENSORFLOW,
     ),
     (
         "step",
@@ -87,7 +93,7 @@ _CIFAR10 = _entries(
         "run",
         "what each task does, from its start to its end",
         "schema image_decoding errors tf_internals models config host input cluster output "
-        "optim step guard",
+        "report optim step guard",
         ANYTHING,
     ),
     (
@@ -101,7 +107,7 @@ _CIFAR10 = _entries(
     (
         "api",
         "the Python API",
-        "errors image_decoding config output run train main",
+        "errors image_decoding config run train main",
         LATE,
     ),
 )

@@ -70,7 +70,7 @@ def test_the_wheel_holds_every_file_of_the_packages(root: Path, wheel: Path) -> 
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
     assert sorted(names) == sorted(tracked.splitlines())
-    assert {"cifar10/kernels/conv_op.cc", "cifar10/output/report/report.css"} <= set(names)
+    assert {"cifar10/kernels/conv_op.cc", "cifar10/report/report.css"} <= set(names)
 
 
 def test_the_wheel_names_its_version_and_the_requirements(root: Path, wheel: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.output.report import png_of
+from cifar10.image_decoding import png_of
 
 
 def writer(folder: str) -> Any:

@@ -23,7 +23,7 @@ from cifar10.optim.learning_rate import highest_rate, warmup_steps
 from cifar10.output import checkpoints, event_files, model_settings
 from cifar10.output.folders import EVENTS
 from cifar10.output.metrics import Metrics, rounded_figures
-from cifar10.output.report import Mistake, render_report
+from cifar10.report import Mistake, render_report
 from cifar10.run.export import export
 from cifar10.run.job import Job, evaluation_input, make_job
 from cifar10.schema import EVAL, TRAIN, VALIDATION

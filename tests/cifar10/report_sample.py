@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cifar10.output.report import Mistake
+from cifar10.report import Mistake
 from cifar10.schema import CLASS_NAMES
 
 STEPS_PER_EPOCH = 351.5625

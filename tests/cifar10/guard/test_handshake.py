@@ -332,7 +332,7 @@ def test_only_code_that_decides_a_step_must_match(tutorial_data, tmp_path, monke
         return settings_that_must_match(TrainConfig(), records)["the program"]
 
     records, root = open_records(str(tutorial_data)), tmp_path / "cifar10"
-    for name in ("guard/handshake.py", "step/model_fn.py", "output/report/page.py"):
+    for name in ("guard/handshake.py", "step/model_fn.py", "report/page.py"):
         (root / name).parent.mkdir(parents=True)
         (root / name).write_text("")
     monkeypatch.setattr(handshake, "__file__", str(root / "guard/handshake.py"))
@@ -340,7 +340,7 @@ def test_only_code_that_decides_a_step_must_match(tutorial_data, tmp_path, monke
     assert before.startswith(f"version {VERSION}, ")
     (root / "step/.#model_fn.py").symlink_to("me@here.1234:5")  # an editor's lock
     (root / "step/.model_fn.py").write_text("1")
-    (root / "output/report/page.py").write_text("1")
+    (root / "report/page.py").write_text("1")
     assert program() == before
     (root / "step/model_fn.py").write_text("1")
     assert program() != before

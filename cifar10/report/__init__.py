@@ -1,6 +1,6 @@
-"""Renders `report.html`: a self-contained page that shows how training went.
+"""Renders `report.html`, a page that shows how training went, and a page that compares runs.
 
-The page contains its style and pictures, and makes no requests. Its curves load matplotlib, which
+A page contains its style and pictures, and makes no requests. Its curves load matplotlib, which
 takes half as long as loading TensorFlow.
 """
 
@@ -18,8 +18,8 @@ from typing import Any, Optional
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
+from cifar10.image_decoding import png_of
 from cifar10.output.progress import format_duration
 from cifar10_program.streams import log_error, one_line
 
@@ -33,9 +33,14 @@ _CHARTS = {
     "Learning rate": "learning_rate",
     "Images per second": "images_per_sec",
 }
+_TRAINED = ("learning_rate", "images_per_sec")  # Only rows of training have them.
+_OF_EACH_RUN = ("output_dir", "log_dir", "learning_rate_batch")
 _MAX_MARKERS = 40
 _MOST_CELLS = 20  # classes whose confusion matrix is a table; that of more is a picture
 _FREQUENT = 20
+
+
+History = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +85,20 @@ def load() -> None:
                 del os.environ["MPLCONFIGDIR"]
 
 
-def png_of(image: npt.NDArray[np.uint8]) -> bytes:
-    """Encodes uint8 [height, width, 3] as PNG."""
-    buffer = io.BytesIO()
-    # Without `optimize`, which takes ten times as long for one per cent of the bytes.
-    Image.fromarray(np.ascontiguousarray(image, dtype=np.uint8)).save(buffer, format="PNG")
-    return buffer.getvalue()
+def _environment() -> Any:
+    """Returns what renders the pages."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = {"percent": _percent, "count": _count, "picture": _picture, "png": png_of}
+    environment.filters.update(filters, duration=format_duration)
+    return environment
 
 
 def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str:
@@ -100,31 +113,24 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
     Returns:
       The page's text, to be written as UTF-8.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters = {"percent": _percent, "count": _count, "picture": _picture, "png": png_of}
-    environment.filters.update(filters, duration=format_duration)
     curves = None
     try:
-        curves = draw_curves(result["history"])
+        curves = draw_curves({"": result["history"]})
     except Exception as error:  # Whatever it is, the page's figures are worth more.
         log_error(one_line(f"the report has no curves: {type(error).__name__}: {error}"))
     matrix = np.array(result["confusion_matrix"])
-    return environment.get_template("report.html.j2").render(
-        result=result,
-        heat_map=_heat_map(matrix) if len(matrix) > _MOST_CELLS else None,
-        frequent_mistakes=_frequent_mistakes(matrix),
-        command=shlex.join(result["command"]),
-        curves=curves,
-        interval=_interval(result["figures"]),
-        mistakes=mistakes,
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            result=result,
+            heat_map=_heat_map(matrix) if len(matrix) > _MOST_CELLS else None,
+            frequent_mistakes=_frequent_mistakes(matrix),
+            command=shlex.join(result["command"]),
+            curves=curves,
+            interval=_interval(result["figures"]),
+            mistakes=mistakes,
+        )
     )
 
 
@@ -151,11 +157,12 @@ def _interval(figures: Mapping[str, Any]) -> str:
     return f"{100 * (middle - half):.1f} to {_percent(middle + half, 1)}"
 
 
-def draw_curves(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, bytes]:
+def draw_curves(runs: Mapping[str, History]) -> dict[str, bytes]:
     """Draws loss, accuracy, learning rate and speed against epochs.
 
     Args:
-      history: the rows of `train` and of `validation`; what is missing or not finite is a gap.
+      runs: for each run, by the name of its output folder, the rows of `train` and of `validation`;
+        what is missing or not finite is a gap.
 
     Returns:
       PNGs by title, 1080 by 640 pixels each: two stand side by side, on a phone they do not.
@@ -167,21 +174,57 @@ def draw_curves(history: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str,
     for title, key in _CHARTS.items():
         figure, buffer = Figure(figsize=(5.4, 3.2), dpi=200, layout="constrained"), io.BytesIO()
         axes = figure.subplots()
-        for split, colour in _CURVES.items():
-            epochs, values = _column(history[split], "epoch"), _column(history[split], key)
-            if np.isfinite(values).any():
-                marker = "o" if len(values) <= _MAX_MARKERS else None
-                axes.plot(epochs, values, colour, lw=1.4, label=split, marker=marker, ms=3)
-                axes.legend(frameon=False, labelcolor=_INK)
+        for number, (run, history) in enumerate(runs.items()):
+            for split, colour in _CURVES.items():
+                epochs, values = _column(history[split], "epoch"), _column(history[split], key)
+                if not np.isfinite(values).any():
+                    continue
+                style = {"color": colour, "label": split, "lw": 1.4}
+                if len(runs) > 1:  # A colour is a run, and what it trained on is thin.
+                    name = {"label": run} if split == "validation" or key in _TRAINED else {}
+                    thin = {"lw": 0.7, "alpha": 0.6} if split == "train" and not name else {}
+                    style = {"color": f"C{number}", "lw": 1.4, "label": None, **name, **thin}
+                marker = "o" if split == "validation" and len(values) <= _MAX_MARKERS else None
+                axes.plot(epochs, values, marker=marker, ms=3, **style)
+        if axes.lines:
+            axes.legend(frameon=False, labelcolor=_INK)
         axes.set_title(title, loc="left", fontsize=11, fontweight="semibold")
         axes.set_xlabel("epoch", color=_INK)
         axes.spines[:].set_visible(False)
         axes.grid(axis="y", color=_LINE)
         axes.tick_params(length=0, labelcolor=_INK)
-        axes.set_ylim(bottom=0 if key in ("learning_rate", "images_per_sec") else None)
+        axes.set_ylim(bottom=0 if key in _TRAINED else None)
         figure.savefig(buffer, format="png", metadata={"Software": None})
         pictures[title] = buffer.getvalue()
     return pictures
+
+
+def render_comparison(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Renders a self-contained page with several runs side by side.
+
+    Args:
+      results: the content of `result.json` by the name of its output folder.
+
+    Returns:
+      The page's text, to be written as UTF-8.
+    """
+    settings = {name: None for result in results.values() for name in result["configuration"]}
+    rows = [
+        (name, [result["configuration"].get(name) for result in results.values()])
+        for name in settings
+        if name not in _OF_EACH_RUN
+    ]
+    return (
+        _environment()
+        .get_template("compare.html.j2")
+        .render(
+            results=results,
+            curves=draw_curves({name: result["history"] for name, result in results.items()}),
+            different=[
+                (name, values) for name, values in rows if any(v != values[0] for v in values)
+            ],
+        )
+    )
 
 
 def _heat_map(matrix: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

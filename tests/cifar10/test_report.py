@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import math
 import re
 import subprocess
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.output.report import draw_curves, render_report
+from cifar10.report import __main__ as compare
+from cifar10.report import draw_curves, render_report
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import report_sample
 
@@ -79,11 +81,11 @@ def count(image: Any, colour: tuple[int, int, int]) -> int:
 
 def test_curves_are_drawn_in_their_charts_with_gaps_for_what_is_not_finite():
     blue, orange = (37, 99, 235), (217, 102, 11)
-    charts = list(map(pixels, draw_curves(report_sample.history()).values()))
+    charts = list(map(pixels, draw_curves({"": report_sample.history()}).values()))
     seen = [[count(chart, colour) > 200 for colour in (blue, orange)] for chart in charts]
     assert seen == [[True, True], [True, True], [True, False], [True, False]]
     row = {"epoch": 1.0, "loss": math.inf}
-    charts = draw_curves({"train": [row, {"epoch": 2.0}], "validation": []})
+    charts = draw_curves({"": {"train": [row, {"epoch": 2.0}], "validation": []}})
     assert count(pixels(charts["Loss"]), blue) == 0
 
 
@@ -118,11 +120,46 @@ def test_a_matrix_of_many_classes_is_a_picture_and_its_most_frequent_mistakes():
     assert "class 98 62.5" in page
 
 
+def test_runs_are_compared_on_one_page_with_the_settings_that_differ(tmp_path, capsys):
+    result = report_sample.result()
+    for name, optimizer in (("a", "momentum"), ("b", "<muon>")):
+        configuration = {**result["configuration"], "optimizer": optimizer, "output_dir": name}
+        (tmp_path / name).mkdir()
+        text = json.dumps({**result, "configuration": configuration})
+        (tmp_path / name / "result.json").write_text(text)
+    folders, page = [str(tmp_path / name) for name in "ab"], tmp_path / "page.html"
+    assert compare.main([*folders, "--out", str(page)]) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    results, differing = page.read_text().split("Settings that differ")
+    assert results.count("<img") == 4
+    assert results.count("91.25\u202f%") == 2
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>', differing)
+    assert rows == [("optimizer", "momentum", "&lt;muon&gt;")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "/result.json cannot be read: No such file or directory; name --output-dir of a "),
+        ("{", "/result.json is damaged (JSONDecodeError: "),
+        ("{}", "/result.json is damaged (KeyError: 'model'); "),
+    ],
+)
+def test_a_folder_without_a_result_is_one_line(tmp_path, capsys, content, message):
+    if content is not None:
+        (tmp_path / "result.json").write_text(content)
+    assert compare.main([str(tmp_path), "--out", str(tmp_path / "page.html")]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: {tmp_path}{message}")
+    assert line.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
+
+
 def test_a_picture_that_cannot_be_drawn_costs_one_line(monkeypatch, capsys):
-    def fail(history: Any) -> dict[str, bytes]:
+    def fail(runs: Any) -> dict[str, bytes]:
         raise RuntimeError("no fonts\nhere")
 
-    monkeypatch.setattr("cifar10.output.report.draw_curves", fail)
+    monkeypatch.setattr("cifar10.report.draw_curves", fail)
     page = render_report(report_sample.result(), [])
     assert capsys.readouterr().err == "the report has no curves: RuntimeError: no fonts here\n"
     assert "<img" not in page
@@ -135,8 +172,8 @@ pwd.getpwuid = {}.__getitem__  # It knows nobody.
 from cifar10 import main
 from cifar10.config.train_config import TrainConfig
 with main.tensorflow_loaded(TrainConfig()):
-    from cifar10.output.report import draw_curves
-    draw_curves({"train": [], "validation": []})
+    from cifar10.report import draw_curves
+    draw_curves({"": {"train": [], "validation": []}})
 """
 
 
