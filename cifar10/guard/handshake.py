@@ -122,8 +122,8 @@ class Registry:
             self._put = tf.raw_ops.MapStage(values=[self._text], **entry)
             # Reading waits for an entry, and the wait cannot be cancelled: see `read`.
             self._value = tf.raw_ops.MapPeek(**entry)
-        timeout = int(1000 * answer_secs)
-        config = tf.ConfigProto(operation_timeout_in_ms=timeout, device_filters=[_NO_TASK])
+        config = tf.ConfigProto(device_filters=[_NO_TASK])
+        config.operation_timeout_in_ms = int(1000 * answer_secs)
         self._session = tf.Session(target, graph, config=config)
 
     def close(self) -> None:
@@ -201,10 +201,7 @@ class Handshake:
     serving: Collection[Task]
     identity: TaskIdentity
     claims: bool = False
-
-    def __post_init__(self) -> None:
-        """Knows no task yet."""
-        self._met: set[Task] = set()
+    _met: set[Task] = dataclasses.field(default_factory=set, init=False)
 
     def meet(self, task: Task) -> bool:
         """Asks a task who it is.
