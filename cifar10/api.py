@@ -83,22 +83,16 @@ def train(**settings: Any) -> Result:
                     f"cifar10.train trains alone, but TF_CONFIG or the flags make this process "
                     f"{cluster.label} of a cluster; start its tasks by {_SCRIPT}"
                 )
-            from cifar10.run.results import read_result
+            from cifar10.host.files import read_json
+            from cifar10.run.results import RESULT_NAME
             from cifar10.train import train_and_evaluate
 
             train_and_evaluate(config, stop, started)
-            found = read_result(config.output_path)
+            found = read_json(os.path.join(config.output_path, RESULT_NAME))
     finally:
         sys.argv = argv
-    return Result(
-        config.output_path,
-        found["status"],
-        found["figures"],
-        found["history"],
-        found["class_names"],
-        found["confusion_matrix"],
-        found["configuration"],
-    )
+    keys = ("status", "figures", "history", "class_names", "confusion_matrix", "configuration")
+    return Result(config.output_path, *(found[key] for key in keys))
 
 
 def evaluate(**settings: Any) -> dict[str, Any]:

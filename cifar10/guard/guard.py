@@ -91,17 +91,17 @@ class ClusterGuard(Guard):
     ) -> None:
         config = params.config
         super().__init__(config, stop)
-        self._config, self.cluster, self._place = config, cluster, params.replication
+        self._config, self.cluster, self._replication = config, cluster, params.replication
         self._in_graph = config.replication == "in-graph"
         others = [task for task in cluster.tasks if task != cluster.own]
         self._always = [task for task in others if task.job != WORKER]
         self._workers = cluster.of(WORKER)
         self._serving = [*cluster.of(PS), *(self._workers if self._in_graph else [])]
-        run = place = ""  # A worker learns them from its master.
+        run = output_dir = ""  # A worker learns them from its master.
         if cluster.is_master:
             run = cluster.token or digest(run_file.read_or_make_owner(config.output_path))
-            place = run_file.location(config.output_path)
-        own = TaskIdentity.of(cluster, run, place, settings_that_must_match(config, records))
+            output_dir = run_file.location(config.output_path)
+        own = TaskIdentity.of(cluster, run, output_dir, settings_that_must_match(config, records))
         server.start(cluster, params.plan.session_config, own)
         asked = others if cluster.is_master else self._always
         self._handshake = Handshake(cluster, asked, self._serving, own)
@@ -134,7 +134,7 @@ class ClusterGuard(Guard):
         if self._in_graph and activity.phase not in (SAVING, EVALUATION):
             needs.append((self._workers, len(self._workers)))
         elif self.cluster.is_master and activity.is_in_step:
-            least = (self._place.replicas_to_aggregate or 1) - 1
+            least = (self._replication.replicas_to_aggregate or 1) - 1
             needs += [(self._workers, least)] if least else []
         return needs
 
@@ -209,7 +209,7 @@ class ClusterGuard(Guard):
         Args:
           images: the number of images in a global step.
         """
-        count, gradients = self.cluster.num_trainers, self._place.replicas_to_aggregate
+        count, gradients = self.cluster.num_trainers, self._replication.replicas_to_aggregate
         how = "in-graph" if self._in_graph else "asynchronous"
         if gradients:
             how = f"synchronous, {gradients} of {count} gradients an update"

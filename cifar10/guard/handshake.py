@@ -78,13 +78,9 @@ class TaskIdentity:
         """Returns the identity of the cluster's own task, with `run` and what follows it."""
         return cls(cluster.own.role, cluster.known_by, *details)
 
-    def as_text(self) -> str:
-        """Returns the identity as JSON."""
-        return json.dumps(dataclasses.asdict(self))
-
     @classmethod
     def from_text(cls, text: str) -> "TaskIdentity":
-        """Reads what `as_text` has written.
+        """Reads the JSON that `Registry.write` has written.
 
         Raises:
           ValueError: the text is something else.
@@ -122,8 +118,8 @@ class Registry:
             self._put = tf.raw_ops.MapStage(values=[self._text], **entry)
             # Reading waits for an entry, and the wait cannot be cancelled: see `read`.
             self._value = tf.raw_ops.MapPeek(**entry)
-        timeout = int(1000 * answer_secs)
-        config = tf.ConfigProto(operation_timeout_in_ms=timeout, device_filters=[_NO_TASK])
+        config = tf.ConfigProto(device_filters=[_NO_TASK])
+        config.operation_timeout_in_ms = int(1000 * answer_secs)
         self._session = tf.Session(target, graph, config=config)
 
     def close(self) -> None:
@@ -132,7 +128,8 @@ class Registry:
 
     def write(self, key: int, identity: TaskIdentity) -> TaskIdentity:
         """Writes an entry, of the key TASK or CHIEF, unless there is one; returns what it is."""
-        self._session.run(self._put, {self._key: key, self._text: identity.as_text()})
+        text = json.dumps(dataclasses.asdict(identity))
+        self._session.run(self._put, {self._key: key, self._text: text})
         return self.read(key) or identity
 
     def read(self, key: int) -> Optional[TaskIdentity]:
@@ -201,10 +198,7 @@ class Handshake:
     serving: Collection[Task]
     identity: TaskIdentity
     claims: bool = False
-
-    def __post_init__(self) -> None:
-        """Knows no task yet."""
-        self._met: set[Task] = set()
+    _met: set[Task] = dataclasses.field(default_factory=set, init=False)
 
     def meet(self, task: Task) -> bool:
         """Asks a task who it is.

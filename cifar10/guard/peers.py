@@ -49,7 +49,7 @@ class Probe:
     """
 
     def __init__(self, address: str) -> None:
-        self._place = split_address(address)
+        self._host_and_port = split_address(address)
         self._socket: Optional[socket.socket] = None
         self.is_here = False
 
@@ -60,7 +60,7 @@ class Probe:
         """
         try:
             if self._socket is None:
-                self._socket = socket.create_connection(self._place, timeout_secs)
+                self._socket = socket.create_connection(self._host_and_port, timeout_secs)
                 # Closing sends a reset, so that no port of this host stays occupied for a minute.
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 self._socket.sendall(_PREFACE)

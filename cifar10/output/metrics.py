@@ -1,4 +1,4 @@
-"""The figures measured during training: the rows of metrics.jsonl, by which a run goes on, too."""
+"""The metrics measured during training: the rows of metrics.jsonl, by which a run goes on, too."""
 
 import json
 import math
@@ -58,15 +58,15 @@ class Metrics:
         """Seconds of training up to its last row, without pauses for validation."""
         return float(([0.0] + [row["seconds"] for row in self.of(TRAIN)])[-1])
 
-    def add(self, split: str, step: int, **figures: Any) -> None:
+    def add(self, split: str, step: int, **metrics: Any) -> None:
         """Adds the row of a split and a step, and writes it; it replaces an earlier one.
 
         Args:
           split: `train`, `validation` or `eval`.
           step: the global step.
-          **figures: the other columns, by name.
+          **metrics: the other columns, by name.
         """
-        row = {"split": split, "step": step, **rounded_figures(figures)}
+        row = {"split": split, "step": step, **rounded_figures(metrics)}
         row["wall_time"] = round(time.time(), 3)
         is_known = self._rows.pop((split, step), None) is not None
         self._rows[split, step] = row
@@ -130,9 +130,9 @@ def rounded(value: float) -> float:
     return float(f"{float(value):.6g}")
 
 
-def rounded_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Rounds the finite floats of a row of figures; all other values stay as they are."""
+def rounded_figures(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Rounds the finite floats of a row of metrics; all other values stay as they are."""
     return {
         name: rounded(value) if isinstance(value, float) and math.isfinite(value) else value
-        for name, value in figures.items()
+        for name, value in metrics.items()
     }

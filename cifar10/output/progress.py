@@ -18,7 +18,7 @@ _BACKLOG = 1_000  # Limit of the queue's length; further lines are dropped.
 _CLOSE_SECS = 2.0  # How long `close` waits for a terminal that blocks.
 _ERASE = "\r\x1b[K"  # the line in which the cursor is
 _BAR_WIDTH = 10
-# The figures of the live line, of which a narrow terminal shows those that fit.
+# The metrics of the live line, of which a narrow terminal shows those that fit.
 _LIVE = ("epoch", "loss", "accuracy", "left", "speed", "step", "rate")
 
 
@@ -63,7 +63,7 @@ class ProgressLine:
             self._bar = "#-"
         self.total_steps, self.total_epochs = total_steps, total_epochs
         self._step = start_step
-        self._figures = {"step": f"step {start_step:,}/{total_steps:,}  starting"}
+        self._texts = {"step": f"step {start_step:,}/{total_steps:,}  starting"}
         self._queue: queue.Queue[Union[Status, str, None]] = queue.Queue(_BACKLOG)
         # A daemon, since it may wait for the reader when the process ends.
         self._thread = threading.Thread(target=self._write_all, name="progress", daemon=True)
@@ -96,9 +96,9 @@ class ProgressLine:
                 self._write(f"{_ERASE if self.live else ''}{item}\n")
             else:
                 self._step = item["step"]
-                self._figures = _figures(item, self.total_steps, self.total_epochs)
+                self._texts = _texts(item, self.total_steps, self.total_epochs)
                 if not self.live:
-                    self._write("  ".join(self._figures.values()) + "\n")
+                    self._write("  ".join(self._texts.values()) + "\n")
             self._draw()
         if self.live:
             self._write("\n")
@@ -112,8 +112,8 @@ class ProgressLine:
                 width = 78
             done = min(_BAR_WIDTH * self._step // max(self.total_steps, 1), _BAR_WIDTH)
             line = self._bar[0] * done + self._bar[1] * (_BAR_WIDTH - done)
-            for name in filter(self._figures.__contains__, _LIVE):
-                longer = f"{line}  {self._figures[name]}"
+            for name in filter(self._texts.__contains__, _LIVE):
+                longer = f"{line}  {self._texts[name]}"
                 line = longer if len(longer) <= width else line
             self._write(_ERASE + line)
 
@@ -142,13 +142,13 @@ def format_duration(seconds: float) -> str:
     return f"{minutes}m{secs:02d}s" if minutes else f"{secs}s"
 
 
-def _figures(status: Status, total_steps: int, total_epochs: float) -> dict[str, str]:
-    """Returns the figures of a plain line by name, in their order."""
+def _texts(status: Status, total_steps: int, total_epochs: float) -> dict[str, str]:
+    """Returns the texts of a plain line by name, in their order."""
     step, epoch, loss = status["step"], status["epoch"], status["loss"]
     # Of several asynchronous trainers, some may take a step after the last one.
     epochs = f"{max(total_epochs, epoch):.1f}".removesuffix(".0")
     speed, own = status["images_per_sec"], status.get("own_images_per_sec")
-    figures = {
+    texts = {
         "epoch": f"epoch {epoch:.1f}/{epochs}",
         "step": f"step {step:,}/{max(total_steps, step):,}",
         "loss": f"loss {loss:{'.3f' if abs(loss) < 1_000 else '.3g'}}",
@@ -157,8 +157,8 @@ def _figures(status: Status, total_steps: int, total_epochs: float) -> dict[str,
         "speed": f"{_rate(speed)} images/s" + (f" ({_rate(own)} here)" if own else ""),
     }
     if status["seconds_left"]:  # There is no estimate at first, and none is needed at the end.
-        figures["left"] = f"{format_duration(status['seconds_left'])} left"
-    return figures
+        texts["left"] = f"{format_duration(status['seconds_left'])} left"
+    return texts
 
 
 def _rate(rate: float) -> str:

@@ -109,22 +109,22 @@ class TrainingProgress:
         return is_share or seconds >= _LINE_SECS
 
     def _show(self, report: Any) -> None:
-        figures = self._figures(report, self._shown)
+        metrics = self._means(report, self._shown)
         left = max(0.0, self._line.total_epochs * self._num_examples - report.examples_seen)
-        rate = figures["images_per_sec"]  # 0 after a step that was told of the end
-        status = {"step": report.step, "epoch": self._epoch(report), **figures}
+        rate = metrics["images_per_sec"]  # 0 after a step that was told of the end
+        status = {"step": report.step, "epoch": self._epoch(report), **metrics}
         self._line.update({**status, "seconds_left": left / rate if rate else None})
         self._shown = self._sums
 
     def _keep(self, report: Any) -> None:
         if self._metrics:
-            figures = self._figures(report, self._kept)
-            add_row(self._folder, report.step, figures)
-            row = {"epoch": self._epoch(report), **figures, "seconds": self.seconds}
+            metrics = self._means(report, self._kept)
+            add_row(self._folder, report.step, metrics)
+            row = {"epoch": self._epoch(report), **metrics, "seconds": self.seconds}
             self._metrics.add(TRAIN, report.step, **row)
         self._row, self._kept = report.step, self._sums
 
-    def _figures(self, report: Any, since: Any) -> dict[str, float]:
+    def _means(self, report: Any, since: Any) -> dict[str, float]:
         """Returns the means over the steps after earlier sums; no speed if none was measured."""
         steps, loss, accuracy, measured, seconds, images = (self._sums - since).tolist()
         found = {"loss": loss / steps, "accuracy": accuracy / steps}

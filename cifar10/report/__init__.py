@@ -119,18 +119,15 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
     except Exception as error:  # Whatever it is, the page's figures are worth more.
         log_error(one_line(f"the report has no curves: {type(error).__name__}: {error}"))
     matrix = np.array(result["confusion_matrix"])
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            result=result,
-            heat_map=_heat_map(matrix) if len(matrix) > _MOST_CELLS else None,
-            frequent_mistakes=_frequent_mistakes(matrix),
-            command=shlex.join(result["command"]),
-            curves=curves,
-            interval=_interval(result["figures"]),
-            mistakes=mistakes,
-        )
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        result=result,
+        heat_map=_heat_map(matrix) if len(matrix) > _MOST_CELLS else None,
+        frequent_mistakes=_frequent_mistakes(matrix),
+        command=shlex.join(result["command"]),
+        curves=curves,
+        interval=_interval(result["figures"]),
+        mistakes=mistakes,
     )
 
 
@@ -146,12 +143,12 @@ def _count(value: Optional[float]) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def _interval(figures: Mapping[str, Any]) -> str:
+def _interval(metrics: Mapping[str, Any]) -> str:
     """Returns the 95 % confidence interval of the accuracy, for example `90.7 to 91.8 %`.
 
     Source: the score interval of Wilson 1927, doi:10.1080/01621459.1927.10502953.
     """
-    accuracy, spread = figures["eval_accuracy"], _Z_95**2 / figures["eval_examples"]
+    accuracy, spread = metrics["eval_accuracy"], _Z_95**2 / metrics["eval_examples"]
     middle = (accuracy + spread / 2) / (1 + spread)
     half = math.sqrt(accuracy * (1 - accuracy) * spread + spread**2 / 4) / (1 + spread)
     return f"{100 * (middle - half):.1f} to {_percent(middle + half, 1)}"

@@ -202,11 +202,6 @@ def _paths(output_dir: str) -> list[str]:
     return [str(tf.io.gfile.join(output_dir, name)) for name in (REPORT_NAME, RESULT_NAME)]
 
 
-def read_result(output_dir: str) -> Any:
-    """Returns the content of a run's result.json."""
-    return read_json(_paths(output_dir)[1])
-
-
 def describe_finished(output_dir: str, step: int) -> Optional[str]:
     """Returns a message for people who start a finished run again.
 

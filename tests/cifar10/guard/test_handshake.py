@@ -283,7 +283,7 @@ def test_a_token_is_known_only_by_its_sha_256():
     found = resolve(TrainConfig(), {"TF_CONFIG": tf_config, "CIFAR10_JOB_TOKEN": f" {secret}\n"})
     assert isinstance(found, Cluster)
     assert found.token == digest(secret)
-    assert secret not in repr(found) + TaskIdentity.of(found).as_text()
+    assert secret not in repr(found) + repr(TaskIdentity.of(found))
 
 
 STRANGER = """
