@@ -25,11 +25,8 @@ SHORT = (
 
 def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
     found = json.loads((folder / "output" / "result.json").read_text())
-    assert (
-        found["figures"]["global_step"]
-        == checkpoints.latest_position(str(folder / "output")).step
-        >= 2
-    )
+    step = checkpoints.latest_position(str(folder / "output")).step
+    assert found["figures"]["global_step"] == step >= 2
     assert len(found["history"]["validation"]) == validated
 
 
