@@ -10,7 +10,7 @@ from launch.backends.base import Backend, ContainerNeeds
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.show import as_documents, variables
-from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
+from launch.cluster.tasks import PACKAGES, Job, make_job, script_of
 from launch.connect.agent_client import Questions
 from launch.errors import HostError, below_each_other
 from launch.screen.display import print_json
@@ -107,7 +107,7 @@ def _examine(job: Job, backend: Backend) -> tuple[dict[str, Facts], list[str]]:
     """
     assert backend.transport is not None
     containers = backend.containers(job)
-    hosts = job.cluster.hosts
+    hosts, script = job.cluster.hosts, script_of(job.cluster)
     records = job.folder("data") if containers is None else containers.records
 
     def look(host: Host) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _examine(job: Job, backend: Backend) -> tuple[dict[str, Facts], list[str]]:
             "do": "look",
             "cwd": host.workdir,
             "python": host.python if containers is None else None,
-            "code": CODE if SCRIPT in PROGRAM else (),
+            "code": (script, *PACKAGES) if script else (),
             "engine": None if containers is None else containers.engine,
             "image": None if containers is None else containers.image,
             "data": records if host.trains and "://" not in records else None,
@@ -191,13 +191,13 @@ def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNe
 
 
 def _of_python(job: Job, host: Host, found: Facts) -> list[str]:
-    way_out = _way_out(job)
+    way_out, script = _way_out(job), script_of(job.cluster)
     if not found["has_workdir"]:  # then a Python may be missing for the same reason
         return [f"{host.workdir} does not exist; make it{way_out}, or name another with --workdir"]
     wrong = []
-    if found["code"] is None and SCRIPT in PROGRAM:
+    if found["code"] is None and script:
         mend = f"put it there{way_out}, or name its folder with --workdir"
-        wrong.append(f"{host.workdir} has no {SCRIPT}; {mend}")
+        wrong.append(f"{host.workdir} has no {script}; {mend}")
     elif found["code"] is None:
         wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
     if way_out and job.cluster.source.startswith("--"):

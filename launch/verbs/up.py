@@ -8,7 +8,6 @@ the run as if the terminal were closed.
 import argparse
 import collections
 import contextlib
-import dataclasses
 import heapq
 import os
 import select
@@ -48,13 +47,8 @@ def up(options: argparse.Namespace) -> int:
     Raises:
       LaunchError: the job could not be started.
     """
-    cluster = cluster_of(options)
-    if options.restarts is not None:
-        cluster = dataclasses.replace(cluster, restarts=options.restarts)
-    if options.name is not None:
-        cluster = dataclasses.replace(cluster, name=options.name)
-    job = make_job(cluster, options.arguments)
-    backend = backend_named(cluster.backend)
+    job = make_job(cluster_of(options), options.arguments)
+    backend = backend_named(job.cluster.backend)
     if options.dry_run:
         print(backend.plan_text(job))
         return 0

@@ -78,6 +78,12 @@ def test_a_folder_that_is_missing_is_one_problem() -> None:
     assert found.startswith("b: /data does not exist; make it: python -m launch setup, or name an")
 
 
+def test_a_script_of_the_users_own_is_looked_for() -> None:
+    own = make_job(replace(job().cluster, program="own.py"))
+    (found,) = problems(own, facts(code=None))
+    assert found.startswith("b: /data has no own.py; put it there: python -m launch setup, or name")
+
+
 def test_an_unreachable_host_is_one_problem() -> None:
     both = {"a": GOOD, "b": {"unreachable": "b: no answer within 30 s"}}
     assert problems(job(), both) == ["b: no answer within 30 s"]
