@@ -33,6 +33,7 @@ from launch.screen.row import duration, percent, saved_rows
 from launch.supervise.run_loop import stop_signals
 from launch.verbs import background
 from launch.verbs.background import Background
+from launch.verbs.check import plan, refuse_problems
 from launch.verbs.flags import cluster_of
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
@@ -47,14 +48,12 @@ def up(options: argparse.Namespace) -> int:
     Raises:
       LaunchError: the job could not be started.
     """
+    if options.dry_run:
+        options.json = options.shell = False
+        return plan(options)
     job = make_job(cluster_of(options), options.arguments)
     backend = backend_named(job.cluster.backend)
-    if options.dry_run:
-        print(backend.plan_text(job))
-        return 0
     if backend.is_checked_first and not options.no_check:
-        from launch.verbs.check import refuse_problems
-
         refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))
     say(f"run {folder.run_id}, its folder:", f"  {folder.path}")

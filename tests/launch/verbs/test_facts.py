@@ -89,10 +89,12 @@ def test_an_unreachable_host_is_one_problem() -> None:
     assert problems(job(), both) == ["b: no answer within 30 s"]
 
 
-def test_a_port_that_cannot_be_dialled_is_a_problem() -> None:
-    both = {"a": {**GOOD, "failures": [["b", 2222, "no answer within 3 s"]]}, "b": GOOD}
+def test_an_address_that_cannot_be_reached_is_a_problem() -> None:
+    failures = [["b", port, "name or service not known"] for port in (2222, 2223)]
+    both = {"a": {**GOOD, "failures": failures}, "b": GOOD}
     assert problems(job(), both) == [
-        "a: cannot reach b port 2222: no answer within 3 s; look at firewalls and at `address:`"
+        "a: cannot reach b port 2222, 2223: name or service not known; look at firewalls and "
+        "`address:`"
     ]
 
 
