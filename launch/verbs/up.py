@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -28,7 +28,7 @@ from launch.errors import HostError
 from launch.record.outcome import Outcome
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, state_dir
-from launch.screen.display import Display, say
+from launch.screen.display import ERROR, Display, say
 from launch.screen.row import duration, percent, saved_rows
 from launch.supervise.run_loop import stop_signals
 from launch.verbs import background
@@ -71,7 +71,7 @@ def up(options: argparse.Namespace) -> int:
         if options.detach and not _has_started(folder, backend):
             raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
-    say(*closing_lines(folder, outcome))
+    say(*closing_lines(folder, outcome, view.errors))
     return outcome.exit_code
 
 
@@ -99,6 +99,10 @@ class View:
       folder: the run's folder.
       tail: how many of the lines before now to show; None for all.
       is_start: whether to show the launcher's own lines alone, and no table.
+
+    Attributes:
+      errors: the errors of tasks that were shown. Each is shown once: a mistake of the user is one
+        of all tasks.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class View:
     ) -> None:
         self._folder, self._tail, self._is_start = folder, tail, is_start
         self._began = folder.record()["began"]
+        self.errors = set[str]()
         self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
         self._display: Optional[Display] = None
 
@@ -125,8 +130,9 @@ class View:
         for line in lines:
             if not line.task:
                 self._display.note(line.text)
-            elif not self._is_start:
+            elif not self._is_start and line.text not in self.errors:
                 self._display.task_line(line.task, line.host, line.text)
+                self.errors |= {line.text} if line.text.startswith(ERROR) else set()
         self._display.table(saved_rows(self._folder.status()))
 
     def close(self) -> None:
@@ -202,11 +208,11 @@ def _can_ask() -> bool:
     return False
 
 
-def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
+def closing_lines(folder: RunFolder, outcome: Outcome, errors: Collection[str] = ()) -> list[str]:
     """Returns what a person wants of a run that is over, and last why it ended.
 
     Of one that is done: accuracy, tasks, duration and the report. Of another one: what is known of
-    its end, and whether the same command continues it.
+    its end, without the `errors` of tasks that were shown before.
     """
     record = folder.record()
     if outcome.exit_code == 0:
@@ -218,7 +224,8 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
             return [words, outcome.reason]
         lines = [f"accuracy {accuracy}, {words}", *[f"report: {report}"] * report.is_file()]
         return [*lines, outcome.reason]
-    return [*outcome.details, f"exit code {outcome.exit_code}: {outcome.reason}"]
+    details = [line for line in outcome.details if line.removeprefix("  | ") not in errors]
+    return [*details, f"exit code {outcome.exit_code}: {outcome.reason}"]
 
 
 def ways_back(folder: RunFolder) -> None:
