@@ -11,6 +11,7 @@ LABEL org.opencontainers.image.title="cifar10-estimator-pipeline" \
 
 # HOME is writable for any --user; without the last two, no GPU shows inside.
 ENV PYTHONUNBUFFERED=1 \
+    PYTHONPATH=/data \
     HOME=/tmp \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -10,6 +10,7 @@ accepts the connection says less: it does so even for a process that is stopped 
 
 import contextlib
 import dataclasses
+import os
 import socket
 import struct
 import threading
@@ -46,12 +47,13 @@ class Probe:
 
     Attributes:
       is_here: whether the task's process existed at the latest question, though it may hang.
+      unresolved: what the resolver said at the latest question, if it did not know the name; or "".
     """
 
     def __init__(self, address: str) -> None:
         self._host_and_port = split_address(address)
         self._socket: Optional[socket.socket] = None
-        self.is_here = False
+        self.is_here, self.unresolved = False, ""
 
     def answers(self, timeout_secs: float) -> bool:
         """Asks the task, and returns whether its process answers within the timeout.
@@ -71,8 +73,9 @@ class Probe:
                 self.is_here = True
                 return False
             self.is_here = received[3:] == _SETTINGS_OF_CONNECTION
-        except (OSError, UnicodeError):  # UnicodeError: a part of the host's name is empty.
+        except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is empty.
             self.is_here = False
+            self.unresolved = str(error.strerror) if isinstance(error, socket.gaierror) else ""
         self.close()
         return self.is_here
 
@@ -188,17 +191,12 @@ class Peers:
 
     def news(self, needed: Iterable[Task]) -> list[str]:
         """Returns a line for each needed task that has become silent, or that answers again."""
-        lines = []
-        for task, state in self._states.items():
-            if state.is_said and state.answers:
-                state.is_said = False
-                lines.append(f"{task} answers again")
-        for task in self.silent(needed):
-            if not self._states[task].is_said:
-                self._states[task].is_said = True
-                limit = f"--cluster-timeout is {self._timeout_secs:g} s"
-                lines.append(f"{task} does not answer; {limit}")
-        return lines
+        again = [task for task, state in self._states.items() if state.is_said and state.answers]
+        gone = [task for task in self.silent(needed) if not self._states[task].is_said]
+        for task in again + gone:
+            self._states[task].is_said = task in gone
+        words = f"does not answer; --cluster-timeout is {self._timeout_secs:g} s"
+        return [*(f"{task} answers again" for task in again), *(f"{task} {words}" for task in gone)]
 
     def wait_for(
         self,
@@ -248,6 +246,11 @@ class Peers:
         state = self._states[task]
         answers = probe.answers(_ANSWER_SECS)
         state.is_here = probe.is_here
+        # The names of pods are known once the pods are there.
+        if probe.unresolved and "KUBERNETES_SERVICE_HOST" not in os.environ:
+            self._not_yet(
+                state, f"{task}: {probe.unresolved}; correct the address, or the DNS", log
+            )
         if answers and not state.answers:
             answers, state.wrong = self._meet(task), None
         elif not state.is_here:

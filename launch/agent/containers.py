@@ -16,7 +16,7 @@ from launch.agent import processes
 from launch.agent.protocol import Message
 from launch.agent.task_process import OWN_CORES, gpus_here, part
 
-DATA, OUTPUT = "/data/data", "/data/output"  # paths inside the container
+CODE, DATA, OUTPUT = "/data", "/data/data", "/data/output"  # paths inside the container
 _ANSWER_SECS = 20.0
 _GIVE_UP_SECS = 20.0
 _LOOK_SECS = 0.1
@@ -36,6 +36,11 @@ def mount(source: str, target: str, *, readonly: bool) -> str:
     return f"--mount=type=bind,source={source},target={target}{',readonly' * readonly}"
 
 
+def needs(target: str, script: Optional[str], *, is_ps: bool) -> bool:
+    """Returns whether a task needs a mount: a ps reads and writes nothing but its own script."""
+    return not is_ps or os.path.join(CODE, script or "").startswith(f"{target}/")
+
+
 def gpu_words(engine: str) -> list[str]:
     """Returns the options that expose all GPUs; CUDA_VISIBLE_DEVICES selects those to use."""
     return ["--device=nvidia.com/gpu=all"] if is_podman(engine) else ["--gpus=all"]
@@ -52,7 +57,7 @@ class Containers:
     Args:
       engine: `docker`, `podman`, or a path to one of them.
       mounts: (folder on this host, path in the container, whether it is read-only) tuples; every
-        task except a ps gets these mounts.
+        task except a ps gets these mounts; see `needs`.
     """
 
     def __init__(self, engine: str, mounts: Sequence[tuple[str, str, bool]] = ()) -> None:
@@ -84,15 +89,16 @@ class Containers:
             words.append(f"--env={OWN_CORES}=1")
         if order["gpus"] or (order["gpus"] is None and gpus_here()):
             words += gpu_words(self.engine)
-        if not order["last"]:  # a ps reads no records and writes no output
-            words += [
-                mount(_folder(order["cwd"], source, readonly), target, readonly=readonly)
-                for source, target, readonly in self._mounts
-            ]
+        words += [
+            mount(_folder(order["cwd"], source, readonly), target, readonly=readonly)
+            for source, target, readonly in self._mounts
+            if needs(target, order.get("script"), is_ps=order["last"])
+        ]
         engine, run, *rest = order["argv"]
         earlier = {name: marks[name] for name in (processes.RUN, processes.TASK)}
         clearing = ["sh", "-c", _CLEARING, engine, " ".join(_filters(earlier))]
-        return {**order, "cwd": "/", "argv": [*clearing, run, *words, *rest], "contained": True}
+        argv = [*clearing, run, *words, *rest]
+        return {**order, "cwd": "/", "script": None, "argv": argv, "contained": True}
 
     def look(self, image: str) -> dict[str, Any]:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""

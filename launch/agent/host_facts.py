@@ -90,7 +90,7 @@ def _code(cwd: str, code: list[str]) -> Optional[str]:
     digest = hashlib.sha256()
     for path in sorted(path for place in places for path in (place, *place.rglob("*.py"))):
         if os.path.isfile(path):  # an editor's lock is none
-            digest.update(os.fsencode(path.relative_to(cwd)) + b"\0")
+            digest.update(os.fsencode(os.path.relpath(path, cwd)) + b"\0")
             with contextlib.suppress(OSError):
                 digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]

@@ -83,7 +83,7 @@ class Running:
         self._dropped: tuple[int, list[str]] = (0, [])
         cwd, script = os.path.expanduser(order["cwd"]), order.get("script")
         if script and os.path.isdir(cwd) and not os.path.exists(os.path.join(cwd, script)):
-            raise OSError(f"{cwd} has no {script}; give the code's folder with --workdir")
+            raise OSError(f"{cwd} has no {script}; give its folder with --workdir")
         if self.port is not None:
             listen(self.port).close()  # says what is wrong with it
         pinned = {OWN_CORES: "1"} if order["share"] else {}

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from launch.agent.containers import DATA, OUTPUT, gpu_words, mount
+from launch.agent.containers import CODE, DATA, OUTPUT, gpu_words, mount, needs
 from launch.agent.processes import RUN
 from launch.backends import local, ssh
 from launch.backends.base import Backend, ContainerNeeds
@@ -46,7 +46,6 @@ _OURS = (
     "user"
 )
 
-_CODE = posixpath.dirname(DATA)  # the code's folder in the image, and its working directory
 _USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
 _USER = f"--user={_USER_IDS}"
 # What training can do without. Programs of the user's own may need some of it: `restricted: false`.
@@ -176,11 +175,11 @@ def planned(job: Job, *first: str) -> Job:
         names += ["CUDA_VISIBLE_DEVICES"] * (task.devices.gpus is not None)
         words = [*first, *(f"--env={name}" for name in names)]
         words += gpu_words(settings_of(job.cluster).engine) if task.devices.gpus else []
-        if task.task_type != "ps":
-            words += [
-                mount(task.host.folder(source), target, readonly=readonly)
-                for source, target, readonly in _mounts(job.cluster)
-            ]
+        words += [
+            mount(task.host.folder(source), target, readonly=readonly)
+            for source, target, readonly in _mounts(job.cluster)
+            if needs(target, job.cluster.program, is_ps=task.task_type == "ps")
+        ]
         tasks.append(_with_command(job, task, "cifar10", words))
     return replace(job, tasks=tuple(tasks))
 
@@ -217,7 +216,7 @@ def _on_hosts(job: Job, name: str, place: str) -> str:
 
 def _below(folder: str, place: str) -> Optional[str]:
     """Returns a container's folder relative to the mount `place`; None if it is outside."""
-    path = posixpath.normpath(posixpath.join(_CODE, folder))
+    path = posixpath.normpath(posixpath.join(CODE, folder))
     inside = path == place or path.startswith(f"{place}/")
     return posixpath.relpath(path, place) if inside else None
 
@@ -256,7 +255,7 @@ def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Ta
         *(_RESTRICTIONS if settings.restricted else ()),
         *settings.options,
         settings.image,
-        f"{_CODE}/{SCRIPT}",
+        posixpath.join(CODE, job.cluster.program or SCRIPT),
         *job.arguments,
     )
     return replace(task, argv=argv)

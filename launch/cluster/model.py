@@ -37,7 +37,10 @@ PYTHON_RULE = matching(
     "a command, or a path on one line without ~: an absolute one, or one from workdir, such as "
     ".venv/bin/python",
 )
-
+PROGRAM_RULE = matching(
+    r"(?![~-])[^\0-\x1f\x7f-\x9f]+\.py",
+    "the path of a script, such as own.py: an absolute one, or one from workdir, without ~",
+)
 
 NAME_RULE = matching(
     r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?", "at most 30 small letters, digits and -, from a letter on"
@@ -175,6 +178,7 @@ class Cluster:
         trainers, and gives none on Kubernetes.
       environment: (name, value) pairs of variables for every task.
       passed: the names of variables that every task gets with their values in the launcher.
+      program: the script that tasks run, from `workdir`; None for cifar10_main.py.
       restarts: how often each task may be started again.
       name: a name for the run, which `list` and schedulers show; None for none.
       source: the flag or file that gave the description, for the record of the run.
@@ -189,6 +193,7 @@ class Cluster:
     environment: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_VARIABLE)
     passed: tuple[str, ...] = setting((), _VARIABLE, name="pass_environment")
     limits: Limits = Limits()
+    program: Optional[str] = setting(None, PROGRAM_RULE)
     restarts: int = setting(0, whole(0, 1_000_000))
     name: Optional[str] = setting(None, NAME_RULE)
     source: str = "--hosts"

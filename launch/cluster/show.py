@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from launch.cluster.model import FREE_PORTS, Host
+from launch.cluster.model import Host
 from launch.cluster.tasks import Job, Task
 from launch.errors import LaunchError
 
@@ -70,7 +70,7 @@ def shell_documents(
     Raises:
       LaunchError: the ports are free ones, which are known only when the job starts.
     """
-    if job.cluster.ports == FREE_PORTS:
+    if any(task.port is None and task.task_type != "evaluator" for task in job.tasks):
         raise LaunchError("--shell needs fixed ports: set `ports: 2222` in place of `ports: free`")
     documents = []
     for host in job.cluster.hosts:

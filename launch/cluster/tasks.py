@@ -21,8 +21,6 @@ from launch.errors import LaunchError
 SCRIPT = "cifar10_main.py"
 PACKAGES = ("cifar10", "cifar10_program", "data_prep")
 CODE = (SCRIPT, *PACKAGES)  # what a task imports from a checkout
-# What follows Python in a task's command. Without a checkout here, the hosts have the package, too.
-PROGRAM = ("-m", "cifar10") if IS_INSTALLED else (SCRIPT,)
 FREE = "free"  # stands in TF_CONFIG for a port that is chosen when the job starts
 
 # Ports, GPUs and cores are assigned in this order; an evaluator has no port.
@@ -144,9 +142,16 @@ def make_job(
     for task_type, index, host, port, devices in places:
         task = {"type": task_type, "index": index}
         tf_config = json.dumps({"cluster": spec, "task": task, "environment": "cloud"})
-        argv = (host.python, *PROGRAM, *arguments)
+        script = script_of(cluster)
+        argv = (host.python, *((script,) if script else ("-m", "cifar10")), *arguments)
         tasks.append(Task(task_type, index, host, port, devices, tf_config, argv))
     return Job(cluster, tuple(arguments), tuple(tasks))
+
+
+def script_of(cluster: Cluster) -> Optional[str]:
+    """Returns the script that tasks run, from `workdir`; None for the installed package."""
+    # Without a checkout here, the hosts have the package, too.
+    return cluster.program or (None if IS_INSTALLED else SCRIPT)
 
 
 def _dial(address: str, port: Optional[int]) -> str:

@@ -286,28 +286,31 @@ def _tar(host_name: str, step: Step) -> "subprocess.Popen[bytes]":
         return start(host_name, command, given=before, errors=None)
 
 
-def code_files(root: Path, requirements: Optional[str] = None) -> dict[str, Path]:
+def code_files(
+    root: Path, requirements: Optional[str] = None, program: Optional[str] = None
+) -> dict[str, Path]:
     """Returns what a host needs of a checkout: path in it -> path here.
 
     Args:
       root: the folder with the code.
       requirements: a further requirements file in it.
+      program: the script that tasks run, from the folder.
 
     Raises:
-      LaunchError: the folder is no checkout, or has no such requirements file.
+      LaunchError: the folder is no checkout, or has no such file.
     """
     if not (root / SCRIPT).is_file():
         raise LaunchError(
             f"a checkout is copied to the hosts, but {root} has no {SCRIPT}; run the launcher in a "
             "checkout, or install the same package on the hosts"
         )
-    if requirements is not None and not (root / requirements).is_file():
-        raise LaunchError(
-            f"--requirements must be a file in {root}, such as requirements.lock, got "
-            f"{requirements!r}"
-        )
+    more = {"--requirements": requirements, "--program": program}
+    for flag, name in more.items():
+        if name is not None and (os.path.isabs(name) or not (root / name).is_file()):
+            rule = "such as requirements.lock" if name is requirements else "without a / before it"
+            raise LaunchError(f"{flag} must be a file in {root}, {rule}, got {name!r}")
     parts = [root / part for part in (*CODE, "launch", "Makefile", "pyproject.toml")]
-    parts += [*root.glob("requirements*"), *([root / requirements] if requirements else [])]
+    parts += [*root.glob("requirements*"), *(root / name for name in more.values() if name)]
     return {
         str(path.relative_to(root)): path
         for part in parts

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from launch.screen.table import LiveTable
 
 
+ERROR = "error: "  # begins a line of the program about a mistake of the user
 JSON_VERSION = 1  # of what --json prints; it grows where a field changes or goes
 
 
@@ -41,11 +42,14 @@ class Display:
     def task_line(self, task: str, host: str, line: str) -> None:
         """Shows a line of a task's output.
 
-        Above a live table these are the lead's, but neither its progress, which is below them, nor
-        what it saved at a stop, which the job's last lines say.
+        Above a live table these are errors, and the lead's, but neither its progress, which is
+        below them, nor what it saved at a stop, which the job's last lines say. That a ps was
+        stopped is no news: it saves nothing, and is stopped at the end of each job.
         """
         told_below = read_step(line) or read_saved(line)
-        if self._table is None or (task.startswith(LEADS) and not told_below):
+        is_shown = (task.startswith(LEADS) and not told_below) or line.startswith(ERROR)
+        is_end = task.startswith("ps/") and line.startswith("stopped by signal")
+        if (self._table is None or is_shown) and not is_end:
             self.note(f"[{task} {host}] {line}")
 
     def note(self, text: str) -> None:

@@ -8,6 +8,9 @@ from typing import Any, Optional
 
 LEADS = ("master/", "chief/")
 _SPACES = "\t\u00a0\u3000"
+_BAR_WIDTH = 10
+# What the line of a job shows first, as that of a process alone does.
+_FIGURES = ("epoch", "loss", "accuracy", "left", "/s", "step")
 
 
 def plain(line: str) -> str:
@@ -28,13 +31,17 @@ def plain_lines(text: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """The texts of one task's row in the table; `step` is empty, `5` or `5/60`."""
+    """The texts of one task's row in the table; `step` is empty, `5` or `5/60`.
+
+    `progress`, which the table does not show, is the last line that reported a step.
+    """
 
     task: str
     host: str
     state: str
     step: str
     last: str
+    progress: str = ""
 
     @property
     def is_lead(self) -> bool:
@@ -70,18 +77,31 @@ def _reached_and_total(step: str) -> tuple[int, int]:
     return _whole(reached), _whole(total)
 
 
-def job_line(rows: Sequence[Row], secs: float) -> str:
-    """Returns the lead's last report of its progress, or another trainer's, and the elapsed time.
+def job_line(rows: Sequence[Row], secs: float, width: int, bar: str = "━─") -> str:
+    """Returns the lead's progress, or another trainer's, and the elapsed time: all that fits.
 
     Args:
       rows: the rows of all tasks.
       secs: the seconds since the job's start.
+      width: the most columns.
+      bar: the characters of the bar, for what is done and for what is left.
     """
-    words = "starting"
-    for row in sorted(reversed(rows), key=lambda row: row.is_lead):
-        if row.step:
-            words = row.last if read_step(row.last) else f"step {row.step}"
-    return f"{words}   {duration(secs)} elapsed"
+    elapsed = f"{duration(secs)} elapsed"
+    row = max(rows, key=lambda row: (bool(row.step), row.is_lead), default=None)
+    if row is None or not row.step:
+        return f"starting  {elapsed}"
+    reached, total = _reached_and_total(row.step)
+    done = _BAR_WIDTH * reached // total if total else 0
+    words = [bar[0] * done + bar[1] * (_BAR_WIDTH - done)] if total else []
+    figures = [word for word in re.split(r"\s{2,}", row.progress) if word[:5] not in ("", "step ")]
+    for figure in sorted([*figures, f"step {row.step}"], key=_place):
+        if len("  ".join([*words, figure, elapsed])) <= width:
+            words.append(figure)
+    return "  ".join([*words, elapsed])
+
+
+def _place(figure: str) -> int:
+    return next((i for i, word in enumerate(_FIGURES) if word in figure), len(_FIGURES))
 
 
 def percent(accuracy: Optional[float]) -> str:

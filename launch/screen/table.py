@@ -34,7 +34,11 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_tasks(rows: Sequence[Row]) -> None:
     """Prints the table of a job's tasks on standard output."""
-    print_table(_TASKS, map(astuple, rows))
+    print_table(_TASKS, map(_cells, rows))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return astuple(row)[: len(_TASKS)]
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -85,11 +89,13 @@ class LiveTable:
 
     def draw(self, rows: Sequence[Row]) -> None:
         """Draws the line of the job and the rows that matter, as many as fit on the screen."""
-        line = Text(plain(job_line(rows, time.time() - self._began)), "dim")
-        shown = those_that_differ(rows)
-        table = [_table(_TASKS, map(astuple, shown))] if shown else []
         # Some terminals wrap a line that fills them.
-        frame = Constrain(Group(Text(), line, *table, Text()), self._console.width - 1)
+        secs, width = time.time() - self._began, self._console.width - 1
+        bar = "━─" if self._console.encoding.startswith("utf") else "#-"
+        line = Text(plain(job_line(rows, secs, width, bar)), "dim")
+        shown = those_that_differ(rows)
+        table = [_table(_TASKS, map(_cells, shown))] if shown else []
+        frame = Constrain(Group(Text(), line, *table, Text()), width)
         self._live.update(frame, refresh=True)
 
     def close(self) -> None:

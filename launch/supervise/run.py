@@ -8,7 +8,7 @@ from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import FREE_PORTS
-from launch.cluster.tasks import SCRIPT, Job, Task, make_job, num_ports, with_token
+from launch.cluster.tasks import Job, Task, make_job, num_ports, script_of, with_token
 from launch.connect.connections import Connections, Event
 from launch.connect.link import Link, Transport
 from launch.errors import LaunchError
@@ -68,7 +68,7 @@ def run_with_agents(
                 loop = RunLoop(supervisor, folder, display, connections.events, signals)
                 variables = {**dict(cluster.environment), **passed}
                 orders = {
-                    task.name: _order_to_start(task, variables, masked=sorted(passed))
+                    task.name: _order_to_start(task, script_of(cluster), variables, passed)
                     for task in ready.tasks
                 }
                 rejoin_secs = cluster.limits.rejoin_secs
@@ -97,15 +97,17 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _order_to_start(task: Task, variables: Mapping[str, str], *, masked: Sequence[str]) -> Message:
+def _order_to_start(
+    task: Task, script: Optional[str], variables: Mapping[str, str], passed: Mapping[str, str]
+) -> Message:
     return {
         "do": "start",
         "task": task.name,
         "argv": list(task.argv),
-        "script": SCRIPT if SCRIPT in task.argv else None,
+        "script": script,
         "cwd": task.host.workdir,
         "env": {"PYTHONUNBUFFERED": "1", **variables, "TF_CONFIG": task.tf_config},
-        "masked": masked,
+        "masked": sorted(passed),
         "gpus": task.devices.gpus,
         "share": task.devices.share,
         "port": task.port,

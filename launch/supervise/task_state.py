@@ -1,6 +1,7 @@
 """What the launcher knows of one task: its state, and what its lines have said."""
 
 import collections
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from launch.record.outcome import Cause
 from launch.screen.row import Row, read_saved, read_step
 
 _LAST_LINES = 12
+_VALIDATED = re.compile(r"accuracy \S{1,20} at step ([0-9,]{1,20})\b")
 
 
 @dataclass
@@ -28,6 +30,7 @@ class TaskState:
       signals: the signals that this launcher has sent to the task since its last start.
       lines: the last lines that it wrote, without empty ones.
       step: the last step that a line reported, as `read_step` returns it.
+      progress: that line.
       saved: the checkpoint that it saved at its end.
     """
 
@@ -43,6 +46,7 @@ class TaskState:
         default_factory=lambda: collections.deque(maxlen=_LAST_LINES)
     )
     step: str = ""
+    progress: str = ""
     saved: Optional[str] = None
 
     @property
@@ -56,7 +60,12 @@ class TaskState:
         has_stepped = False
         for line in lines:
             step, self.saved = read_step(line), read_saved(line) or self.saved
-            self.step, has_stepped = step or self.step, has_stepped or bool(step)
+            if step:
+                self.step, self.progress, has_stepped = step, line, True
+            elif validated := _VALIDATED.search(line):  # between two reports of progress
+                self.step = (
+                    read_step(f"step {validated[1]}/{self.step.partition('/')[2]}") or self.step
+                )
         return has_stepped
 
     def row(self) -> Row:
@@ -67,7 +76,7 @@ class TaskState:
             last = f"saved {self.saved}" if self.saved else ""
         elif words not in ("running", "done", "stopping") and self.last:
             last = self.last
-        return Row(self.task.name, self.task.host.name, words, self.step, last)
+        return Row(self.task.name, self.task.host.name, words, self.step, last, self.progress)
 
     def _words(self) -> str:
         """Describes the status; a stop by the launcher's signals is no failure."""

@@ -1,16 +1,18 @@
 """`plan` and `check`: what would run where, and whether all hosts are ready for it."""
 
 import argparse
+import contextlib
 import json
+import socket
 from collections.abc import Mapping
 from typing import Any, Optional
 
 from cifar10_program import IS_INSTALLED, PACKAGE
 from launch.backends.base import Backend, ContainerNeeds
 from launch.backends.registry import backend_named
-from launch.cluster.model import Host
+from launch.cluster.model import FREE_PORTS, Host
 from launch.cluster.show import as_documents, variables
-from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job, make_job
+from launch.cluster.tasks import PACKAGES, Job, make_job, num_ports, script_of
 from launch.connect.agent_client import Questions
 from launch.errors import HostError, below_each_other
 from launch.screen.display import print_json
@@ -32,8 +34,15 @@ Facts = Mapping[str, Any]
 
 def plan(options: argparse.Namespace) -> int:
     """Prints what would run where, or with --shell what to run by hand; contacts nobody."""
-    job = make_job(cluster_of(options), options.arguments)
-    backend = backend_named(job.cluster.backend)
+    cluster = cluster_of(options)
+    backend = backend_named(cluster.backend)
+    ports: Optional[dict[str, list[int]]] = None
+    if backend.is_this_machine and cluster.ports == FREE_PORTS:  # up chooses others
+        (host,) = cluster.hosts
+        with contextlib.ExitStack() as held:
+            free = [socket.create_server(("127.0.0.1", 0)) for _ in range(num_ports(host))]
+            ports = {host.name: [held.enter_context(server).getsockname()[1] for server in free]}
+    job = make_job(cluster, options.arguments, ports)
     if options.json:
         tasks = [
             {"task": task.name, "host": task.host.name, "user": task.host.user, "port": task.port,
@@ -107,7 +116,7 @@ def _examine(job: Job, backend: Backend) -> tuple[dict[str, Facts], list[str]]:
     """
     assert backend.transport is not None
     containers = backend.containers(job)
-    hosts = job.cluster.hosts
+    hosts, script = job.cluster.hosts, script_of(job.cluster)
     records = job.folder("data") if containers is None else containers.records
 
     def look(host: Host) -> dict[str, Any]:
@@ -115,7 +124,7 @@ def _examine(job: Job, backend: Backend) -> tuple[dict[str, Facts], list[str]]:
             "do": "look",
             "cwd": host.workdir,
             "python": host.python if containers is None else None,
-            "code": CODE if SCRIPT in PROGRAM else (),
+            "code": (script, *PACKAGES) if script else (),
             "engine": None if containers is None else containers.engine,
             "image": None if containers is None else containers.image,
             "data": records if host.trains and "://" not in records else None,
@@ -126,7 +135,8 @@ def _examine(job: Job, backend: Backend) -> tuple[dict[str, Facts], list[str]]:
         targets = [
             (other.address, port)
             for other in reached
-            if other is not host
+            # The tasks of one host reach each other by its address, too.
+            if other is not host or len(looked.found[other.name]["ports"]) > 1
             for port, why_not in looked.found[other.name]["ports"]
             if why_not is None
         ]
@@ -177,9 +187,12 @@ def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNe
     if host.trains and found["data"] is None and "://" not in place:
         wrong.append(f"no records in {place}; copy them there{way_out}, or name {key}")
     wrong += [reason for _, reason in found["ports"] if reason]
+    failures: dict[tuple[str, str], list[str]] = {}
+    for address, port, why in found.get("failures", ()):
+        failures.setdefault((address, why), []).append(str(port))
     wrong += [
-        f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
-        for address, port, why in found.get("failures", ())
+        f"cannot reach {address} port {', '.join(numbers)}: {why}; look at firewalls and `address:`"
+        for (address, why), numbers in failures.items()
     ]
     wanted = 1 + max((n for task in job.on(host) for n in task.devices.gpus or ()), default=-1)
     if wanted > len(found["gpus"]):
@@ -191,13 +204,13 @@ def _of_one(job: Job, host: Host, found: Facts, containers: Optional[ContainerNe
 
 
 def _of_python(job: Job, host: Host, found: Facts) -> list[str]:
-    way_out = _way_out(job)
+    way_out, script = _way_out(job), script_of(job.cluster)
     if not found["has_workdir"]:  # then a Python may be missing for the same reason
         return [f"{host.workdir} does not exist; make it{way_out}, or name another with --workdir"]
     wrong = []
-    if found["code"] is None and SCRIPT in PROGRAM:
+    if found["code"] is None and script:
         mend = f"put it there{way_out}, or name its folder with --workdir"
-        wrong.append(f"{host.workdir} has no {SCRIPT}; {mend}")
+        wrong.append(f"{host.workdir} has no {script}; {mend}")
     elif found["code"] is None:
         wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
     if way_out and job.cluster.source.startswith("--"):

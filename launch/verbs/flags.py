@@ -8,7 +8,14 @@ from typing import Any
 from cifar10_program.paths import path_of
 from launch.backends.registry import KINDS
 from launch.cluster import host_list
-from launch.cluster.model import MAX_TASKS, NAME_RULE, PATH_RULE, PYTHON_RULE, Cluster
+from launch.cluster.model import (
+    MAX_TASKS,
+    NAME_RULE,
+    PATH_RULE,
+    PROGRAM_RULE,
+    PYTHON_RULE,
+    Cluster,
+)
 from launch.cluster.yaml_section import matching, whole
 from launch.errors import LaunchError
 
@@ -58,6 +65,7 @@ CLUSTER = (
     _value("--cluster", "FILE", "YAML description of the cluster"),
     *LAYOUT,
     _value("--nodes", "N", "slurm: number of hosts for the tasks", _TASK_COUNT),
+    _value("--program", "FILE", "a script of your own in place of cifar10_main.py", PROGRAM_RULE),
     (("--set",), {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": _SET}),
 )
 JSON = _switch("--json", "as JSON, in the form that docs/formats.md describes")
@@ -93,7 +101,7 @@ STOP = (*RUN, _switch("--now", "end the tasks without saving"))
 
 
 def cluster_of(options: argparse.Namespace) -> Cluster:
-    """Returns the cluster that the flags or the cluster file describe, changed by --set.
+    """Returns the cluster that the flags or the cluster file describe, changed by further flags.
 
     Raises:
       LaunchError: no cluster is described, or a flag does not go with the description.
@@ -103,7 +111,8 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     cluster = _described(options)
     for pair in options.set:
         cluster = with_setting(cluster, pair, KINDS)
-    return cluster
+    flags = {key: getattr(options, key, None) for key in ("program", "name", "restarts")}
+    return replace(cluster, **{key: value for key, value in flags.items() if value is not None})
 
 
 def _described(options: argparse.Namespace) -> Cluster:

@@ -164,7 +164,7 @@ def attach(options: argparse.Namespace) -> int:
     outcome = folder.end()
     if outcome is None:
         raise HostError(f"run {folder.run_id}: {state_of(folder).words}")
-    say(*closing_lines(folder, outcome))
+    say(*closing_lines(folder, outcome, view.errors))
     return outcome.exit_code
 
 

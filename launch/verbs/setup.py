@@ -58,7 +58,7 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
     if not found and "://" not in folder:
         words = "make them here or there: python -m data_prep --help"
         _say("records", f"none in {folder} here to copy; {words}")
-    code = code_files(root, options.requirements)
+    code = code_files(root, options.requirements, cluster.program)
     copy, data = code_step(code), records_step(found, folder)
 
     def steps(host: Host) -> Iterator[Step]:

@@ -8,7 +8,6 @@ the run as if the terminal were closed.
 import argparse
 import collections
 import contextlib
-import dataclasses
 import heapq
 import os
 import select
@@ -17,7 +16,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -29,11 +28,12 @@ from launch.errors import HostError
 from launch.record.outcome import Outcome
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, state_dir
-from launch.screen.display import Display, say
+from launch.screen.display import ERROR, Display, say
 from launch.screen.row import duration, percent, saved_rows
 from launch.supervise.run_loop import stop_signals
 from launch.verbs import background
 from launch.verbs.background import Background
+from launch.verbs.check import plan, refuse_problems
 from launch.verbs.flags import cluster_of
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
@@ -48,19 +48,12 @@ def up(options: argparse.Namespace) -> int:
     Raises:
       LaunchError: the job could not be started.
     """
-    cluster = cluster_of(options)
-    if options.restarts is not None:
-        cluster = dataclasses.replace(cluster, restarts=options.restarts)
-    if options.name is not None:
-        cluster = dataclasses.replace(cluster, name=options.name)
-    job = make_job(cluster, options.arguments)
-    backend = backend_named(cluster.backend)
     if options.dry_run:
-        print(backend.plan_text(job))
-        return 0
+        options.json = options.shell = False
+        return plan(options)
+    job = make_job(cluster_of(options), options.arguments)
+    backend = backend_named(job.cluster.backend)
     if backend.is_checked_first and not options.no_check:
-        from launch.verbs.check import refuse_problems
-
         refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))
     say(f"run {folder.run_id}, its folder:", f"  {folder.path}")
@@ -78,7 +71,7 @@ def up(options: argparse.Namespace) -> int:
         if options.detach and not _has_started(folder, backend):
             raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
-    say(*closing_lines(folder, outcome))
+    say(*closing_lines(folder, outcome, view.errors))
     return outcome.exit_code
 
 
@@ -106,6 +99,10 @@ class View:
       folder: the run's folder.
       tail: how many of the lines before now to show; None for all.
       is_start: whether to show the launcher's own lines alone, and no table.
+
+    Attributes:
+      errors: the errors of tasks that were shown. Each is shown once: a mistake of the user is one
+        of all tasks.
     """
 
     def __init__(
@@ -113,6 +110,7 @@ class View:
     ) -> None:
         self._folder, self._tail, self._is_start = folder, tail, is_start
         self._began = folder.record()["began"]
+        self.errors = set[str]()
         self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
         self._display: Optional[Display] = None
 
@@ -132,8 +130,9 @@ class View:
         for line in lines:
             if not line.task:
                 self._display.note(line.text)
-            elif not self._is_start:
+            elif not self._is_start and line.text not in self.errors:
                 self._display.task_line(line.task, line.host, line.text)
+                self.errors |= {line.text} if line.text.startswith(ERROR) else set()
         self._display.table(saved_rows(self._folder.status()))
 
     def close(self) -> None:
@@ -209,11 +208,11 @@ def _can_ask() -> bool:
     return False
 
 
-def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
+def closing_lines(folder: RunFolder, outcome: Outcome, errors: Collection[str] = ()) -> list[str]:
     """Returns what a person wants of a run that is over, and last why it ended.
 
     Of one that is done: accuracy, tasks, duration and the report. Of another one: what is known of
-    its end, and whether the same command continues it.
+    its end, without the `errors` of tasks that were shown before.
     """
     record = folder.record()
     if outcome.exit_code == 0:
@@ -225,7 +224,8 @@ def closing_lines(folder: RunFolder, outcome: Outcome) -> list[str]:
             return [words, outcome.reason]
         lines = [f"accuracy {accuracy}, {words}", *[f"report: {report}"] * report.is_file()]
         return [*lines, outcome.reason]
-    return [*outcome.details, f"exit code {outcome.exit_code}: {outcome.reason}"]
+    details = [line for line in outcome.details if line.removeprefix("  | ") not in errors]
+    return [*details, f"exit code {outcome.exit_code}: {outcome.reason}"]
 
 
 def ways_back(folder: RunFolder) -> None:

@@ -17,6 +17,7 @@ Fractions of a second are rounded up. The functions have no side effects.
 
 import json
 import math
+import posixpath
 from typing import Any, Optional
 
 import yaml
@@ -164,10 +165,9 @@ def tf_config(job: Job, task: Task, name: str) -> str:
 def _pod(job: Job, task: Task, name: str) -> Manifest:
     """Returns the `spec` of a task's pod; the pods of a role differ in nothing."""
     settings, limits = settings_of(job.cluster), job.cluster.limits
-    is_ps = task.task_type == "ps"
     # HOME is in /tmp; a pod that writes more is evicted.
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
-    if not is_ps:
+    if _has_volumes(job, task):
         volumes += [_volume("data", settings.data), _volume("output", settings.output)]
     pod = {
         "automountServiceAccountToken": False,
@@ -192,7 +192,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     settings, cluster = settings_of(job.cluster), job.cluster
     is_ps = task.task_type == "ps"
     gpus = 0 if is_ps else cluster.gpus_per_task or 0
-    arguments = [f"{_WORKDIR}/{SCRIPT}", *job.arguments]
+    arguments = [posixpath.join(_WORKDIR, cluster.program or SCRIPT), *job.arguments]
     variables = [{"name": "PYTHONUNBUFFERED", "value": "1"}]
     if not gpus:  # the image's `all` would show others' GPUs
         variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
@@ -214,11 +214,21 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
             "readOnlyRootFilesystem": True,
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *(() if is_ps else _MOUNTS)],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            *(_MOUNTS if _has_volumes(job, task) else ()),
+        ],
         "envFrom": [{"secretRef": {"name": secret_name(name)}}] if has_variables else None,
         "lifecycle": {"preStop": {"exec": {"command": hook}}} if hook else None,
     }
     return _given(container)
+
+
+def _has_volumes(job: Job, task: Task) -> bool:
+    """Returns whether a task needs the volumes: a ps reads nothing, but its script may be there."""
+    program = posixpath.join(_WORKDIR, job.cluster.program or "")
+    volumes = f"{_WORKDIR}/data/", f"{_WORKDIR}/output/"
+    return task.task_type != "ps" or program.startswith(volumes)
 
 
 def _given(found: Manifest) -> Manifest:

@@ -221,6 +221,29 @@ def test_why_a_task_cannot_be_used_is_said_once_and_named_at_last(capsys, error,
     assert "".join(capsys.readouterr()).count(said) == 1
 
 
+@pytest.mark.parametrize("in_pod", [False, True])
+def test_a_name_that_does_not_resolve_is_said_at_once_but_in_a_pod(
+    monkeypatch, capsys, in_pod
+) -> None:
+    if in_pod:  # there, the names of pods that wait in a queue are not known yet
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    asked, answers = threading.Semaphore(0), Probe.answers
+
+    def ask(probe: Probe, secs: float) -> bool:
+        asked.release()
+        return answers(probe, secs)
+
+    monkeypatch.setattr(Probe, "answers", ask)
+    with asking(task_at("nowhere.invalid:2222")):
+        for _ in range(3):
+            assert asked.acquire(timeout=WAIT_SECS)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == (0 if in_pod else 1)
+    for line in said:
+        assert line.startswith("ps/0 (nowhere.invalid:2222): ")
+        assert line.endswith("; correct the address, or the DNS")
+
+
 def test_a_task_whose_question_fails_does_not_answer_any_more(monkeypatch) -> None:
     with answering() as address:
         task = task_at(address)

@@ -104,7 +104,13 @@ def test_folders_are_mounted_and_the_one_for_output_is_made(engine: Path, tmp_pa
         f"--mount=type=bind,source={tmp_path}/new/output,target=/data/output",
     ]
     assert (tmp_path / "new" / "output").is_dir()
-    assert not any("--mount" in word for word in _words(made, cwd=str(tmp_path), last=True))
+    of_ps = _words(made, cwd=str(tmp_path), last=True)
+    assert not any("--mount" in word for word in of_ps)
+    # It needs the one that its script is in.
+    of_ps = _words(made, cwd=str(tmp_path), last=True, script="output/own.py")
+    assert [word for word in of_ps if "--mount" in word] == [
+        f"--mount=type=bind,source={tmp_path}/new/output,target=/data/output"
+    ]
 
 
 def test_an_engine_that_is_not_there_is_an_error() -> None:

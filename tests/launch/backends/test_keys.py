@@ -43,6 +43,14 @@ def test_each_key_of_a_backends_section_changes_what_it_runs(tmp_path: Path, nam
     assert [key for key in values if plan(f"{{{key}: {values[key]}}}") == without] == []
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_a_script_of_the_users_own_is_what_tasks_run(tmp_path: Path, name: str) -> None:
+    text = f"backend: {name}\n{TASKS if KINDS[name].chooses_hosts else HOSTS}program: mine/own.py\n"
+    plan = as_documents(backend_named(name).plan(make_job(read(tmp_path, text))))
+    assert "mine/own.py" in plan
+    assert "cifar10_main.py" not in plan
+
+
 @pytest.mark.parametrize("name", ["slurm", "kubernetes"])
 def test_a_user_is_refused_where_nobody_logs_in(tmp_path: Path, name: str) -> None:
     rule = f"lab.yaml:3: user is for logins by ssh; {name} has none, so leave it out"

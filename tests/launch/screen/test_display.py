@@ -57,20 +57,34 @@ PROGRESS = "epoch 1.7/4  step 123/282  loss 0.748  accuracy 0.787  944 images/s 
 
 
 def row(task: str, step: str = "", last: str = "", state: str = "running") -> Row:
-    return Row(task, "node0", state, step, last)
+    return Row(task, "node0", state, step, last, last if read_step(last) else "")
 
 
 @pytest.mark.parametrize(
-    ("rows", "line"),
+    ("rows", "width", "line"),
     [
-        ([row("ps/0", last="ps/0 serves at 127.0.0.1:2223")], "starting"),
-        ([row("worker/0", "1/2", "step 1/2"), row("master/0", "123/282", PROGRESS)], PROGRESS),
-        ([row("master/0", "123/282", "evaluating")], "step 123/282"),
-        ([row("chief/0"), row("worker/0", "124/282", "x"), row("worker/1", "1")], "step 124/282"),
+        ([row("ps/0", last="ps/0 serves at 127.0.0.1:2223")], 60, "starting"),
+        (
+            [row("worker/0", "1/2", "step 1/2"), row("master/0", "123/282", PROGRESS)],
+            100,
+            "━━━━──────  epoch 1.7/4  loss 0.748  accuracy 0.787  22s left  944 images/s",
+        ),
+        # A validation is at a later step than the last report of progress, whose shape stays.
+        (
+            [Row("master/0", "node0", "running", "282/282", "validation ...", PROGRESS)],
+            60,
+            "━━━━━━━━━━  epoch 1.7/4  loss 0.748  22s left",
+        ),
+        ([row("chief/0"), row("worker/0", "124/282", "x"), row("worker/1", "1")], 60,
+         "━━━━──────  step 124/282"),
+        ([row("master/0", "12", "step 12  loss 2.3  1,024.5 images/s")], 60,
+         "loss 2.3  1,024.5 images/s  step 12"),
     ],
-)
-def test_the_job_has_one_line_that_of_its_lead(rows: list[Row], line: str) -> None:
-    assert job_line(rows, 60) == f"{line}   1m00s elapsed"
+)  # fmt: skip
+def test_the_job_has_one_line_that_of_its_lead(rows: list[Row], width: int, line: str) -> None:
+    found = job_line(rows, 60, width)
+    assert found == f"{line}  1m00s elapsed"
+    assert len(found) <= width
 
 
 @pytest.mark.parametrize(
@@ -109,11 +123,12 @@ def test_above_the_table_are_only_lines_of_the_lead_that_are_not_told_below(
         ("master/0", data),
         ("master/0", "saved output/model.ckpt-123"),
         ("ps/0", "bye"),
+        ("worker/0", "error: no records in /nope"),
     ):
         display.task_line(task, "node0", line)
     display.close()
     text = stream.getvalue()
-    assert re.findall(r"\[[a-z]+/\d node0\]", text) == ["[master/0 node0]"]
+    assert re.findall(r"\[[a-z]+/\d node0\]", text) == ["[master/0 node0]", "[worker/0 node0]"]
     first, second = text[text.index("[master/0") :].splitlines()[:2]  # No number is broken.
     assert (f"{first} {second}", len(first) <= 60) == (f"[master/0 node0] {data}", True)
 

@@ -398,3 +398,11 @@ def test_a_stopped_task_shows_what_it_saved_and_not_its_exit_code() -> None:
         one.take(["step 3/60  loss 2", "stopped by signal 15"])
     found[0].take(["saved output/model.ckpt-3", "stopped by signal 15"])
     assert [one.row().last for one in found] == ["saved output/model.ckpt-3", ""]
+
+
+def test_a_validation_is_progress_too() -> None:
+    training = "epoch 0.1/1  step 41/300  loss 2"
+    master = state()
+    assert master.take([training])
+    assert not master.take(["validation accuracy 0.2560 at step 60 (best so far)"])
+    assert (master.step, master.progress) == ("60/300", training)

@@ -147,6 +147,10 @@ def test_plan_list_and_status_print_the_same_form_of_json(run: Run, tmp_path: Pa
     addresses = [plan["tasks"][0]["TF_CONFIG"]["cluster"] for plan in (slurm, kubernetes)]
     assert addresses[0] == {"master": ["node0:free"], "ps": ["node0:free"]}  # no node is chosen
     assert addresses[1] == {"master": ["master-0.cifar10:2222"], "ps": ["ps-0.cifar10:2223"]}
+    master, ps = found("plan", "--on", "local")["tasks"]
+    assert isinstance(master["port"], int)  # one that is free now
+    own = {name: [f"127.0.0.1:{task['port']}"] for name, task in (("master", master), ("ps", ps))}
+    assert ps["TF_CONFIG"]["cluster"] == own
     cluster = replace(on_this_machine(0, 1), name="exp1")
     folder = RunFolder.create(tmp_path, make_job(cluster))
     folder.write_end(Outcome(3, "ps/0 failed", cause=Cause.TASK_FAILED))

@@ -71,15 +71,23 @@ def test_a_folder_that_is_missing_is_one_problem() -> None:
     assert found.startswith("b: /data does not exist; make it: python -m launch setup, or name an")
 
 
+def test_a_script_of_the_users_own_is_looked_for() -> None:
+    own = make_job(replace(job().cluster, program="own.py"))
+    (found,) = problems(own, facts(code=None))
+    assert found.startswith("b: /data has no own.py; put it there: python -m launch setup, or name")
+
+
 def test_an_unreachable_host_is_one_problem() -> None:
     both = {"a": GOOD, "b": {"unreachable": "b: no answer within 30 s"}}
     assert problems(job(), both) == ["b: no answer within 30 s"]
 
 
-def test_a_port_that_cannot_be_dialled_is_a_problem() -> None:
-    both = {"a": {**GOOD, "failures": [["b", 2222, "no answer within 3 s"]]}, "b": GOOD}
+def test_an_address_that_cannot_be_reached_is_a_problem() -> None:
+    failures = [["b", port, "name or service not known"] for port in (2222, 2223)]
+    both = {"a": {**GOOD, "failures": failures}, "b": GOOD}
     assert problems(job(), both) == [
-        "a: cannot reach b port 2222: no answer within 3 s; look at firewalls and at `address:`"
+        "a: cannot reach b port 2222, 2223: name or service not known; look at firewalls and "
+        "`address:`"
     ]
 
 

@@ -16,7 +16,7 @@ from launch.record.output import utc
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli, runs
 from launch.verbs.runs import RUNNING, State
-from launch.verbs.up import closing_lines
+from launch.verbs.up import View, closing_lines
 
 JOB = make_job(on_this_machine(2, 1))
 
@@ -123,6 +123,24 @@ def test_a_job_that_outlives_its_launcher_is_followed_to_its_end(
     assert runs.attach(words) == 0
     assert capfd.readouterr().out.splitlines()[2:] == [*lines, "3 tasks, 1m40s", "master/0 is done"]
     assert waits == [0.2, 5.0]
+
+
+def test_a_mistake_that_all_tasks_tell_is_shown_once(
+    folder: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    error = "error: no records in /nope"
+    of_ps = "stopped by signal 15; run the same command to continue"
+    lines = {"master/0": error, "worker/0": error, "ps/0": of_ps}
+    folder.output_log.write_text("".join(f"[{task} n] {line}\n" for task, line in lines.items()))
+    view = View(folder)
+    view.show_new(final=True)
+    view.close()
+    assert capfd.readouterr().out == f"[master/0 n] {error}\n"
+    outcome = Outcome(2, "master/0 failed", details=(f"  | {error}", "  log: x"))
+    assert closing_lines(folder, outcome, view.errors) == [
+        "  log: x",
+        "exit code 2: master/0 failed",
+    ]
 
 
 def test_a_stopped_job_ends_with_what_it_saved_and_why(folder: RunFolder) -> None:

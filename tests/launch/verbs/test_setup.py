@@ -302,12 +302,18 @@ def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) 
     (here / "cifar10" / ".cache" / "one.py").touch()
     assert sorted(preparing.code_files(here, "requirements.lock")) == CODE
     (here / ".gpu.txt").touch()  # A hidden file comes if it is named.
-    assert sorted(preparing.code_files(here, ".gpu.txt")) == [".gpu.txt", *CODE]
+    (here / "own.py").touch()
+    assert sorted(preparing.code_files(here, ".gpu.txt", "own.py")) == sorted(
+        [".gpu.txt", "own.py", *CODE]
+    )
 
 
-def test_requirements_that_are_not_in_the_checkout_are_refused(here: Path) -> None:
+def test_files_that_are_not_in_the_checkout_are_refused(here: Path) -> None:
     with pytest.raises(LaunchError, match="^--requirements must be a file in .*, got 'gpu.lock'$"):
         preparing.code_files(here, "gpu.lock")
+    (here / "own.py").touch()
+    with pytest.raises(LaunchError, match="^--program must be a file in .*, got '/.*/own.py'$"):
+        preparing.code_files(here, None, f"{here}/own.py")
 
 
 class Here(Backend):
