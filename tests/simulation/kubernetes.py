@@ -195,7 +195,7 @@ class KubernetesRun:
             created = JobObjects(self.kubectl, "sim")
             self._runner = backend.Runner(created, self.follower, cast(Any, self), [], jobs)
             try:
-                created.create(manifest, [*jobs.values()])
+                created.create(manifest, [*jobs.values()], {})
             except HostError:  # The API has stopped answering, so that there is no job to follow.
                 self._runner.end("run", is_left=False)
                 return self
