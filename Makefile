@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo venv kernels check format test test-cpus test-fast test-system test-faults \
-  lock audit clean
+  test-kubernetes lock audit clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/kernels/*.h cifar10/kernels/*.cc)
@@ -34,6 +34,7 @@ help:
 	@echo 'make test-cpus    what depends on the CPU, with fewer instructions and without oneDNN: minutes'
 	@echo 'make test-fast    those of the launcher, data_prep and settings, without TensorFlow: minutes'
 	@echo 'make test-system  those with containers, a browser or long runs; needs Debian and root'
+	@echo 'make test-kubernetes  jobs on a real Kubernetes; the first time, 13 minutes to build it; Debian, root'
 	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make lock         write the locks anew; ARGS=--upgrade takes newer versions, too'
@@ -146,6 +147,12 @@ test-system: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
 	$(PY) -m pytest -m system --override-ini testpaths='$(SYSTEM_TESTS)' --timeout 900 \
 	  --numprocesses 3 --dist loadfile $(ARGS)
+
+# The servers stay in a cache folder, ~/.cache/cifar10-kubernetes or what KUBERNETES_TESTBED names.
+test-kubernetes: .venv/.installed-dev kernels
+	testbeds/install_packages.sh
+	testbeds/kubernetes.sh build
+	$(PY) -m pytest -m system --timeout 900 tests/system/test_real_kubernetes.py $(ARGS)
 
 test-faults: .venv/.installed-dev kernels
 	testbeds/install_packages.sh

@@ -15,6 +15,13 @@ declare -A package_of=(
   [slurmctld]=slurm-wlm
   [munged]=munge
   [kubectl]=kubernetes-client
+  [etcd]=etcd-server
+  [containerd]=containerd
+  [dnsmasq]=dnsmasq-base
+  [conntrack]=conntrack
+  [iptables]=iptables
+  [openssl]=openssl
+  [/usr/lib/cni/bridge]=containernetworking-plugins
 )
 missing=()
 PATH=$PATH:/usr/sbin # sshd; not on the PATH of every user

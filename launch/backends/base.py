@@ -45,11 +45,13 @@ class Backend(Kind):
       is_checked_first: whether `up` checks the hosts before it starts a job.
       is_lasting: whether a job writes its run's folder itself, so that it can be followed and
         stopped when its launcher is gone.
+      can_rejoin: whether a new launcher, also on another machine, can follow a job that was left.
     """
 
     transport: ClassVar[Optional[Transport]] = None
     is_checked_first: ClassVar[bool] = False
     is_lasting: ClassVar[bool] = False
+    can_rejoin: ClassVar[bool] = False
 
     def plan(self, job: Job) -> list[Document]:
         """Returns shell lines, scripts or manifests that run the job by hand.
@@ -113,8 +115,20 @@ class Backend(Kind):
         """
         return ""
 
+    def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
+        """Follows a job that goes on without its launcher to its end, if this `can_rejoin`.
+
+        Raises:
+          LaunchError: it cannot be followed.
+        """
+        raise NotImplementedError
+
+    def known(self, run_id: str) -> Optional[Record]:
+        """Returns the record of a run that is in the cluster, also of another machine; or None."""
+        return None
+
     def stop(self, record: Record, *, now: bool) -> None:
-        """Ends a job that `is_lasting` and waits for its end; with `now`, tasks need not save."""
+        """Ends a job without a launcher and waits for its end; with `now`, tasks need not save."""
         raise NotImplementedError
 
     def clean(self, record: Record) -> list[str]:

@@ -75,12 +75,17 @@ class RunFolder:
         Raises:
           HostError: the folder cannot be written.
         """
-        folder = cls(parent / _new_id())
+        return cls.restore(parent, _describe(_new_id(), job, output))
+
+    @classmethod
+    def restore(cls, parent: Path, record: Record) -> "RunFolder":
+        """Makes the folder of a run from its record; HostError if it cannot be written."""
+        folder = cls(parent / record["run"])
         with folder._writes():
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.path.mkdir(mode=0o700)
             folder.reserve_end()
-            _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
+            _replace(folder.path / "run.json", record)
         return folder
 
     def remove(self) -> None:

@@ -15,7 +15,7 @@ import threading
 import traceback
 from multiprocessing.connection import Connection as Channel
 from pathlib import Path
-from typing import Union
+from typing import Optional, Union
 
 from launch.backends.base import Backend
 from launch.cluster.tasks import Job
@@ -96,10 +96,10 @@ class Background:
         raise HostError(f"the launcher has failed, see {self._log}; {way_out}")
 
 
-def start(backend: Backend, job: Job, folder: RunFolder, log: Path) -> Background:
-    """Runs a job in a process that has no terminal; call it while this process has one thread.
+def start(backend: Backend, job: Optional[Job], folder: RunFolder, log: Path) -> Background:
+    """Runs a job, or rejoins the run's if it is None, in a process that has no terminal.
 
-    What the backend shows goes to `log`.
+    Call it while this process has one thread.     What the backend shows goes to `log`.
 
     Raises:
       HostError: this machine starts no more processes.
@@ -143,7 +143,9 @@ def _give_up_the_terminal(path: Path, kept: int) -> None:
     os.closerange(kept + 1, 1 << 16)
 
 
-def _work(backend: Backend, job: Job, folder: RunFolder, log: Path, channel: Channel) -> None:
+def _work(
+    backend: Backend, job: Optional[Job], folder: RunFolder, log: Path, channel: Channel
+) -> None:
     """Runs the job, writes how it ended, and sends that."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
     to_say: queue.Queue[Union[str, Outcome, LaunchError]] = queue.Queue(_MOST_UNSAID)
@@ -157,12 +159,13 @@ def _work(backend: Backend, job: Job, folder: RunFolder, log: Path, channel: Cha
     said: Union[Outcome, LaunchError]
     try:
         folder.take_over()
-        said = backend.run(job, folder, Display(writer(log, lost), live=False))
+        display = Display(writer(log, lost), live=False)
+        said = backend.run(job, folder, display) if job else backend.rejoin(folder, display)
         # A job without agents that has no end yet may go on.
         end = said if backend.transport is not None or folder.end() is not None else None
     except LaunchError as error:
         said = error
-        if isinstance(error, NotHereError) or not isinstance(error, HostError):
+        if job and (isinstance(error, NotHereError) or not isinstance(error, HostError)):
             with contextlib.suppress(HostError):
                 folder.remove()  # nothing was started, so there is nothing to list
         # Without agents, something may have been submitted.

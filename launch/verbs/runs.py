@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
 from cifar10_program.streams import log_error
-from launch.backends.registry import backend_named
+from launch.backends.registry import KINDS, backend_named
 from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause
 from launch.record.output import Follower, Line
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.display import print_json, say
 from launch.screen.row import duration, percent, plain, saved_rows
+from launch.verbs import background
 from launch.verbs.up import LOOK_SECS, View, closing_lines, ways_back
 
 _ASK_SECS = 5.0  # between two questions to schedulers, which others use, too
@@ -58,14 +59,15 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
     record, elsewhere = folder.record(), folder.other_machine()
     backend = backend_named(record["backend"])
     job = unknown = ""
-    if asks and (elsewhere is None or backend.is_lasting):
+    survives = backend.is_lasting or backend.can_rejoin
+    if asks and (elsewhere is None or survives):
         try:
             job = backend.going_on(record)
         except NotHereError as error:
             unknown = f"; whether the job goes on is not known: {error}"
     if job:
         owner = "its launcher" if elsewhere is None else "a launcher here"
-        way_out = f"to end it: {'stop' if backend.is_lasting else 'clean'} --run {folder.run_id}"
+        way_out = f"to end it: {'stop' if survives else 'clean'} --run {folder.run_id}"
         words = f"continues without {owner}: {job}; {way_out}"
         return State(GOES_ON, words, writes=backend.is_lasting)
     rest = f"to end the remaining processes: clean --run {folder.run_id}{unknown}"
@@ -73,6 +75,40 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         return State("not followed", f"its launcher has ended; {rest}")
     words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
     return State("elsewhere", words)
+
+
+def _find(options: argparse.Namespace) -> RunFolder:
+    """Returns the run that is asked for; one that only its cluster knows gets a folder here.
+
+    Raises:
+      LaunchError: there is no such run.
+    """
+    parent = state_dir(options.state_dir)
+    try:
+        return find(parent, options.run)
+    except LaunchError as error:
+        for kind in KINDS.values() if options.run else ():
+            try:
+                record = backend_named(kind.name).known(options.run)
+            except NotHereError:
+                continue
+            except LaunchError as unknown:
+                raise LaunchError(f"{error}; and whether it is in a cluster: {unknown}") from None
+            if record is not None:
+                return RunFolder.restore(parent, record)
+        raise
+
+
+def _rejoin(folder: RunFolder) -> Optional[background.Background]:
+    """Starts a launcher for a job that goes on without one, if it can be followed again."""
+    backend = backend_named(folder.record()["backend"])
+    if not backend.can_rejoin or state_of(folder).name != GOES_ON:
+        return None
+    process = background.start(backend, None, folder, folder.output_log)
+    process.leave()
+    while folder.launcher_pid() is None and not process.wait(LOOK_SECS):
+        pass
+    return process
 
 
 def list_runs(options: argparse.Namespace) -> int:
@@ -123,7 +159,7 @@ def status(options: argparse.Namespace) -> int:
     """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
     from launch.screen.table import print_tasks
 
-    folder = find(state_dir(options.state_dir), options.run)
+    folder = _find(options)
     state, end = state_of(folder), folder.end()
     if options.json:
         print_json(**_facts(folder, asks=True))
@@ -151,8 +187,8 @@ def attach(options: argparse.Namespace) -> int:
       HostError: the run's launcher has ended without saying how the run ended, or may run on
         another machine.
     """
-    folder = find(state_dir(options.state_dir), options.run)
-    view = View(folder, tail=_TAIL)
+    folder = _find(options)
+    view, launcher = View(folder, tail=_TAIL), _rejoin(folder)
     say(f"run {folder.run_id}, its folder:", f"  {folder.path}")
     try:
         with contextlib.closing(view):
@@ -162,6 +198,8 @@ def attach(options: argparse.Namespace) -> int:
         ways_back(folder)
         return 128 + signal.SIGINT
     outcome = folder.end()
+    if outcome is None and launcher is not None and launcher.wait(LOOK_SECS):
+        outcome = launcher.outcome()
     if outcome is None:
         raise HostError(f"run {folder.run_id}: {state_of(folder).words}")
     say(*closing_lines(folder, outcome, view.errors))
@@ -174,7 +212,7 @@ def logs(options: argparse.Namespace) -> int:
     Raises:
       LaunchError: there is no such run or task.
     """
-    folder = find(state_dir(options.state_dir), options.run)
+    folder = _find(options)
     tasks, log = _chosen(folder, options.tasks), Follower(folder.output_log)
 
     def show(tail: Optional[int], *, final: bool) -> None:
@@ -186,6 +224,7 @@ def logs(options: argparse.Namespace) -> int:
 
     show(options.tail, final=not options.follow)
     if options.follow:
+        _rejoin(folder)
         for is_last in _looks(folder):
             show(None, final=is_last)
         if folder.end() is None:
@@ -219,14 +258,14 @@ def stop(options: argparse.Namespace) -> int:
       HostError: its launcher has gone and no job goes on without it that could be stopped, or its
         launcher may run on another machine.
     """
-    folder = find(state_dir(options.state_dir), options.run)
+    folder = _find(options)
     pid, record = folder.launcher_pid(), folder.record()
     if pid is None:
         state, backend = state_of(folder), backend_named(record["backend"])
         if folder.end() is not None:
             say(f"run {folder.run_id} has ended before: {state.words}")
             return 0
-        if state.name != GOES_ON or not backend.is_lasting:
+        if state.name != GOES_ON or not (backend.is_lasting or backend.can_rejoin):
             raise HostError(f"run {folder.run_id}: {state.words}")
         backend.stop(record, now=options.now)
     else:
@@ -252,7 +291,7 @@ def clean(options: argparse.Namespace) -> int:
       LaunchError: the run is still running, or could not be cleaned.
       SystemExit: a signal came before it was (128 + n).
     """
-    folder = find(state_dir(options.state_dir), options.run)
+    folder = _find(options)
     if folder.launcher_pid() is not None:
         raise LaunchError(f"run {folder.run_id} is still running; end it with `stop`")
     if options.run is None:

@@ -12,7 +12,14 @@ from cifar10.output.checkpoints import latest_position
 from testbeds.process_list import environment_of
 from tests.cifar10 import program
 from tests.launch.kube_api import Cluster
-from tests.launch.launcher import ROOT, Launcher, interrupt, processes_naming, wait_for
+from tests.launch.launcher import (
+    ROOT,
+    Launcher,
+    interrupt,
+    processes_naming,
+    read_until,
+    wait_for,
+)
 
 pytestmark = pytest.mark.system
 
@@ -128,13 +135,39 @@ def test_a_job_outlives_its_launcher_and_clean_ends_it(
     run_id = launcher.run_id()
     goes_on = f"continues without its launcher: job cifar10-{run_id}"
     for verb in ("status", "clean"):
-        assert f"{goes_on}; to end it: clean --run {run_id}\n" in launcher.verb(verb)
+        assert f"{goes_on}; to end it: stop --run {run_id}\n" in launcher.verb(verb)
     assert len(cluster.running()) == 3
     output = launcher.verb("clean", "--run", run_id)
     assert f"run {run_id}: service/cifar10-{run_id}: deleted\n" in output
     assert f"run {run_id}: pod/cifar10-{run_id}-worker-0-" in output
     assert_nothing_left(cluster)
     assert "nothing was left" in launcher.verb("clean", "--run", run_id)
+
+
+def test_a_job_that_was_left_is_followed_from_elsewhere_with_its_restarts(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    words = ("steps=100000", "worker/0:die=3", "worker/0:at=100")
+    process = launcher.start_up(described(launcher, "restarts: 1\n"), "--", *words)
+    read_until(process, "restart 1 of 1")
+    launcher.wait_for_log("worker/0", "step 1/")
+    launcher.kill(process)
+    run_id = launcher.run_id()
+    launcher.state = launcher.state.with_name("elsewhere")
+    output = launcher.verb("attach", "--run", run_id, exit_code=3)
+    assert "failed: exit code 3, after 1 restarts" in output
+    assert_nothing_left(cluster)
+
+
+def test_a_job_that_was_left_is_stopped_from_elsewhere(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    launcher.kill(start(launcher))
+    run_id = launcher.run_id()
+    launcher.state = launcher.state.with_name("elsewhere")
+    launcher.verb("stop", "--run", run_id)
+    assert_nothing_left(cluster)
+    assert "error: no run x in " in launcher.verb("status", "--run", "x", exit_code=2)
 
 
 def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:

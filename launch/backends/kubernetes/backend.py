@@ -1,8 +1,9 @@
 """The kubernetes backend: a Job for each task, which kubectl creates, follows and deletes.
 
-The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
-with its run ends it. What fails before the job exists ends the run, and so does a refusal of the
-first poll; later, every call of kubectl that fails is tried again.
+The cluster runs the job, not this process: if the launcher is killed, the job goes on. Its Service
+keeps what another launcher needs to follow it, so that `attach`, on any machine, takes its place.
+What fails before the job exists ends the run, and so does a refusal of the first poll; later, every
+call of kubectl that fails is tried again.
 """
 
 import json
@@ -10,21 +11,30 @@ import math
 import queue
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Optional
 
 from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl, connect
+from launch.backends.kubernetes.kubectl import (
+    RESTARTS,
+    ForbiddenError,
+    JobObjects,
+    Kubectl,
+    connect,
+)
 from launch.backends.kubernetes.logs import Event, PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.kubernetes.state import Pod
 from launch.cluster import show
+from launch.cluster.model import Host, Limits
 from launch.cluster.show import Document
-from launch.cluster.tasks import Job, Task, with_token
+from launch.cluster.tasks import Devices, Job, Task, with_token
 from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import Record, RunFolder
@@ -38,6 +48,7 @@ _INSTEAD = (
     "# Where Kubeflow's training operator runs, this TFJob can take the place of the Service and "
     "the\n# Jobs: sed -n 's/^#T //p'. `launch` does not follow it."
 )
+_STAMP = "%Y-%m-%dT%H:%M:%SZ"
 _BACKLOG = 2000  # lines
 _POLL_SECS = 2.0
 _SOON_SECS = 0.3  # between two polls where a log has ended
@@ -52,7 +63,7 @@ class Kubernetes(Backend):
 
     name = "kubernetes"
     chooses_hosts = True
-    host_per_task = True
+    host_per_task = can_rejoin = True
     has_image = True
     settings = KubernetesSettings
 
@@ -117,25 +128,44 @@ class Kubernetes(Backend):
         secret = manifests.secret(job, name, values)
         owned = [manifests.network_policy(job, name), secret, *jobs.values()]
         place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
-        folder.add(kubernetes=place)
+        rules = {"limits": vars(limits), "restarts": job.cluster.restarts, "passed": [*passed]}
+        folder.add(kubernetes={**place, **rules})
+        record, service = folder.record(), manifests.service(job, name)
+        tasks = [{"task": task["task"]} for task in record["tasks"]]  # a Service has 256 KiB
+        short = {**record, "hosts": [], "arguments": [], "tasks": tasks}
         objects = JobObjects(kubectl, name)
-        with stop_signals() as signals:
-            now, restarts = time.monotonic(), job.cluster.restarts
-            follower = Follower(job.tasks, limits, restarts, now)
-            events: queue.Queue[Event] = queue.Queue(_BACKLOG)
-            loop = RunLoop(follower, folder, display, events, signals)
-            runner = Runner(objects, follower, loop, list(passed.values()), jobs)
-            is_left = False
-            try:
-                objects.create(manifests.service(job, name), owned)
-                return loop.run(runner)
-            except Left:
-                is_left = True
-                end = f"to end it: clean --run {folder.run_id}"
-                words = f"not followed any more; {objects.title} goes on; {end}"
-                return Outcome(128 + signal.SIGHUP, words, cause=Cause.USER)
-            finally:
-                runner.end(folder.run_id, is_left=is_left)
+        create = partial(objects.create, service, owned, short)
+        return _follow(objects, folder, display, passed, jobs, create)
+
+    def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
+        """Follows a job that was left, to its end; see `Backend.rejoin`."""
+        record = folder.record()
+        objects, rules = _objects(record), record.get("kubernetes", {})
+        way_out = f"to end it: stop --run {folder.run_id}"
+        if objects is None or "limits" not in rules:
+            lacks = "lacks its limits, as one of an earlier version"
+            raise HostError(f"run {folder.run_id} {lacks}; {way_out}")
+        passed = passed_values(rules["passed"])
+        jobs = objects.rejoin()
+        if missing := [task["task"] for task in record["tasks"] if task["task"] not in jobs]:
+            what = (
+                f"{objects.title} has no Job for {', '.join(missing)} any more, so it cannot go on"
+            )
+            raise HostError(f"{what}; {way_out}")
+        return _follow(objects, folder, display, passed, jobs, lambda: None)
+
+    def known(self, run_id: str) -> Optional[Record]:
+        """Returns the record of a run in the namespace of the current context; None if none."""
+        kubectl = connect(KubernetesSettings())
+        record = JobObjects(kubectl, f"{manifests.NAME}-{run_id}").record()
+        if record is None:
+            return None
+        place = {"context": kubectl.context, "namespace": kubectl.namespace}
+        return {**record, "kubernetes": {**record["kubernetes"], **place}}
+
+    def stop(self, record: Record, *, now: bool) -> None:
+        """Ends the job and waits until its pods are gone; with `now`, they need not save."""
+        self._end(record, *(["--grace-period=1"] if now else []))
 
     def going_on(self, record: Record) -> str:
         """Returns the name of the run's job in words; an empty string once it is over."""
@@ -148,18 +178,23 @@ class Kubernetes(Backend):
 
     def clean(self, record: Record) -> list[str]:
         """Deletes the objects with the run's labels: the job, then what the job has left."""
+        return [f"{name}: deleted" for name in self._end(record)]
+
+    def _end(self, record: Record, *words: str) -> list[str]:
         objects = _objects(record)
         found = [] if objects is None else objects.left()
         if objects is None or not found:
             return []
-        objects.delete()
-        objects.delete("pods")
+        objects.delete("jobs.batch")  # the Service goes last, so that tasks find each other
+        objects.delete("pods", *words)
         deadline = time.monotonic() + _END_SECS
         while left := objects.left():
+            if left == [f"service/{objects.name}"]:
+                objects.delete()
             if time.monotonic() > deadline:
                 raise HostError(f"{', '.join(left)}: not ended {_END_SECS:g} s after the deletion")
             time.sleep(1)
-        return [f"{one}: deleted" for one in found]
+        return found
 
 
 def _objects(record: Record) -> Optional[JobObjects]:
@@ -169,6 +204,47 @@ def _objects(record: Record) -> Optional[JobObjects]:
         return None
     kubectl = Kubectl(place["context"], place["namespace"])
     return JobObjects(kubectl, place["name"])
+
+
+def _follow(
+    objects: JobObjects,
+    folder: RunFolder,
+    display: Display,
+    passed: Mapping[str, str],
+    jobs: Mapping[str, Manifest],
+    create: Callable[[], None],
+) -> Outcome:
+    """Creates a job by `create`, follows it to its end, and deletes it."""
+    record, status = folder.record(), folder.status()
+    rules, steps = record["kubernetes"], {row["task"]: row["step"] for row in status["tasks"]}
+    tasks, limits = [_task(task["task"]) for task in record["tasks"]], Limits(**rules["limits"])
+    with stop_signals() as signals:
+        now = time.monotonic()
+        follower = Follower(tasks, limits, rules["restarts"], now)
+        follower.heard(now, stepped=any(steps.values()))
+        for name, manifest in jobs.items():
+            state, notes = follower.states[name], manifest["metadata"].get("annotations", {})
+            state.restarts, state.step = int(notes.get(RESTARTS, 0)), steps.get(name, "")
+        events: queue.Queue[Event] = queue.Queue(_BACKLOG)
+        loop = RunLoop(follower, folder, display, events, signals)
+        since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""
+        runner = Runner(objects, follower, loop, list(passed.values()), jobs, since)
+        is_left = False
+        try:
+            create()
+            return loop.run(runner)
+        except Left:
+            is_left = True
+            words = f"not followed any more; {objects.title} goes on"
+            ways = f"to see or end it: attach or stop --run {folder.run_id}"
+            return Outcome(128 + signal.SIGHUP, f"{words}; {ways}", cause=Cause.USER)
+        finally:
+            runner.end(folder.run_id, is_left=is_left)
+
+
+def _task(name: str) -> Task:
+    kind, _, index = name.partition("/")
+    return Task(kind, int(index), Host("-", "", (), workdir="/data"), None, Devices(), "", ())
 
 
 class Left(Exception):
@@ -184,6 +260,7 @@ class Runner:
       loop: the run loop, which takes the tasks' lines and notes for the user.
       secrets: values to mask in the tasks' lines.
       jobs: task's name -> the manifest of its Job, to restart it.
+      since: the time before which lines are not read; "" for all.
     """
 
     def __init__(
@@ -193,11 +270,12 @@ class Runner:
         loop: RunLoop,
         secrets: Sequence[str],
         jobs: Mapping[str, Manifest],
+        since: str = "",
     ) -> None:
         self._objects, self._jobs = objects, jobs
         self._follower, self._loop, self._mask = follower, loop, Mask(secrets)
         # When the queue is full, the threads that read logs wait.
-        self._logs = PodLogs(objects.kubectl, loop.events.put, self._take_line)
+        self._logs = PodLogs(objects.kubectl, loop.events.put, self._take_line, since)
         self._has_polled = self._is_stopped = self._wants_deletion = False
         self._polled = -math.inf
         self._told: set[str] = set()  # what the user was told once
@@ -256,7 +334,8 @@ class Runner:
         try:
             for task in [*self._to_start]:
                 if task not in self._follower.held:
-                    self._objects.make_anew(self._jobs[task])
+                    restarts = self._follower.states[task].restarts
+                    self._objects.make_anew(self._jobs[task], restarts)
                     self._to_start.remove(task)
                     self._held.discard(task)
                 elif task not in self._held:
@@ -328,6 +407,8 @@ class Runner:
                 self._tell_once(f"{error}; the job goes on, trying again")
             return
         self._has_polled = True
+        # A `stop` elsewhere deletes all Jobs, and the Service last.
+        found = replace(found, is_deleted=found.is_deleted or not (found.jobs or self._to_start))
         self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
         self._carry_out(self._follower.saw(found, now))
         self._follower.is_blind = self._logs.refusal is not None

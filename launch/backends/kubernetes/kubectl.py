@@ -16,6 +16,7 @@ from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Poll
 from launch.backends.tools import Meanings, call, last_line, meaning
 from launch.errors import HostError
+from launch.record.run_folder import Record
 
 _TIMEOUT_SECS = 60.0
 _CALL_SECS = 10.0  # for calls while the job runs
@@ -31,6 +32,8 @@ _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"'
     r'(?: in API group "[^"]*")?(?: in the namespace "(?P<where>[^"]+)")?'
 )
+_RUN = "cifar10-launch/run"  # annotation of the Service: the run's record
+RESTARTS = "cifar10-launch/restarts"  # annotation of a Job: how often its task was restarted
 # What the Role in docs/launch.md allows: API group, resource, verbs.
 RIGHTS = (
     ("", "pods", "get list delete"),
@@ -141,21 +144,41 @@ class JobObjects:
         self.title = f"job {name}"
         self.owner: Manifest = {}
 
-    def create(self, owner: Manifest, owned: Sequence[Manifest]) -> None:
+    def create(self, owner: Manifest, owned: Sequence[Manifest], record: Record) -> None:
         """Creates all objects. The pods wait until their Secret is there.
 
         Args:
           owner: the manifest of the Service that stands for the job.
           owned: the manifests of the others.
+          record: what another launcher needs to know of the run, which the Service keeps.
 
         Raises:
           HostError: the cluster refuses one of them.
         """
         words = ("create", "--filename=-", "--output=jsonpath={.metadata.uid}")
-        uid = self.kubectl(*words, given=json.dumps(owner))
-        self.owner = {key: owner[key] for key in ("apiVersion", "kind")}
-        self.owner |= {"name": self.name, "uid": uid}
+        notes = {**owner["metadata"].get("annotations", {}), _RUN: json.dumps(record)}
+        found = {**owner, "metadata": {**owner["metadata"], "annotations": notes}}
+        self._own(self.kubectl(*words, given=json.dumps(found)))
         self._create(owned, _TIMEOUT_SECS)
+
+    def rejoin(self) -> dict[str, Manifest]:
+        """Returns the manifests of the Jobs in the cluster, by their tasks; HostError if none."""
+        words = ("get", "services,jobs.batch", selector(self.name), "--output=json")
+        owners, jobs = state.read_jobs(self.kubectl(*words))
+        if not owners:
+            raise HostError(f"{self.title} is not in namespace {self.kubectl.namespace} any more")
+        self._own(owners[0])
+        return jobs
+
+    def record(self) -> Optional[Record]:
+        """Returns the run's record, as its Service has it; None if there is no such job."""
+        words = ("get", "services", selector(self.name), "--output=json")
+        items = json.loads(self.kubectl(*words, timeout_secs=_CALL_SECS))["items"]
+        notes = items[0]["metadata"].get("annotations", {}) if items else {}
+        return json.loads(notes[_RUN]) if _RUN in notes else None
+
+    def _own(self, uid: str) -> None:
+        self.owner = {"apiVersion": "v1", "kind": "Service", "name": self.name, "uid": uid}
 
     def refusals(self) -> dict[str, str]:
         """Returns Job's name -> why Kubernetes could not create its pod; HostError if it fails."""
@@ -163,10 +186,13 @@ class JobObjects:
         text = self.kubectl("get", "events", chosen, "--output=json", timeout_secs=_CALL_SECS)
         return state.read_refusals(text)
 
-    def make_anew(self, manifest: Manifest) -> None:
+    def make_anew(self, manifest: Manifest, restarts: int) -> None:
         """Creates a Job once more, in the place of the earlier one; HostError if kubectl failed."""
         self.remove(manifest)
-        self._create([manifest], _CALL_SECS)
+        metadata = manifest["metadata"]
+        notes = {**metadata.get("annotations", {}), RESTARTS: str(restarts)}
+        anew = {**manifest, "metadata": {**metadata, "annotations": notes}}
+        self._create([anew], _CALL_SECS)
 
     def remove(self, manifest: Manifest) -> None:
         """Deletes a Job, and with it its pods; HostError if kubectl failed."""

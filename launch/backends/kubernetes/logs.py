@@ -78,6 +78,7 @@ class PodLogs:
       kubectl: runs kubectl for the job's cluster and namespace.
       put: a function that threads call to have an event called in the main thread.
       take: a function that takes a pod and a line of its log, in the main thread.
+      since: the time before which lines are not read; "" for all.
 
     Attributes:
       one_ended: whether a connection has ended; the user of this object resets it.
@@ -85,9 +86,13 @@ class PodLogs:
     """
 
     def __init__(
-        self, kubectl: Kubectl, put: Callable[[Event], None], take: Callable[[Pod, str], None]
+        self,
+        kubectl: Kubectl,
+        put: Callable[[Event], None],
+        take: Callable[[Pod, str], None],
+        since: str = "",
     ) -> None:
-        self._kubectl, self._put, self._take = kubectl, put, take
+        self._kubectl, self._put, self._take, self._since = kubectl, put, take, since
         self._logs: dict[str, PodLog] = {}  # by the pod's uid
         self.one_ended = False
         self.refusal: Optional[ForbiddenError] = None
@@ -124,7 +129,8 @@ class PodLogs:
 
     def _open(self, log: PodLog) -> None:
         log.is_last = log.pod.state == "ended"
-        since = [f"--since-time={log.since}"] if log.since else []
+        from_then = log.since or self._since
+        since = [f"--since-time={from_then}"] if from_then else []
         words = ("logs", log.pod.name, f"--container={CONTAINER}", "--follow", "--timestamps")
         try:
             log.process = subprocess.Popen(

@@ -29,6 +29,7 @@ _ADVICE = {
 _PASSING = (None, "ContainerCreating", "PodInitializing", "ImagePullBackOff")
 # An eviction for which the pod itself is to blame.
 _OWN_FAULT = re.compile("exceeds the (total )?limit|exceeded its local ephemeral storage limit")
+_ADDED_LABEL = re.compile("controller-uid|job-name|batch.kubernetes.io/")
 DELETED = "its pod was deleted"
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
 
@@ -101,6 +102,37 @@ def read_poll(found: str) -> Poll:
         owners = [one["metadata"] for one in items if one["kind"] == "Service"]
         exists = any("deletionTimestamp" not in metadata for metadata in owners)
         return Poll(pods, jobs, is_deleted=not exists)
+
+
+def read_jobs(found: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Returns the uid of each Service, and task's name -> the manifest of its Job, as created.
+
+    Raises:
+      HostError: it is no list of such objects.
+    """
+    with _readable(found):
+        items = json.loads(found)["items"]
+        jobs = {_task(item): _as_created(item) for item in items if item["kind"] == "Job"}
+        return [item["metadata"]["uid"] for item in items if item["kind"] == "Service"], jobs
+
+
+def _as_created(job: dict[str, Any]) -> dict[str, Any]:
+    """Returns a Job without what Kubernetes adds to it, and refuses in a new one."""
+    spec, own = job["spec"], ("completions", "backoffLimit", "ttlSecondsAfterFinished")
+    template, labels = spec["template"], spec["template"]["metadata"]["labels"]
+    kept = {name: labels[name] for name in labels if not _ADDED_LABEL.match(name)}
+    pods = {**template["metadata"], "labels": kept}
+    metadata = job["metadata"]
+    return {
+        **{key: job[key] for key in ("apiVersion", "kind")},
+        "metadata": {
+            key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata
+        },
+        "spec": {
+            **{key: spec[key] for key in own if key in spec},
+            "template": {**template, "metadata": pods},
+        },
+    }
 
 
 def read_refusals(found: str) -> dict[str, str]:

@@ -119,10 +119,11 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     monkeypatch.setattr(Kubernetes, "going_on", lambda *_: "job cifar10-r1")
     monkeypatch.setattr(Kubernetes, "clean", None)
     words = f"run {folder.run_id}: continues without its launcher: job cifar10-r1; to end it:"
-    assert said(tmp_path, "status").startswith(f"{words} clean --run {folder.run_id}\n")
+    assert said(tmp_path, "status").startswith(f"{words} stop --run {folder.run_id}\n")
     last = said(tmp_path, "attach", code=1).splitlines()[-1]
-    assert last == f"error: {words} clean --run {folder.run_id}"
-    assert said(tmp_path, "clean") == f"{words} clean --run {folder.run_id}\n"
+    lacks = "lacks its limits, as one of an earlier version"
+    assert last == f"error: run {folder.run_id} {lacks}; to end it: stop --run {folder.run_id}"
+    assert said(tmp_path, "clean") == f"{words} stop --run {folder.run_id}\n"
 
     def refuse(*_: object) -> str:
         raise HostError("kubectl: it failed without an error message")
