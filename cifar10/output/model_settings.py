@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
+from cifar10.config.checks import REGISTRIES
 from cifar10.config.settings import flag_name, settings_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError
@@ -91,6 +92,12 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     folder, run = _of_checkpoint(config)
     if not run.settings:
         return config, CLASS_NAMES
+    for what, registry in REGISTRIES.items():
+        if isinstance(name := run.settings[what], str) and name not in registry.names:
+            raise ConfigError(
+                f"{folder} was trained with the {what} {name}, which this program lacks; start the "
+                f"script that registers it instead, such as `python own.py --mode {config.mode}`"
+            )
     shapes = (models.find(model).shape(config) for model in models.NAMES)
     known, values = {*_SETTINGS, *itertools.chain(*shapes)}, {}
     for name, recorded in run.settings.items():

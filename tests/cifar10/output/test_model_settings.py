@@ -9,7 +9,7 @@ import pytest
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError, UserError
-from cifar10.output import model_settings
+from cifar10.output import model_settings, run_file
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10.saved import save
 
@@ -57,7 +57,6 @@ def test_images_of_other_sizes_are_resized_as_those_of_training(tmp_path):
         ("output_dir", "/", "'output_dir' is no setting of a network"),
         ("num_layers", [8], r"num_layers must be a whole number, got '\[8\]'"),
         ("lookahead_steps", -1, "lookahead_steps must be at least 0, got -1"),
-        ("model", "vgg", "model must be one of resnet, .*, got vgg"),
     ],
 )
 def test_what_is_no_setting_of_a_network_is_not_applied(trained, name, value, why):
@@ -67,6 +66,15 @@ def test_what_is_no_setting_of_a_network_is_not_applied(trained, name, value, wh
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedError, match=rf"/run.json is damaged \({why}\); move it away"):
         model_settings.apply(config(trained, mode="evaluate"))
+
+
+@pytest.mark.parametrize(("what", "name"), [("model", "vgg"), ("optimizer", "sign")])
+def test_what_the_users_script_registers_is_named_where_it_lacks(trained, what, name):
+    run = run_file.read(str(trained))
+    run_file.update(str(trained), settings={**run.settings, what: name})
+    message = f"^{trained} was trained with the {what} {name}, .* python own.py --mode predict`$"
+    with pytest.raises(ConfigError, match=message):
+        model_settings.apply(config(trained, mode="predict", images=("a.png",)))
 
 
 @pytest.mark.parametrize(
