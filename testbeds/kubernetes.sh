@@ -203,7 +203,7 @@ run() {
   fi
   unshare --net --mount --pid --fork --kill-child --mount-proc bash "$0" inside "$FOLDER" &
   local first=$!
-  trap 'kill -KILL "$first"; wait "$first" 2>/dev/null; find /sys/fs/cgroup/*/k8s.io -depth -type d -exec rmdir {} + 2>/dev/null' EXIT
+  trap 'kill -KILL "$first"; wait "$first" 2>/dev/null; sleep 1; find /sys/fs/cgroup/*/k8s.io -depth -type d -exec rmdir {} + 2>/dev/null' EXIT
   trap 'exit 0' TERM INT
   printf '#!/bin/sh\nexec nsenter --net=/proc/%s/ns/net %s "$@"\n' "$first" "$(command -v kubectl)" >"$FOLDER/kubectl"
   chmod +x "$FOLDER/kubectl"

@@ -55,6 +55,7 @@ _SOON_SECS = 0.3  # between two polls where a log has ended
 _AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
 _NO_POD_SECS = 15.0  # until a Job without a pod is news, and between two looks at why
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
+_GONE_SECS = 30.0  # until a stopped job's pods, which have ended, are gone
 _END_SECS = 180.0  # how long `clean` waits for pods to end
 
 
@@ -292,11 +293,19 @@ class Runner:
         self._loop.note(f"{self._objects.title} {where}")
 
     def end(self, run_id: str, *, is_left: bool) -> None:
-        """Ends all logs; deletes the job unless it is left, and tells the user if that fails."""
+        """Ends all logs; deletes the job unless it is left, and tells the user if that fails.
+
+        After a stop by the user, it returns once Kubernetes says that all is gone.
+        """
         self._logs.close()
         try:
             if not is_left:  # also if an answer to `create` was lost
                 self._objects.delete()
+                deadline = time.monotonic() + _GONE_SECS
+                while self._is_stopped and (left := self._objects.left()):
+                    if time.monotonic() > deadline:
+                        raise HostError(f"{', '.join(left)}: not gone within {_GONE_SECS:g} s")
+                    time.sleep(_SOON_SECS)
         except HostError as error:
             if self._objects.owner:
                 self._loop.note(f"{error}; to end what is left: clean --run {run_id}")

@@ -72,7 +72,7 @@ def test_what_is_no_setting_of_a_network_is_not_applied(trained, name, value, wh
 def test_what_the_users_script_registers_is_named_where_it_lacks(trained, what, name):
     run = run_file.read(str(trained))
     run_file.update(str(trained), settings={**run.settings, what: name})
-    message = f"^{trained} was trained with the {what} {name}, .* python own.py --mode predict`$"
+    message = f"^{trained} was trained with the {what} {name}, .* `python own.py --mode predict`$"
     with pytest.raises(ConfigError, match=message):
         model_settings.apply(config(trained, mode="predict", images=("a.png",)))
 
