@@ -90,6 +90,17 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
         raise DamagedError(checkpoint, str(error).splitlines()[0], way_out) from error
 
 
+def latest_step(output_dir: str) -> int:
+    """Returns the global step of the latest checkpoint; 0 if there is none.
+
+    Training in another process may remove that checkpoint meanwhile; then this reads the newer one.
+
+    Raises:
+      DamagedError: the checkpoint is damaged.
+    """
+    return _of_newest(lambda: latest(output_dir), lambda path: read_counter(path, "global_step"))
+
+
 def read_position(checkpoint: Optional[str]) -> TrainingPosition:
     """Reads how far training had come at a checkpoint; None: it has not begun.
 
@@ -101,13 +112,7 @@ def read_position(checkpoint: Optional[str]) -> TrainingPosition:
 
 
 def latest_position(output_dir: str) -> TrainingPosition:
-    """Returns how far training had come at the latest checkpoint.
-
-    Training in another process may remove that checkpoint meanwhile; then this reads the newer one.
-
-    Raises:
-      DamagedError: the checkpoint is damaged.
-    """
+    """Returns how far training had come at the latest checkpoint; see `latest_step`."""
     return _of_newest(lambda: latest(output_dir), read_position)
 
 

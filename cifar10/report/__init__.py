@@ -176,7 +176,7 @@ def draw_curves(runs: Mapping[str, History]) -> dict[str, bytes]:
                 epochs, values = _column(history[split], "epoch"), _column(history[split], key)
                 if not np.isfinite(values).any():
                     continue
-                style = {"color": colour, "label": split, "lw": 1.4}
+                style: dict[str, Any] = {"color": colour, "label": split, "lw": 1.4}
                 if len(runs) > 1:  # A colour is a run, and what it trained on is thin.
                     name = {"label": run} if split == "validation" or key in _TRAINED else {}
                     thin = {"lw": 0.7, "alpha": 0.6} if split == "train" and not name else {}

@@ -97,7 +97,7 @@ def prepare_folder(job: Job, start: Start) -> tuple[Job, Metrics]:
 def record_end(job: Job, status: str) -> None:
     """Records for other tasks that training is over at the newest checkpoint, and how it ended."""
     output_dir = job.config.output_path
-    last = checkpoints.latest_position(output_dir).step
+    last = checkpoints.latest_step(output_dir)
     run_file.write_training(output_dir, not job.has_evaluator, last, status)
 
 

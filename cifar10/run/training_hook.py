@@ -139,7 +139,7 @@ class ChiefHook(TrainingHook):
         In a cluster that has lost a parameter server, a process begins another session.
         """
         super().after_create_session(session, coord)
-        self.step = self.saved_step = checkpoints.latest_position(self._output_dir).step
+        self.step = self.saved_step = checkpoints.latest_step(self._output_dir)
         self.progress.go_on_after(self.step)
         self.take_back(self.step + 1)
 
@@ -164,7 +164,7 @@ class ChiefHook(TrainingHook):
 
     def last_checkpoint(self) -> str:
         """Names the step of the newest checkpoint."""
-        return f"step {checkpoints.latest_position(self._output_dir).step:,}"
+        return f"step {checkpoints.latest_step(self._output_dir):,}"
 
     def is_late(self) -> bool:
         """Returns whether the deadline ends training, and notes it."""

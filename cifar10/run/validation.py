@@ -175,7 +175,7 @@ class StoppingCriteria(tf.train.SessionRunHook):
         """
         before = self.ending
         try:
-            step = checkpoints.latest_position(self._config.output_path).step
+            step = checkpoints.latest_step(self._config.output_path)
             self.ending = ended_before(self._config, step)
         except tf.errors.OpError as error:  # Such as a stale handle: a file has been replaced.
             self._log(

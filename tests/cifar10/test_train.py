@@ -12,7 +12,6 @@ from typing import Any, Optional
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import train
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError, DataError, Stopped
 from cifar10.guard import Guard, folder_lock
@@ -21,7 +20,7 @@ from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.metrics import Metrics
-from cifar10.run import results
+from cifar10.run import results, validation
 from cifar10.run.job import Job, make_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.run.training_hook import ChiefHook, Saving
@@ -109,16 +108,16 @@ def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(
     config, told, monkeypatch
 ):
     splits: set[str] = set()
-    images = train.evaluation_input
+    images = validation.evaluation_input
     monkeypatch.setattr(
-        train, "evaluation_input", lambda job, split: splits.add(split) or images(job, split)
+        validation, "evaluation_input", lambda job, split: splits.add(split) or images(job, split)
     )
     run(config)
     assert splits == {"validation"}
     assert told == [("validated", 5), *LAST_HALF]
     # Ten of 100 images a step.
     assert [row["epoch"] for row in Metrics(config.output_path).of("validation")] == [0.5, 1.0]
-    assert checkpoints.latest_position(config.output_path).step == 10
+    assert checkpoints.latest_step(config.output_path) == 10
     assert note(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
 
 
@@ -170,7 +169,7 @@ def test_a_goal_that_a_validation_at_the_start_reaches_ends_training(config, tol
     told.clear()
     run(dataclasses.replace(config, stop_at_accuracy=1e-6, train_steps=1_000_000))
     assert told[-1] == ("figures", "stopped by --stop-at-accuracy")
-    assert checkpoints.latest_position(config.output_path).step == 5
+    assert checkpoints.latest_step(config.output_path) == 5
 
 
 def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(
@@ -197,9 +196,7 @@ def test_a_damaged_file_of_validations_ends_a_run_that_they_may_end(config, told
     monkeypatch.setattr(Saving, "after_save", damage)
     with pytest.raises(DamagedError, match=r"metrics_evaluator.jsonl is damaged \(row 1\); move"):
         run(dataclasses.replace(config, stop_at_accuracy=0.9))
-    assert (
-        checkpoints.latest_position(config.output_path).step == 5
-    )  # The next start continues from it.
+    assert checkpoints.latest_step(config.output_path) == 5  # The next start continues from it.
 
 
 def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, monkeypatch):
@@ -277,7 +274,7 @@ def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkey
     monkeypatch.setattr(ChiefHook, "before_run", signal_in_the_second_step)
     with pytest.raises(Stopped):
         run(config, stop)
-    assert checkpoints.latest_position(config.output_path).step == 2
+    assert checkpoints.latest_step(config.output_path) == 2
     assert told == []
     assert note(config)["ended_at_step"] is None
 
@@ -319,7 +316,7 @@ def test_a_damaged_record_is_named_before_the_first_step(
     with pytest.raises(DataError, match="a file is damaged in .* data_prep"), clear_errors(config):
         run(dataclasses.replace(config, data_dir=str(data)))
     assert told == []
-    assert not checkpoints.latest_position(config.output_path).step
+    assert not checkpoints.latest_step(config.output_path)
 
 
 # The training input.

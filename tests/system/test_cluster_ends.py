@@ -33,7 +33,7 @@ def result(folder: pathlib.Path) -> dict:
 
 def last_step(folder: pathlib.Path) -> int:
     """Returns the global step of the latest checkpoint."""
-    return checkpoints.latest_position(str(folder / "output")).step
+    return checkpoints.latest_step(str(folder / "output"))
 
 
 def steps_of(tasks: ClusterOfProcesses, label: str) -> int:

@@ -25,7 +25,7 @@ SHORT = (
 
 def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
     found = json.loads((folder / "output" / "result.json").read_text())
-    step = checkpoints.latest_position(str(folder / "output")).step
+    step = checkpoints.latest_step(str(folder / "output"))
     assert found["figures"]["global_step"] == step >= 2
     assert len(found["history"]["validation"]) == validated
 

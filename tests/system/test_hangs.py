@@ -25,7 +25,7 @@ def test_a_worker_that_hangs_is_named_and_the_last_checkpoint_counts(data, tmp_p
         tasks.kill("worker/0", signal.SIGSTOP)
         assert tasks.exit_code("master/0") == 1
         assert "training failed: worker/0 (127.0.0.1:" in tasks.output("master/0").splitlines()[-1]
-        assert checkpoints.latest_position(str(tmp_path / "output")).step == 0
+        assert checkpoints.latest_step(str(tmp_path / "output")) == 0
         tasks.kill("worker/0")
 
 
@@ -48,4 +48,4 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
         assert tasks.processes["master/0"].poll() is None, tasks.all_output()
         tasks.start("worker/0", more=[PATIENT])
         tasks.wait()
-    assert checkpoints.latest_position(str(tmp_path / "output")).step == 150
+    assert checkpoints.latest_step(str(tmp_path / "output")) == 150

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cifar10.output.checkpoints import latest_position
+from cifar10.output.checkpoints import latest_step
 from testbeds.process_list import environment_of
 from tests.cifar10 import program
 from tests.launch.kube_api import Cluster
@@ -223,6 +223,6 @@ def test_real_training_saves_when_its_job_is_deleted(
     process = launcher.start_up(described(launcher, "limits: {stop_secs: 30}\n"), "--", *words)
     launcher.wait_for_log("master/0", "images/s")
     interrupt(process)
-    assert latest_position(str(output)).step > 0  # no checkpoint is due before
+    assert latest_step(str(output)) > 0  # no checkpoint is due before
     assert {one.process.returncode for one in cluster.processes.values()} == {143}
     assert_nothing_left(cluster)

@@ -59,7 +59,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, ending):
     checkpoint = save(tmp_path, 5)
     pathlib.Path(f"{checkpoint}.{ending}").write_bytes(b"damaged")
     with pytest.raises(UserError) as refused:
-        checkpoints.latest_position(str(tmp_path))
+        checkpoints.latest_step(str(tmp_path))
     assert str(refused.value).startswith(f"{checkpoint} is damaged (")
     assert str(refused.value).endswith("train again, which goes back to a sound one")
     assert "\n" not in str(refused.value)

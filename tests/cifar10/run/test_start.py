@@ -13,6 +13,7 @@ from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
 from cifar10.output.metrics import Metrics
 from cifar10.run import start
+from cifar10.run.job import Job
 from cifar10.run.start import Start, step_of_end
 from cifar10.schema import CLASS_NAMES
 from tests.unprivileged import open_folder, unprivileged
@@ -64,8 +65,9 @@ def test_what_is_trained_again_and_half_a_line_leave_the_file_of_rows(tmp_path):
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"split": "tr')
     config = TrainConfig(output_dir=str(tmp_path))
-    records = types.SimpleNamespace(has_validation=True)
-    job: Any = types.SimpleNamespace(config=config, records=records, has_evaluator=True)
+    records: Any = types.SimpleNamespace(has_validation=True)
+    cluster: Any = types.SimpleNamespace(has_evaluator=True)
+    job = Job(config, records, types.SimpleNamespace(), cluster)
     start.prepare_folder(job, Start("model.ckpt-20", TrainingPosition(20, 200)))
     (row,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(row)["step"] == 10

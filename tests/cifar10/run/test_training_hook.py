@@ -115,7 +115,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, weight):
         train(
             Chief(tmp_path, checkpoint_steps=1), weight=lambda step: tf.where(step < 3, 1.0, weight)
         )
-    assert checkpoints.latest_position(str(tmp_path)).step == 2
+    assert checkpoints.latest_step(str(tmp_path)) == 2
     assert not list(tmp_path.glob("model.ckpt-3*"))
 
 
@@ -133,7 +133,7 @@ def test_a_checkpoint_comes_when_it_is_due_and_at_the_end(tmp_path, total, calls
     chief = Chief(tmp_path, total_steps=total, checkpoint_steps=4)
     assert train(chief, end_all=lambda: chief.calls.append("end told") or 0) == total
     assert chief.calls == calls
-    assert checkpoints.latest_position(str(tmp_path)).step == total
+    assert checkpoints.latest_step(str(tmp_path)) == total
 
 
 def test_a_checkpoint_stops_the_clock(tmp_path):
@@ -148,7 +148,7 @@ def test_the_last_checkpoint_is_the_one_whose_validation_reaches_a_goal(tmp_path
     chief = Chief(tmp_path, checkpoint_steps=2, stop_at_accuracy=0.4)
     assert train(chief) == 8
     assert chief.validated == [2, 4, 6, 8]
-    assert checkpoints.latest_position(str(tmp_path)).step == 8
+    assert checkpoints.latest_step(str(tmp_path)) == 8
     assert chief.said == [
         "training ends: validation accuracy 0.4000 at step 8 has reached --stop-at-accuracy 0.4"
     ]
@@ -219,7 +219,7 @@ def test_a_time_limit_ends_the_training_of_all_after_the_step_at_hand(
         train(*signals, chief, end_all=lambda: times.append(1) or 0)
     except Stopped:
         assert has_signal
-    assert checkpoints.latest_position(str(tmp_path)).step == saved_at
+    assert checkpoints.latest_step(str(tmp_path)) == saved_at
     assert chief.status == ("completed" if seconds else "stopped by --max-minutes")
     assert len(times) == told
 

@@ -132,7 +132,7 @@ PAGE = "docs/outputs.md"
 
 def test_the_page_names_the_fields_of_run_json(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, JOB)
-    of_kubernetes = ("context", "namespace", "name")
+    of_kubernetes = ("context", "namespace", "name", "limits", "restarts", "passed")
     of_other_backends = ["engine", *(f"kubernetes.{x}" for x in of_kubernetes)]
     assert check_fields(PAGE, "run.json", folder.record()) == ([], of_other_backends)
     assert {path.name for path in folder.path.iterdir()} == {"run.json", "end.json"}
