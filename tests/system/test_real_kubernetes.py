@@ -137,8 +137,9 @@ def test_stop_now_waits_until_kubernetes_says_that_the_pods_are_gone(
 def test_the_api_server_takes_every_manifest_and_check_says_so(
     bed: Bed, launcher: Launcher
 ) -> None:
-    words = ("--on", "kubernetes", "--workers", "1", "--ps", "1", "--set", "restarts=3")
-    words += ("--set", "kubernetes.labels.queue=lab", "--set", "environment.A=b")
+    words: tuple[str, ...] = ("--on", "kubernetes", "--workers", "1", "--ps", "1")
+    for key in ("restarts=3", "kubernetes.labels.queue=lab", "environment.A=b"):
+        words += ("--set", key)
     output = launcher.verb_on(words, "check")
     assert "namespace lab of testbed: it would take all 6 objects" in output
     path = bed.folder / "full.yaml"
