@@ -140,7 +140,7 @@ def test_runs_are_compared_on_one_page_with_the_settings_that_differ(tmp_path, c
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "/result.json cannot be read: No such file or directory; name --output-dir of a "),
+        (None, "/result.json: No such file or directory; name output folders of trainings "),
         ("{", "/result.json is damaged (JSONDecodeError: "),
         ("{}", "/result.json is damaged (KeyError: 'model'); "),
     ],
