@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "gpu_type": "a100",
         "exclusive": "true",
         "requeue": "true",
+        "ps": "{partition: cpu}",
         "options": "[--constraint=ib]",
     },
     "kubernetes": {
@@ -61,7 +62,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "deadline_secs": "off",
     },
 }
-LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context", "operator"}}
+LAUNCHERS = {"docker": set[str](), "slurm": {"snapshot"}, "kubernetes": {"context", "operator"}}
 
 
 def read(folder: Path, text: str) -> Cluster:
