@@ -19,6 +19,7 @@ from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Kind, Limits,
 from launch.cluster.yaml_section import (
     Node,
     Section,
+    keys_of,
     matching,
     read,
     read_fields,
@@ -93,10 +94,7 @@ def with_setting(cluster: Cluster, pair: str, kinds: Mapping[str, Kind]) -> Clus
     for key in reversed(keys.split(".")):
         node = yaml.MappingNode("", [(yaml.ScalarNode("", key), node)])
     top = Section(f"--set {keys}", node, "a cluster file")
-    said, of_hosts = read_fields(top, Cluster), read_fields(top, Host)
-    if "environment" in said:
-        added = dict(said["environment"])
-        said["environment"] = tuple({**dict(cluster.environment), **added}.items())
+    said, of_hosts = _added(cluster, read_fields(top, Cluster)), read_fields(top, Host)
     for name in ("limits", *kinds):
         if name not in top.left:
             continue
@@ -105,7 +103,7 @@ def with_setting(cluster: Cluster, pair: str, kinds: Mapping[str, Kind]) -> Clus
         if settings is None or section is None:
             raise LaunchError(f"--set {keys}: {name} has no settings")
         before = cluster.limits if name == "limits" else cluster.settings.get(name, settings())
-        after = replace(before, **read_fields(section, settings))
+        after = replace(before, **_added(before, read_fields(section, settings)))
         section.finish()
         said |= (
             {name: after} if name == "limits" else {"settings": {**cluster.settings, name: after}}
@@ -113,6 +111,17 @@ def with_setting(cluster: Cluster, pair: str, kinds: Mapping[str, Kind]) -> Clus
     top.finish()
     hosts = tuple(replace(host, **of_hosts) for host in cluster.hosts)
     return replace(cluster, hosts=hosts, **said)
+
+
+def _added(before: object, said: dict[str, Any]) -> dict[str, Any]:
+    """Returns fields of a dataclass as --set says, which adds to those that are mappings."""
+    mappings = {f.name for f in keys_of(type(before)).values() if f.metadata["key_rule"]}
+    return {
+        name: tuple({**dict(getattr(before, name)), **dict(value)}.items())
+        if name in mappings
+        else value
+        for name, value in said.items()
+    }
 
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:

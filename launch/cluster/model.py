@@ -134,6 +134,10 @@ class Kind:
     default_ports: ClassVar[int] = FIRST_PORT
     settings: ClassVar[Optional[type]] = None
 
+    def arranged(self, cluster: "Cluster") -> "Cluster":
+        """Returns the cluster with its tasks on the hosts that the backend's settings ask for."""
+        return cluster
+
 
 _VARIABLE = matching(
     r"(?!TF_CONFIG$|LAUNCH_)[A-Za-z_][A-Za-z0-9_]*",

@@ -112,7 +112,8 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     for pair in options.set:
         cluster = with_setting(cluster, pair, KINDS)
     flags = {key: getattr(options, key, None) for key in ("program", "name", "restarts")}
-    return replace(cluster, **{key: value for key, value in flags.items() if value is not None})
+    given = {key: value for key, value in flags.items() if value is not None}
+    return KINDS[cluster.backend].arranged(replace(cluster, **given))
 
 
 def _described(options: argparse.Namespace) -> Cluster:

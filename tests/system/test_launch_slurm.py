@@ -262,3 +262,16 @@ def test_real_training_runs_to_its_end(launcher: Launcher, slurm: Slurm, tmp_pat
     assert "[worker/0 m2] " in output
     assert output.splitlines()[-1] == "master/0 is done"
     assert_idle(slurm, launcher)
+
+
+def test_ps_have_nodes_of_their_own_and_an_edit_while_pending_changes_nothing(
+    launcher: Launcher, slurm: Slurm
+) -> None:
+    text = "slurm: {ps: {partition: spare}, options: [--begin=now+5]}\n"
+    process = launcher.start_up(cluster(launcher, text), "--", "steps=10", "print=as submitted")
+    wait_for(slurm.jobs, "a job")
+    (launcher.workdir / "cifar10_main.py").write_text("raise SystemExit('edited')\n")
+    output, _ = process.communicate(timeout=END_SECS)
+    assert process.returncode == 0, output
+    for task in ("master/0 m1", "worker/0 m2", "ps/0 m3"):
+        assert f"[{task}] as submitted" in output

@@ -2,20 +2,32 @@
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Optional
 
 from launch.backends.base import Backend
 from launch.backends.slurm import follow
 from launch.backends.slurm.follow import CANCEL, SAVE, Ending, Follower, JobState, output_path
-from launch.backends.slurm.script import NAME, SlurmSettings, options, script
+from launch.backends.slurm.script import (
+    NAME,
+    SlurmSettings,
+    arranged,
+    options,
+    ps_options,
+    script,
+    settings_of,
+)
 from launch.backends.tools import call, last_line
-from launch.cluster.model import FREE_PORTS
+from launch.cluster.host_list import ROOT
+from launch.cluster.model import FREE_PORTS, Cluster
 from launch.cluster.show import Document
-from launch.cluster.tasks import Job
+from launch.cluster.tasks import PACKAGES, Job, make_job, script_of
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import Record, RunFolder
@@ -53,6 +65,10 @@ class Slurm(Backend):
     default_ports = FREE_PORTS
     is_lasting = True
 
+    def arranged(self, cluster: Cluster) -> Cluster:
+        """Returns the cluster with the ps on nodes of their own if `ps:` asks for such nodes."""
+        return arranged(cluster)
+
     def plan(self, job: Job) -> list[Document]:
         """Returns the batch script."""
         return [Document(f"{NAME}.sbatch", script(job))]
@@ -67,14 +83,14 @@ class Slurm(Backend):
         said = (done.stdout or done.stderr).strip()
         return [said, "Slurm chooses the nodes later: their code and data could not be looked at"]
 
-    def submit(self, job: Job, folder: RunFolder) -> str:
+    def submit(self, job: Job, folder: RunFolder, root: Path = ROOT) -> str:
         """Submits the batch script, with the variables that the tasks get; returns the job's id."""
         passed_values(job.cluster.passed)
         path, output = folder.path / f"{NAME}.sbatch", output_path(folder)
         try:
             for file in (path, output):
                 file.touch(mode=0o600)  # only its owner may read it
-            path.write_text(script(job), encoding="utf-8")
+            path.write_text(script(job, root), encoding="utf-8")
         except OSError as error:
             raise HostError(f"{path}: {error.strerror}; --state-dir names another place") from None
         named = f"--job-name={_name(folder.run_id, job.cluster.name)}"
@@ -83,7 +99,8 @@ class Slurm(Backend):
         # If this launcher runs in a Slurm job, the variables of that job must not get into it.
         kept = (n for n in os.environ if not n.startswith("SLURM_") or n == "SLURM_CONF")
         env = {**{name: os.environ[name] for name in kept}, **dict(job.cluster.environment)}
-        last = (str(path), f"--run={folder.path.absolute()}")
+        of_ps = ps_options(job.cluster)
+        last = ([":", *of_ps] if of_ps else []) + [str(path), f"--run={folder.path.absolute()}"]
         # Options on the command line take precedence over the user's SBATCH_ variables.
         done = run("sbatch", *options(job.cluster), *words, *last, env=env, secs=_SUBMIT_SECS)
         return done.stdout.strip().split(";")[0]
@@ -105,7 +122,8 @@ class Slurm(Backend):
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Submits the batch script, and follows the job to its end."""
         with stop_signals() as stops:
-            job_id = self.submit(job, folder)  # a signal waits: only its answer names the job
+            # A signal waits: only the answer names the job.
+            job_id = self.submit(*_with_snapshot(job, folder, display))
             display.note(
                 f"Slurm job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"
@@ -151,6 +169,37 @@ class Slurm(Backend):
         return first
 
 
+def _with_snapshot(job: Job, folder: RunFolder, display: Display) -> tuple[Job, RunFolder, Path]:
+    """Copies what a job runs: the launcher, the packages, and the scripts beside the program.
+
+    Returns:
+      The job with the copied program, the run's folder, and the folder that has the launcher.
+
+    Raises:
+      HostError: a file cannot be read or written.
+    """
+    cluster, root = job.cluster, folder.path.absolute() / "code"
+    workdir, program = Path(cluster.hosts[0].workdir).expanduser(), script_of(cluster)
+    if program is None or not settings_of(cluster).snapshot:
+        return job, folder, ROOT
+    if not (workdir / program).is_file():
+        why = f"{workdir} has no {program} here, so the job runs what is there when it starts"
+        display.note(f"no snapshot of the code: {why}")
+        return job, folder, ROOT
+    try:
+        for name in ("launch", *PACKAGES):
+            has_own = name != "launch" and (workdir / name).is_dir()
+            no_cache = shutil.ignore_patterns("__pycache__")
+            shutil.copytree((workdir if has_own else ROOT) / name, root / name, ignore=no_cache)
+        for path in [workdir / program, *(workdir / program).parent.glob("*.py")]:
+            shutil.copy(path, root)
+    except (OSError, shutil.Error) as error:
+        way_out = "`snapshot: false` under `slurm:` runs the code as it is when the job starts"
+        raise HostError(f"no copy of the code in {workdir}: {error}; {way_out}") from None
+    copied = replace(cluster, program=str(root / os.path.basename(program)))
+    return make_job(copied, job.arguments), folder, root
+
+
 def _name(run_id: str, name: Optional[str]) -> str:
     return f"{name or NAME}-{run_id}"
 
@@ -185,7 +234,8 @@ def show(job_id: str) -> dict[str, str]:
       HostError: Slurm does not answer, or says nothing of the job.
     """
     try:
-        found = fields(run("scontrol", "--oneliner", "show", "job", job_id).stdout)
+        shown = run("scontrol", "--oneliner", "show", "job", job_id).stdout
+        found = fields(shown.partition("\n")[0])  # of a heterogeneous job, its first part
     except HostError as error:
         if "Invalid job id" not in str(error):
             raise

@@ -22,6 +22,7 @@ from typing import Optional
 
 from launch.backends.registry import KINDS
 from launch.backends.slurm import backend
+from launch.backends.slurm.script import arranged
 from launch.backends.tools import PYTHON, last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import expand
@@ -60,7 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if folder is not None:
             with contextlib.suppress(OSError):
                 folder.reserve_end()  # an earlier start of this job may have ended
-        cluster = _on_its_nodes(read_cluster("/dev/stdin", KINDS))
+        cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", KINDS)))
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
@@ -110,9 +111,9 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
       LaunchError: this is no allocation, or it has more or fewer nodes than the description.
       HostError: Slurm does not answer.
     """
-    nodes = os.environ.get("SLURM_JOB_NODELIST")
-    if not nodes:
+    if not os.environ.get("SLURM_JOB_NODELIST"):
         raise LaunchError("this is no job of Slurm; submit the script: sbatch SCRIPT")
+    nodes = ",".join(_of_parts("SLURM_JOB_NODELIST"))
     names = expand(nodes)
     if len(names) != len(cluster.hosts):
         raise LaunchError(
@@ -130,14 +131,27 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
     return replace(cluster, hosts=tuple(hosts))
 
 
+def _of_parts(variable: str) -> list[str]:
+    """Returns a variable of the job, or those of the parts of a heterogeneous one."""
+    parts = range(int(os.environ.get("SLURM_HET_SIZE", 0)))
+    names = [f"{variable}_HET_GROUP_{part}" for part in parts] or [variable]
+    return [os.environ[name] for name in names]
+
+
 def _transport(cluster: Cluster) -> Transport:
     """Returns the way to the nodes: srun starts agents, as steps with all the job's cores there."""
-    counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
-    cores = {host.name: count for host, count in zip(cluster.hosts, counts)}
+    places = [
+        (part, cores)
+        for part, words in enumerate(_of_parts("SLURM_JOB_CPUS_PER_NODE"))
+        for cores in cores_per_node(words)
+    ]
+    of_host = {host.name: place for host, place in zip(cluster.hosts, places)}
 
     def command(host: Host, command: Sequence[str], *_: object) -> list[str]:
+        part, cores = of_host[host.name]
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
-        return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
+        step += [f"--het-group={part}"] if places[-1][0] else []
+        return ["srun", *step, f"--cpus-per-task={cores}", *command]
 
     return Transport(command, explain_srun)
 

@@ -8,6 +8,8 @@ slurm:                          # a section of a cluster file
   gpu_type: a100
   exclusive: true               # whole nodes
   requeue: true                 # after preemption, a node's failure or the time limit
+  ps: {partition: cpu}          # nodes for the ps alone; also account, qos, mem, nodes (default: 1)
+  snapshot: true                # the job runs a copy of the code, which submitting it makes
   options: [--constraint=ib, --mail-type=END]
 """
 
@@ -15,7 +17,9 @@ import json
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Optional
 
 from launch.cluster.host_list import ROOT
@@ -23,14 +27,18 @@ from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host
 from launch.cluster.show import quoted_path, variables
 from launch.cluster.tasks import Job
 from launch.cluster.yaml_section import matching, option, said, setting, whole, yes_or_no
+from launch.errors import LaunchError
 
 NAME = "cifar10"
 _SAVE_SECS = 10  # on top of the time that tasks get to stop, for messages to the nodes
 
+_OF_PS = "partition|account|qos|mem|nodes"
 _NAME = matching(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*", "a name, as sbatch takes it")
 _MEM = matching(r"[0-9]+[KMGT]?", "a size such as 16G, as sbatch takes it")
 _TIME = r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?"
 _LIMIT = matching(_TIME, "minutes, h:mm:ss or d-hh:mm:ss, as sbatch takes them")
+
+_SHARED = ("partition", "account", "qos", "time", "mem")
 
 # Options of sbatch that the launcher sets.
 _OURS = (
@@ -70,6 +78,9 @@ class SlurmSettings:
       exclusive: whether the job shares its nodes with no other job.
       requeue: whether the job returns to the queue, to go on from its last checkpoint, after a
         preemption, a node's failure or the time limit.
+      ps: what the ps get as the second part of a heterogeneous job, on nodes of their own; what it
+        leaves out is that of the first part. Without it, the ps share the trainers' nodes.
+      snapshot: whether the job runs the code as it was when the job was submitted.
       options: further options for sbatch, each as `--name` or `--name=value`.
     """
 
@@ -82,18 +93,50 @@ class SlurmSettings:
     gpu_type: Optional[str] = setting(None, _NAME)
     exclusive: bool = setting(False, yes_or_no)
     requeue: bool = setting(False, yes_or_no)
+    ps: tuple[tuple[str, str], ...] = setting((), _NAME, key_rule=matching(_OF_PS, _OF_PS))
+    snapshot: bool = setting(True, yes_or_no)
     options: tuple[str, ...] = setting((), option(r"[A-Za-z0-9_.,:;/+@%&|*\[\]()!=-]", _OURS))
 
 
-def script(job: Job) -> str:
-    """Returns the batch script of a job."""
+def settings_of(cluster: Cluster) -> SlurmSettings:
+    """Returns the settings of the `slurm:` section, or the defaults if there is no section."""
+    found: SlurmSettings = cluster.settings.get("slurm", SlurmSettings())
+    return found
+
+
+def arranged(cluster: Cluster) -> Cluster:
+    """Returns the cluster with the ps on nodes of their own, if `ps:` asks for such nodes."""
+    of_ps, num_ps = dict(settings_of(cluster).ps), cluster.count("ps")
+    if not of_ps or not num_ps:
+        return cluster
+    try:
+        num_nodes = whole(1, num_ps)(of_ps.get("nodes", "1"))
+    except LaunchError as error:
+        raise LaunchError(f"slurm.ps: nodes {error}") from None
+    hosts = [
+        replace(host, roles=tuple(role for role in host.roles if role[0] != "ps"))
+        for host in cluster.hosts
+        if host.trains
+    ]
+    for i in range(num_nodes):
+        name, roles = f"node{len(hosts)}", (("ps", len(range(i, num_ps, num_nodes))),)
+        hosts.append(replace(hosts[0], name=name, address=name, roles=roles, gpus=0))
+    return replace(cluster, hosts=tuple(hosts))
+
+
+def script(job: Job, root: Path = ROOT) -> str:
+    """Returns the batch script of a job, whose launcher is in the folder `root`."""
     cluster, host = job.cluster, job.cluster.hosts[0]
     python = os.path.join(host.workdir, host.python) if "/" in host.python else host.python
     names, needed = [name for name, _ in cluster.environment], variables(job)
     return _SCRIPT.format(
-        options="\n".join(f"#SBATCH {option}" for option in options(cluster)),
+        options="\n#SBATCH hetjob\n".join(
+            "\n".join(f"#SBATCH {option}" for option in part)
+            for part in (options(cluster), ps_options(cluster))
+            if part
+        ),
         needs=f"# The shell that submits it must have set: {', '.join(needed)}\n" if needed else "",
-        root=shlex.quote(str(ROOT)),
+        root=shlex.quote(str(root)),
         python=quoted_path(python),
         environment=f" --environment={','.join(names)}" if names else "",
         arguments="".join(f"{shlex.quote(argument)} " for argument in job.arguments),
@@ -102,21 +145,10 @@ def script(job: Job) -> str:
 
 
 def options(cluster: Cluster) -> list[str]:
-    """Returns the options for sbatch."""
-    slurm: SlurmSettings = cluster.settings.get("slurm", SlurmSettings())
-    busiest = max(host.count(*TASK_TYPES) for host in cluster.hosts)
-    found = [
-        f"--job-name={NAME}",
-        f"--nodes={len(cluster.hosts)}",
-        "--ntasks-per-node=1",  # the agent, which divides the node's cores and GPUs among tasks
-        f"--cpus-per-task={busiest * slurm.cpus_per_task}",
-    ]
-    gpus = max(_gpus(cluster, host) for host in cluster.hosts)
-    if gpus:
-        found.append(f"--gres=gpu:{f'{slurm.gpu_type}:' if slurm.gpu_type else ''}{gpus}")
-    for name in ("partition", "account", "qos", "time", "mem"):
-        if getattr(slurm, name) is not None:
-            found.append(f"--{name}={getattr(slurm, name)}")
+    """Returns the options for sbatch; with `ps:`, those of the trainers' nodes."""
+    slurm = settings_of(cluster)
+    hosts = [host for host in cluster.hosts if host.trains or not slurm.ps]
+    found = [f"--job-name={NAME}", *_resources(cluster, hosts, {})]
     if slurm.exclusive:
         found.append("--exclusive")
     found.append("--requeue" if slurm.requeue else "--no-requeue")
@@ -126,6 +158,27 @@ def options(cluster: Cluster) -> list[str]:
         warning_secs = min(warning_secs, seconds_of(slurm.time) // 2)
     found.append(f"--signal=B:USR1@{warning_secs}")
     return [*found, "--open-mode=append", *slurm.options]
+
+
+def ps_options(cluster: Cluster) -> list[str]:
+    """Returns the options for the ps' own nodes; [] if they have none."""
+    slurm = settings_of(cluster)
+    hosts = [host for host in cluster.hosts if slurm.ps and not host.trains]
+    return _resources(cluster, hosts, dict(slurm.ps)) if hosts else []
+
+
+def _resources(cluster: Cluster, hosts: Sequence[Host], own: Mapping[str, str]) -> list[str]:
+    slurm = settings_of(cluster)
+    busiest = max(host.count(*TASK_TYPES) for host in hosts)
+    found = [
+        f"--nodes={len(hosts)}",
+        "--ntasks-per-node=1",  # the agent, which divides the node's cores and GPUs among tasks
+        f"--cpus-per-task={busiest * slurm.cpus_per_task}",
+    ]
+    if gpus := max(_gpus(cluster, host) for host in hosts):
+        found.append(f"--gres=gpu:{f'{slurm.gpu_type}:' if slurm.gpu_type else ''}{gpus}")
+    values = {name: own.get(name, getattr(slurm, name)) for name in _SHARED}
+    return [*found, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
 
 
 def _gpus(cluster: Cluster, host: Host) -> int:
@@ -151,11 +204,13 @@ def description(cluster: Cluster) -> str:
     `environment` come from the batch script's own environment.
     """
     counts = {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)}
+    of_ps = dict(settings_of(cluster).ps)
     content: dict[str, Any] = {
         "backend": cluster.backend,
         "tasks": counts,
-        "nodes": len(cluster.hosts),
+        "nodes": sum(host.trains or not of_ps for host in cluster.hosts),
     }
+    content |= {"slurm": {"ps": of_ps}} if of_ps else {}
     content |= {**said(cluster.hosts[0]), **said(cluster), "limits": said(cluster.limits)}
     content.pop("environment", None)
     # JSON is valid YAML, and json.dumps writes each value on one line.

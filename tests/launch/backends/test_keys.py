@@ -19,12 +19,12 @@ SECTIONS = {
     "docker": "image=other engine=podman data=records output=results restricted=false "
     "options=[--cpus=2]",
     "slurm": "partition=gpu account=lab qos=high time=30 mem=16G cpus_per_task=8 gpu_type=a100 "
-    "exclusive=true requeue=true options=[--constraint=ib]",
+    """exclusive=true requeue=true ps={"partition":"cpu"} options=[--constraint=ib]""",
     "kubernetes": "image=other namespace=lab data=records output=results cpu=3 memory=9Gi ps_cpu=3 "
     "ps_memory=9Gi gpu=amd.com/gpu image_pull_policy=Always user=off deadline_secs=off "
     """pod='{"priorityClassName":"low"}' labels={"queue":"lab"} annotations={"cost":"a"}""",
 }
-LAUNCHERS = {"docker": set[str](), "slurm": set[str](), "kubernetes": {"context", "operator"}}
+LAUNCHERS = {"docker": set[str](), "slurm": {"snapshot"}, "kubernetes": {"context", "operator"}}
 
 
 @pytest.mark.parametrize("name", SECTIONS)

@@ -18,7 +18,15 @@ from launch.backends.slurm.backend import Slurm, state_of
 from launch.backends.slurm.follow import Follower, JobState, how_it_ended
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
-from launch.backends.slurm.script import SlurmSettings, description, options, script, seconds_of
+from launch.backends.slurm.script import (
+    SlurmSettings,
+    arranged,
+    description,
+    options,
+    ps_options,
+    script,
+    seconds_of,
+)
 from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import FREE_PORTS, Limits
 from launch.cluster.tasks import make_job
@@ -98,6 +106,22 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
     assert replace(found, source=cluster.source) == cluster
     free = replace(cluster, ports=FREE_PORTS)
     assert read(tmp_path, description(free)).ports == FREE_PORTS
+
+
+def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path) -> None:
+    text = f"{TASKS}gpus_per_task: 1\nslurm: {{partition: gpu, time: 30, ps: {{PS}}}}\n"
+    cluster = arranged(read(tmp_path, text.replace("{PS}", "{partition: cpu, nodes: 2}")))
+    roles = [dict(host.roles) for host in cluster.hosts]
+    assert roles == [{"master": 1}, {"worker": 1}, {"ps": 1}, {"ps": 1}]
+    assert options(cluster)[1:6] == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
+                                     "--gres=gpu:1", "--partition=gpu"]  # fmt: skip
+    assert ps_options(cluster) == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
+                                   "--partition=cpu", "--time=30"]  # fmt: skip
+    assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in script(make_job(cluster))
+    # The job itself, on its nodes, finds the same.
+    assert arranged(read(tmp_path, description(cluster))).hosts == cluster.hosts
+    with pytest.raises(LaunchError, match="^slurm.ps: nodes must be a whole number from 1 to 2, g"):
+        arranged(read(tmp_path, text.replace("{PS}", "{nodes: 3}")))
 
 
 def test_values_of_variables_are_not_in_the_script() -> None:
