@@ -26,7 +26,7 @@ PLATFORM ?= $(shell uname -s)-$(shell uname -m)
 COVERED := $(filter %.txt $(MACHINES:%=Linux-%),$(REQUIREMENTS) $(PLATFORM))
 
 help:
-	@echo 'make demo         train a small network end to end: 3 minutes with set-up (Zen 3)'
+	@echo 'make demo         train a small network end to end: two and a half minutes with set-up (Zen 3)'
 	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.lock: for NVIDIA GPUs'
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
@@ -49,7 +49,7 @@ demo: kernels
 	@echo
 	@echo 'These were drawn shapes. To get CIFAR-10 itself:'
 	@echo '  $(PY) -m data_prep download --out .                  # 170 MB'
-	@echo '  $(PY) -m data_prep --source cifar-10-python.tar.gz   # 10 seconds'
+	@echo '  $(PY) -m data_prep --source cifar-10-python.tar.gz   # 6 seconds'
 	@echo 'Training on it, and about how long that takes on two cores of an AMD EPYC, Zen 3 (Zen 4):'
 	@echo '  $(PY) cifar10_main.py --recipe resnet20 --output-dir resnet20'
 	@echo '      # 16 minutes (6), to an accuracy of 82 %'
