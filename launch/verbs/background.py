@@ -99,7 +99,7 @@ class Background:
 def start(backend: Backend, job: Optional[Job], folder: RunFolder, log: Path) -> Background:
     """Runs a job, or rejoins the run's if it is None, in a process that has no terminal.
 
-    Call it while this process has one thread.     What the backend shows goes to `log`.
+    Call it while this process has one thread. What the backend shows goes to `log`.
 
     Raises:
       HostError: this machine starts no more processes.
