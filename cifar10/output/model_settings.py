@@ -95,8 +95,9 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     for what, registry in REGISTRIES.items():
         if isinstance(name := run.settings[what], str) and name not in registry.names:
             raise ConfigError(
-                f"{folder} was trained with the {what} {one_line(name)}, which this program lacks; start the "
-                f"script that registers it instead, such as `python own.py --mode {config.mode}`"
+                f"{folder} was trained with the {what} {one_line(name)}, which this program lacks; "
+                "start the script that registers it instead, such as "
+                f"`python own.py --mode {config.mode}`"
             )
     shapes = (models.find(model).shape(config) for model in models.NAMES)
     known, values = {*_SETTINGS, *itertools.chain(*shapes)}, {}
