@@ -141,11 +141,7 @@ def conv_norm_relu(
 
 
 def norm_relu(
-    x: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    shortcut: Optional[tf.Tensor],
-    epsilon: float,
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, shortcut: Optional[tf.Tensor], epsilon: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Computes ReLU(batch normalisation of `x`, with the batch's statistics, + `shortcut`).
 

@@ -60,9 +60,7 @@ def tower_gradients(
 
 
 def average_gradients(
-    gradients: Sequence[tf.Tensor],
-    copies: Sequence[tf.Tensor],
-    state: TrainingState,
+    gradients: Sequence[tf.Tensor], copies: Sequence[tf.Tensor], state: TrainingState
 ) -> list[tf.Tensor]:
     """Averages the towers' gradients, scales the offsets' part and adds weight decay.
 

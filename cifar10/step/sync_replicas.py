@@ -105,9 +105,8 @@ class SyncBarrier:
         with tf.control_dependencies([pushed]):
             for variable, accumulator in zip(self._averaged, self._accumulators):
                 with tf.device(variable.device):
-                    taken = accumulator.take_grad(self.replication.replicas_to_aggregate)
-                taken.set_shape(variable.shape)
-                means.append(taken)
+                    means.append(accumulator.take_grad(self.replication.replicas_to_aggregate))
+                means[-1].set_shape(variable.shape)
         return means
 
     def close_round(self) -> tf.Operation:
