@@ -102,7 +102,7 @@ class Kubernetes(Backend):
         if missing := kubectl.missing_rights():
             lacks = f"you may not {', '.join(missing)} in {where}"
             raise HostError(f"{lacks}; docs/launch.md has the Role to ask for")
-        claims = [one for one in (settings.data, settings.output) if not {"/", ":"} & {*one}]
+        claims = [name for name in (settings.data, settings.output) if not {"/", ":"} & {*name}]
         try:
             kubectl("get", "persistentvolumeclaims", *claims) if claims else ""
             found = f"claims: {', '.join(claims)}"
@@ -148,10 +148,8 @@ class Kubernetes(Backend):
         passed = passed_values(rules["passed"])
         jobs = objects.rejoin()
         if missing := [task["task"] for task in record["tasks"] if task["task"] not in jobs]:
-            what = (
-                f"{objects.title} has no Job for {', '.join(missing)} any more, so it cannot go on"
-            )
-            raise HostError(f"{what}; {way_out}")
+            lacks = f"has no Job for {', '.join(missing)} any more, so it cannot go on"
+            raise HostError(f"{objects.title} {lacks}; {way_out}")
         return _follow(objects, folder, display, passed, jobs, lambda: None)
 
     def known(self, run_id: str) -> Optional[Record]:
@@ -366,7 +364,7 @@ class Runner:
                 self._to_start.append(action.task)
             else:
                 self._wants_deletion = True
-        if any(isinstance(one, Signal) and one.signum == signal.SIGKILL for one in actions):
+        if any(isinstance(act, Signal) and act.signum == signal.SIGKILL for act in actions):
             try:
                 self._objects.delete("pods", "--grace-period=1")
             except HostError as error:

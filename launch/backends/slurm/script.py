@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host
@@ -111,12 +111,10 @@ def options(cluster: Cluster) -> list[str]:
         "--ntasks-per-node=1",  # the agent, which divides the node's cores and GPUs among tasks
         f"--cpus-per-task={busiest * slurm.cpus_per_task}",
     ]
-    gpus = max(_gpus(cluster, host) for host in cluster.hosts)
-    if gpus:
+    if gpus := max(_gpus(cluster, host) for host in cluster.hosts):
         found.append(f"--gres=gpu:{f'{slurm.gpu_type}:' if slurm.gpu_type else ''}{gpus}")
-    for name in ("partition", "account", "qos", "time", "mem"):
-        if getattr(slurm, name) is not None:
-            found.append(f"--{name}={getattr(slurm, name)}")
+    values = {name: getattr(slurm, name) for name in ("partition", "account", "qos", "time", "mem")}
+    found += [f"--{name}={value}" for name, value in values.items() if value is not None]
     if slurm.exclusive:
         found.append("--exclusive")
     found.append("--requeue" if slurm.requeue else "--no-requeue")
@@ -151,14 +149,9 @@ def description(cluster: Cluster) -> str:
     `environment` come from the batch script's own environment.
     """
     counts = {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)}
-    content: dict[str, Any] = {
-        "backend": cluster.backend,
-        "tasks": counts,
-        "nodes": len(cluster.hosts),
-    }
+    content = {"backend": cluster.backend, "tasks": counts, "nodes": len(cluster.hosts)}
     content |= {**said(cluster.hosts[0]), **said(cluster), "limits": said(cluster.limits)}
     content.pop("environment", None)
     # JSON is valid YAML, and json.dumps writes each value on one line.
-    return "\n".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()
-    )
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
+    return "\n".join(lines)
