@@ -215,7 +215,9 @@ def _follow(
     """Creates a job by `create`, follows it to its end, and deletes it."""
     record, status = folder.record(), folder.status()
     rules, steps = record["kubernetes"], {row["task"]: row["step"] for row in status["tasks"]}
-    tasks, limits = [_task(task["task"]) for task in record["tasks"]], Limits(**rules["limits"])
+    host, limits = Host("-", "", (), workdir="/data"), Limits(**rules["limits"])
+    names = [task["task"].partition("/") for task in record["tasks"]]
+    tasks = [Task(kind, int(index), host, None, Devices(), "", ()) for kind, _, index in names]
     with stop_signals() as signals:
         now = time.monotonic()
         follower = Follower(tasks, limits, rules["restarts"], now)
@@ -238,11 +240,6 @@ def _follow(
             return Outcome(128 + signal.SIGHUP, f"{words}; {ways}", cause=Cause.USER)
         finally:
             runner.end(folder.run_id, is_left=is_left)
-
-
-def _task(name: str) -> Task:
-    kind, _, index = name.partition("/")
-    return Task(kind, int(index), Host("-", "", (), workdir="/data"), None, Devices(), "", ())
 
 
 class Left(Exception):
@@ -285,9 +282,8 @@ class Runner:
 
     def start(self) -> None:
         """Says where the job is."""
-        kubectl = self._objects.kubectl
-        where = f"in namespace {kubectl.namespace} of {kubectl.context}"
-        self._loop.note(f"{self._objects.title} {where}")
+        kubectl, title = self._objects.kubectl, self._objects.title
+        self._loop.note(f"{title} in namespace {kubectl.namespace} of {kubectl.context}")
 
     def end(self, run_id: str, *, is_left: bool) -> None:
         """Ends all logs; deletes the job unless it is left, and tells the user if that fails."""
@@ -379,6 +375,8 @@ class Runner:
         """Tells why Jobs have no pods, if they have had none for some time."""
         if not self._follower.without_pod:
             self._refusals_due = math.inf
+        elif self._refusals_due == math.inf:
+            self._refusals_due = now + _NO_POD_SECS
         elif now >= self._refusals_due:
             self._refusals_due = now + _NO_POD_SECS
             refusals, tasks = self._objects.refusals(), dict[str, list[str]]()
@@ -387,8 +385,6 @@ class Runner:
                     tasks.setdefault(why, []).append(task)
             for why, names in tasks.items():
                 self._tell_once(f"no pod can be created for {', '.join(names)}: {why}", of=why)
-        elif self._refusals_due == math.inf:
-            self._refusals_due = now + _NO_POD_SECS
 
     def _poll(self, now: float) -> None:
         """Asks for the state of the job, if that is due."""

@@ -187,8 +187,15 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     variables = [{"name": "PYTHONUNBUFFERED", "value": "1"}]
     if not gpus:  # the image's `all` would show others' GPUs
         variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
-    resources = _resources(settings, gpus, is_ps)
-    hook = _hook(task, cluster.limits)
+    # The fast recipe has reached 5.1 GiB on 2 cores.
+    resources = {"cpu": settings.cpu or "2", "memory": settings.memory or "8Gi"}
+    if is_ps:
+        resources = {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
+    if gpus:
+        resources[settings.gpu] = str(gpus)
+    secs = str(hold_secs(task.task_type, cluster.limits))
+    hold = ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]
+    hook = {"ps": hold, "worker": ["sleep", secs]}.get(task.task_type)  # delays SIGTERM
     has_variables = cluster.environment or cluster.passed
     container = {
         "name": CONTAINER,
@@ -197,7 +204,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
         "args": [argument.replace("$", "$$") for argument in arguments],  # Kubernetes replaces $(X)
         "env": variables,
         "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
-        "resources": {"requests": resources, "limits": resources},
+        "resources": {"requests": resources, "limits": resources},  # exactly what it asks for
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -229,23 +236,6 @@ def _given(found: Manifest) -> Manifest:
 
 def _deadline(settings: KubernetesSettings) -> Optional[int]:
     return None if settings.deadline_secs is None else math.ceil(settings.deadline_secs)
-
-
-def _hook(task: Task, limits: Limits) -> Optional[list[str]]:
-    """Returns the command of the preStop hook, which delays SIGTERM; None for no hook."""
-    secs = str(hold_secs(task.task_type, limits))
-    if task.task_type == "ps":
-        return ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]
-    return ["sleep", secs] if task.task_type == "worker" else None
-
-
-def _resources(settings: KubernetesSettings, gpus: int, is_ps: bool) -> dict[str, str]:
-    """Returns limits, which are the requests, too: a pod gets exactly what it asks for."""
-    if is_ps:
-        return {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
-    # The fast recipe has reached 5.1 GiB on 2 cores.
-    found = {"cpu": settings.cpu or "2", "memory": settings.memory or "8Gi"}
-    return {**found, settings.gpu: str(gpus)} if gpus else found
 
 
 def _volume(name: str, place: str) -> Manifest:

@@ -161,8 +161,9 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     """Returns the state of a pod object of the API."""
     metadata, status = pod["metadata"], pod.get("status", {})
     containers = status.get("containerStatuses", ())
-    container = next((found for found in containers if found["name"] == CONTAINER), {"state": {}})
-    state: dict[str, Any] = container["state"]
+    ours = (found for found in containers if found["name"] == CONTAINER)
+    container: dict[str, Any] = next(ours, {"state": {}})
+    state = container["state"]
     ended = state.get("terminated")
     code = None if ended is None else int(ended["exitCode"])
     # Why Kubernetes ends or ended the pod.
