@@ -171,8 +171,8 @@ def planned(job: Job, *first: str) -> Job:
     check_folders(job)
     tasks = []
     for task in job.tasks:
-        names = ["TF_CONFIG", *variables(job)]
-        names += ["CUDA_VISIBLE_DEVICES"] * (task.devices.gpus is not None)
+        chosen = [] if task.devices.gpus is None else ["CUDA_VISIBLE_DEVICES"]
+        names = ["TF_CONFIG", *variables(job), *chosen]
         words = [*first, *(f"--env={name}" for name in names)]
         words += gpu_words(settings_of(job.cluster).engine) if task.devices.gpus else []
         words += [
@@ -216,9 +216,8 @@ def _on_hosts(job: Job, name: str, place: str) -> str:
 
 def _below(folder: str, place: str) -> Optional[str]:
     """Returns a container's folder relative to the mount `place`; None if it is outside."""
-    path = posixpath.normpath(posixpath.join(CODE, folder))
-    inside = path == place or path.startswith(f"{place}/")
-    return posixpath.relpath(path, place) if inside else None
+    path = posixpath.relpath(posixpath.join(CODE, folder), place)
+    return None if path.partition("/")[0] == ".." else path
 
 
 def _folders(cluster: Cluster) -> dict[str, str]:

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import IO, Optional
+from typing import Optional
 
 from launch.agent.processes import die_with
 from launch.errors import HostError, NotHereError
@@ -70,17 +70,13 @@ def call(
                     os.killpg(process.pid, signal.SIGKILL)  # a program for credentials, too
                 process.communicate()
                 raise
-            texts = (_start_of(file) for file in (output, errors))
+            starts = (os.pread(file.fileno(), _LONGEST_ANSWER, 0) for file in (output, errors))
+            texts = [start.decode(errors="replace") for start in starts]
             return subprocess.CompletedProcess(command, process.returncode, *texts)
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
         raise HostError(f"{tool}: no answer within {timeout_secs:g} s") from None
-
-
-def _start_of(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read(_LONGEST_ANSWER).decode(errors="replace")
 
 
 def meaning(meanings: Meanings, errors: str, **facts: object) -> Optional[str]:

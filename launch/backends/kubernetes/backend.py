@@ -103,7 +103,7 @@ class Kubernetes(Backend):
         if missing := kubectl.missing_rights():
             lacks = f"you may not {', '.join(missing)} in {where}"
             raise HostError(f"{lacks}; docs/launch.md has the Role to ask for")
-        claims = [one for one in (settings.data, settings.output) if not {"/", ":"} & {*one}]
+        claims = [name for name in (settings.data, settings.output) if not {"/", ":"} & {*name}]
         try:
             kubectl("get", "persistentvolumeclaims", *claims) if claims else ""
             found = f"claims: {', '.join(claims)}"
@@ -149,10 +149,8 @@ class Kubernetes(Backend):
         passed = passed_values(rules["passed"])
         jobs = objects.rejoin()
         if missing := [task["task"] for task in record["tasks"] if task["task"] not in jobs]:
-            what = (
-                f"{objects.title} has no Job for {', '.join(missing)} any more, so it cannot go on"
-            )
-            raise HostError(f"{what}; {way_out}")
+            lacks = f"has no Job for {', '.join(missing)} any more, so it cannot go on"
+            raise HostError(f"{objects.title} {lacks}; {way_out}")
         return _follow(objects, folder, display, passed, jobs, lambda: None)
 
     def known(self, run_id: str) -> Optional[Record]:
@@ -218,7 +216,9 @@ def _follow(
     """Creates a job by `create`, follows it to its end, and deletes it."""
     record, status = folder.record(), folder.status()
     rules, steps = record["kubernetes"], {row["task"]: row["step"] for row in status["tasks"]}
-    tasks, limits = [_task(task["task"]) for task in record["tasks"]], Limits(**rules["limits"])
+    host, limits = Host("-", "", (), workdir="/data"), Limits(**rules["limits"])
+    names = [task["task"].partition("/") for task in record["tasks"]]
+    tasks = [Task(kind, int(index), host, None, Devices(), "", ()) for kind, _, index in names]
     with stop_signals() as signals:
         now = time.monotonic()
         follower = Follower(tasks, limits, rules["restarts"], now)
@@ -241,11 +241,6 @@ def _follow(
             return Outcome(128 + signal.SIGHUP, f"{words}; {ways}", cause=Cause.USER)
         finally:
             runner.end(folder.run_id, is_left=is_left)
-
-
-def _task(name: str) -> Task:
-    kind, _, index = name.partition("/")
-    return Task(kind, int(index), Host("-", "", (), workdir="/data"), None, Devices(), "", ())
 
 
 class Left(Exception):
@@ -288,9 +283,8 @@ class Runner:
 
     def start(self) -> None:
         """Says where the job is."""
-        kubectl = self._objects.kubectl
-        where = f"in namespace {kubectl.namespace} of {kubectl.context}"
-        self._loop.note(f"{self._objects.title} {where}")
+        kubectl, title = self._objects.kubectl, self._objects.title
+        self._loop.note(f"{title} in namespace {kubectl.namespace} of {kubectl.context}")
 
     def end(self, run_id: str, *, is_left: bool) -> None:
         """Ends all logs; deletes the job unless it is left, and tells the user if that fails.
@@ -375,7 +369,7 @@ class Runner:
                 self._to_start.append(action.task)
             else:
                 self._wants_deletion = True
-        if any(isinstance(one, Signal) and one.signum == signal.SIGKILL for one in actions):
+        if any(isinstance(act, Signal) and act.signum == signal.SIGKILL for act in actions):
             try:
                 self._objects.delete("pods", "--grace-period=1")
             except HostError as error:
@@ -390,6 +384,8 @@ class Runner:
         """Tells why Jobs have no pods, if they have had none for some time."""
         if not self._follower.without_pod:
             self._refusals_due = math.inf
+        elif self._refusals_due == math.inf:
+            self._refusals_due = now + _NO_POD_SECS
         elif now >= self._refusals_due:
             self._refusals_due = now + _NO_POD_SECS
             refusals, tasks = self._objects.refusals(), dict[str, list[str]]()
@@ -398,8 +394,6 @@ class Runner:
                     tasks.setdefault(why, []).append(task)
             for why, names in tasks.items():
                 self._tell_once(f"no pod can be created for {', '.join(names)}: {why}", of=why)
-        elif self._refusals_due == math.inf:
-            self._refusals_due = now + _NO_POD_SECS
 
     def _poll(self, now: float) -> None:
         """Asks for the state of the job, if that is due."""

@@ -47,8 +47,8 @@ class Follower:
     def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         somewhere = [replace(task, host=replace(task.host, name="-")) for task in tasks]
         # The nodes end pods in their order and time; the launcher waits for all of it.
-        patient = replace(limits, stop_secs=float(overdue_secs(limits)))
-        secs = patient.stop_secs
+        secs = float(overdue_secs(limits))
+        patient = replace(limits, stop_secs=secs)
         self._supervisor = Supervisor(somewhere, patient, restarts, now, ps_secs=secs)
         self._supervisor.start()  # all tasks are in the manifests
         self.states = self._supervisor.states
@@ -91,11 +91,11 @@ class Follower:
         actions: list[Action] = []
         if poll.is_deleted and not self.is_deleted:
             self.is_deleted = True
-            actions = self._supervisor.stop(
-                signal.SIGTERM, now, "the job was deleted by someone else", Cause.CANCELLED
-            )
+            words = "the job was deleted by someone else"
+            actions = self._supervisor.stop(signal.SIGTERM, now, words, Cause.CANCELLED)
         pods = [pod for pod in poll.pods if pod.task in self.states]
-        self.live_tasks = [pod.task for pod in pods if pod.state != "ended"]
+        alive = [pod for pod in pods if pod.state != "ended"]
+        self.live_tasks = [pod.task for pod in alive]
         shown = {pod.uid: pod for pod in pods}
         for task, before in self._newest.items():
             self._newest[task] = shown.get(before.uid, before)
@@ -119,11 +119,7 @@ class Follower:
         for name in without if poll.is_deleted or self.is_deleted else ():
             if name not in poll.jobs:  # no further pod will be created
                 actions += self._supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
-        self.held = {
-            pod.task
-            for pod in pods
-            if pod.uid in self._past and pod.state != "ended" and self._is_lead(pod)
-        }
+        self.held = {pod.task for pod in alive if pod.uid in self._past and self._is_lead(pod)}
         for name in without:
             if poll.jobs.get(name) == "Suspended":
                 self._waits.setdefault(_SUSPENDED, []).append(name)
@@ -151,10 +147,9 @@ class Follower:
 
     def _saw_pod(self, pod: Pod, now: float, *, has_ended: bool) -> list[Action]:
         state, before = self.states[pod.task], self._newest.get(pod.task)
-        actions: list[Action] = []
-        if before is not None and before.uid != pod.uid:
-            actions += self._gone(before, now)
-        if state.status == "restarting" and (before is None or before.uid != pod.uid):
+        is_new = before is None or before.uid != pod.uid
+        actions = self._gone(before, now) if before is not None and is_new else []
+        if state.status == "restarting" and is_new:
             state.status, state.last = "starting", ""
         self._newest[pod.task] = pod
         if pod.node:
@@ -195,8 +190,8 @@ class Follower:
             words = f"{pod.task} on {state.task.host.name} failed: {pod.words}"
             actions = supervisor.stop(signal.SIGTERM, now, words, Cause.TIME_LIMIT)
         signals = _BY_DELETION if pod.by_deletion or is_late else ()
-        found = (pod.task, pod.code, now, pod.words, pod.cause)
-        return [*actions, *supervisor.ended(*found, signals=signals)]
+        found = (pod.task, pod.code, now, pod.words, pod.cause, signals)
+        return [*actions, *supervisor.ended(*found)]
 
     def _with_code(self, outcome: Optional[Outcome]) -> Optional[Outcome]:
         """Returns an outcome with its exit code."""

@@ -74,8 +74,7 @@ class Kubectl:
           HostError: kubectl is not installed, failed, or did not answer in time; the message says
             why, and the way out. It is a ForbiddenError if the user lacks the right.
         """
-        command = self.command(*words)
-        done = call(command, timeout_secs, _INSTALL, given=given)
+        done = call(self.command(*words), timeout_secs, _INSTALL, given=given)
         if done.returncode:
             raise self.error(done.stderr)
         return done.stdout
@@ -98,8 +97,7 @@ class Kubectl:
             user, verb, what, where = lacks["user"], lacks["verb"], lacks["what"], lacks["where"]
             words = f"user {user} may not {verb} {what} in namespace {where or self.namespace}"
             return ForbiddenError(f"kubernetes: {words}; docs/launch.md has the Role to ask for")
-        known = meaning(_MEANINGS, errors)
-        if known is not None:
+        if (known := meaning(_MEANINGS, errors)) is not None:
             return HostError(f"kubernetes: {known}")
         last = last_line(errors, "it failed without an error message")
         error = ForbiddenError if "(Forbidden)" in last else HostError  # as by a quota
@@ -210,9 +208,8 @@ class JobObjects:
         Raises:
           HostError: kubectl failed; the request may have reached the cluster.
         """
-        self.kubectl(
-            "delete", kinds, selector(self.name), *words, *_QUIETLY, timeout_secs=_CALL_SECS
-        )
+        words = (kinds, selector(self.name), *words, *_QUIETLY)
+        self.kubectl("delete", *words, timeout_secs=_CALL_SECS)
 
     def left(self) -> list[str]:
         """Returns what exists of the job, as `kind/name`; HostError if kubectl failed."""
@@ -220,6 +217,6 @@ class JobObjects:
 
     def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
         owners = {"ownerReferences": [self.owner]}
-        items = [{**one, "metadata": {**one["metadata"], **owners}} for one in owned]
+        items = [{**item, "metadata": {**item["metadata"], **owners}} for item in owned]
         listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         self.kubectl("create", "--filename=-", given=listed, timeout_secs=timeout_secs)

@@ -152,16 +152,14 @@ class PodLogs:
 
     def _read(self, log: PodLog, process: "subprocess.Popen[bytes]") -> None:
         """Passes on the new lines of a connection, in a thread."""
-        if process.stdout is not None:
-            with process.stdout as output:
-                for line in log.new_lines(iter(lambda: output.readline(LONGEST_PART), b"")):
-                    self._put(partial(self._take, log.pod, line))
-        errors = b""
-        if process.stderr is not None:
-            with process.stderr as stream:
-                errors = stream.read(LONGEST_PART)
-        process.wait()
-        self._put(partial(self._ended, log, process.returncode, errors.decode(errors="replace")))
+        output, errors = process.stdout, process.stderr
+        assert output is not None
+        assert errors is not None
+        with process:
+            for line in log.new_lines(iter(lambda: output.readline(LONGEST_PART), b"")):
+                self._put(partial(self._take, log.pod, line))
+            said = errors.read(LONGEST_PART).decode(errors="replace")
+        self._put(partial(self._ended, log, process.returncode, said))
 
     def _ended(self, log: PodLog, code: int, errors: str) -> None:
         log.process = None

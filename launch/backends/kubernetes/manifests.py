@@ -61,23 +61,15 @@ def planned(job: Job) -> list[Manifest]:
 def network_policy(job: Job, name: str) -> Manifest:
     """Returns a policy that lets only the job's own pods reach its unprotected ports."""
     own = {"podSelector": {"matchLabels": {_INSTANCE: name}}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(job, name, name),
-        "spec": {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]},
-    }
+    spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    return {**kind, "metadata": _metadata(job, name, name), "spec": spec}
 
 
 def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
     """Returns a Secret with the variables that every task gets; no plan contains it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _metadata(job, name, secret_name(name)),
-        "type": "Opaque",
-        "stringData": values,
-    }
+    kind = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
+    return {**kind, "metadata": _metadata(job, name, secret_name(name)), "stringData": values}
 
 
 def tfjob(job: Job, name: str) -> Manifest:
@@ -101,34 +93,25 @@ def tfjob(job: Job, name: str) -> Manifest:
             # `ExitCode`: exit codes 1 to 127 fail the job; from 128 (a signal), the pod is made
             # anew, without a limit. So without restarts, the first failure has to end the job.
             "restartPolicy": "ExitCode" if restarts else "Never",
-            "template": {
-                "metadata": _pod_metadata(job, name),
-                "spec": _pod(job, first[kind], name),
-            },
+            "template": _pod_template(job, first[kind], name),
         }
         for kind, role in _ROLES.items()
         if kind in first
     }
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": _metadata(job, name, name),
-        "spec": {"runPolicy": _given(policy), "tfReplicaSpecs": replicas},
-    }
+    spec = {"runPolicy": _given(policy), "tfReplicaSpecs": replicas}
+    kind = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob"}
+    return {**kind, "metadata": _metadata(job, name, name), "spec": spec}
 
 
 def service(job: Job, name: str) -> Manifest:
     """Returns the headless Service that gives the pods of Jobs their names, `TYPE-INDEX.NAME`."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(job, name, name),
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,  # so that pods find each other while they start
-            "selector": {_INSTANCE: name},
-        },
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,  # so that pods find each other while they start
+        "selector": {_INSTANCE: name},
     }
+    kind = {"apiVersion": "v1", "kind": "Service"}
+    return {**kind, "metadata": _metadata(job, name, name), "spec": spec}
 
 
 def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
@@ -137,15 +120,16 @@ def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
 
 
 def _task_job(job: Job, task: Task, name: str) -> Manifest:
-    pod = _pod(job, task, name)
+    own = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
+    template = _pod_template(job, task, name, own)
+    pod = template["spec"]
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
     pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": tf_config(job, task, name)})
-    own = {JOB_NAME: name, TYPE: task.task_type, INDEX: str(task.index)}
     spec = {
         "completions": 1,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": _KEPT_SECS,
-        "template": {"metadata": _pod_metadata(job, name, own), "spec": pod},
+        "template": template,
     }
     metadata = _metadata(job, name, job_name(name, task.name), own)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _given(spec)}
@@ -162,19 +146,23 @@ def tf_config(job: Job, task: Task, name: str) -> str:
     return json.dumps({"cluster": cluster, "task": place, "environment": "cloud"})
 
 
-def _pod(job: Job, task: Task, name: str) -> Manifest:
-    """Returns the `spec` of a task's pod; the pods of a role differ in nothing."""
+def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = None) -> Manifest:
+    """Returns the metadata and spec of a task's pod; the pods of a role differ in nothing."""
     settings, limits = settings_of(job.cluster), job.cluster.limits
+    user: Manifest = {}
+    if settings.user is not None:  # fsGroup makes new volumes writable for it
+        user = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), settings.user)
+        user["fsGroupChangePolicy"] = "OnRootMismatch"
     # HOME is in /tmp; a pod that writes more is evicted.
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
     if _has_volumes(job, task):
         volumes += [_volume("data", settings.data), _volume("output", settings.output)]
-    pod = {
+    spec = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
-            **_user(settings),
+            **user,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
@@ -185,7 +173,10 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
         "activeDeadlineSeconds": _deadline(settings),
         **json.loads(settings.pod),
     }
-    return _given(pod)
+    # The proxy of a service mesh would outlive the task, and intercept its traffic.
+    no_proxy = {"sidecar.istio.io/inject": "false"}
+    metadata = _metadata(job, name, None, {**no_proxy, **(labels or {})})
+    return {"metadata": metadata, "spec": _given(spec)}
 
 
 def _container(job: Job, task: Task, name: str) -> Manifest:
@@ -196,17 +187,24 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     variables = [{"name": "PYTHONUNBUFFERED", "value": "1"}]
     if not gpus:  # the image's `all` would show others' GPUs
         variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
-    resources = _resources(settings, gpus, is_ps)
-    hook = _hook(task, cluster.limits)
+    # The fast recipe has reached 5.1 GiB on 2 cores.
+    resources = {"cpu": settings.cpu or "2", "memory": settings.memory or "8Gi"}
+    if is_ps:
+        resources = {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
+    if gpus:
+        resources[settings.gpu] = str(gpus)
+    secs = str(hold_secs(task.task_type, cluster.limits))
+    hold = ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]
+    hook = {"ps": hold, "worker": ["sleep", secs]}.get(task.task_type)  # delays SIGTERM
     has_variables = cluster.environment or cluster.passed
     container = {
         "name": CONTAINER,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": [one.replace("$", "$$") for one in arguments],  # Kubernetes replaces $(X)
+        "args": [argument.replace("$", "$$") for argument in arguments],  # Kubernetes replaces $(X)
         "env": variables,
         "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
-        "resources": {"requests": resources, "limits": resources},
+        "resources": {"requests": resources, "limits": resources},  # exactly what it asks for
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -238,23 +236,6 @@ def _given(found: Manifest) -> Manifest:
 
 def _deadline(settings: KubernetesSettings) -> Optional[int]:
     return None if settings.deadline_secs is None else math.ceil(settings.deadline_secs)
-
-
-def _hook(task: Task, limits: Limits) -> Optional[list[str]]:
-    """Returns the command of the preStop hook, which delays SIGTERM; None for no hook."""
-    secs = str(hold_secs(task.task_type, limits))
-    if task.task_type == "ps":
-        return ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]
-    return ["sleep", secs] if task.task_type == "worker" else None
-
-
-def _resources(settings: KubernetesSettings, gpus: int, is_ps: bool) -> dict[str, str]:
-    """Returns limits, which are the requests, too: a pod gets exactly what it asks for."""
-    if is_ps:
-        return {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
-    # The fast recipe has reached 5.1 GiB on 2 cores.
-    found = {"cpu": settings.cpu or "2", "memory": settings.memory or "8Gi"}
-    return {**found, settings.gpu: str(gpus)} if gpus else found
 
 
 def _volume(name: str, place: str) -> Manifest:
@@ -314,18 +295,6 @@ def _metadata(
     labels = {**dict(settings.labels), **own, **(more or {})}
     metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}
     return _given({**metadata, "namespace": settings.namespace if name else None})
-
-
-def _pod_metadata(job: Job, name: str, more: Optional[Manifest] = None) -> Manifest:
-    # The proxy of a service mesh would outlive the task, and intercept its traffic.
-    return _metadata(job, name, None, {"sidecar.istio.io/inject": "false", **(more or {})})
-
-
-def _user(settings: KubernetesSettings) -> Manifest:
-    if settings.user is None:
-        return {}
-    ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), settings.user)
-    return {**ids, "fsGroupChangePolicy": "OnRootMismatch"}  # makes new volumes writable for it
 
 
 def _host_name(task: str) -> str:

@@ -96,10 +96,10 @@ def read_poll(found: str) -> Poll:
     """
     with _readable(found):
         items = json.loads(found)["items"]
-        named = [one for one in items if {TYPE, INDEX} <= {*one["metadata"].get("labels", ())}]
-        pods = tuple(read_pod(one) for one in named if one["kind"] == "Pod")
-        jobs = {_task(one): _true_condition(one) for one in named if one["kind"] == "Job"}
-        owners = [one["metadata"] for one in items if one["kind"] == "Service"]
+        named = [item for item in items if {TYPE, INDEX} <= {*item["metadata"].get("labels", ())}]
+        pods = tuple(read_pod(item) for item in named if item["kind"] == "Pod")
+        jobs = {_task(item): _true_condition(item) for item in named if item["kind"] == "Job"}
+        owners = [item["metadata"] for item in items if item["kind"] == "Service"]
         exists = any("deletionTimestamp" not in metadata for metadata in owners)
         return Poll(pods, jobs, is_deleted=not exists)
 
@@ -118,21 +118,18 @@ def read_jobs(found: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
 
 def _as_created(job: dict[str, Any]) -> dict[str, Any]:
     """Returns a Job without what Kubernetes adds to it, and refuses in a new one."""
-    spec, own = job["spec"], ("completions", "backoffLimit", "ttlSecondsAfterFinished")
-    template, labels = spec["template"], spec["template"]["metadata"]["labels"]
-    kept = {name: labels[name] for name in labels if not _ADDED_LABEL.match(name)}
-    pods = {**template["metadata"], "labels": kept}
-    metadata = job["metadata"]
-    return {
-        **{key: job[key] for key in ("apiVersion", "kind")},
-        "metadata": {
-            key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata
-        },
-        "spec": {
-            **{key: spec[key] for key in own if key in spec},
-            "template": {**template, "metadata": pods},
-        },
-    }
+
+    def kept(found: dict[str, Any], *keys: str) -> dict[str, Any]:
+        return {key: found[key] for key in keys if key in found}
+
+    template = job["spec"]["template"]
+    labels = template["metadata"]["labels"].items()
+    own = {name: value for name, value in labels if not _ADDED_LABEL.match(name)}
+    template = {**template, "metadata": {**template["metadata"], "labels": own}}
+    spec = kept(job["spec"], "completions", "backoffLimit", "ttlSecondsAfterFinished")
+    metadata = kept(job["metadata"], "name", "labels", "annotations")
+    kind = {"apiVersion": job["apiVersion"], "kind": job["kind"]}
+    return {**kind, "metadata": metadata, "spec": {**spec, "template": template}}
 
 
 def read_refusals(found: str) -> dict[str, str]:
@@ -144,8 +141,10 @@ def read_refusals(found: str) -> dict[str, str]:
     with _readable(found):
         # The pod that was refused has another name each time.
         return {
-            str(one["involvedObject"]["name"]): _text(one["message"].rpartition("forbidden: ")[2])
-            for one in json.loads(found)["items"]
+            str(event["involvedObject"]["name"]): _text(
+                event["message"].rpartition("forbidden: ")[2]
+            )
+            for event in json.loads(found)["items"]
         }
 
 
@@ -162,8 +161,9 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     """Returns the state of a pod object of the API."""
     metadata, status = pod["metadata"], pod.get("status", {})
     containers = status.get("containerStatuses", ())
-    states = (one["state"] for one in containers if one["name"] == CONTAINER)
-    state: dict[str, Any] = next(states, {})
+    ours = (found for found in containers if found["name"] == CONTAINER)
+    container: dict[str, Any] = next(ours, {"state": {}})
+    state = container["state"]
     ended = state.get("terminated")
     code = None if ended is None else int(ended["exitCode"])
     # Why Kubernetes ends or ended the pod.
@@ -186,9 +186,8 @@ def read_pod(pod: dict[str, Any]) -> Pod:
         if waits.get("reason") in _PASSING:
             waits = _condition(pod, "PodScheduled", "False") or {}
         elif waits.get("reason") == "ErrImagePull":
-            image = next(one["image"] for one in containers if one["name"] == CONTAINER)
             answer = waits.get("message", "").rpartition('": ')[2]
-            waits = {**waits, "message": f"{image}: {answer}"}
+            waits = {**waits, "message": f"{container['image']}: {answer}"}
         words = words or _words(waits)
     cause = Cause.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else Cause.PLATFORM
     if not why or _OWN_FAULT.search(why.get("message", "")):
@@ -204,13 +203,13 @@ def _task(found: dict[str, Any]) -> str:
 
 def _true_condition(job: dict[str, Any]) -> str:
     conditions = job.get("status", {}).get("conditions", ())
-    return next((str(one["type"]) for one in conditions if one["status"] == "True"), "")
+    return next((str(found["type"]) for found in conditions if found["status"] == "True"), "")
 
 
 def _condition(found: dict[str, Any], kind: str, value: str) -> Optional[dict[str, Any]]:
     """Returns an object's condition of a type, if it has this value; None if not."""
     conditions = found.get("status", {}).get("conditions", ())
-    return next((one for one in conditions if (one["type"], one["status"]) == (kind, value)), None)
+    return next((c for c in conditions if (c["type"], c["status"]) == (kind, value)), None)
 
 
 def _exit_words(ended: Optional[dict[str, Any]]) -> str:

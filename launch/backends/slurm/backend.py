@@ -52,7 +52,7 @@ ENDS: dict[str, tuple[Optional[Cause], str]] = {
 }
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _LIVE = {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"}
-_LIVE |= {"COMPLETING", "POWER_UP_NODE", "UPDATE_DB"}
+_LIVE |= {"COMPLETING", "POWER_UP_NODE", "UPDATE_DB"} | _WAITING
 _NO_ANSWER = "Unable to contact|Socket timed out|Connection refused|configuration source"
 
 
@@ -204,10 +204,6 @@ def _name(run_id: str, name: Optional[str]) -> str:
     return f"{name or NAME}-{run_id}"
 
 
-def _is_over(state: str) -> bool:
-    return state not in _WAITING | _LIVE
-
-
 def state_of(job: Mapping[str, str]) -> JobState:
     """Returns the state that the fields of `show` describe."""
     state = job.get("JobState", "forgotten")
@@ -218,7 +214,7 @@ def state_of(job: Mapping[str, str]) -> JobState:
         f"{state} {job.get('NodeList') or job.get('Reason', '')}".strip(),
         is_pending=state in _WAITING,
         is_ending=state == "COMPLETING",
-        is_over=_is_over(state),
+        is_over=state not in _LIVE,
         exit_code=0 if code is None else int(code[1]) or int(code[2]) and 128 + int(code[2]),
         cause=cause,
         why=why,
@@ -252,7 +248,7 @@ def _remembered(job_id: str) -> dict[str, str]:
     except HostError:  # there is no accounting
         return {}
     state = found[0].partition(" ")[0]  # CANCELLED by 1000
-    is_known = len(found) == 3 and _is_over(state)  # accounting may lag behind
+    is_known = len(found) == 3 and state not in _LIVE  # accounting may lag behind
     return dict(zip(("JobState", "NodeList", "ExitCode"), (state, *found[1:]))) if is_known else {}
 
 

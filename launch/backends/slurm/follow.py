@@ -119,7 +119,6 @@ class Follower:
             end, a second one cancels the job; a pending job is cancelled at once. SIGHUP ends only
             the following.
         """
-        status = self._folder.status()
         self._show_output()
         for signum in stops[len(self._stops) :]:
             if signum == signal.SIGHUP:
@@ -130,7 +129,7 @@ class Follower:
             self._ending.urgency = min(len(self._stops), CANCEL)
             self._display.note(f"{signal.Signals(signum).name}: stopping {self._name}")
             self._asked_at = -math.inf  # the last answer may be old
-        hurries = self._stops or status.get("exit_code") is not None
+        hurries = self._stops or self._folder.status().get("exit_code") is not None
         if now < self._asked_at + (HURRY_SECS if hurries else _WAIT_SECS):
             return None
         self._asked_at = now
@@ -142,21 +141,15 @@ class Follower:
             self._answers = False
             return None
         self._answers = True
-        return self._take(state, now)
-
-    def _take(self, state: JobState, now: float) -> Optional[Outcome]:
-        """Acts on the scheduler's answer; returns how the job ended if it is over."""
-        status = self._folder.status()
         before, self._state = self._state, state
-        has_end = status.get("exit_code") is not None
-        is_late = has_end and state.is_ending
+        # The job may have written its end while the scheduler was asked.
+        is_late = state.is_ending and self._folder.status().get("exit_code") is not None
         self._ending_since = min(self._ending_since, now) if is_late else math.inf
         if state.is_over or now >= self._ending_since + _CLEAR_UP_SECS:  # as when a node is down
             return self._over()
         if state.words != before.words and not state.is_ending:
             self._display.note(f"{self._name}: {state.words}")
-        refusal = self._ending.ask(self._job_id, state)
-        if refusal:
+        if refusal := self._ending.ask(self._job_id, state):
             self._display.note(refusal)
         return None
 

@@ -82,7 +82,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
                 outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
             if shown.get("Requeue") == "1" and (is_late or is_preempted):
                 # Each start of a script that was submitted by hand makes a folder of its own.
-                by_hand = folder.path.with_name(f"slurm-{_job_id()}.timeouts")
+                by_hand = folder.path.with_name(f"slurm-{os.environ['SLURM_JOB_ID']}.timeouts")
                 counted = folder.path / "timeouts" if options.run else by_hand
                 if is_preempted or _may_go_on(counted, outcome):
                     _requeue(folder)
@@ -165,14 +165,10 @@ def explain_srun(host: Host, code: int, errors: str) -> str:
 def _shown() -> dict[str, str]:
     """Returns what Slurm says of this job; {} if it does not answer."""
     try:
-        return backend.show(_job_id())
+        return backend.show(os.environ["SLURM_JOB_ID"])
     except HostError as error:
         print(error)
         return {}
-
-
-def _job_id() -> str:
-    return os.environ["SLURM_JOB_ID"]
 
 
 def _may_go_on(path: Path, outcome: Outcome) -> bool:
@@ -196,7 +192,7 @@ def _requeue(folder: RunFolder) -> None:
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
     try:
-        backend.run("scontrol", "requeue", _job_id())
+        backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
     except HostError as error:  # the requeue may also have ended scontrol before it answered
         print(error)
     time.sleep(_REQUEUE_SECS)

@@ -214,6 +214,5 @@ def description(cluster: Cluster) -> str:
     content |= {**said(cluster.hosts[0]), **said(cluster), "limits": said(cluster.limits)}
     content.pop("environment", None)
     # JSON is valid YAML, and json.dumps writes each value on one line.
-    return "\n".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()
-    )
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
+    return "\n".join(lines)
