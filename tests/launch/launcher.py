@@ -166,7 +166,7 @@ class Launcher:
         assert f"{line} API_TOKEN=***" in output
         assert secret not in output
         files = [path for path in self.state.rglob("*") if path.is_file()]
-        assert [path for path in files if secret in path.read_text()] == []
+        assert [path for path in files if secret.encode() in path.read_bytes()] == []
 
     def pid_of(self, task: str) -> int:
         """Waits until a task of the newest run has a process, and returns its pid."""

@@ -87,7 +87,7 @@ def test_a_start_that_fails_is_told_by_detach(launcher: Launcher, tmp_path: Path
     script = launcher.workdir / "cifar10_main.py"
     script.unlink()  # a task that started and then failed would be told only if it failed at once
     output = launcher.up(TWO, "--detach", "--", exit_code=1)
-    words = f"ps/0 on localhost failed: {launcher.workdir} has no {script.name}; give the code's"
+    words = f"ps/0 on localhost failed: {launcher.workdir} has no {script.name}; give its"
     assert output.splitlines()[-1] == f"exit code 1: {words} folder with --workdir"
     file = tmp_path / "here.yaml"
     file.write_text("backend: local\nhosts: [localhost]\npass_environment: [NOBODY_SETS_THIS]\n")
