@@ -153,7 +153,7 @@ class Cluster:
 
     @property
     def is_master(self) -> bool:
-        """Whether this task is the master, which saves checkpoints."""
+        """Whether this task is the chief, which saves checkpoints."""
         return self.task_type == MASTER
 
     @property

@@ -97,7 +97,7 @@ class ClusterGuard(Guard):
         self._always = [task for task in others if task.job != WORKER]
         self._workers = cluster.of(WORKER)
         self._serving = [*cluster.of(PS), *(self._workers if self._in_graph else [])]
-        run = output_dir = ""  # A worker learns them from its master.
+        run = output_dir = ""  # A worker learns them from its chief.
         if cluster.is_master:
             run = cluster.token or digest(run_file.read_or_make_owner(config.output_path))
             output_dir = run_file.location(config.output_path)
@@ -129,7 +129,7 @@ class ClusterGuard(Guard):
     def _needs(self) -> list[tuple[list[Task], int]]:
         """Returns whom this trainer needs at the moment: of each list at least so many."""
         needs, activity = [(self._always, len(self._always))], self.activity
-        # A master that saves or validates does not need the workers, and its checkpoint must become
+        # A chief that saves or validates does not need the workers, and its checkpoint must become
         # whole. In-graph, all machines take part in its steps, and as its sessions begin.
         if self._in_graph and activity.phase not in (SAVING, EVALUATION):
             needs.append((self._workers, len(self._workers)))
@@ -142,7 +142,7 @@ class ClusterGuard(Guard):
         """Raises what ends this trainer if too few of the tasks that it needs are there.
 
         Whether training is over, `check` knows; the main thread handles signals itself, and a file
-        that cannot be read at the moment says nothing. After a signal, a master ends its step and
+        that cannot be read at the moment says nothing. After a signal, a chief ends its step and
         saves, however long that takes, unless a task that it needs hangs or is gone; workers that
         have only gone do not count, except in-graph: they leave in good order.
         """
@@ -179,13 +179,13 @@ class ClusterGuard(Guard):
         """Checks that the tasks that serve belong to this run; waits while one does not answer.
 
         It is called for each new session, since one of them may have been replaced meanwhile. A
-        master claims them, always in the same order, so that of two masters one gets them all.
+        chief claims them, always in the same order, so that of two chiefs one gets them all.
 
         Raises:
           ConfigError: one of these tasks belongs to another job or run.
           TrainingError: one of these tasks does not answer in time.
         """
-        # The step is over in which a ps has ended. A worker waits for its master's session, for
+        # The step is over in which a ps has ended. A worker waits for its chief's session, for
         # which there is a time limit of its own.
         self.activity.begin(START if self.cluster.is_master else None)
         self._handshake.claims = self.cluster.is_master
@@ -218,7 +218,7 @@ class ClusterGuard(Guard):
         return f"{self.cluster.label} of {tasks}, {how}, {images} images a global step"
 
     def tell_end(self) -> None:
-        """Tells the tasks that only serve that this master no longer needs them.
+        """Tells the tasks that only serve that this chief no longer needs them.
 
         It keeps telling them until `close`, since a task may be started again meanwhile.
         """

@@ -1,6 +1,6 @@
 """run.json: what an output folder knows of its run: its model, owner and state.
 
-The run's master alone writes it, whole and by renaming, so that every other task and every later
+The run's chief alone writes it, whole and by renaming, so that every other task and every later
 start reads all of it or none.
 """
 
@@ -98,7 +98,7 @@ def write_training(
 
     Args:
       output_dir: path of the output folder.
-      validates: whether the master validates its checkpoints itself.
+      validates: whether the chief validates its checkpoints itself.
       ended_at: last global step if training is over; None: training continues.
       status: text that says how training ended.
     """
@@ -107,7 +107,7 @@ def write_training(
 
 
 def read_or_make_owner(output_dir: str) -> str:
-    """Returns the run's owner; a master that is started again finds it, and so remains the same."""
+    """Returns the run's owner; a chief that is started again finds it, and so remains the same."""
     owner = read(output_dir).owner
     if owner is None:
         owner = secrets.token_hex(16)
