@@ -125,6 +125,7 @@ def _train_as_chief(
         hooks = [*guarded.hooks, hook, saver, criteria]
         train_spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
         best = KeepBest(job, metrics, line.message, guarded.evaluation_hooks)
+        eval_spec = best.spec  # An EvalSpec of all validation images, whose exporter is `best`.
         if validates:
             hook.take_back = best.take_back
             # A run may have been killed after it saved this checkpoint.
@@ -134,7 +135,7 @@ def _train_as_chief(
         if goes_on and validates:
             # In a cluster, too, it runs in this process: a chief's RunConfig has the target of its
             # sessions, but no cluster, since `cifar10.main` has written such a TF_CONFIG.
-            tf.estimator.train_and_evaluate(estimator, train_spec, best.spec)
+            tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
         elif goes_on:  # A separate evaluator validates, or there is nothing to validate on.
             estimator.train(train_spec.input_fn, train_spec.hooks)
         guarded.stop.check()
