@@ -150,7 +150,7 @@ def test_a_job_that_was_left_is_followed_from_elsewhere_with_its_restarts(
     words = ("steps=100000", "worker/0:die=3", "worker/0:at=100")
     process = launcher.start_up(described(launcher, "restarts: 1\n"), "--", *words)
     read_until(process, "restart 1 of 1")
-    launcher.wait_for_log("worker/0", "step 1/")
+    wait_for(lambda: launcher.log("worker/0").count("step 1/") == 2, "second start of worker/0")
     launcher.kill(process)
     run_id = launcher.run_id()
     launcher.state = launcher.state.with_name("elsewhere")
