@@ -182,15 +182,12 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
 
 def _train_with_chief(job: Job, guarded: Guard) -> tuple[int, str]:
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
-    config, params = job.config, job.params
+    params = job.params
     describe_training(job, 0, guarded.describe(params.examples_per_step))
-    # A worker that counts epochs may err: earlier steps may have had other numbers of images or, in
-    # fp16, images without a step. If it leaves too early, a synchronous chief waits in vain for it.
-    knows_last_step = config.train_epochs is None or (not config.sync and params.position.step > 0)
     with ProgressLine(params.total_steps, params.total_epochs) as line:
         estimator = tf.estimator.Estimator(model_fn, config=run_config(job), params=params)
         progress = TrainingProgress(line, params)
-        hook = WorkerHook(params, guarded.stop, progress, knows_last_step)
+        hook = WorkerHook(params, guarded.stop, progress)
         ending = "training is over"
         try:
             # tf.estimator.train_and_evaluate would start a second server at this task's address,

@@ -71,7 +71,7 @@ class TrainingHook(tf.train.SessionRunHook):
                 self.last_checkpoint(),
             )
         self.progress.add(report)
-        if report.over or report.step >= self._last_step or self.is_late():
+        if report.over or report.step >= self._last_step or self.is_past_end():
             run_context.request_stop()
             self.progress.finish()  # Not only in `end`, which comes after a validation.
 
@@ -83,31 +83,36 @@ class TrainingHook(tf.train.SessionRunHook):
         """Describes from what the next start continues; only the chief knows the step."""
         return "the chief's last checkpoint"
 
-    def is_late(self) -> bool:
-        """Returns whether the deadline ends training, which only the chief has."""
-        return False
+    def is_past_end(self) -> bool:
+        """Returns whether training ends before a last step: by a deadline or a number of images."""
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(eq=False)
 class WorkerHook(TrainingHook):
     """Trains with the chief, and ends when the chief ends training.
 
-    Attributes:
-      knows_last_step: whether this worker knows the last step even if training has begun before it.
-        If not, since only the chief knows of steps with other numbers of images, the chief alone
-        ends training.
+    A worker that counts epochs and joins later does not know the last step: earlier steps may have
+    had other numbers of images or, in fp16, images without a step. A synchronous chief would wait
+    in vain for a worker that left too early, so the chief ends its training. An asynchronous worker
+    ends when all images have been seen: the chief may be busy with a validation.
     """
-
-    knows_last_step: bool
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Raises TrainingOver if training is over, instead of taking another step."""
         super().after_create_session(session, coord)
         step, over = session.run((tf.train.get_global_step(session.graph), self.tensors.over))
-        if step and not self.knows_last_step:
+        if step and self.params.config.train_epochs is not None:
             self._last_step = math.inf
         if over or step >= self._last_step:
             raise TrainingOver(int(step))
+
+    def is_past_end(self) -> bool:
+        """Returns whether an asynchronous worker has seen all images of its epochs."""
+        config = self.params.config
+        if config.sync or config.train_epochs is None:
+            return False
+        return bool(self.report.examples_seen >= self.params.total_examples)
 
 
 @dataclasses.dataclass(eq=False)
@@ -166,7 +171,7 @@ class ChiefHook(TrainingHook):
         """Names the step of the newest checkpoint."""
         return f"step {checkpoints.latest_step(self._output_dir):,}"
 
-    def is_late(self) -> bool:
+    def is_past_end(self) -> bool:
         """Returns whether the deadline ends training, and notes it."""
         if time.monotonic() >= self.deadline:
             self.status = "stopped by --max-minutes"

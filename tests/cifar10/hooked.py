@@ -34,6 +34,7 @@ def params_in(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -
         config=config,
         examples_per_step=64,
         total_steps=total_steps,
+        total_examples=64 * total_steps,
         num_examples=640,
         own_examples=None,
     )

@@ -78,10 +78,8 @@ class Chief(ChiefHook):
         return messages
 
 
-def worker(
-    folder: pathlib.Path, total_steps: int = 1_000, knows_last_step: bool = True
-) -> WorkerHook:
-    return WorkerHook(*parts(params_in(folder, total_steps)), knows_last_step)
+def worker(folder: pathlib.Path, total_steps: int = 1_000, **settings: Any) -> WorkerHook:
+    return WorkerHook(*parts(params_in(folder, total_steps, **settings)))
 
 
 class Signal(tf.train.SessionRunHook):
@@ -190,9 +188,17 @@ def test_training_ends_at_its_last_step_or_with_the_chief(tmp_path):
 
 
 def test_a_worker_that_does_not_know_the_last_step_of_a_continued_run_ends_with_the_chief(tmp_path):
-    assert train(worker(tmp_path, 10, knows_last_step=False), first_step=3) == 23
-    assert train(worker(tmp_path, 10, knows_last_step=False), first_step=3, over_at=15) == 15
-    assert train(worker(tmp_path, 10, knows_last_step=False)) == 10  # It has begun with all others.
+    assert train(worker(tmp_path, 10, train_epochs=1), first_step=3) == 23
+    assert train(worker(tmp_path, 10, train_epochs=1), first_step=3, over_at=15) == 15
+    assert train(worker(tmp_path, 10, train_epochs=1)) == 10  # It has begun with all others.
+
+
+def test_an_asynchronous_worker_ends_after_the_images_of_its_epochs_without_the_chief(tmp_path):
+    by_epochs = worker(tmp_path, 10, train_epochs=0.5, sync=False)
+    by_steps = worker(tmp_path, 10, train_steps=10, sync=False)
+    for hook in (by_epochs, by_steps):
+        hook.params.total_examples = 320  # of 5 steps, since earlier ones had more images
+    assert (train(by_epochs, first_step=3), train(by_steps, first_step=3)) == (5, 10)
 
 
 @pytest.mark.parametrize(
