@@ -38,11 +38,11 @@ from cifar10.output.progress import ProgressLine
 from cifar10.output.training_progress import TrainingProgress
 from cifar10.run import results, start
 from cifar10.run.initial_weights import with_initial_weights
-from cifar10.run.job import Job, describe_training, make_job
+from cifar10.run.job import Job, describe_training, evaluation_input, make_job
 from cifar10.run.start import Start
 from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
 from cifar10.run.validation import KeepBest, StoppingCriteria, check_criteria, ended_before
-from cifar10.schema import EVAL, TRAIN
+from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step.model_fn import model_fn
 from cifar10.step.state import examples_seen
 
@@ -124,12 +124,20 @@ def _train_as_chief(
         # In this order: a step is recorded before it is saved, and its validation is judged after.
         hooks = [*guarded.hooks, hook, saver, criteria]
         train_spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
-        best = KeepBest(job, metrics, line.message, guarded.evaluation_hooks)
-        eval_spec = best.spec  # An EvalSpec of all validation images, whose exporter is `best`.
+        best = KeepBest(params, metrics, line.message)  # It is called after each validation.
+        eval_spec = tf.estimator.EvalSpec(
+            lambda: evaluation_input(job, VALIDATION),
+            steps=None,  # All validation images ...
+            name=VALIDATION,
+            hooks=guarded.evaluation_hooks,
+            exporters=best,
+            start_delay_secs=0,
+            throttle_secs=0,  # ... after each checkpoint.
+        )
         if validates:
             hook.take_back = best.take_back
             # A run may have been killed after it saved this checkpoint.
-            best.validate(estimator, begun.checkpoint)
+            best.validate(estimator, eval_spec, begun.checkpoint)
         criteria.judge()
         goes_on = first_step < params.total_steps and not criteria.ending  # Rule 4.
         if goes_on and validates:
@@ -147,7 +155,7 @@ def _train_as_chief(
         if job.records.has_validation:  # Nobody waits for an evaluator's last validation.
             latest = checkpoints.latest(output_dir)
             metrics.read_others(checkpoints.read_position(latest).step)
-            best.validate(estimator, latest)
+            best.validate(estimator, eval_spec, latest)
         guarded.stop.check()
         criteria.judge()
         if criteria.ending and criteria.ending.status != status:  # By the last validation.

@@ -22,8 +22,9 @@ from cifar10.output.folders import open_folders
 from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.output.run_file import Training
 from cifar10.run import start
-from cifar10.run.job import Job, make_job
+from cifar10.run.job import Job, evaluation_input, make_job
 from cifar10.run.validation import KeepBest
+from cifar10.schema import VALIDATION
 from cifar10.step.model_fn import model_fn
 
 _POLL_SECS = 0.5
@@ -92,8 +93,15 @@ def _validate(job: Job, checkpoint: str, state: Training, guarded: Guard) -> Non
         metrics = Metrics(output_dir, EVALUATOR_FILE_NAME, step)
         run_config = tf.estimator.RunConfig(session_config=job.params.plan.session_config)
         estimator = tf.estimator.Estimator(model_fn, output_dir, run_config, job.params)
-        best = KeepBest(job, metrics, log, guarded.evaluation_hooks)
-        best.validate(estimator, checkpoint, lambda: run_file.read(output_dir).training == state)
+        spec = tf.estimator.EvalSpec(
+            lambda: evaluation_input(job, VALIDATION),
+            steps=None,
+            name=VALIDATION,
+            hooks=guarded.evaluation_hooks,
+        )
+        KeepBest(job.params, metrics, log).validate(
+            estimator, spec, checkpoint, lambda: run_file.read(output_dir).training == state
+        )
     except (UserError, tf.errors.OpError, ValueError) as error:
         # A ValueError of TensorFlow's Saver says that the files are gone; others are mistakes.
         may_be_gone = not isinstance(error, ValueError) or "valid checkpoint" in str(error)

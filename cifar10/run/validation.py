@@ -6,7 +6,6 @@ where it was.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
@@ -18,8 +17,8 @@ from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, event_files
 from cifar10.output.folders import VALIDATIONS
 from cifar10.output.metrics import Metrics, rounded
-from cifar10.run.job import Job, evaluation_input
 from cifar10.schema import VALIDATION
+from cifar10.step.params import ModelParams
 
 _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
 _EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
@@ -31,31 +30,16 @@ class KeepBest(tf.estimator.Exporter):
     Estimator calls `export` after each validation of `tf.estimator.train_and_evaluate`.
 
     Args:
-      job: the job whose checkpoints are validated.
+      params: the parameters of the model_fn.
       metrics: the rows of the run; they get one for each validation.
       log: a function that prints a line.
-      hooks: the hooks of each validation.
-
-    Attributes:
-      spec: what `tf.estimator.train_and_evaluate` needs to validate each checkpoint and call this.
     """
 
     name = "best"
 
-    def __init__(
-        self, job: Job, metrics: Metrics, log: Callable[[str], None], hooks: Sequence[Any] = ()
-    ) -> None:
-        self._params, self._metrics, self._log = job.params, metrics, log
-        self.spec = tf.estimator.EvalSpec(
-            lambda: evaluation_input(job, VALIDATION),
-            steps=None,
-            name=VALIDATION,
-            hooks=hooks,
-            exporters=[self],
-            start_delay_secs=0,
-            throttle_secs=0,
-        )
-        config = job.config
+    def __init__(self, params: ModelParams, metrics: Metrics, log: Callable[[str], None]) -> None:
+        self._params, self._metrics, self._log = params, metrics, log
+        config = params.config
         # Estimator writes a validation's events into the output folder, whatever --log-dir says.
         is_other = real(config.log_path) != real(config.output_path)
         folders = [config.output_path, *([config.log_path] if is_other else [])]
@@ -92,6 +76,7 @@ class KeepBest(tf.estimator.Exporter):
     def validate(
         self,
         estimator: Any,
+        spec: Any,
         checkpoint: Optional[str],
         may_record: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -99,6 +84,7 @@ class KeepBest(tf.estimator.Exporter):
 
         Args:
           estimator: the Estimator that evaluates.
+          spec: the EvalSpec of the validation images.
           checkpoint: the checkpoint's path; None and the checkpoint of step 0 are not validated.
           may_record: function that returns, after the validation, whether it is recorded.
 
@@ -110,7 +96,6 @@ class KeepBest(tf.estimator.Exporter):
         if checkpoint is None or not self._is_new(step):
             return
         self.take_back(step)
-        spec = self.spec
         result = estimator.evaluate(spec.input_fn, None, spec.hooks, checkpoint, spec.name)
         if may_record():
             self.export(estimator, "", checkpoint, result, False)

@@ -20,8 +20,8 @@ from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_file
 from cifar10.output.metrics import Metrics
-from cifar10.run import results, validation
-from cifar10.run.job import Job, make_job
+from cifar10.run import results
+from cifar10.run.job import Job, evaluation_input, make_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.run.training_hook import ChiefHook, Saving
 from cifar10.run.validation import KeepBest
@@ -108,9 +108,10 @@ def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(
     config, told, monkeypatch
 ):
     splits: set[str] = set()
-    images = validation.evaluation_input
-    monkeypatch.setattr(
-        validation, "evaluation_input", lambda job, split: splits.add(split) or images(job, split)
+    monkeypatch.setitem(
+        train_and_evaluate.__globals__,
+        "evaluation_input",
+        lambda job, split: splits.add(split) or evaluation_input(job, split),
     )
     run(config)
     assert splits == {"validation"}

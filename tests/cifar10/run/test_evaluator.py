@@ -23,7 +23,7 @@ from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
 from cifar10.output.metrics import Metrics, rounded
-from cifar10.run import evaluator, validation
+from cifar10.run import evaluator
 from cifar10.run.job import evaluation_input, make_job
 from cifar10.schema import CLASS_NAMES, VALIDATION
 from cifar10.step.model_fn import model_fn
@@ -158,13 +158,13 @@ def test_each_checkpoint_is_validated_once_with_the_figures_of_estimators_own(tr
 
 
 def test_a_validation_that_ends_after_training_is_left_to_the_chief(training, monkeypatch):
-    images = validation.evaluation_input
+    images = evaluator.evaluation_input
 
     def ends_meanwhile(job: Any, split: str) -> Any:
         training.end(2)
         return images(job, split)
 
-    monkeypatch.setattr(validation, "evaluation_input", ends_meanwhile)
+    monkeypatch.setattr(evaluator, "evaluation_input", ends_meanwhile)
     training.begin()
     training.save(2)
     training.evaluate()
@@ -265,14 +265,14 @@ def test_a_checkpoint_that_training_removes_before_it_is_restored_is_passed_over
     training, monkeypatch
 ):
     training.begin()
-    images = validation.evaluation_input
+    images = evaluator.evaluation_input
 
     def removed_and_read(job: Any, split: str) -> Any:
         for path in training.output.glob("model.ckpt-1.*"):
             path.unlink()
         return images(job, split)
 
-    monkeypatch.setattr(validation, "evaluation_input", removed_and_read)
+    monkeypatch.setattr(evaluator, "evaluation_input", removed_and_read)
     training.follow(lambda: training.save(1), lambda: training.save(2), lambda: None)
     training.follow(lambda: training.end(2))
     training.evaluate()

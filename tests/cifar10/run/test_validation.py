@@ -11,7 +11,6 @@ from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics
-from cifar10.run.job import Job
 from cifar10.run.validation import KeepBest, check_criteria, ended_before
 from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
@@ -89,12 +88,12 @@ def test_a_stopping_criterion_needs_validations(tutorial_data, tmp_path):
             check_criteria(config, records)
 
 
-def test_a_checkpoint_whose_loss_overflows_is_not_kept_as_the_best(tmp_path, tutorial_data):
+def test_a_checkpoint_whose_loss_overflows_is_not_kept_as_the_best(tmp_path):
     # Another spelling of the output folder, whose curves Estimator writes: nothing is added there.
     config = TrainConfig(model="mlp", output_dir=str(tmp_path), log_dir=f"{tmp_path}/.")
     checkpoint, lines = saved.save_untrained(config), []
-    params, records = ModelParams(config, plan_devices(config)), open_records(str(tutorial_data))
-    best = KeepBest(Job(config, records, params), Metrics(str(tmp_path)), lines.append)
+    params = ModelParams(config, plan_devices(config))
+    best = KeepBest(params, Metrics(str(tmp_path)), lines.append)
     for step, loss, accuracy in ((10, math.inf, 0.9), (20, 1.0, 0.5)):
         found = {"global_step": step, "cross_entropy": loss, "accuracy": accuracy}
         best.export(None, "", checkpoint, found, False)
