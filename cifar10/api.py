@@ -74,6 +74,8 @@ def train(**settings: Any) -> Result:
     """
     words = _words("train_and_evaluate", settings)
     config, started = flags.parse(words), time.monotonic()
+    if config.dry_run:
+        raise ConfigError(f"dry_run is for {_SCRIPT} --dry-run; cifar10.train trains: leave it out")
     # result.json and the report have the command that does the same.
     argv, sys.argv = sys.argv, [_SCRIPT, *words]
     try:

@@ -102,7 +102,11 @@ def _run_role(
     config: TrainConfig, task: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
     """Does the work of this process, from its start to its end; loads the modules for that."""
-    if task is not None and task.task_type == EVALUATOR:
+    if config.dry_run:
+        from cifar10.dry_run import dry_run
+
+        dry_run(config, stop)
+    elif task is not None and task.task_type == EVALUATOR:
         from cifar10.run.evaluator import evaluate_until_end
 
         evaluate_until_end(config, task, stop)

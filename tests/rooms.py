@@ -102,7 +102,13 @@ _CIFAR10 = _entries(
         "errors schema config host input cluster output guard run step",
         ANYTHING,
     ),
-    ("main", "command line → exit code", "errors config host cluster run train", LATE),
+    (
+        "dry_run",
+        "what a training would do, by some of its steps",
+        "schema config host input output guard run step train",
+        ANYTHING,
+    ),
+    ("main", "command line → exit code", "errors config host cluster run train dry_run", LATE),
     ("__main__", "python -m cifar10", "host main", STDLIB),
     (
         "api",

@@ -26,7 +26,7 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
 
     Returns:
       The cluster; None if this process works alone, because there is no cluster, or because this
-      is its master in another mode than training.
+      is its master in another mode than training, or in a dry run.
 
     Raises:
       ConfigError: TF_CONFIG or the flags are wrong, they contradict each other, or a setting does
@@ -57,12 +57,13 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
     if token := environ.get(spec.TOKEN, "").strip():
         cluster = dataclasses.replace(cluster, token=spec.digest(token))
     with source_named(cluster.source):
-        if config.mode == "train_and_evaluate":
+        if config.mode == "train_and_evaluate" and not config.dry_run:
             _check_settings(config, cluster)
             return cluster
         if not cluster.is_master:
+            what = "--dry-run" if config.dry_run else f"--mode {config.mode}"
             raise ConfigError(
-                f"--mode {config.mode} is for one process, but this is {cluster.label} of a "
+                f"{what} is for one process, but this is {cluster.label} of a "
                 "cluster; run it on the master, or without a cluster"
             )
     return None

@@ -25,6 +25,7 @@ NEEDS: Mapping[str, Mapping[str, Any]] = {
     "json": {"mode": ("predict",)},
     "checkpoint": {"mode": MODES[1:]},
     "init_checkpoint": _TRAINS,
+    "dry_run": _TRAINS,
     "profile_steps": _TRAINS,
     "replication": _TRAINS,
     "ps_transfer": _TRAINS,

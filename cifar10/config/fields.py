@@ -65,6 +65,11 @@ class ConfigFields(*own_settings(models.REGISTRY, optim.REGISTRY)):  # type: ign
         metavar="PATH",
         instead="name the checkpoint by --checkpoint",
     )
+    dry_run: bool = _job(
+        "say what training would do, and how long by some of its steps; writes nothing",
+        False,
+        common=True,
+    )
     max_minutes: Optional[float] = _job(
         "end training after this many minutes, then evaluate as usual", above=0, common=True
     )

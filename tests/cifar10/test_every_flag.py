@@ -180,7 +180,7 @@ ELSEWHERE = {
     *("mode", "recipe", "images", "json", "checkpoint", "init_checkpoint", "work_dir", "data_dir"),
     *("output_dir", "log_dir", "log_steps", "summary_steps", "profile_steps", "stall_timeout"),
     *("cluster_timeout", "max_minutes", "verbose", "test_time_augmentation"),
-    *("early_stopping_epochs", "stop_at_accuracy"),
+    *("early_stopping_epochs", "stop_at_accuracy", "dry_run"),
 }
 
 

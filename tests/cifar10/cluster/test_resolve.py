@@ -282,6 +282,11 @@ def test_another_number_of_workers_than_the_clusters_is_a_note():
             "the master, or without a cluster (from TF_CONFIG)",
         ),
         (
+            {"dry_run": True},
+            task("worker"),
+            "--dry-run is for one process, but this is worker/0 of a cluster; run it on the master",
+        ),
+        (
             {"lookahead_steps": 5, "sync": False},
             MASTER,
             "--lookahead-steps 5 needs all weights between two updates, and 2 tasks update them at "
