@@ -4,7 +4,8 @@
 
 The text between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
 benchmarks/results/NAME.json, which holds the figures, the conditions of the measurement and the
-number of runs; most benchmarks write such a file with `--out`.
+number of runs; most benchmarks write such a file with `--out`. A translation, README.zh.md, keeps
+the headings that its table has.
 
 The columns of a table are templates over the fields of its rows, as
 `{ours[0]:,.0f} ({ours[1]:,.0f} to {ours[2]:,.0f})`. A cell is empty if one of its fields is null. A
@@ -21,6 +22,7 @@ import json
 import re
 import string
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -70,9 +72,7 @@ def renewed(root: Path) -> dict[Path, str]:
                 raise BenchmarkError(
                     "each `table: NAME` must be a line that is followed by a line `end`"
                 )
-            after = _TABLE.sub(
-                lambda found: f"{found[1]}{_table(folder, found[2])}\n{found[4]}", before
-            )
+            after = _TABLE.sub(partial(_renewed_table, folder, path), before)
         except BenchmarkError as error:
             raise BenchmarkError(f"{path.relative_to(root)}: {error}") from None
         if after != before:
@@ -80,9 +80,12 @@ def renewed(root: Path) -> dict[Path, str]:
     return result
 
 
-def _table(folder: Path, name: str) -> str:
-    content = read_results(folder / f"{name}.json")
-    return as_markdown(content["columns"], content["rows"])
+def _renewed_table(folder: Path, path: Path, found: re.Match[str]) -> str:
+    content = read_results(folder / f"{found[2]}.json")
+    headings, _, rest = as_markdown(content["columns"], content["rows"]).partition("\n")
+    if len(path.suffixes) > 1 and found[3].count("|") > 1:  # README.zh.md has its own headings.
+        headings = found[3].partition("\n")[0]
+    return f"{found[1]}{headings}\n{rest}\n{found[4]}"
 
 
 def read_results(path: Path) -> dict[str, Any]:
