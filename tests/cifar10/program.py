@@ -9,6 +9,29 @@ from typing import Optional
 from data_prep import cli
 from testbeds.processes import command, environment
 
+_OWN = """import sys
+
+from cifar10 import main, models
+
+
+class Own(type(models.find("mlp"))):
+    name = "own"
+
+    def title(self, config):
+        return "a model of one's own"
+
+
+models.register(Own())
+sys.exit(main.main())
+"""
+
+
+def write_own(folder: pathlib.Path) -> pathlib.Path:
+    """Writes a script that trains with `--model own`, and returns its path."""
+    folder.mkdir(exist_ok=True)
+    (folder / "own.py").write_text(_OWN)
+    return folder / "own.py"
+
 
 def make_records(folder: pathlib.Path, size: int) -> pathlib.Path:
     """Makes synthetic records: `size` images for training and validation, and a fifth for eval."""

@@ -63,7 +63,7 @@ class Cluster:
 
     Args:
       folder: folder for the kubeconfig.
-      workdir: working folder of the containers; its cifar10_main.py replaces the one in /data.
+      workdir: working folder of the containers, which stands in for /data.
 
     Attributes:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
@@ -291,9 +291,8 @@ class _Container:
         self._spec, self._workdir = spec, workdir
         self._env = {"PATH": os.environ["PATH"], "HOME": "/tmp", **env}
         arguments = [one.replace("$$", "$") for one in spec["args"]]
-        if arguments[0] != "/data/cifar10_main.py":
-            raise AssertionError(f"the image's entry point is python: {arguments}")
-        arguments[0] = str(workdir / "cifar10_main.py")
+        assert arguments[0].endswith(".py"), f"the image's entry point is python: {arguments}"
+        arguments[0] = arguments[0].replace("/data", str(workdir), 1)
         self.process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=workdir,

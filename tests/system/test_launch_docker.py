@@ -355,12 +355,15 @@ def test_a_task_has_no_capabilities_and_writes_to_its_output_alone(lab: Lab) -> 
 
 def test_real_training_across_two_nodes(training_lab: Lab, image: str) -> None:
     launcher = training_lab.launcher
-    arguments = ("--num-layers=8", "--train-steps=30", "--train-batch-size=32")
-    output = launcher.up(training_lab.cluster("", image), "--", *arguments)
+    program.write_own(launcher.workdir / "output")
+    text = "program: output/own.py\nenvironment: {PYTHONPATH: /data}\n"
+    arguments = ("--model=own", "--train-steps=30", "--train-batch-size=32")
+    output = launcher.up(training_lab.cluster(text, image), "--", *arguments)
     assert output.splitlines()[-1] == "master/0 is done"
     assert "[worker/0 node2] " in output
     results = launcher.workdir / "output"
-    assert json.loads((results / "result.json").read_text())
+    result = json.loads((results / "result.json").read_text())
+    assert result["model"] == "a model of one's own"
     assert {path.stat().st_uid for path in results.rglob("*")} == {os.getuid()}
     training_lab.assert_nothing_left()
 

@@ -219,8 +219,10 @@ def test_real_training_saves_when_its_job_is_deleted(
         f"--data-dir={program.make_records(tmp_path / 'data', 200)}",
         f"--output-dir={output}",
     )
-    words = ("--model=mlp", "--train-steps=1000000", "--checkpoint-steps=1000000", *folders)
-    process = launcher.start_up(described(launcher, "limits: {stop_secs: 30}\n"), "--", *words)
+    words = ("--model=own", "--train-steps=1000000", "--checkpoint-steps=1000000", *folders)
+    text = f"program: {program.write_own(tmp_path)}\nenvironment: {{PYTHONPATH: {ROOT}}}\n"
+    text += "limits: {stop_secs: 30}\n"
+    process = launcher.start_up(described(launcher, text), "--", *words)
     launcher.wait_for_log("master/0", "images/s")
     interrupt(process)
     assert latest_step(str(output)) > 0  # no checkpoint is due before

@@ -1,6 +1,7 @@
 """Hosts over real ssh, three machines: setup, check, and jobs that leave nothing behind."""
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -315,11 +316,13 @@ def test_real_training_runs_to_its_end_on_hosts_that_were_checked(
     data = program.make_records(tmp_path / "data", 1000)
     hosts = ",".join(nodes.address(name) for name in nodes.names[:2])
     launcher.workdir = ROOT
-    words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
+    own = ("--program", str(program.write_own(tmp_path)), f"--set=environment.PYTHONPATH={ROOT}")
+    words = ["--model=own", "--train-steps=30", "--train-batch-size=32"]
     folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
-    cluster = ("--hosts", hosts, "--python", sys.executable)
+    cluster = ("--hosts", hosts, "--python", sys.executable, *own)
     output = launcher.up(cluster, "--", *words, *folders)
-    assert (tmp_path / "output" / "result.json").exists()
+    result = json.loads((tmp_path / "output" / "result.json").read_text())
+    assert result["model"] == "a model of one's own"
     assert f"[worker/0 {nodes.address('node2')}] " in output
     assert output.splitlines()[-1] == "master/0 is done"
     launcher.assert_nothing_left()

@@ -15,6 +15,7 @@ from launch.backends.kubernetes import manifests
 from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
+from tests.cifar10 import program
 from tests.launch.launcher import ROOT, Launcher, read_until, wait_for
 
 pytestmark = pytest.mark.system
@@ -24,11 +25,13 @@ FILE = """\
 backend: kubernetes
 tasks: {{master: 1, worker: 1, ps: 1}}
 restarts: 1
+program: output/own.py
+environment: {{PYTHONPATH: /data}}
 limits: {{stop_secs: 20}}
 kubernetes: {{image_pull_policy: Never, data: {0}/data, output: {0}/output, cpu: 0.1, ps_cpu: 0.1,
   memory: 1500Mi, ps_memory: 900Mi}}
 """
-TRAINING = ("--model", "mlp", "--train-batch-size", "32", "--output-dir")
+TRAINING = ("--model", "own", "--train-batch-size", "32", "--output-dir")
 
 
 class Bed:
@@ -67,7 +70,7 @@ def bed() -> Iterator[Bed]:
                 pytest.skip(process.stderr.read().strip())
             made = [sys.executable, "-m", "data_prep", "--source=synthetic", "--synthetic-size=500"]
             subprocess.run([*made, f"--out={folder}/data"], cwd=ROOT, check=True)
-            (folder / "output").mkdir()
+            program.write_own(folder / "output")
             (folder / "output").chmod(0o777)
             found = Bed(folder)
             for claim in ("cifar10-data", "cifar10-output"):
