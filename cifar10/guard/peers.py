@@ -157,18 +157,18 @@ class Peers:
         states = ((task, self._states[task]) for task in tasks)
         return [task for task, state in states if state.seen < before and not state.answers]
 
-    def missing(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> Optional[str]:
+    def missing(self, tasks: Iterable[Task], spare: int = 0) -> Optional[str]:
         """Describes the tasks that have not answered for longer than the timeout.
 
         Args:
           tasks: the tasks to look at.
-          at_least: number of these tasks that are needed; None: all.
+          spare: how many of them may be missing.
 
         Returns:
-          A message for the user; None if enough tasks remain.
+          A message for the user; None if no more are missing.
         """
         gone = self.silent(tasks, self._timeout_secs)
-        if len(tasks) - len(gone) >= (len(tasks) if at_least is None else at_least):
+        if len(gone) <= spare:
             return None
         names, limit = ", ".join(map(str, gone)), f"{self._timeout_secs:g} s (--cluster-timeout)"
         for task in gone:
@@ -179,13 +179,12 @@ class Peers:
             "is missing again with the same TF_CONFIG or flags, and then this task"
         )
 
-    def require(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
+    def require(self, tasks: Iterable[Task], spare: int = 0) -> None:
         """Raises TrainingError if tasks are missing, ConfigError if they are another job's."""
         found = [wrong for task in tasks if (wrong := self._states[task].wrong)]
-        needed = len(tasks) if at_least is None else at_least
-        if len(tasks) - len(found) < needed and not self._stopped.is_set():
+        if len(found) > spare and not self._stopped.is_set():
             raise ConfigError(found[0])
-        missing = self.missing(tasks, at_least)
+        missing = self.missing(tasks, spare)
         if missing:
             raise TrainingError(missing)
 

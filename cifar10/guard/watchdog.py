@@ -2,7 +2,7 @@
 
 The checks that one thread makes all the time:
 - do the tasks answer that this one needs, and are they of its job (`guard.ClusterGuard`)?
-- is the time over that this task has after a signal (`GracePeriod`)?
+- is the time over that this task has after a signal (`StopRequest.ends`)?
 - does the main thread make progress (`StallCheck`)? The servers of a task answer others in threads
   of their own, even if its main thread hangs in a disk that blocks, or in its input.
 A run that ends this way can continue from its last checkpoint.
@@ -19,15 +19,22 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError, describe_error
-from cifar10.guard.activity import FIRST, Activity
 from cifar10.host.process import end_process
 from cifar10_program.streams import log_error
 
 _PERIOD_SECS = 0.25
 _ASK_SECS = 5.0  # for an answer of a few numbers
 _LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
-_FIRST_FACTOR = 3.0  # for phases that come first, which also build and compile
+_FIRST_FACTOR = 3.0  # for phases that come first, which also build graphs and fill buffers
 _LONGEST_GAP_SECS = 2.0  # A longer one was a standstill, such as SIGSTOP, and does not count.
+
+# The phases in the words of messages, which say "no progress in PHASE".
+START = "the start of training"
+FIRST_STEP = "the first training step"
+STEP = "a training step"
+BETWEEN = "the work between two training steps"
+SAVING = "saving a checkpoint"
+EVALUATION = "an evaluation"
 
 Check = Callable[[], None]
 
@@ -88,10 +95,11 @@ def _end(error: Exception) -> None:
 
 @dataclasses.dataclass(eq=False)
 class StallCheck:
-    """The check that the main thread makes progress, for a watchdog; it raises `Hang` if not.
+    """The phase of the main thread, and the check that it makes progress, for a watchdog.
+
+    The main thread notes each beginning; other threads read.
 
     Attributes:
-      activity: what the main thread does.
       timeout_secs: the time limit of a phase, in seconds; 0: none.
       replicas: the labels of all trainers, in the order of replicas.
       replica: the index of this trainer among them.
@@ -99,35 +107,47 @@ class StallCheck:
         time limit is another one.
       session: the session whose steps the main thread takes.
       rounds: see `SyncBarrier.rounds`; None where an update waits for no other replica.
+      phase: the current phase; None: a wait that has a time limit of its own, or nothing watched.
+      count: how many beginnings have been noted; it grows as long as there is progress.
     """
 
-    activity: Activity
     timeout_secs: float
     replicas: Sequence[str] = ()
     replica: int = 0
     hears_all: Callable[[], bool] = lambda: True
     session: Any = None
     rounds: Optional[tf.Tensor] = None
+    phase: Optional[str] = None
+    count: int = 0
 
     def __post_init__(self) -> None:
         """Begins to count."""
         self._count, self._silence, self._is_said = -1, 0.0, False
         self._before = time.monotonic()
 
+    def begin(self, phase: Optional[str]) -> None:
+        """Notes that a phase begins, or the next part of the same one, such as a batch."""
+        self.phase = phase
+        self.count += 1
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the main thread is inside a training step."""
+        return self.phase in (FIRST_STEP, STEP)
+
     def __call__(self) -> None:
         """Raises Hang if the phase lasts for too long."""
-        activity, now = self.activity, time.monotonic()
-        count, phase = activity.count, activity.phase
+        now, count, phase = time.monotonic(), self.count, self.phase
         passed, self._before = min(now - self._before, _LONGEST_GAP_SECS), now
         if count != self._count or phase is None or not self.hears_all():
             self._count, self._silence, self._is_said = count, 0.0, False
             return
         self._silence += passed
-        limit = self.timeout_secs * (_FIRST_FACTOR if phase in FIRST else 1.0)
+        limit = self.timeout_secs * (_FIRST_FACTOR if phase in (START, FIRST_STEP) else 1.0)
         if not self.timeout_secs or self._silence <= limit:
             return
-        others = self._waits_for() if activity.is_in_step else ""
-        if count != activity.count:
+        others = self._waits_for() if self.is_in_step else ""
+        if count != self.count:
             return
         if not others:
             raise Hang(
