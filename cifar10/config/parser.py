@@ -5,9 +5,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from cifar10 import models, optim
 from cifar10.config import settings_file
-from cifar10.config.fields import GROUPS
+from cifar10.config.fields import GROUPS, REGISTRIES
 from cifar10.config.settings import Setting, flag_name, shown
 from cifar10.errors import ConfigError
 from cifar10_program import TRAIN, started_as
@@ -70,8 +69,9 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
     )
     names = dict.fromkeys((*GROUPS, *(setting.group for setting in settings.values())))
     groups = {name: parser.add_argument_group(name) for name in names}
-    own = {*models.REGISTRY.owners(), *optim.REGISTRY.owners()}  # of a model or an optimizer: last
-    for name in sorted(settings, key=own.__contains__):
+    registries = REGISTRIES.values()
+    # Those of a model or an optimizer come last.
+    for name in sorted(settings, key=lambda name: any(found.owners(name) for found in registries)):
         setting, group = settings[name], groups[settings[name].group]
         text = setting.help
         if setting.default not in (None, ()):

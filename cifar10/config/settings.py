@@ -41,7 +41,7 @@ class Setting:
       at_most: inclusive upper limit; None: no such limit.
       below: exclusive upper limit; None: no such limit.
       form: a rule in words, and whether a value keeps it, for what limits do not say.
-      needs: what it needs of others to have an effect, as a row of `cifar10.config.checks.NEEDS`,
+      needs: what it needs of others to have an effect, as a row of `cifar10.config.fields.NEEDS`,
         for a setting of a program outside the tree.
       instead: what to do where it has no effect, for messages.
       name: the name of the field; `settings_of` sets it.

@@ -3,6 +3,7 @@
 So evaluation, prediction and export need no flags of the model.
 """
 
+import dataclasses
 import itertools
 import posixpath
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
-from cifar10.config.checks import REGISTRIES
+from cifar10.config.fields import REGISTRIES
 from cifar10.config.settings import flag_name, settings_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError
@@ -114,7 +115,7 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
                 f"{folder} holds a model with {flag_name(name)}={value}, got "
                 f"{getattr(config, name)}; leave {flag_name(name)} out"
             )
-    return config.with_settings(**values), tuple(run.class_names)
+    return dataclasses.replace(config, **values), tuple(run.class_names)
 
 
 def resize_of(config: TrainConfig) -> str:
