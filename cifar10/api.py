@@ -155,13 +155,13 @@ class Predictor:
           UserError: a file cannot be used.
           ValueError: an array has other values or another shape.
         """
-        from cifar10 import image_decoding
+        from cifar10.image_decoding import decode, png_of
         from cifar10.run.predict import read_image
 
-        pixels = []
+        pixels, resize = [], self._predictor.resize
         for image in images:
             if isinstance(image, (str, os.PathLike)):
-                decoded = read_image(os.fspath(image), self._predictor.resize)
+                decoded = read_image(os.fspath(image), resize)
             else:
                 array = np.asarray(image)
                 if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
@@ -169,9 +169,7 @@ class Predictor:
                         "an image must be a path, or uint8 [height, width, 3], got "
                         f"{array.dtype} {list(array.shape)}"
                     )
-                decoded = image_decoding.decode(
-                    image_decoding.png_of(array), self._predictor.resize
-                )
+                decoded = decode(png_of(array), resize)
             pixels.append(decoded.pixels)
         if not pixels:
             return []

@@ -13,16 +13,8 @@ HEIGHT, WIDTH, CHANNELS = 32, 32, 3
 IMAGE_BYTES = HEIGHT * WIDTH * CHANNELS  # 3,072 uint8 values in the order [channel, row, column]
 
 CLASS_NAMES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
 )
 NUM_CLASSES = len(CLASS_NAMES)
 

@@ -70,12 +70,10 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
 
 def _tasks_of_flags(config: TrainConfig) -> tuple[Jobs, Optional[str], Optional[int]]:
     """Returns addresses by job, and this task's type and index, as the flags give them."""
-    lists = {PS: config.ps_hosts, WORKER: config.worker_hosts}
-    jobs = {
-        job: tuple(address.strip() for address in hosts.split(","))
-        for job, hosts in lists.items()
-        if hosts and hosts.strip()
-    }
+    jobs = {}
+    for job, hosts in ((PS, config.ps_hosts), (WORKER, config.worker_hosts)):
+        if hosts and hosts.strip():
+            jobs[job] = tuple(address.strip() for address in hosts.split(","))
     task_type, task_index = config.job_name, config.task_index
     if task_type in (MASTER, CHIEF, EVALUATOR) and task_index is None:
         task_index = 0  # These jobs have a single task.

@@ -72,19 +72,13 @@ class ClusterGuard(Guard):
       cluster: the addresses of all tasks, and which task this process is.
       records: the records of the data set.
       stop: knows whether a signal has arrived.
-      trains: whether there is anything left to train; otherwise no other task is needed.
 
     Raises:
       ConfigError: the server's port is not available.
     """
 
     def __init__(
-        self,
-        params: ModelParams,
-        cluster: Cluster,
-        records: RecordSet,
-        stop: StopRequest,
-        trains: bool = True,
+        self, params: ModelParams, cluster: Cluster, records: RecordSet, stop: StopRequest
     ) -> None:
         config = params.config
         super().__init__(config, stop)
@@ -103,11 +97,9 @@ class ClusterGuard(Guard):
         self._handshake = Handshake(cluster, self._serving, own)
         asked = others if cluster.is_master else self._always
         self._peers = Peers(asked, config.cluster_timeout, self._handshake.meet)
-        if not trains:
-            self._peers.stop()
         self._closed = threading.Event()
         self.activity.replicas = [task.label for task in cluster.trainers]
-        self.activity.replica, self.activity.hears_all = params.replication.replica, self.hears_all
+        self.activity.replica = params.replication.replica
 
     def wait_for_tasks(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start.
@@ -120,6 +112,7 @@ class ClusterGuard(Guard):
           TrainingError: one of these tasks does not answer in time.
         """
         self._peers.start()
+        self.activity.hears_all = self.hears_all
         self._peers.wait_for([task for tasks, _ in self._needs() for task in tasks], check, log)
 
     def _needs(self) -> list[tuple[list[Task], int]]:
@@ -266,7 +259,7 @@ def of(
         if cluster is None:
             guarded = Guard(params.config, stop)
         else:
-            guarded = in_cluster = ClusterGuard(params, cluster, records, stop, trains)
+            guarded = in_cluster = ClusterGuard(params, cluster, records, stop)
             stack.callback(in_cluster.close)
             if trains:
                 in_cluster.wait_for_tasks(check)

@@ -148,13 +148,7 @@ def start(cluster: Cluster, session_config: Any, identity: Optional[TaskIdentity
     """
     spec = tf.train.ClusterSpec({job: list(tasks) for job, tasks in cluster.jobs.items()})
     try:
-        tf.distribute.Server(
-            spec,
-            job_name=cluster.task_type,
-            task_index=cluster.task_index,
-            protocol="grpc",
-            config=session_config,
-        )
+        tf.distribute.Server(spec, cluster.task_type, cluster.task_index, "grpc", session_config)
     except tf.errors.OpError as error:
         check_port(cluster)  # Another process may have taken it since the first check.
         raise ConfigError(

@@ -52,11 +52,9 @@ class Job:
         cluster, plan = self.cluster(job, index), make_plan(1, 1)
         return ModelParams(config, plan, replication=Replication.of(config, cluster, plan))
 
-    def session(
-        self, job: str, index: int = 0, trains: bool = True, **settings: Any
-    ) -> ClusterGuard:
+    def session(self, job: str, index: int = 0, **settings: Any) -> ClusterGuard:
         params, cluster = self.params(job, index, **settings), self.cluster(job, index)
-        session = ClusterGuard(params, cluster, self.records, self.stop, trains)
+        session = ClusterGuard(params, cluster, self.records, self.stop)
         self._sessions.append(session)
         return session
 
@@ -171,7 +169,7 @@ def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(job
     job.stop._note(15)
     look()  # The worker has left in good order.
     (worker,) = labelled(session, "worker/0")
-    session._peers._states[worker].is_here = True
+    session._peers._states[worker].probe.is_here = True
     with pytest.raises(Stopped):
         look()
     session.activity.begin(watchdog.SAVING)
@@ -188,10 +186,10 @@ def test_after_a_signal_a_worker_ends_once_its_master_has_gone(job):
         session.check(no_check)
 
     (master,) = labelled(session, "master/0")
-    session._peers._states[master].is_here = True
+    session._peers._states[master].probe.is_here = True
     job.stop._note(15)
     look()
-    session._peers._states[master].is_here = False
+    session._peers._states[master].probe.is_here = False
     with pytest.raises(Stopped):
         look()
 
@@ -216,9 +214,9 @@ def test_a_master_tells_each_task_that_only_serves_of_its_end(job, replication, 
 
 
 def test_with_nothing_left_to_train_no_task_counts_as_silent(job):
-    session = job.session("master", trains=False, replication="in-graph", cluster_timeout=300.0)
+    session = job.session("master", replication="in-graph", cluster_timeout=300.0)
     lose(session, "ps/0", "worker/0")
-    assert session.hears_all()
+    assert session.activity.hears_all()
 
 
 def test_sessions_are_checked_and_tasks_watched_until_training_is_left(job, monkeypatch):

@@ -53,7 +53,7 @@ with stop.installed(), watched, tf.Graph().as_default(), tf.Session() as session
 
 def test_a_signal_is_noticed_while_the_main_thread_waits_in_tensorflow(forks):
     with forks.started_code(STUCK) as process:
-        process.wait_until(lambda one: one.out == "waiting\n")
+        process.wait_until(lambda found: found.out == "waiting\n")
         time.sleep(0.2)  # Into the session's call.
         assert process.interrupt(signal.SIGTERM)[0] == 143
 
