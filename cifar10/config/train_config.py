@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Optional
 
 from cifar10 import models, optim
 from cifar10.config import fields
-from cifar10.config.fields import NEEDS, NORMALISED, REGISTRIES
 from cifar10.config.settings import Setting, flag_name, settings_of, shown
 from cifar10.errors import ConfigError
 from cifar10_program.paths import is_opened_as_utf8
@@ -38,11 +37,11 @@ START = TrainingPosition()
 
 def needs_of(setting: Setting, value: Any) -> dict[str, Any]:
     """Returns what a value of a setting needs of others, as a row of `NEEDS`."""
-    owners = {what: registry.owners(setting.name) for what, registry in REGISTRIES.items()}
+    owners = {what: registry.owners(setting.name) for what, registry in fields.REGISTRIES.items()}
     found = {what: names for what, names in owners.items() if names}
     if setting.name == "optimizer" and optim.find(value).needs_normalised_kernels:
-        found |= {**NORMALISED, "model": "normalises_convolutions"}
-    return {**found, **NEEDS.get(setting.name, {}), **setting.needs}
+        found |= {**fields.NORMALISED, "model": "normalises_convolutions"}
+    return {**found, **fields.NEEDS.get(setting.name, {}), **setting.needs}
 
 
 def why_without_effect(
@@ -63,7 +62,7 @@ def why_without_effect(
         if fitting is True and not got:
             return other, f"has no effect beside {flag} {shown(got)}"
         if isinstance(fitting, str):
-            fitting = REGISTRIES[other].names_where(fitting)
+            fitting = fields.REGISTRIES[other].names_where(fitting)
         if fitting is not True and got not in fitting:
             return other, f"is for {flag} {' or '.join(fitting)}, got {flag} {got}"
     return None

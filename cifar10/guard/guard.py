@@ -24,7 +24,7 @@ from cifar10.guard.handshake import Handshake, settings_that_must_match
 from cifar10.guard.hooks import EvaluationPhase, SavingPhase, TrainingPhases
 from cifar10.guard.peers import Peers
 from cifar10.guard.server import TaskIdentity
-from cifar10.guard.watchdog import EVALUATION, SAVING, START, StallCheck, Watchdog
+from cifar10.guard.watchdog import EVALUATION, SAVING, START, StallCheck, watching
 from cifar10.host.process import StopRequest, log
 from cifar10.input.records import RecordSet
 from cifar10.output import run_file
@@ -254,7 +254,7 @@ def of(
       ConfigError: the server's port is not available, or a task belongs to another job.
       TrainingError: a task does not answer in time.
     """
-    watchdog, check = Watchdog(), check or stop.check
+    check = check or stop.check
     with contextlib.ExitStack() as stack:
         if cluster is None:
             guarded = Guard(params.config, stop)
@@ -263,7 +263,7 @@ def of(
             stack.callback(in_cluster.close)
             if trains:
                 in_cluster.wait_for_tasks(check)
-                stack.enter_context(watchdog.watching(lambda: in_cluster.check(check)))
+                stack.enter_context(watching(lambda: in_cluster.check(check)))
             # Without it, a worker looks for the chief's session every 30 s only: its first step
             # came 33 s after it was ready instead of 6 s (1 ps and 2 trainers on 2 cores, an MLP).
             stack.enter_context(
@@ -271,5 +271,5 @@ def of(
             )
         # A worker waits for its chief's session, for which there is a time limit of its own.
         guarded.activity.begin(START if cluster is None or cluster.is_master else None)
-        stack.enter_context(watchdog.watching(guarded.activity))
+        stack.enter_context(watching(guarded.activity))
         yield guarded

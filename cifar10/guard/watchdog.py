@@ -1,6 +1,6 @@
 """Ends this process where its main thread cannot: it may wait inside TensorFlow or a library.
 
-The checks that one thread makes all the time:
+The checks that threads make all the time:
 - do the tasks answer that this one needs, and are they of its job (`guard.ClusterGuard`)?
 - is the time over that this task has after a signal (`StopRequest.ends`)?
 - does the main thread make progress (`StallCheck`)? The servers of a task answer others in threads
@@ -11,6 +11,7 @@ A run that ends this way can continue from its last checkpoint.
 import contextlib
 import dataclasses
 import faulthandler
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -36,49 +37,39 @@ BETWEEN = "the work between two training steps"
 SAVING = "saving a checkpoint"
 EVALUATION = "an evaluation"
 
-Check = Callable[[], None]
-
 
 class Hang(TrainingError):
     """The main thread makes no progress; where it is stands in the stacks of all threads."""
 
 
-class Watchdog:
-    """The thread that ends this process if a check raises what would end the main thread.
+@contextlib.contextmanager
+def watching(check: Callable[[], None]) -> Iterator[None]:
+    """Ends this process if a check raises what would end the main thread, until the `with` ends.
 
     That is Stopped, TrainingOver, a UserError or a TrainingError; another exception counts as one,
     since the check is worth nothing then. The process ends only if the check raises again a moment
     later: the main thread may end by itself meanwhile, or a task that was missing may answer. So
     this process goes on after it was stopped itself, when all answers seem old at first.
     """
+    is_over = threading.Event()
+    arguments = (check, is_over)
+    threading.Thread(target=_watch, args=arguments, daemon=True, name="watchdog").start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
-    def __init__(self) -> None:
-        self._checks: list[Check] = []
-        self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
 
-    @contextlib.contextmanager
-    def watching(self, check: Check) -> Iterator[None]:
-        """Makes a check for the time of a `with` statement."""
-        self._checks.append(check)
-        if not self._thread.is_alive():
-            self._thread.start()
+def _watch(check: Callable[[], None], is_over: threading.Event) -> None:
+    since = math.inf  # when it raised for the first time
+    while not is_over.wait(_PERIOD_SECS):
         try:
-            yield
-        finally:
-            self._checks.remove(check)
-
-    def _watch(self) -> None:
-        since: dict[Check, float] = {}
-        pause = threading.Event()
-        while not pause.wait(_PERIOD_SECS):
-            for check in tuple(self._checks):
-                try:
-                    check()
-                    since.pop(check, None)
-                except Exception as error:  # Any: nobody would see a hang after the thread's end.
-                    first = since.setdefault(check, time.monotonic())
-                    if time.monotonic() - first >= _LAST_WORDS_SECS and check in self._checks:
-                        _end(error)
+            check()
+            since = math.inf
+        except Exception as error:  # Any: nobody would see a hang after the thread's end.
+            since = min(since, time.monotonic())
+            if time.monotonic() - since >= _LAST_WORDS_SECS and not is_over.is_set():
+                _end(error)
 
 
 def _end(error: Exception) -> None:
@@ -95,7 +86,7 @@ def _end(error: Exception) -> None:
 
 @dataclasses.dataclass(eq=False)
 class StallCheck:
-    """The phase of the main thread, and the check that it makes progress, for a watchdog.
+    """The phase of the main thread, and the check that it makes progress, for `watching`.
 
     The main thread notes each beginning; other threads read.
 

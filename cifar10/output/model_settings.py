@@ -18,7 +18,6 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError
 from cifar10.host.process import one_line
 from cifar10.output import run_file
-from cifar10.output.run_file import Run
 from cifar10.schema import CLASS_NAMES, STRETCH
 
 # The settings that decide which variables the checkpoints hold, beside those of the model's shape.
@@ -135,7 +134,7 @@ def _settings_of(config: TrainConfig) -> dict[str, Any]:
     return {**settings, **models.find(config.model).shape(config)}
 
 
-def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
+def _of_checkpoint(config: TrainConfig) -> tuple[str, run_file.Run]:
     """Returns the first folder that knows a model, and its run; else an empty run.
 
     It looks beside --checkpoint, above it for one in best/, and in the output folder.
@@ -146,10 +145,10 @@ def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
         run = _read(folder)
         if run.settings:
             return folder, run
-    return "", Run()
+    return "", run_file.Run()
 
 
-def _read(folder: str) -> Run:
+def _read(folder: str) -> run_file.Run:
     """Reads the run.json of a folder, whose settings are none or those of this version."""
     run = run_file.read(folder)
     missing = ", ".join(name for name in _SETTINGS if name not in run.settings)

@@ -18,7 +18,6 @@ from cifar10.guard.guard import ClusterGuard
 from cifar10.guard.handshake import Handshake
 from cifar10.guard.peers import Peers
 from cifar10.guard.server import CHIEF, Registry, TaskIdentity
-from cifar10.guard.watchdog import Watchdog
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_file
@@ -221,9 +220,7 @@ def test_with_nothing_left_to_train_no_task_counts_as_silent(job):
 
 def test_sessions_are_checked_and_tasks_watched_until_training_is_left(job, monkeypatch):
     watched: list[Any] = []
-    monkeypatch.setattr(
-        Watchdog, "watching", lambda _, check: mock.MagicMock(seen=watched.append(check))
-    )
+    monkeypatch.setattr(guard, "watching", lambda check: mock.MagicMock(seen=watched.append(check)))
     monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
     monkeypatch.setattr(ClusterGuard, "meet_serving", lambda self: 1 / 0)
     with guard.of(job.params("worker"), job.cluster("worker"), job.records, job.stop) as guarded:

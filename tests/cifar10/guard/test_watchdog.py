@@ -23,7 +23,7 @@ from cifar10.guard.watchdog import (
     STEP,
     Hang,
     StallCheck,
-    Watchdog,
+    watching,
 )
 from cifar10.host.process import StopRequest
 from tests.cifar10.answering import WAIT_SECS
@@ -80,7 +80,7 @@ def raising(error: Exception) -> Callable[[], None]:
     ids=str,
 )
 def test_a_process_ends_as_the_main_thread_would(ends, error, line, code) -> None:
-    with Watchdog().watching(raising(error)):
+    with watching(raising(error)):
         assert ends.happened.wait(WAIT_SECS)
     assert ends.found == [(line, code)]
 
@@ -89,7 +89,7 @@ def test_the_end_after_a_signal_names_the_checkpoint_of_which_the_stop_request_k
     stop = StopRequest()
     stop.saved = "output/model.ckpt-3"
     stop._note(15)
-    with Watchdog().watching(stop.check):
+    with watching(stop.check):
         assert ends.happened.wait(WAIT_SECS)
     assert ends.saved == "output/model.ckpt-3"
 
@@ -103,12 +103,11 @@ def test_what_is_true_for_a_moment_or_only_before_the_watch_ends_nothing(ends) -
         if next(times) % 3:  # A task that answers again meanwhile is not missing any more.
             raise TrainingError("ps/0 is gone")
 
-    dog = Watchdog()
-    with dog.watching(lambda: None):
-        with dog.watching(check):
+    with watching(lambda: None):
+        with watching(check):
             for _ in range(30):
                 assert looks.acquire(timeout=WAIT_SECS)
-        with dog.watching(raising(Stopped(2))):
+        with watching(raising(Stopped(2))):
             pass  # The main thread ends by itself.
         time.sleep(0.3)
     assert ends.found == []
@@ -195,7 +194,7 @@ class FullLog(io.StringIO):
 @pytest.mark.parametrize("stderr", [FullLog(), None], ids=["full", "closed"])
 def test_a_log_that_takes_no_more_keeps_no_process_from_its_end(ends, monkeypatch, stderr) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
-    with Watchdog().watching(in_phase(STEP, LIMIT)):
+    with watching(in_phase(STEP, LIMIT)):
         assert ends.happened.wait(WAIT_SECS)
 
 
@@ -238,14 +237,14 @@ def test_a_session_that_does_not_answer_names_nobody(clock, monkeypatch) -> None
 
 HANGS = """
 import sys, time
-from cifar10.guard.watchdog import EVALUATION, StallCheck, Watchdog
+from cifar10.guard.watchdog import EVALUATION, StallCheck, watching
 
 def hangs_for_ever():
     time.sleep(1000)
 
 activity = StallCheck(0.5)
 activity.begin(EVALUATION)
-with Watchdog().watching(activity):
+with watching(activity):
     hangs_for_ever()
 """
 

@@ -39,12 +39,11 @@ def test_sigterm_and_ctrl_c_are_taken_over_for_a_time(signum):
 STUCK = """
 import signal
 import tensorflow.compat.v1 as tf
-from cifar10.guard.watchdog import Watchdog
+from cifar10.guard.watchdog import watching
 from cifar10.host.process import GRACE_SECS, StopRequest
 
 stop = StopRequest()
-watched = Watchdog().watching(stop.check)
-with stop.installed(), watched, tf.Graph().as_default(), tf.Session() as session:
+with stop.installed(), watching(stop.check), tf.Graph().as_default(), tf.Session() as session:
     never = tf.FIFOQueue(1, tf.int32).dequeue()
     print("waiting", flush=True)
     session.run(never)
