@@ -79,10 +79,9 @@ def train(**settings: Any) -> Result:
     try:
         with prepared(config) as (cluster, stop):
             if cluster is not None:
-                raise ConfigError(
-                    f"cifar10.train trains alone, but TF_CONFIG or the flags make this process "
-                    f"{cluster.label} of a cluster; start its tasks by {_SCRIPT}"
-                )
+                this = f"TF_CONFIG or the flags make this process {cluster.label} of a cluster"
+                way_out = f"start its tasks by {_SCRIPT}"
+                raise ConfigError(f"cifar10.train trains alone, but {this}; {way_out}")
             from cifar10.host.files import read_json
             from cifar10.run.results import RESULT_NAME
             from cifar10.train import train_and_evaluate
@@ -165,19 +164,14 @@ class Predictor:
             else:
                 array = np.asarray(image)
                 if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
-                    raise ValueError(
-                        "an image must be a path, or uint8 [height, width, 3], got "
-                        f"{array.dtype} {list(array.shape)}"
-                    )
+                    rule = "an image must be a path, or uint8 [height, width, 3]"
+                    raise ValueError(f"{rule}, got {array.dtype} {list(array.shape)}")
                 decoded = decode(png_of(array), resize)
             pixels.append(decoded.pixels)
         if not pixels:
             return []
-        rows = self._predictor.probabilities(np.stack(pixels)).tolist()
-        return [
-            Prediction(self.class_names[np.argmax(row)], max(row), dict(zip(self.class_names, row)))
-            for row in rows
-        ]
+        rows, names = self._predictor.probabilities(np.stack(pixels)).tolist(), self.class_names
+        return [Prediction(names[np.argmax(row)], max(row), dict(zip(names, row))) for row in rows]
 
 
 def _words(mode: str, settings: dict[str, Any]) -> list[str]:

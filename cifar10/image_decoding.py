@@ -118,9 +118,8 @@ def _rgb(image: Image.Image) -> Image.Image:
         high: npt.NDArray[np.uint8] = (np.asarray(image) >> 8).astype(np.uint8)
         return Image.fromarray(high).convert("RGB")
     if image.mode not in _MODES:
-        raise ImageFileError(
-            f"images must have 8 or 16 bits per channel, this has mode {image.mode}"
-        )
+        rule = "images must have 8 or 16 bits per channel"
+        raise ImageFileError(f"{rule}, this has mode {image.mode}")
     if image.mode == "P":
         # Pillow warns of transparency that a palette loses, unless it is an alpha channel first.
         rgba = image.convert("RGBA")

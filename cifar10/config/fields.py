@@ -6,8 +6,6 @@ The settings of a single model or optimizer are in its module.
 """
 
 import dataclasses
-import os
-import posixpath
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -245,15 +243,6 @@ class ConfigFields(*own_settings(*REGISTRIES.values())):  # type: ignore[misc]
         "steps to profile, 100:110, both included: a trace for TensorBoard's profile plugin",
         form=("the first and the last step in order, from 1 on: 100:110", window),
     )
-
-    def resolve(self, path: str) -> str:
-        """Resolves `~` and, against --work-dir, a relative path; URLs stay unchanged.
-
-        Shells leave the `~` of `--output-dir=~/a` to the program.
-        """
-        if "://" in path:
-            return path
-        return posixpath.join(os.path.expanduser(self.work_dir or ""), os.path.expanduser(path))
 
 
 _DISTORTED = {"use_distortion_for_training": True}

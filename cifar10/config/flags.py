@@ -70,10 +70,9 @@ def parse(argv: Sequence[str], config_type: type[TrainConfig] = TrainConfig) -> 
     if path is not None:
         settings, is_result = _read_file(path, "--config", known)
         if is_result and "recipe" in flags:
-            raise ConfigError(
-                f"--recipe {flags['recipe']} does not go with {path}, the result of a run, which "
-                "has every setting; leave one of them out"
-            )
+            both = f"--recipe {flags['recipe']} does not go with {path}"
+            reason = "the result of a run, which has every setting"
+            raise ConfigError(f"{both}, {reason}; leave one of them out")
         kept = _not_overridden(settings, flags, known)
         files.append(("--config" if path.startswith("{") else path, settings, kept))
         values = {**kept, **flags}
@@ -120,9 +119,8 @@ def _read(texts: Mapping[str, Sequence[str]], known: _Known) -> dict[str, Any]:
         flag = flag_name(name)
         for value in (known[name].read(text, flag) for text in words):
             if value != found.setdefault(name, value):
-                raise ConfigError(
-                    f"{flag} {found[name]} and {flag} {value} contradict each other; give one"
-                )
+                both = f"{flag} {found[name]} and {flag} {value}"
+                raise ConfigError(f"{both} contradict each other; give one")
     return found
 
 

@@ -75,8 +75,7 @@ class Registry(Generic[T]):
 
 def own_settings(*registries: Registry[Any]) -> list[type]:
     """Returns the dataclasses of the settings that single entries of the registries have."""
-    found = {
-        registry.find(name).settings: None for registry in registries for name in registry.names
-    }
+    entries = [registry.find(name) for registry in registries for name in registry.names]
+    found = dict.fromkeys(entry.settings for entry in entries)
     # A class comes before its bases, or Python could not order them.
     return sorted(found, key=lambda settings: -len(settings.__mro__))

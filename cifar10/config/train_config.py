@@ -99,18 +99,15 @@ class TrainConfig(fields.ConfigFields):
                 value = f"{flag_name(name)} {shown(values[name])}"
                 raise ConfigError(f"{value} {found[1]}; {settings[name].instead}")
         if None not in (self.train_steps, self.train_epochs):
-            raise ConfigError(
-                f"--train-steps {self.train_steps} and --train-epochs {self.train_epochs} "
-                "contradict each other; give one"
-            )
+            both = f"--train-steps {self.train_steps} and --train-epochs {self.train_epochs}"
+            raise ConfigError(f"{both} contradict each other; give one")
         if refusal := models.find(self.model).refusal(self):
             raise ConfigError(refusal)
         if self.mode == "predict" and not self.images:
             raise ConfigError("--mode predict needs image files: --mode predict cat.png dog.jpg")
         if self.mode != "predict" and self.images:
-            raise ConfigError(
-                f"image files are for --mode predict, got {self.images[0]} with --mode {self.mode}"
-            )
+            got = f"{self.images[0]} with --mode {self.mode}"
+            raise ConfigError(f"image files are for --mode predict, got {got}")
         if self.variable_strategy == "GPU" and self.num_gpus == 0:
             raise ConfigError("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
         self.check_towers(self.num_towers or 1)
@@ -122,15 +119,11 @@ class TrainConfig(fields.ConfigFields):
         if "\0" in value:
             raise ConfigError(f"{flag} must not contain a NUL, got {value!r}")
         if not is_opened_as_utf8(os.path.expanduser(value)):
-            raise ConfigError(
-                f"{flag} must be UTF-8, as TensorFlow's paths are, got {value!r}; rename it, or "
-                "set PYTHONUTF8=1"
-            )
+            rule = f"{flag} must be UTF-8, as TensorFlow's paths are"
+            raise ConfigError(f"{rule}, got {value!r}; rename it, or set PYTHONUTF8=1")
         if has_checkpoints and {*"*?[\\"} & {*self.resolve(value)}:
-            raise ConfigError(
-                f"{flag} must not contain *, ?, [ or \\, which TensorFlow takes for patterns, got "
-                f"{self.resolve(value)}"
-            )
+            rule = f"{flag} must not contain *, ?, [ or \\, which TensorFlow takes for patterns"
+            raise ConfigError(f"{rule}, got {self.resolve(value)}")
 
     def check_towers(self, num_towers: int) -> None:
         """Checks that the towers get equal parts of each training batch.
@@ -142,15 +135,22 @@ class TrainConfig(fields.ConfigFields):
           ConfigError: this is training, and its batch is no multiple of the towers.
         """
         if self.mode == "train_and_evaluate" and self.train_batch_size % num_towers:
-            raise ConfigError(
-                f"--train-batch-size must be a multiple of the towers, got {self.train_batch_size} "
-                f"images for {num_towers} towers"
-            )
+            got = f"{self.train_batch_size} images for {num_towers} towers"
+            raise ConfigError(f"--train-batch-size must be a multiple of the towers, got {got}")
 
     def is_set(self, name: str) -> bool:
         """Returns whether a setting is explicit, or differs from its default."""
         default = getattr(type(self), name)  # A dataclass keeps it as an attribute of the class.
         return name in self.explicit or bool(getattr(self, name) != default)
+
+    def resolve(self, path: str) -> str:
+        """Resolves `~` and, against --work-dir, a relative path; URLs stay unchanged.
+
+        Shells leave the `~` of `--output-dir=~/a` to the program.
+        """
+        if "://" in path:
+            return path
+        return posixpath.join(os.path.expanduser(self.work_dir or ""), os.path.expanduser(path))
 
     @property
     def model_title(self) -> str:

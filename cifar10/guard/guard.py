@@ -187,10 +187,8 @@ class ClusterGuard(Guard):
             while not self._handshake.meet(task):
                 time.sleep(_MEET_AGAIN_SECS)
                 if (asked := time.monotonic()) - began > limit:
-                    raise TrainingError(
-                        f"{task} has not said for {limit:g} s (--cluster-timeout) whom it serves; "
-                        "start it again, and then this task"
-                    )
+                    fault = f"has not said for {limit:g} s (--cluster-timeout) whom it serves"
+                    raise TrainingError(f"{task} {fault}; start it again, and then this task")
                 self._peers.wait_for(self._serving)
                 began += time.monotonic() - asked  # That waiting has a limit of its own.
 
@@ -266,9 +264,8 @@ def of(
                 stack.enter_context(watching(lambda: in_cluster.check(check)))
             # Without it, a worker looks for the chief's session every 30 s only: its first step
             # came 33 s after it was ready instead of 6 s (1 ps and 2 trainers on 2 cores, an MLP).
-            stack.enter_context(
-                tf_internals.look_often(cluster.own.target, in_cluster.meet_serving)
-            )
+            often = tf_internals.look_often(cluster.own.target, in_cluster.meet_serving)
+            stack.enter_context(often)
         # A worker waits for its chief's session, for which there is a time limit of its own.
         guarded.activity.begin(START if cluster is None or cluster.is_master else None)
         stack.enter_context(watching(guarded.activity))

@@ -115,21 +115,20 @@ class Handshake:
         if found is None:
             return False
         if found.job != own.job:
-            raise ConfigError(
-                f"{task} belongs to another job: it has {found.job}, this task has {own.job}; "
+            both = f"it has {found.job}, this task has {own.job}"
+            way_out = (
                 f"correct the address, or give all tasks of a job the same cluster and {TOKEN}"
             )
+            raise ConfigError(f"{task} belongs to another job: {both}; {way_out}")
         if found.role != task.role:
             labels = {known.role: known.label for known in self.cluster.tasks}
             other = labels.get(found.role, found.role)
             raise ConfigError(f"{task} is {other} of this job; correct the addresses")
         for name, value in own.must_match.items() if found.must_match else ():
-            if value != found.must_match.get(name):
-                raise Mismatch(
-                    f"{name} is {value} for {self.cluster.label}, but "
-                    f"{found.must_match.get(name)} for {task}; start all trainers with the same "
-                    "program, settings and records"
-                )
+            if value != (other := found.must_match.get(name)):
+                both = f"{name} is {value} for {self.cluster.label}, but {other} for {task}"
+                way_out = "start all trainers with the same program, settings and records"
+                raise Mismatch(f"{both}; {way_out}")
         if task == self.cluster.master:  # From it, others learn the run.
             self.identity = dataclasses.replace(own, run=found.run, output_dir=found.output_dir)
         # A worker that has not met its chief yet asks again before it uses a serving task.

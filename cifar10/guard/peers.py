@@ -173,10 +173,9 @@ class Peers:
         for task in gone:
             if self._states[task].why:
                 return f"{names} could not be used for {limit}: {self._states[task].why}"
-        return (
-            f"{names} {'has' if len(gone) == 1 else 'have'} not answered for {limit}; start what "
-            "is missing again with the same TF_CONFIG or flags, and then this task"
-        )
+        have = "has" if len(gone) == 1 else "have"
+        way_out = "start what is missing again with the same TF_CONFIG or flags, and then this task"
+        return f"{names} {have} not answered for {limit}; {way_out}"
 
     def require(self, tasks: Iterable[Task], spare: int = 0) -> None:
         """Raises TrainingError if tasks are missing, ConfigError if they are another job's."""

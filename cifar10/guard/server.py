@@ -124,10 +124,8 @@ def registry_of(task: Task) -> Iterator[Registry]:
             yield found
     except (*_NOT_OURS, ValueError) as error:
         what = getattr(error, "message", str(error)).strip().splitlines()[-1]
-        raise ConfigError(
-            f"{task} is no task of this program ({what}); correct the address, or start the task "
-            "there"
-        ) from error
+        way_out = "correct the address, or start the task there"
+        raise ConfigError(f"{task} is no task of this program ({what}); {way_out}") from error
     except tf.errors.OpError as error:
         raise NoAnswer from error
 
@@ -151,8 +149,7 @@ def start(cluster: Cluster, session_config: Any, identity: Optional[TaskIdentity
         tf.distribute.Server(spec, cluster.task_type, cluster.task_index, "grpc", session_config)
     except tf.errors.OpError as error:
         check_port(cluster)  # Another process may have taken it since the first check.
-        raise ConfigError(
-            f"{cluster.label} cannot serve at {cluster.own.address}: {error.message}"
-        ) from error
+        where = f"{cluster.label} cannot serve at {cluster.own.address}"
+        raise ConfigError(f"{where}: {error.message}") from error
     with contextlib.closing(Registry(cluster.own.target)) as registry:
         registry.write(TASK, identity or TaskIdentity.of(cluster))

@@ -141,10 +141,8 @@ class StallCheck:
         if count != self.count:
             return
         if not others:
-            raise Hang(
-                f"no progress in {phase} for {limit:g} s (--stall-timeout); above is the stack of "
-                "each thread; start this task again"
-            )
+            way_out = "above is the stack of each thread; start this task again"
+            raise Hang(f"no progress in {phase} for {limit:g} s (--stall-timeout); {way_out}")
         if not self._is_said:  # That one's watchdog ends it.
             log_error(f"{phase} has waited for {others} for {limit:g} s (--stall-timeout)")
             self._is_said = True

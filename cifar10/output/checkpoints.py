@@ -232,9 +232,9 @@ def find(output_dir: str, given: Optional[str] = None) -> str:
         return given
     found = best_or_newest(output_dir)
     if found is None:
+        way_out = "train first, or name another folder by --output-dir"
         raise UserError(
-            f"no checkpoint in {output_dir}{files.dangling_link(output_dir)}; train first, or name "
-            "another folder by --output-dir"
+            f"no checkpoint in {output_dir}{files.dangling_link(output_dir)}; {way_out}"
         )
     return found
 

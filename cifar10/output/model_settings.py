@@ -41,11 +41,9 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
     for name, value in _settings_of(config).items():
         before = run.settings.get(name)
         if before != value and {str(before), str(value)} != _SAME:
-            raise ConfigError(
-                f"{folder} holds a model with {flag_name(name)}={before}, "
-                f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
-                "name another --output-dir"
-            )
+            its = f"{flag_name(name)}={before}"
+            way_out = f"say {its} to continue it, or name another --output-dir"
+            raise ConfigError(f"{folder} holds a model with {its}, this run has {value}; {way_out}")
 
 
 def write(config: TrainConfig, class_names: Sequence[str], **entries: Any) -> None:
@@ -74,10 +72,9 @@ def _check_classes(folder: str, before: Sequence[str], now: Sequence[str]) -> No
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
     for label, (old, new) in enumerate(itertools.zip_longest(before, now, fillvalue="no class")):
         if old != new:
-            raise ConfigError(
-                f"{folder} holds a model for which label {label} is {old!r}; in these records it "
-                f"is {new!r}; name the records that it was trained on, or another --output-dir"
-            )
+            both = f"label {label} is {old!r}; in these records it is {new!r}"
+            way_out = "name the records that it was trained on, or another --output-dir"
+            raise ConfigError(f"{folder} holds a model for which {both}; {way_out}")
 
 
 def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
@@ -94,11 +91,10 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
         return config, CLASS_NAMES
     for what, registry in REGISTRIES.items():
         if isinstance(name := run.settings[what], str) and name not in registry.names:
-            raise ConfigError(
-                f"{folder} was trained with the {what} {one_line(name)}, which this program lacks; "
-                "start the script that registers it instead, such as "
-                f"`python own.py --mode {config.mode}`"
-            )
+            fault = f"the {what} {one_line(name)}, which this program lacks"
+            example = f"such as `python own.py --mode {config.mode}`"
+            way_out = f"start the script that registers it instead, {example}"
+            raise ConfigError(f"{folder} was trained with {fault}; {way_out}")
     shapes = (models.find(model).shape(config) for model in models.NAMES)
     known, values = {*_SETTINGS, *itertools.chain(*shapes)}, {}
     for name, recorded in run.settings.items():
@@ -110,10 +106,8 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
             path = posixpath.join(folder, run_file.NAME)
             raise DamagedError(path, one_line(str(error))) from error
         if config.is_set(name) and getattr(config, name) != value:
-            raise ConfigError(
-                f"{folder} holds a model with {flag_name(name)}={value}, got "
-                f"{getattr(config, name)}; leave {flag_name(name)} out"
-            )
+            both = f"{flag_name(name)}={value}, got {getattr(config, name)}"
+            raise ConfigError(f"{folder} holds a model with {both}; leave {flag_name(name)} out")
     return dataclasses.replace(config, **values), tuple(run.class_names)
 
 

@@ -74,10 +74,9 @@ def read(output_dir: str) -> Run:
 
 def of_another_version(path: str, difference: str) -> UserError:
     """Returns the error about a file in a format that this version does not read."""
-    return UserError(
-        f"{path} is of another version of this program, which cannot be continued or used "
-        f"({difference}); name another --output-dir, or take the version that wrote it"
-    )
+    fault = "is of another version of this program, which cannot be continued or used"
+    way_out = "name another --output-dir, or take the version that wrote it"
+    return UserError(f"{path} {fault} ({difference}); {way_out}")
 
 
 def update(output_dir: str, **entries: Any) -> None:

@@ -164,10 +164,7 @@ def draw_curves(runs: Mapping[str, History]) -> dict[str, bytes]:
     """
     make_figure, pictures = load_figure(), {}
     for title, key in _CHARTS.items():
-        figure, buffer = (
-            make_figure(figsize=(5.4, 3.2), dpi=200, layout="constrained"),
-            io.BytesIO(),
-        )
+        figure = make_figure(figsize=(5.4, 3.2), dpi=200, layout="constrained")
         axes = figure.subplots()
         for number, (run, history) in enumerate(runs.items()):
             for split, colour in _CURVES.items():
@@ -189,6 +186,7 @@ def draw_curves(runs: Mapping[str, History]) -> dict[str, bytes]:
         axes.grid(axis="y", color=_LINE)
         axes.tick_params(length=0, labelcolor=_INK)
         axes.set_ylim(bottom=0 if key in _TRAINED else None)
+        buffer = io.BytesIO()
         figure.savefig(buffer, format="png", metadata={"Software": None})
         pictures[title] = buffer.getvalue()
     return pictures

@@ -40,8 +40,11 @@ def task(forks: Forks) -> Iterator[tuple[str, int]]:
 
 
 def sockets(pid: int) -> int:
-    names = (os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink())
-    return sum(name.startswith("socket:") for name in names)
+    found = 0
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # It has been closed meanwhile.
+            found += os.readlink(path).startswith("socket:")
+    return found
 
 
 def has_only(pid: int, most: int) -> None:
