@@ -140,8 +140,8 @@ class TrainConfig(fields.ConfigFields):
 
     def is_set(self, name: str) -> bool:
         """Returns whether a setting is explicit, or differs from its default."""
-        default = getattr(type(self), name)  # A dataclass keeps it as an attribute of the class.
-        return name in self.explicit or bool(getattr(self, name) != default)
+        # A dataclass keeps the default as an attribute of the class.
+        return name in self.explicit or bool(getattr(self, name) != getattr(type(self), name))
 
     def resolve(self, path: str) -> str:
         """Resolves `~` and, against --work-dir, a relative path; URLs stay unchanged.

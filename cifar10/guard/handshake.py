@@ -125,8 +125,8 @@ class Handshake:
             other = labels.get(found.role, found.role)
             raise ConfigError(f"{task} is {other} of this job; correct the addresses")
         for name, value in own.must_match.items() if found.must_match else ():
-            if value != (other := found.must_match.get(name)):
-                both = f"{name} is {value} for {self.cluster.label}, but {other} for {task}"
+            if value != (theirs := found.must_match.get(name)):
+                both = f"{name} is {value} for {self.cluster.label}, but {theirs} for {task}"
                 way_out = "start all trainers with the same program, settings and records"
                 raise Mismatch(f"{both}; {way_out}")
         if task == self.cluster.master:  # From it, others learn the run.

@@ -50,9 +50,9 @@ def checkpoint_to_continue(output_dir: str, log: Callable[[str], None]) -> Optio
     faults = {path: checkpoints.fault_of(path) for path in paths}
     sound = [path for path in paths if not faults[path]]
     if not sound:
-        fault = f"{paths[-1]} is damaged ({faults[paths[-1]]})"
+        why = f"{paths[-1]} is damaged ({faults[paths[-1]]})"
         way_out = "restore its files from a copy, or name another --output-dir"
-        raise UserError(f"{fault}, and {output_dir} has no other checkpoint; {way_out}")
+        raise UserError(f"{why}, and {output_dir} has no other checkpoint; {way_out}")
     for checkpoint, fault in faults.items():
         if fault:
             log(f"{checkpoint} is damaged ({fault}); its files now end in .damaged")

@@ -45,11 +45,8 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     workers = cluster.of(WORKER) if config.replication == "between-graph" else []
     handshake = Handshake(cluster, serving=[], identity=own)
     # Whether the workers are there is all that it needs to know of them.
-    peers = Peers(
-        [chief, *workers],
-        config.cluster_timeout,
-        lambda task: task != chief or handshake.meet(task),
-    )
+    seen = [chief, *workers]
+    peers = Peers(seen, config.cluster_timeout, lambda task: task != chief or handshake.meet(task))
     peers.start()
     log(f"{cluster.label} serves at {cluster.own.address}")
     try:

@@ -14,17 +14,7 @@ import pytest
 
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.guard import watchdog
-from cifar10.guard.watchdog import (
-    BETWEEN,
-    EVALUATION,
-    FIRST_STEP,
-    SAVING,
-    START,
-    STEP,
-    Hang,
-    StallCheck,
-    watching,
-)
+from cifar10.guard.watchdog import EVALUATION, STEP, Hang, StallCheck, watching
 from cifar10.host.process import StopRequest
 from tests.cifar10.answering import WAIT_SECS
 
@@ -142,11 +132,11 @@ def clock(monkeypatch) -> Clock:
     ("phase", "limit", "words"),
     [
         (STEP, 10, "a training step"),
-        (BETWEEN, 10, "the work between two training steps"),
-        (SAVING, 10, "saving a checkpoint"),
+        (watchdog.BETWEEN, 10, "the work between two training steps"),
+        (watchdog.SAVING, 10, "saving a checkpoint"),
         (EVALUATION, 10, "an evaluation"),
-        (START, 30, "the start of training"),
-        (FIRST_STEP, 30, "the first training step"),
+        (watchdog.START, 30, "the start of training"),
+        (watchdog.FIRST_STEP, 30, "the first training step"),
     ],
 )
 def test_a_phase_that_does_not_end_is_named(clock, phase, limit, words) -> None:
