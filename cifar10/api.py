@@ -81,10 +81,9 @@ def train(**settings: Any) -> Result:
     try:
         with prepared(config) as (cluster, stop):
             if cluster is not None:
-                raise ConfigError(
-                    f"cifar10.train trains alone, but TF_CONFIG or the flags make this process "
-                    f"{cluster.label} of a cluster; start its tasks by {_SCRIPT}"
-                )
+                this = f"TF_CONFIG or the flags make this process {cluster.label} of a cluster"
+                way_out = f"start its tasks by {_SCRIPT}"
+                raise ConfigError(f"cifar10.train trains alone, but {this}; {way_out}")
             from cifar10.host.files import read_json
             from cifar10.run.results import RESULT_NAME
             from cifar10.train import train_and_evaluate
@@ -157,31 +156,24 @@ class Predictor:
           UserError: a file cannot be used.
           ValueError: an array has other values or another shape.
         """
-        from cifar10 import image_decoding
+        from cifar10.image_decoding import decode, png_of
         from cifar10.run.predict import read_image
 
-        pixels = []
+        pixels, resize = [], self._predictor.resize
         for image in images:
             if isinstance(image, (str, os.PathLike)):
-                decoded = read_image(os.fspath(image), self._predictor.resize)
+                decoded = read_image(os.fspath(image), resize)
             else:
                 array = np.asarray(image)
                 if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
-                    raise ValueError(
-                        "an image must be a path, or uint8 [height, width, 3], got "
-                        f"{array.dtype} {list(array.shape)}"
-                    )
-                decoded = image_decoding.decode(
-                    image_decoding.png_of(array), self._predictor.resize
-                )
+                    rule = "an image must be a path, or uint8 [height, width, 3]"
+                    raise ValueError(f"{rule}, got {array.dtype} {list(array.shape)}")
+                decoded = decode(png_of(array), resize)
             pixels.append(decoded.pixels)
         if not pixels:
             return []
-        rows = self._predictor.probabilities(np.stack(pixels)).tolist()
-        return [
-            Prediction(self.class_names[np.argmax(row)], max(row), dict(zip(self.class_names, row)))
-            for row in rows
-        ]
+        rows, names = self._predictor.probabilities(np.stack(pixels)).tolist(), self.class_names
+        return [Prediction(names[np.argmax(row)], max(row), dict(zip(names, row))) for row in rows]
 
 
 def _words(mode: str, settings: dict[str, Any]) -> list[str]:

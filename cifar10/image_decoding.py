@@ -6,6 +6,7 @@ and a palette's transparency are left out; transparent pixels of a GIF are black
 channel, the 8 high ones remain.
 """
 
+import contextlib
 import io
 import re
 import warnings
@@ -73,7 +74,11 @@ def decode(data: bytes, resize: Optional[str] = None) -> Decoded:
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
                 _check_size(image.size, resize)
                 image.load()
-                upright = _upright(_rgb(image))
+                upright = _rgb(image)
+                # EXIF data that cannot be read says nothing: many programs damage it, and leave
+                # the image whole. Many types again.
+                with contextlib.suppress(Exception):
+                    upright = ImageOps.exif_transpose(upright)
                 return Decoded(np.asarray(_fit(upright, resize)), upright.size)
     except (ImageFileError, MemoryError):
         raise
@@ -113,9 +118,8 @@ def _rgb(image: Image.Image) -> Image.Image:
         high: npt.NDArray[np.uint8] = (np.asarray(image) >> 8).astype(np.uint8)
         return Image.fromarray(high).convert("RGB")
     if image.mode not in _MODES:
-        raise ImageFileError(
-            f"images must have 8 or 16 bits per channel, this has mode {image.mode}"
-        )
+        rule = "images must have 8 or 16 bits per channel"
+        raise ImageFileError(f"{rule}, this has mode {image.mode}")
     if image.mode == "P":
         # Pillow warns of transparency that a palette loses, unless it is an alpha channel first.
         rgba = image.convert("RGBA")
@@ -123,17 +127,6 @@ def _rgb(image: Image.Image) -> Image.Image:
             rgba = Image.alpha_composite(Image.new("RGBA", rgba.size, "black"), rgba)
         return rgba.convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """Turns an image as its EXIF data says.
-
-    EXIF data that cannot be read says nothing: many programs damage it, and leave the image whole.
-    """
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # Many types again.
-        return image
 
 
 def _fit(image: Image.Image, resize: Optional[str]) -> Image.Image:

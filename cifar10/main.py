@@ -66,11 +66,9 @@ def prepared(config: TrainConfig) -> Iterator[tuple[Optional[Cluster], StopReque
       ConfigError: this is no main thread, or the flags or TF_CONFIG describe no cluster.
       Stopped: a signal arrived.
     """
-    if threading.current_thread() is not threading.main_thread():
-        raise ConfigError(
-            f"training must run in the main thread, which gets signals, not in "
-            f"{threading.current_thread().name}; call it there, or start a process"
-        )
+    if (thread := threading.current_thread()) is not threading.main_thread():
+        rule = "training must run in the main thread, which gets signals"
+        raise ConfigError(f"{rule}, not in {thread.name}; call it there, or start a process")
     cluster = resolve.resolve(config, os.environ)
     if cluster is not None:
         check_port(cluster)

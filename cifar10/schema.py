@@ -13,16 +13,8 @@ HEIGHT, WIDTH, CHANNELS = 32, 32, 3
 IMAGE_BYTES = HEIGHT * WIDTH * CHANNELS  # 3,072 uint8 values in the order [channel, row, column]
 
 CLASS_NAMES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
 )
 NUM_CLASSES = len(CLASS_NAMES)
 
@@ -110,9 +102,8 @@ def record_sets(names: Iterable[str]) -> dict[str, list[str]]:
             found.setdefault(parsed[0], []).append(name)
     for split, files in found.items():
         _, index, count = parse_record_name(files[0]) or (split, 0, 1)
-        whole = [
-            files[0].replace(f"-{index:0{_DIGITS}}-", f"-{i:0{_DIGITS}}-") for i in range(count)
-        ]
+        number = f"-{index:0{_DIGITS}}-"
+        whole = [files[0].replace(number, f"-{i:0{_DIGITS}}-") for i in range(count)]
         for name in sorted({*whole} ^ {*files}):
             if name in whole:
                 raise ValueError(f"{name} is missing; run the data_prep command again")

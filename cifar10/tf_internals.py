@@ -31,37 +31,17 @@ from tensorflow.python.training import monitored_session
 from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
 
 SESSIONS = monitored_session.sm  # Sessions are made by the SessionManager of this module.
-_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+# What a message says of its cause.
+NOT_AN_EXAMPLE = re.compile(r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]")
+FAILED_RESTORE = re.compile("RestoreV2|Restoring from checkpoint failed")  # damaged, or unlike
+MISSING_VARIABLE = re.compile(r"Key \S+ not found in checkpoint")
+SESSION_TIMEOUT = re.compile("Session was not ready after waiting")  # of a worker, for its chief's
+DISK_FAILURE = re.compile("|".join(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS))))
+OTHER_NUMBER = re.compile(r"dataset was expected to contain \d+ elements but contained")
+
 _FORBIDDEN = re.compile(r"(?:.*: )?(.+); (?:Permission denied|Operation not permitted)")
 _FROM_SERVER = re.compile(r"From /job:\S+:")
 _AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
-
-
-def is_not_an_example(message: str) -> bool:
-    """Returns whether a record is not a tf.train.Example with the requested features."""
-    pattern = r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]"
-    return bool(re.search(pattern, message))
-
-
-def is_failed_restore(message: str) -> bool:
-    """Returns whether restoring a checkpoint failed: it is damaged, or does not fit the graph."""
-    return "RestoreV2" in message or "Restoring from checkpoint failed" in message
-
-
-def missing_variable(message: str) -> Optional[str]:
-    """Returns e.g. `Key dense/kernel not found in checkpoint`; None if no variable is missing."""
-    found = re.search(r"Key \S+ not found in checkpoint", message)
-    return found[0] if found else None
-
-
-def is_session_timeout(message: str) -> bool:
-    """Returns whether a worker's wait for the chief's session has timed out."""
-    return "Session was not ready after waiting" in message
-
-
-def is_disk_failure(message: str) -> bool:
-    """Returns whether a file system is full or read-only."""
-    return any(os.strerror(number) in message for number in _DISK_FAILS)
 
 
 def forbidden_file(message: str) -> Optional[str]:
@@ -75,11 +55,6 @@ def failed_assertion(message: str, start: str) -> Optional[str]:
     if start not in message:
         return None
     return message[message.index(start) :].splitlines()[0].split("]")[0].strip()
-
-
-def is_other_number(message: str) -> bool:
-    """Returns whether a data set had more or fewer elements than it was said to have."""
-    return bool(re.search(r"dataset was expected to contain \d+ elements but contained", message))
 
 
 def names_file_in(folder: str, message: str) -> bool:

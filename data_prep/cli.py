@@ -48,8 +48,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        log_error(f"error: {message}; see {self.prog} --help")
-        raise SystemExit(2)
+        raise SystemExit(_fail(f"{message}; see {self.prog} --help", 2))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -95,10 +95,9 @@ def _print_counts(report: checks.Report) -> None:
     _say("")
     width = max(12, *map(columns_of, report.class_names))
     _say(" " * width + "".join(f"{split:>12}" for split in counts))
-    for label, name in enumerate(report.class_names):
-        cells = (f"{of_class[label]:12,}" for of_class in counts.values())
-        _say(padded(one_line(name), width) + "".join(cells))
-    _say(f"{'all':{width}}" + "".join(f"{sum(of_class):12,}" for of_class in counts.values()))
+    rows = [*zip(report.class_names, *counts.values()), ("all", *map(sum, counts.values()))]
+    for name, *numbers in rows:
+        _say(padded(one_line(name), width) + "".join(f"{number:12,}" for number in numbers))
     _say("")
 
 

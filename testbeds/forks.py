@@ -177,6 +177,8 @@ def serve() -> None:
     # Ctrl-C goes to the forks, too, and the tests still need this process to end them.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     before = dict(os.environ)
+    import jinja2  # noqa: F401
+
     import cifar10.train  # noqa: F401
     from cifar10 import (
         main,  # noqa: F401
@@ -184,7 +186,7 @@ def serve() -> None:
     )
     from cifar10.run import evaluator, parameter_server  # noqa: F401
 
-    report.load()
+    report.load_figure()
     set_by_loading = dict(os.environ.items() - before.items())
     gc.freeze()
     order = _work()

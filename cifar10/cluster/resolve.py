@@ -35,10 +35,8 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
     with source_named(TF_CONFIG):
         jobs, task_type, task_index, model_dir = tf_config.read(environ.get(TF_CONFIG, ""))
         if model_dir and real(config.resolve(model_dir)) != real(config.output_path):
-            raise ConfigError(
-                f"model_dir is {model_dir}, but --output-dir {config.output_dir}; give both the "
-                "same folder"
-            )
+            said = f"model_dir is {model_dir}, but --output-dir {config.output_dir}"
+            raise ConfigError(f"{said}; give both the same folder")
         cluster = normalise(jobs, task_type, task_index, TF_CONFIG)
     with source_named(FLAGS):
         by_flags = normalise(*_tasks_of_flags(config), FLAGS)
@@ -46,11 +44,10 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
         both = (cluster, by_flags)
         here, there = (f"{found.label} of {show(found.platform_jobs)}" for found in both)
         if (cluster.own.role, cluster.jobs) != (by_flags.own.role, by_flags.jobs):
-            raise ConfigError(
-                f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {here}, the flags "
-                f"say {there}; unset TF_CONFIG, or leave --ps-hosts, --worker-hosts, --job-name "
-                "and --task-index out"
-            )
+            said = f"TF_CONFIG says {here}, the flags say {there}"
+            flags = "--ps-hosts, --worker-hosts, --job-name and --task-index"
+            way_out = f"unset TF_CONFIG, or leave {flags} out"
+            raise ConfigError(f"TF_CONFIG and the flags contradict each other: {said}; {way_out}")
     cluster = cluster or by_flags
     if cluster is None:
         return None
@@ -62,21 +59,17 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
             return cluster
         if not cluster.is_master:
             what = "--dry-run" if config.dry_run else f"--mode {config.mode}"
-            raise ConfigError(
-                f"{what} is for one process, but this is {cluster.label} of a "
-                "cluster; run it on the master, or without a cluster"
-            )
+            fault = f"{what} is for one process, but this is {cluster.label} of a cluster"
+            raise ConfigError(f"{fault}; run it on the master, or without a cluster")
     return None
 
 
 def _tasks_of_flags(config: TrainConfig) -> tuple[Jobs, Optional[str], Optional[int]]:
     """Returns addresses by job, and this task's type and index, as the flags give them."""
-    lists = {PS: config.ps_hosts, WORKER: config.worker_hosts}
-    jobs = {
-        job: tuple(address.strip() for address in hosts.split(","))
-        for job, hosts in lists.items()
-        if hosts and hosts.strip()
-    }
+    jobs = {}
+    for job, hosts in ((PS, config.ps_hosts), (WORKER, config.worker_hosts)):
+        if hosts and hosts.strip():
+            jobs[job] = tuple(address.strip() for address in hosts.split(","))
     task_type, task_index = config.job_name, config.task_index
     if task_type in (MASTER, CHIEF, EVALUATOR) and task_index is None:
         task_index = 0  # These jobs have a single task.
@@ -107,27 +100,20 @@ def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
 def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
     count, jobs = cluster.num_trainers, cluster.platform_jobs
     if config.variable_strategy == "GPU" and not cluster.is_single_process:
-        raise ConfigError(
-            "--variable-strategy GPU is for a process that trains alone; what the tasks of a "
-            f"cluster share is on the CPUs of its ps, or else of its master ({show(jobs)}): leave "
-            "it out"
-        )
+        rule = "--variable-strategy GPU is for a process that trains alone"
+        where = f"on the CPUs of its ps, or else of its master ({show(jobs)})"
+        raise ConfigError(f"{rule}; what the tasks of a cluster share is {where}: leave it out")
     if count > 1 and PS not in jobs and config.replication != "in-graph":
-        raise ConfigError(
-            f"{count} tasks train but there is no ps to hold what they share: {show(jobs)}; add a "
-            "ps, or give --replication in-graph"
-        )
+        fault = f"{count} tasks train but there is no ps to hold what they share"
+        raise ConfigError(f"{fault}: {show(jobs)}; add a ps, or give --replication in-graph")
     if config.replicas_to_aggregate is not None and config.replicas_to_aggregate > count:
-        raise ConfigError(
-            f"--replicas-to-aggregate must be at most {count}, the number of tasks that train, got "
-            f"{config.replicas_to_aggregate} ({show(jobs)})"
-        )
+        rule = f"--replicas-to-aggregate must be at most {count}, the number of tasks that train"
+        raise ConfigError(f"{rule}, got {config.replicas_to_aggregate} ({show(jobs)})")
     if count == 1 or config.sync or config.replication == "in-graph":
         return
     updates_at_once = optim.find(config.optimizer).updates_at_once
     if config.lookahead_steps or updates_at_once:
         name = "lookahead_steps" if config.lookahead_steps else "optimizer"
-        raise ConfigError(
-            f"{flag_name(name)} {getattr(config, name)} needs all weights between two updates, and "
-            f"{count} tasks update them at any time; leave --sync=false out, or give another"
-        )
+        need = f"{flag_name(name)} {getattr(config, name)} needs all weights between two updates"
+        fault = f"{count} tasks update them at any time"
+        raise ConfigError(f"{need}, and {fault}; leave --sync=false out, or give another")

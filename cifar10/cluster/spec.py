@@ -207,10 +207,8 @@ def split_address(address: str, name: str = "an address") -> tuple[str, int]:
     """
     found = _ADDRESS.fullmatch(address)
     if not found or not 1 <= int(found[2]) <= 65535:
-        raise ConfigError(
-            f"{name} must be host:port, got {address!r}; write it like ip0:2222 or [::1]:2222, "
-            "with a port from 1 to 65535"
-        )
+        way_out = "write it like ip0:2222 or [::1]:2222, with a port from 1 to 65535"
+        raise ConfigError(f"{name} must be host:port, got {address!r}; {way_out}")
     return found[1].strip("[]").lower(), int(found[2])
 
 

@@ -35,19 +35,17 @@ def read(text: str) -> tuple[Jobs, Optional[str], Optional[int], Optional[str]]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{text[:200]!r} is not JSON, {error}; write {_EXAMPLE}") from None
     _require_object(document, "it must be a JSON object")
-    cluster, task = (
-        {} if document.get(name) is None else document[name] for name in ("cluster", "task")
-    )
+    parts = {name: value for name, value in document.items() if value is not None}
+    cluster, task = parts.get("cluster", {}), parts.get("task", {})
     _require_object(cluster, "cluster must be an object")
     _require_object(task, "task must be an object")
     given = {job: tasks for job, tasks in cluster.items() if tasks not in (None, [], {})}
     jobs = {job: _addresses(job, tasks) for job, tasks in given.items()}
     for key in document:
         if key != "cluster" and "cluster" in key.lower() and isinstance(document[key], dict):
-            raise ConfigError(
-                f"the cluster must have the key cluster, got {json.dumps(key)}; rename it (for "
-                "sparseCluster, take enableDynamicWorker out of the TFJob)"
-            )
+            rule = f"the cluster must have the key cluster, got {json.dumps(key)}"
+            way_out = "rename it (for sparseCluster, take enableDynamicWorker out of the TFJob)"
+            raise ConfigError(f"{rule}; {way_out}")
     task_type = _text(task.get("type"), "the task's type")
     return jobs, task_type, _index(task.get("index")), _text(document.get("model_dir"), "model_dir")
 
@@ -87,9 +85,8 @@ def _text(value: Any, name: str) -> Optional[str]:
 
 def _addresses(job: str, tasks: Any) -> tuple[str, ...]:
     if not isinstance(tasks, list) or not all(isinstance(address, str) for address in tasks):
-        raise ConfigError(
-            f'{job} must be a list of addresses, e.g. ["ip0:2222"], got {json.dumps(tasks)}'
-        )
+        rule = f'{job} must be a list of addresses, e.g. ["ip0:2222"]'
+        raise ConfigError(f"{rule}, got {json.dumps(tasks)}")
     return tuple(tasks)
 
 
@@ -168,13 +165,11 @@ def _check(jobs: Jobs) -> None:
     for job, names in (("chief (or master)", (CHIEF, MASTER)), (EVALUATOR, (EVALUATOR,))):
         found = [f"{name} {address}" for name in names for address in jobs.get(name, ())]
         if len(found) > 1:
-            raise ConfigError(
-                f"a cluster has one {job}, got {', '.join(found)}; leave the others out"
-            )
+            got = ", ".join(found)
+            raise ConfigError(f"a cluster has one {job}, got {got}; leave the others out")
     if not {CHIEF, MASTER, WORKER} & jobs.keys():
-        raise ConfigError(
-            f"nobody trains: the cluster has {spec.show(jobs)} but no master and no worker; add one"
-        )
+        has = f"{spec.show(jobs)} but no master and no worker"
+        raise ConfigError(f"nobody trains: the cluster has {has}; add one")
 
 
 def _find_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) -> tuple[str, int]:
@@ -190,8 +185,7 @@ def _find_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) 
     # By Estimator's convention, the cluster does not list the evaluator.
     count = 1 if task_type == EVALUATOR else len(jobs.get(task_type, ()))
     if not 0 <= task_index < count:
-        raise ConfigError(
-            f"this task is {task_type}/{task_index}, which is not in the cluster: "
-            f"{spec.show(jobs)}; correct the task or the cluster (an index counts from 0)"
-        )
+        fault = f"this task is {task_type}/{task_index}, which is not in the cluster"
+        way_out = "correct the task or the cluster (an index counts from 0)"
+        raise ConfigError(f"{fault}: {spec.show(jobs)}; {way_out}")
     return MASTER if task_type == CHIEF else task_type, task_index

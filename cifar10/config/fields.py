@@ -1,14 +1,13 @@
-"""The settings of a run. Standard library only.
+"""The settings of a run, and what they need of each other. Standard library only.
 
 A field says what a setting is: its name, type, default, range and help. The flags, the checks,
-files of settings and recipes follow from that. What a setting needs of others is a row of
-`cifar10.config.checks.NEEDS`. The settings of a single model or optimizer are in its module.
+files of settings and recipes follow from that. What a setting needs of others is a row of `NEEDS`.
+The settings of a single model or optimizer are in its module.
 """
 
 import dataclasses
-import os
-import posixpath
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Optional
 
@@ -18,6 +17,7 @@ from cifar10.config.settings import setting
 from cifar10.config.settings_file import recipe_names
 from cifar10.optim import schedules
 
+REGISTRIES: Mapping[str, Any] = {"model": models.REGISTRY, "optimizer": optim.REGISTRY}
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
 MODES_WITH_KERNELS = MODES[:2]  # that may use `cifar10.kernels`, and that evaluate
 DEFAULT_TRAIN_STEPS = 80_000
@@ -33,14 +33,15 @@ _SHARE: dict[str, Any] = {"at_least": 0, "below": 1}
 _THREADS: dict[str, Any] = {"at_least": 0, "at_most": 1024}
 
 
-def _is_window(text: str) -> bool:
+def window(text: str) -> Optional[tuple[int, int]]:
+    """Returns the first and the last step that --profile-steps names; None if it is wrong."""
     found = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10})", text, re.ASCII)
-    return found is not None and 1 <= int(found[1]) <= int(found[2])
+    return (int(found[1]), int(found[2])) if found and 1 <= int(found[1]) <= int(found[2]) else None
 
 
 # mypy does not know the bases.
 @dataclasses.dataclass(frozen=True)
-class ConfigFields(*own_settings(models.REGISTRY, optim.REGISTRY)):  # type: ignore[misc]
+class ConfigFields(*own_settings(*REGISTRIES.values())):  # type: ignore[misc]
     """The settings of a `TrainConfig`, unchecked; None means unset."""
 
     mode: str = _job("what to do", "train_and_evaluate", choices=MODES, common=True)
@@ -245,14 +246,30 @@ class ConfigFields(*own_settings(models.REGISTRY, optim.REGISTRY)):  # type: ign
     )
     profile_steps: Optional[str] = _report(
         "steps to profile, 100:110, both included: a trace for TensorBoard's profile plugin",
-        form=("the first and the last step in order, from 1 on: 100:110", _is_window),
+        form=("the first and the last step in order, from 1 on: 100:110", window),
     )
 
-    def resolve(self, path: str) -> str:
-        """Resolves `~` and, against --work-dir, a relative path; URLs stay unchanged.
 
-        Shells leave the `~` of `--output-dir=~/a` to the program.
-        """
-        if "://" in path:
-            return path
-        return posixpath.join(os.path.expanduser(self.work_dir or ""), os.path.expanduser(path))
+_DISTORTED = {"use_distortion_for_training": True}
+NORMALISED = {"model": "normalises", "batch_norm": ("tower",)}
+
+# What settings need of others to have an effect: the values that those must have. True: any but 0
+# and false. For a model or an optimizer, a word is the attribute that it must have. A setting of a
+# single model or optimizer needs that as well, and `Setting.needs` adds to the table from outside.
+NEEDS: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(
+        ("init_checkpoint", "dry_run", "profile_steps", "replication", "ps_transfer"), {"mode": MODES[:1]}
+    ),
+    **dict.fromkeys(("kernels", "test_time_augmentation"), {"mode": MODES_WITH_KERNELS}),
+    "json": {"mode": ("predict",)},
+    "checkpoint": {"mode": MODES[1:]},
+    "data_format": {"model": "convolves"},
+    "batch_norm": {"model": "normalises"},
+    **dict.fromkeys(("batch_norm_decay", "batch_norm_epsilon"), NORMALISED),
+    "norm_bias_rate": {"model": "normalises", "optimizer": "follows_scale"},
+    "decay_biases": {"weight_decay": True},
+    **dict.fromkeys(("crop_padding", "flip", "cutout"), _DISTORTED),
+    "crop_fill": {**_DISTORTED, "crop_padding": True},
+    "replicas_to_aggregate": {"replication": ("between-graph",), "sync": True},
+}
+ENDS = ("train_steps", "train_epochs")  # alternatives: each says when training ends

@@ -4,11 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
 
 from cifar10.config import settings_file
-from cifar10.config.checks import ENDS, REGISTRIES, needs_of, why_without_effect
-from cifar10.config.fields import MODES
+from cifar10.config.fields import ENDS, MODES, REGISTRIES
 from cifar10.config.parser import make_parser
 from cifar10.config.settings import BOOLEANS, Setting, flag_name, nearest, settings_of, shown
-from cifar10.config.train_config import TrainConfig
+from cifar10.config.train_config import TrainConfig, needs_of, why_without_effect
 from cifar10.errors import ConfigError
 from cifar10_program.common_flags import arguments_of
 
@@ -71,10 +70,9 @@ def parse(argv: Sequence[str], config_type: type[TrainConfig] = TrainConfig) -> 
     if path is not None:
         settings, is_result = _read_file(path, "--config", known)
         if is_result and "recipe" in flags:
-            raise ConfigError(
-                f"--recipe {flags['recipe']} does not go with {path}, the result of a run, which "
-                "has every setting; leave one of them out"
-            )
+            both = f"--recipe {flags['recipe']} does not go with {path}"
+            reason = "the result of a run, which has every setting"
+            raise ConfigError(f"{both}, {reason}; leave one of them out")
         kept = _not_overridden(settings, flags, known)
         files.append(("--config" if path.startswith("{") else path, settings, kept))
         values = {**kept, **flags}
@@ -121,9 +119,8 @@ def _read(texts: Mapping[str, Sequence[str]], known: _Known) -> dict[str, Any]:
         flag = flag_name(name)
         for value in (known[name].read(text, flag) for text in words):
             if value != found.setdefault(name, value):
-                raise ConfigError(
-                    f"{flag} {found[name]} and {flag} {value} contradict each other; give one"
-                )
+                both = f"{flag} {found[name]} and {flag} {value}"
+                raise ConfigError(f"{both} contradict each other; give one")
     return found
 
 
@@ -193,15 +190,12 @@ def _check_file(
         if type(registry.find(before)) is not type(registry.find(now)):
             changed = other, f"is for {flag_name(other)} {before}, got {flag_name(other)} {now}"
     has_rate = "learning_rate" in kept or resolved["learning_rate"] is None
-    reasons = {
-        name: changed
-        if changed and has_rate and name in _RATES
-        else why_without_effect(known[name], value, resolved)
-        for name, value in kept.items()
-    }
-    refused = [name for name in kept if reasons[name] and kept[name] != known[name].default]
+    found = {name: why_without_effect(known[name], kept[name], resolved) for name in kept}
+    found |= {name: changed for name in kept if name in _RATES and has_rate}
+    reasons = {name: reason for name, reason in found.items() if reason}
+    refused = [name for name in reasons if kept[name] != known[name].default]
     for name in refused[:1]:
-        other, reason = reasons[name] or ("", "")
+        other, reason = reasons[name]
         hint = f"take {', '.join(refused)} out of {origin}"
         if origin.startswith("--recipe"):
             recipe = origin.replace("--", "--print-")
@@ -211,7 +205,7 @@ def _check_file(
         if resolved[other] != settings.get(other, known[other].default):
             hint = f"leave {flag_name(other)} {shown(resolved[other])} out, or {hint}"
         raise ConfigError(f"{name} {shown(kept[name])} of {origin} {reason}; {hint}")
-    return [name for name in kept if not reasons[name]]
+    return kept.keys() - reasons
 
 
 def _hint(word: str, known: Collection[str], spell: Callable[[str], str]) -> str:

@@ -5,9 +5,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from cifar10 import models, optim
 from cifar10.config import settings_file
-from cifar10.config.fields import GROUPS
+from cifar10.config.fields import GROUPS, REGISTRIES
 from cifar10.config.settings import Setting, flag_name, shown
 from cifar10.errors import ConfigError
 from cifar10_program import TRAIN, started_as
@@ -62,16 +61,13 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
     )
     parser.add_argument("--help-all", action="help", help="show every flag")
     add_common(parser, TRAIN, lambda: make_parser(settings, whole=True))
-    parser.add_argument(
-        "--print-recipe",
-        action=_PrintRecipe,
-        choices=settings_file.recipe_names(),
-        help="print the file of a recipe, and end",
-    )
+    text, recipes = "print the file of a recipe, and end", settings_file.recipe_names()
+    parser.add_argument("--print-recipe", action=_PrintRecipe, choices=recipes, help=text)
     names = dict.fromkeys((*GROUPS, *(setting.group for setting in settings.values())))
     groups = {name: parser.add_argument_group(name) for name in names}
-    own = {*models.REGISTRY.owners(), *optim.REGISTRY.owners()}  # of a model or an optimizer: last
-    for name in sorted(settings, key=own.__contains__):
+    registries = REGISTRIES.values()
+    # Those of a model or an optimizer come last.
+    for name in sorted(settings, key=lambda name: any(found.owners(name) for found in registries)):
         setting, group = settings[name], groups[settings[name].group]
         text = setting.help
         if setting.default not in (None, ()):
@@ -82,14 +78,11 @@ def make_parser(settings: Mapping[str, Setting], whole: bool = False) -> argpars
             group.add_argument(name, nargs="*", metavar=setting.metavar, help=text)
             continue
         choices = f"{{{','.join(setting.choices)}}}" if setting.choices else ""
+        flags = [flag_name(name), *("--" + alias for alias in setting.aliases)]
+        nargs = "?" if setting.kind is bool else None
+        metavar = choices or setting.metavar or _TYPES[setting.kind]
         action = group.add_argument(
-            flag_name(name),
-            *("--" + alias for alias in setting.aliases),
-            action="append",
-            dest=name,
-            nargs="?" if setting.kind is bool else None,
-            metavar=choices or setting.metavar or _TYPES[setting.kind],
-            help=text,
+            *flags, action="append", dest=name, nargs=nargs, metavar=metavar, help=text
         )
         if choices:
             action.words = tuple(setting.choices)  # type: ignore[attr-defined] # for completion

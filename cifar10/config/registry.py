@@ -5,16 +5,10 @@ settings with it; one that comes later can have none of its own.
 """
 
 import abc
-import dataclasses
-from collections.abc import KeysView, Mapping
+from collections.abc import KeysView
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound="Entry")
-
-
-@dataclasses.dataclass(frozen=True)
-class NoSettings:
-    """The settings of an entry that has none of its own."""
 
 
 class Entry(abc.ABC):
@@ -23,11 +17,11 @@ class Entry(abc.ABC):
     Attributes:
       name: the value of the flag.
       settings: a dataclass of the settings that only this entry has, or only its kind, made by
-        `cifar10.config.settings.setting`; `TrainConfig` has them, too.
+        `cifar10.config.settings.setting`; `TrainConfig` has them, too. `object`: it has none.
     """
 
     name: str
-    settings: type = NoSettings
+    settings: type = object
 
 
 class Registry(Generic[T]):
@@ -73,19 +67,15 @@ class Registry(Generic[T]):
         """Returns the names of the entries of which an attribute is true."""
         return tuple(name for name, entry in self._entries.items() if getattr(entry, attribute))
 
-    def owners(self) -> Mapping[str, tuple[str, ...]]:
-        """Maps each setting that belongs to certain entries to the names of these entries."""
-        found: dict[str, tuple[str, ...]] = {}
-        for entry in self._entries.values():
-            for field in dataclasses.fields(entry.settings):
-                found[field.name] = (*found.get(field.name, ()), entry.name)
-        return found
+    def owners(self, setting: str) -> tuple[str, ...]:
+        """Returns the names of the entries that have a setting as their own."""
+        entries = self._entries.items()
+        return tuple(name for name, entry in entries if hasattr(entry.settings, setting))
 
 
 def own_settings(*registries: Registry[Any]) -> list[type]:
     """Returns the dataclasses of the settings that single entries of the registries have."""
-    found = {
-        registry.find(name).settings: None for registry in registries for name in registry.names
-    }
+    entries = [registry.find(name) for registry in registries for name in registry.names]
+    found = dict.fromkeys(entry.settings for entry in entries)
     # A class comes before its bases, or Python could not order them.
     return sorted(found, key=lambda settings: -len(settings.__mro__))

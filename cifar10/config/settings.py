@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
-import operator
 import typing
 from collections.abc import Collection, Mapping
+from operator import ge, gt, le, lt
 from typing import Any, Callable, Optional
 
 from cifar10.errors import ConfigError
@@ -14,12 +14,7 @@ BOOLEANS = {
     **dict.fromkeys(("false", "f", "no", "n", "0"), False),
 }
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
-_LIMITS = {
-    "at_least": operator.ge,
-    "above": operator.gt,
-    "at_most": operator.le,
-    "below": operator.lt,
-}
+_LIMITS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
 # Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
 _HIGHEST: dict[Any, int] = {int: 2**31 - 1, float: 10**9}
 
@@ -41,7 +36,7 @@ class Setting:
       at_most: inclusive upper limit; None: no such limit.
       below: exclusive upper limit; None: no such limit.
       form: a rule in words, and whether a value keeps it, for what limits do not say.
-      needs: what it needs of others to have an effect, as a row of `cifar10.config.checks.NEEDS`,
+      needs: what it needs of others to have an effect, as a row of `cifar10.config.fields.NEEDS`,
         for a setting of a program outside the tree.
       instead: what to do where it has no effect, for messages.
       name: the name of the field; `settings_of` sets it.

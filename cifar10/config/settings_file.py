@@ -57,9 +57,8 @@ def read(path: str, flag: str) -> tuple[Entries, bool]:
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or no UTF-8.
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"{path or flag}: {reason}; {flag} names a YAML or JSON file of settings"
-        ) from error
+        way_out = f"{flag} names a YAML or JSON file of settings"
+        raise ConfigError(f"{path or flag}: {reason}; {way_out}") from error
     return _of_json(path, text) if is_json else (_of_yaml(path, text), False)
 
 

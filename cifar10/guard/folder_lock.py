@@ -60,9 +60,8 @@ def hold(
     def check_owner() -> None:
         for folder in flags:
             if _name_in(_path(folder, role)) != own:
-                raise TrainingError(
-                    f"another process has taken {folder} over, or .{role}.lock was removed"
-                )
+                other = f"another process has taken {folder} over"
+                raise TrainingError(f"{other}, or .{role}.lock was removed")
 
     with contextlib.ExitStack() as stack:
         for folder, flag in flags.items():
@@ -126,10 +125,8 @@ def _wait_for(folder: str, flag: str, role: str, check: Callable[[], None]) -> O
             owner = _name_in(path) or "an unknown process"
             is_here = f" on {socket.gethostname()}, " in owner or " on " not in owner
             if time.monotonic() - began > (_ENDING_SECS if is_here else _LOST_SECS):
-                raise UserError(
-                    f"{folder} is used by another {role}: {owner}; wait until it has ended, or "
-                    f"name another {flag}"
-                )
+                way_out = f"wait until it has ended, or name another {flag}"
+                raise UserError(f"{folder} is used by another {role}: {owner}; {way_out}")
             time.sleep(_POLL_SECS)
         return file
     except OSError as error:

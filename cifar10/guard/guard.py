@@ -20,12 +20,11 @@ from cifar10.cluster.spec import PS, WORKER, Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.guard import handshake, server
-from cifar10.guard.activity import EVALUATION, SAVING, START, Activity
-from cifar10.guard.grace_period import GracePeriod
-from cifar10.guard.handshake import Handshake, TaskIdentity, settings_that_must_match
+from cifar10.guard.handshake import Handshake, settings_that_must_match
 from cifar10.guard.hooks import EvaluationPhase, SavingPhase, TrainingPhases
 from cifar10.guard.peers import Peers
-from cifar10.guard.watchdog import StallCheck, Watchdog
+from cifar10.guard.server import TaskIdentity
+from cifar10.guard.watchdog import EVALUATION, SAVING, START, StallCheck, watching
 from cifar10.host.process import StopRequest, log
 from cifar10.input.records import RecordSet
 from cifar10.output import run_file
@@ -40,18 +39,16 @@ class Guard:
     """What watches a process that trains alone; `ClusterGuard` adds what a cluster needs.
 
     Attributes:
-      activity: what the main thread does.
       stop: knows whether a signal has arrived.
-      stalls: the check that it makes progress.
+      activity: what the main thread does, and the check that it makes progress.
       hooks: for training, before all others: they note its phases and end it after a signal.
       saving: for the hook that saves: notes that, and raises Stopped once it has saved.
       evaluation_hooks: for evaluations: they note batches, and raise Stopped after a signal.
     """
 
     def __init__(self, config: TrainConfig, stop: StopRequest) -> None:
-        self.activity, self.stop = Activity(), stop
-        self.stalls = StallCheck(self.activity, config.stall_timeout)
-        self.hooks = [TrainingPhases(stop, self.stalls, self._is_ending)]
+        self.stop, self.activity = stop, StallCheck(config.stall_timeout)
+        self.hooks = [TrainingPhases(stop, self.activity, self._is_ending)]
         self.saving = SavingPhase(stop, self.activity, config.output_path)
         self.evaluation_hooks = [EvaluationPhase(stop, self.activity)]
 
@@ -75,19 +72,13 @@ class ClusterGuard(Guard):
       cluster: the addresses of all tasks, and which task this process is.
       records: the records of the data set.
       stop: knows whether a signal has arrived.
-      trains: whether there is anything left to train; otherwise no other task is needed.
 
     Raises:
       ConfigError: the server's port is not available.
     """
 
     def __init__(
-        self,
-        params: ModelParams,
-        cluster: Cluster,
-        records: RecordSet,
-        stop: StopRequest,
-        trains: bool = True,
+        self, params: ModelParams, cluster: Cluster, records: RecordSet, stop: StopRequest
     ) -> None:
         config = params.config
         super().__init__(config, stop)
@@ -103,15 +94,12 @@ class ClusterGuard(Guard):
             output_dir = run_file.location(config.output_path)
         own = TaskIdentity.of(cluster, run, output_dir, settings_that_must_match(config, records))
         server.start(cluster, params.plan.session_config, own)
+        self._handshake = Handshake(cluster, self._serving, own)
         asked = others if cluster.is_master else self._always
-        self._handshake = Handshake(cluster, asked, self._serving, own)
-        self._peers = Peers(others, config.cluster_timeout, self._handshake.meet)
-        self._grace = GracePeriod(stop, lambda: self._peers.is_here(cluster.master))
-        if not trains:
-            self._peers.stop()
+        self._peers = Peers(asked, config.cluster_timeout, self._handshake.meet)
         self._closed = threading.Event()
-        self.stalls.replicas = [task.label for task in cluster.trainers]
-        self.stalls.replica, self.stalls.hears_all = params.replication.replica, self.hears_all
+        self.activity.replicas = [task.label for task in cluster.trainers]
+        self.activity.replica = params.replication.replica
 
     def wait_for_tasks(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start.
@@ -124,18 +112,19 @@ class ClusterGuard(Guard):
           TrainingError: one of these tasks does not answer in time.
         """
         self._peers.start()
+        self.activity.hears_all = self.hears_all
         self._peers.wait_for([task for tasks, _ in self._needs() for task in tasks], check, log)
 
     def _needs(self) -> list[tuple[list[Task], int]]:
-        """Returns whom this trainer needs at the moment: of each list at least so many."""
-        needs, activity = [(self._always, len(self._always))], self.activity
+        """Returns whom this trainer needs at the moment: of each list all but so many."""
+        needs, activity = [(self._always, 0)], self.activity
         # A chief that saves or validates does not need the workers, and its checkpoint must become
         # whole. In-graph, all machines take part in its steps, and as its sessions begin.
         if self._in_graph and activity.phase not in (SAVING, EVALUATION):
-            needs.append((self._workers, len(self._workers)))
+            needs.append((self._workers, 0))
         elif self.cluster.is_master and activity.is_in_step:
-            least = (self._replication.replicas_to_aggregate or 1) - 1
-            needs += [(self._workers, least)] if least else []
+            spare = self.cluster.num_trainers - (self._replication.replicas_to_aggregate or 1)
+            needs += [(self._workers, spare)] if spare < len(self._workers) else []
         return needs
 
     def check(self, check: Callable[[], None]) -> None:
@@ -146,7 +135,7 @@ class ClusterGuard(Guard):
         saves, however long that takes, unless a task that it needs hangs or is gone; workers that
         have only gone do not count, except in-graph: they leave in good order.
         """
-        for tasks, at_least in self._needs():
+        for tasks, spare in self._needs():
             for line in self._peers.news(tasks):  # By itself, since a terminal may block.
                 threading.Thread(target=log_error, args=(line,), daemon=True, name="news").start()
             if self._peers.silent(tasks, 0.0):
@@ -155,16 +144,18 @@ class ClusterGuard(Guard):
             lost = self._peers.silent(tasks)
             if tasks is self._workers and not self._in_graph:
                 lost = [task for task in lost if self._peers.is_here(task)]
-            if self.cluster.is_master and len(tasks) - len(lost) < at_least:
+            if self.cluster.is_master and len(lost) > spare:
                 self.stop.check()
-            self._peers.require(tasks, at_least)
+            self._peers.require(tasks, spare)
         if not self.cluster.is_master:
-            self._grace.check()
+            self.stop.check(self._is_chief_here)
+
+    def _is_chief_here(self) -> bool:
+        return self._peers.is_here(self.cluster.master)
 
     def hears_all(self) -> bool:
         """Returns whether the tasks answer that this trainer needs at the moment."""
-        silent = self._peers.silent
-        return all(len(tasks) - len(silent(tasks)) >= least for tasks, least in self._needs())
+        return all(len(self._peers.silent(tasks)) <= spare for tasks, spare in self._needs())
 
     def _is_ending(self) -> bool:
         """Returns whether a signal ends training now: a synchronous chief may still need a worker.
@@ -173,7 +164,7 @@ class ClusterGuard(Guard):
         """
         if self.cluster.is_master or not self._config.sync:
             return self.stop.requested
-        return self._grace.is_over
+        return self.stop.ends(self._is_chief_here)
 
     def meet_serving(self) -> None:
         """Checks that the tasks that serve belong to this run; waits while one does not answer.
@@ -196,10 +187,8 @@ class ClusterGuard(Guard):
             while not self._handshake.meet(task):
                 time.sleep(_MEET_AGAIN_SECS)
                 if (asked := time.monotonic()) - began > limit:
-                    raise TrainingError(
-                        f"{task} has not said for {limit:g} s (--cluster-timeout) whom it serves; "
-                        "start it again, and then this task"
-                    )
+                    fault = f"has not said for {limit:g} s (--cluster-timeout) whom it serves"
+                    raise TrainingError(f"{task} {fault}; start it again, and then this task")
                 self._peers.wait_for(self._serving)
                 began += time.monotonic() - asked  # That waiting has a limit of its own.
 
@@ -263,22 +252,21 @@ def of(
       ConfigError: the server's port is not available, or a task belongs to another job.
       TrainingError: a task does not answer in time.
     """
-    watchdog, check = Watchdog(), check or stop.check
+    check = check or stop.check
     with contextlib.ExitStack() as stack:
         if cluster is None:
             guarded = Guard(params.config, stop)
         else:
-            guarded = in_cluster = ClusterGuard(params, cluster, records, stop, trains)
+            guarded = in_cluster = ClusterGuard(params, cluster, records, stop)
             stack.callback(in_cluster.close)
             if trains:
                 in_cluster.wait_for_tasks(check)
-                stack.enter_context(watchdog.watching(lambda: in_cluster.check(check)))
+                stack.enter_context(watching(lambda: in_cluster.check(check)))
             # Without it, a worker looks for the chief's session every 30 s only: its first step
             # came 33 s after it was ready instead of 6 s (1 ps and 2 trainers on 2 cores, an MLP).
-            stack.enter_context(
-                tf_internals.look_often(cluster.own.target, in_cluster.meet_serving)
-            )
+            often = tf_internals.look_often(cluster.own.target, in_cluster.meet_serving)
+            stack.enter_context(often)
         # A worker waits for its chief's session, for which there is a time limit of its own.
         guarded.activity.begin(START if cluster is None or cluster.is_master else None)
-        stack.enter_context(watchdog.watching(guarded.stalls))
+        stack.enter_context(watching(guarded.activity))
         yield guarded

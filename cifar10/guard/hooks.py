@@ -4,8 +4,7 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.guard.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP, Activity
-from cifar10.guard.watchdog import StallCheck
+from cifar10.guard.watchdog import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP, StallCheck
 from cifar10.host.process import StopRequest
 from cifar10.step.sync_replicas import ROUNDS
 
@@ -15,25 +14,25 @@ class TrainingPhases(tf.train.SessionRunHook):
 
     Args:
       stop: knows whether a signal has arrived.
-      stalls: the check of the phases.
+      activity: the phases of the main thread.
       is_ending: function that returns whether a signal ends training now.
     """
 
     def __init__(
-        self, stop: StopRequest, stalls: StallCheck, is_ending: Callable[[], bool]
+        self, stop: StopRequest, activity: StallCheck, is_ending: Callable[[], bool]
     ) -> None:
-        self._stop, self._stalls, self._is_ending = stop, stalls, is_ending
-        self._activity, self._phase = stalls.activity, FIRST_STEP
+        self._stop, self._activity, self._is_ending = stop, activity, is_ending
+        self._phase = FIRST_STEP
 
     def begin(self) -> None:
         """Raises Stopped after a signal, before a session is made."""
         self._stop.check()
         rounds = tf.get_collection(ROUNDS)
-        self._stalls.rounds = rounds[0] if rounds else None
+        self._activity.rounds = rounds[0] if rounds else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Notes the start, which a session that is made anew repeats."""
-        self._stalls.session = session
+        self._activity.session = session
         self._activity.begin(START)
         self._phase = FIRST_STEP
 
@@ -52,7 +51,7 @@ class TrainingPhases(tf.train.SessionRunHook):
 class SavingPhase(tf.train.CheckpointSaverListener):
     """Notes that a checkpoint is written, and where."""
 
-    def __init__(self, stop: StopRequest, activity: Activity, output_dir: str) -> None:
+    def __init__(self, stop: StopRequest, activity: StallCheck, output_dir: str) -> None:
         self._stop, self._activity, self._output_dir = stop, activity, output_dir
 
     def before_save(self, session: Any, global_step_value: int) -> None:
@@ -73,7 +72,7 @@ class SavingPhase(tf.train.CheckpointSaverListener):
 class EvaluationPhase(tf.train.SessionRunHook):
     """Notes each batch; raises Stopped after a signal, as an evaluation has nothing to save."""
 
-    def __init__(self, stop: StopRequest, activity: Activity) -> None:
+    def __init__(self, stop: StopRequest, activity: StallCheck) -> None:
         self._stop, self._activity = stop, activity
 
     def before_run(self, run_context: Any) -> None:

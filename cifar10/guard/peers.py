@@ -97,17 +97,17 @@ class _State:
     """What is known of a task.
 
     Attributes:
+      probe: asks it.
       seen: the time of its latest answer (`time.monotonic`); at first, when this process began.
       answers: whether it answered the latest question.
-      is_here: whether its process exists, though it may hang.
       wrong: why it must not be used, if the process that is there belongs to another job.
       why: why the latest process that was there could not be used, if another one may come.
       is_said: whether a line has said that it does not answer.
     """
 
+    probe: Probe
     seen: float
     answers: bool = False
-    is_here: bool = False
     wrong: Optional[str] = None
     why: str = ""
     is_said: bool = False
@@ -130,9 +130,8 @@ class Peers:
         timeout_secs: float,
         meet: Callable[[Task], bool] = lambda _: True,
     ) -> None:
-        now = time.monotonic()
         self._meet, self._timeout_secs = meet, timeout_secs
-        self._states = {task: _State(now) for task in tasks}
+        self._states = {task: _State(Probe(task.address), time.monotonic()) for task in tasks}
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -146,7 +145,7 @@ class Peers:
 
     def is_here(self, task: Task) -> bool:
         """Returns whether the task's process existed at the latest question; it may hang."""
-        return self._states[task].is_here
+        return self._states[task].probe.is_here
 
     def silent(self, tasks: Iterable[Task], secs: float = _SAY_AFTER_SECS) -> list[Task]:
         """Returns which of the tasks have not answered for so many seconds, whatever the reason."""
@@ -157,35 +156,33 @@ class Peers:
         states = ((task, self._states[task]) for task in tasks)
         return [task for task, state in states if state.seen < before and not state.answers]
 
-    def missing(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> Optional[str]:
+    def missing(self, tasks: Iterable[Task], spare: int = 0) -> Optional[str]:
         """Describes the tasks that have not answered for longer than the timeout.
 
         Args:
           tasks: the tasks to look at.
-          at_least: number of these tasks that are needed; None: all.
+          spare: how many of them may be missing.
 
         Returns:
-          A message for the user; None if enough tasks remain.
+          A message for the user; None if no more are missing.
         """
         gone = self.silent(tasks, self._timeout_secs)
-        if len(tasks) - len(gone) >= (len(tasks) if at_least is None else at_least):
+        if len(gone) <= spare:
             return None
         names, limit = ", ".join(map(str, gone)), f"{self._timeout_secs:g} s (--cluster-timeout)"
         for task in gone:
             if self._states[task].why:
                 return f"{names} could not be used for {limit}: {self._states[task].why}"
-        return (
-            f"{names} {'has' if len(gone) == 1 else 'have'} not answered for {limit}; start what "
-            "is missing again with the same TF_CONFIG or flags, and then this task"
-        )
+        have = "has" if len(gone) == 1 else "have"
+        way_out = "start what is missing again with the same TF_CONFIG or flags, and then this task"
+        return f"{names} {have} not answered for {limit}; {way_out}"
 
-    def require(self, tasks: Sequence[Task], at_least: Optional[int] = None) -> None:
+    def require(self, tasks: Iterable[Task], spare: int = 0) -> None:
         """Raises TrainingError if tasks are missing, ConfigError if they are another job's."""
         found = [wrong for task in tasks if (wrong := self._states[task].wrong)]
-        needed = len(tasks) if at_least is None else at_least
-        if len(tasks) - len(found) < needed and not self._stopped.is_set():
+        if len(found) > spare and not self._stopped.is_set():
             raise ConfigError(found[0])
-        missing = self.missing(tasks, at_least)
+        missing = self.missing(tasks, spare)
         if missing:
             raise TrainingError(missing)
 
@@ -226,10 +223,10 @@ class Peers:
 
     def _ask(self, task: Task) -> None:
         state = self._states[task]
-        with contextlib.closing(Probe(task.address)) as probe:
+        with contextlib.closing(state.probe):
             while not self._stopped.is_set():
                 try:
-                    state.answers = self._look(task, probe)
+                    state.answers = self._look(task, state)
                     if state.answers:
                         state.seen = time.monotonic()
                 except Mismatch as error:
@@ -241,19 +238,15 @@ class Peers:
                     self._not_yet(state, why, lambda line: log_error(f"{task}: {line}"))
                 self._stopped.wait(_PERIOD_SECS if state.answers else _PERIOD_SECS / 4)
 
-    def _look(self, task: Task, probe: Probe) -> bool:
+    def _look(self, task: Task, state: _State) -> bool:
         """Asks a task once; returns whether it may be used."""
-        state = self._states[task]
-        answers = probe.answers(_ANSWER_SECS)
-        state.is_here = probe.is_here
+        answers, unresolved = state.probe.answers(_ANSWER_SECS), state.probe.unresolved
         # The names of pods are known once the pods are there.
-        if probe.unresolved and "KUBERNETES_SERVICE_HOST" not in os.environ:
-            self._not_yet(
-                state, f"{task}: {probe.unresolved}; correct the address, or the DNS", log
-            )
+        if unresolved and "KUBERNETES_SERVICE_HOST" not in os.environ:
+            self._not_yet(state, f"{task}: {unresolved}; correct the address, or the DNS", log)
         if answers and not state.answers:
             answers, state.wrong = self._meet(task), None
-        elif not state.is_here:
+        elif not state.probe.is_here:
             state.wrong = None  # What was said of a process that has ended is not true now.
         if answers:
             state.why = ""

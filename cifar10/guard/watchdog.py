@@ -1,8 +1,8 @@
 """Ends this process where its main thread cannot: it may wait inside TensorFlow or a library.
 
-The checks that one thread makes all the time:
+The checks that threads make all the time:
 - do the tasks answer that this one needs, and are they of its job (`guard.ClusterGuard`)?
-- is the time over that this task has after a signal (`GracePeriod`)?
+- is the time over that this task has after a signal (`StopRequest.ends`)?
 - does the main thread make progress (`StallCheck`)? The servers of a task answer others in threads
   of their own, even if its main thread hangs in a disk that blocks, or in its input.
 A run that ends this way can continue from its last checkpoint.
@@ -11,6 +11,7 @@ A run that ends this way can continue from its last checkpoint.
 import contextlib
 import dataclasses
 import faulthandler
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,59 +20,56 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError, describe_error
-from cifar10.guard.activity import FIRST, Activity
 from cifar10.host.process import end_process
 from cifar10_program.streams import log_error
 
 _PERIOD_SECS = 0.25
 _ASK_SECS = 5.0  # for an answer of a few numbers
 _LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
-_FIRST_FACTOR = 3.0  # for phases that come first, which also build and compile
+_FIRST_FACTOR = 3.0  # for phases that come first, which also build graphs and fill buffers
 _LONGEST_GAP_SECS = 2.0  # A longer one was a standstill, such as SIGSTOP, and does not count.
 
-Check = Callable[[], None]
+# The phases in the words of messages, which say "no progress in PHASE".
+START = "the start of training"
+FIRST_STEP = "the first training step"
+STEP = "a training step"
+BETWEEN = "the work between two training steps"
+SAVING = "saving a checkpoint"
+EVALUATION = "an evaluation"
 
 
 class Hang(TrainingError):
     """The main thread makes no progress; where it is stands in the stacks of all threads."""
 
 
-class Watchdog:
-    """The thread that ends this process if a check raises what would end the main thread.
+@contextlib.contextmanager
+def watching(check: Callable[[], None]) -> Iterator[None]:
+    """Ends this process if a check raises what would end the main thread, until the `with` ends.
 
     That is Stopped, TrainingOver, a UserError or a TrainingError; another exception counts as one,
     since the check is worth nothing then. The process ends only if the check raises again a moment
     later: the main thread may end by itself meanwhile, or a task that was missing may answer. So
     this process goes on after it was stopped itself, when all answers seem old at first.
     """
+    is_over = threading.Event()
+    arguments = (check, is_over)
+    threading.Thread(target=_watch, args=arguments, daemon=True, name="watchdog").start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
-    def __init__(self) -> None:
-        self._checks: list[Check] = []
-        self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
 
-    @contextlib.contextmanager
-    def watching(self, check: Check) -> Iterator[None]:
-        """Makes a check for the time of a `with` statement."""
-        self._checks.append(check)
-        if not self._thread.is_alive():
-            self._thread.start()
+def _watch(check: Callable[[], None], is_over: threading.Event) -> None:
+    since = math.inf  # when it raised for the first time
+    while not is_over.wait(_PERIOD_SECS):
         try:
-            yield
-        finally:
-            self._checks.remove(check)
-
-    def _watch(self) -> None:
-        since: dict[Check, float] = {}
-        pause = threading.Event()
-        while not pause.wait(_PERIOD_SECS):
-            for check in tuple(self._checks):
-                try:
-                    check()
-                    since.pop(check, None)
-                except Exception as error:  # Any: nobody would see a hang after the thread's end.
-                    first = since.setdefault(check, time.monotonic())
-                    if time.monotonic() - first >= _LAST_WORDS_SECS and check in self._checks:
-                        _end(error)
+            check()
+            since = math.inf
+        except Exception as error:  # Any: nobody would see a hang after the thread's end.
+            since = min(since, time.monotonic())
+            if time.monotonic() - since >= _LAST_WORDS_SECS and not is_over.is_set():
+                _end(error)
 
 
 def _end(error: Exception) -> None:
@@ -88,10 +86,11 @@ def _end(error: Exception) -> None:
 
 @dataclasses.dataclass(eq=False)
 class StallCheck:
-    """The check that the main thread makes progress, for a watchdog; it raises `Hang` if not.
+    """The phase of the main thread, and the check that it makes progress, for `watching`.
+
+    The main thread notes each beginning; other threads read.
 
     Attributes:
-      activity: what the main thread does.
       timeout_secs: the time limit of a phase, in seconds; 0: none.
       replicas: the labels of all trainers, in the order of replicas.
       replica: the index of this trainer among them.
@@ -99,41 +98,51 @@ class StallCheck:
         time limit is another one.
       session: the session whose steps the main thread takes.
       rounds: see `SyncBarrier.rounds`; None where an update waits for no other replica.
+      phase: the current phase; None: a wait that has a time limit of its own, or nothing watched.
+      count: how many beginnings have been noted; it grows as long as there is progress.
     """
 
-    activity: Activity
     timeout_secs: float
     replicas: Sequence[str] = ()
     replica: int = 0
     hears_all: Callable[[], bool] = lambda: True
     session: Any = None
     rounds: Optional[tf.Tensor] = None
+    phase: Optional[str] = None
+    count: int = 0
 
     def __post_init__(self) -> None:
         """Begins to count."""
         self._count, self._silence, self._is_said = -1, 0.0, False
         self._before = time.monotonic()
 
+    def begin(self, phase: Optional[str]) -> None:
+        """Notes that a phase begins, or the next part of the same one, such as a batch."""
+        self.phase = phase
+        self.count += 1
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the main thread is inside a training step."""
+        return self.phase in (FIRST_STEP, STEP)
+
     def __call__(self) -> None:
         """Raises Hang if the phase lasts for too long."""
-        activity, now = self.activity, time.monotonic()
-        count, phase = activity.count, activity.phase
+        now, count, phase = time.monotonic(), self.count, self.phase
         passed, self._before = min(now - self._before, _LONGEST_GAP_SECS), now
         if count != self._count or phase is None or not self.hears_all():
             self._count, self._silence, self._is_said = count, 0.0, False
             return
         self._silence += passed
-        limit = self.timeout_secs * (_FIRST_FACTOR if phase in FIRST else 1.0)
+        limit = self.timeout_secs * (_FIRST_FACTOR if phase in (START, FIRST_STEP) else 1.0)
         if not self.timeout_secs or self._silence <= limit:
             return
-        others = self._waits_for() if activity.is_in_step else ""
-        if count != activity.count:
+        others = self._waits_for() if self.is_in_step else ""
+        if count != self.count:
             return
         if not others:
-            raise Hang(
-                f"no progress in {phase} for {limit:g} s (--stall-timeout); above is the stack of "
-                "each thread; start this task again"
-            )
+            way_out = "above is the stack of each thread; start this task again"
+            raise Hang(f"no progress in {phase} for {limit:g} s (--stall-timeout); {way_out}")
         if not self._is_said:  # That one's watchdog ends it.
             log_error(f"{phase} has waited for {others} for {limit:g} s (--stall-timeout)")
             self._is_said = True

@@ -41,10 +41,9 @@ def require_writable(folder: str, name: str) -> None:
             tf.io.gfile.remove(probe)  # Unless another process has done so.
     except (OSError, tf.errors.OpError) as error:
         reason = error.strerror if isinstance(error, OSError) else error.message
-        raise ConfigError(
-            f"{name} {folder} cannot be written to: {reason}{whose(folder)}; let this user write "
-            "there, or name another folder"
-        ) from error
+        why = f"{name} {folder} cannot be written to: {reason}{whose(folder)}"
+        way_out = "let this user write there, or name another folder"
+        raise ConfigError(f"{why}; {way_out}") from error
 
 
 def whose(path: str) -> str:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import NoReturn, Optional
+from typing import Callable, NoReturn, Optional
 
 from cifar10.errors import Stopped
 from cifar10_program.streams import discard
@@ -135,9 +135,20 @@ class StopRequest:
         """Whether a signal has arrived."""
         return self._signum is not None
 
-    def check(self) -> None:
-        """Raises Stopped if a signal has arrived."""
-        if self._signum is not None:
+    def ends(self, is_needed: Callable[[], bool]) -> bool:
+        """Returns whether a signal ends this process: GRACE_SECS later, or once nobody needs it.
+
+        A platform that ends a job signals all its tasks at the same time. To end its step and save,
+        the chief still needs its parameter servers, and the workers for whose gradients it waits.
+
+        Args:
+          is_needed: function that returns whether another task may still need this process.
+        """
+        return self.requested and (self.secs > GRACE_SECS or not is_needed())
+
+    def check(self, is_needed: Callable[[], bool] = lambda: False) -> None:
+        """Raises Stopped if a signal ends this process, see `ends`."""
+        if self._signum is not None and self.ends(is_needed):
             raise Stopped(self._signum, self.saved)
 
     @property

@@ -14,7 +14,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainingPosition
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
-from cifar10.host.files import read_json, sync, write_json, write_text
 from cifar10.output.folders import BEST_DIR
 from cifar10.output.run_file import is_a
 
@@ -70,7 +69,7 @@ def write_names(output_dir: str, names: Sequence[str]) -> None:
     # TensorFlow's own function keeps such names in an absolute folder alone.
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
+    files.write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
 
 
 def read_counter(checkpoint: Optional[str], name: str) -> int:
@@ -135,7 +134,7 @@ def best(output_dir: str) -> Optional[Best]:
     """
     path, before = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME), None
     while files.exists(path):
-        record = read_json(path)
+        record = files.read_json(path)
         if not is_a(record, _BestRecord) or not re.fullmatch(r"[A-Za-z0-9_.-]+", record["name"]):
             raise DamagedError(path, "it names no step, accuracy and checkpoint")
         found = tf.io.gfile.join(output_dir, BEST_DIR, record["name"])
@@ -175,7 +174,7 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
             ending = posixpath.basename(path)[len(posixpath.basename(checkpoint)) :]
             copies[ending] = tf.io.gfile.join(folder, f"copy{ending}.{token}.part")
             tf.io.gfile.copy(path, copies[ending])
-            sync(copies[ending])
+            files.sync(copies[ending])
         with files.locked(folder):
             before, name = best(output_dir), f"model.ckpt-{step}"
             if before is not None and accuracy <= before.accuracy:
@@ -185,7 +184,7 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
             for ending, copy in copies.items():
                 tf.io.gfile.rename(copy, tf.io.gfile.join(folder, name + ending), overwrite=True)
             record = _BestRecord(step=step, accuracy=accuracy, name=name)
-            write_json(tf.io.gfile.join(folder, _BEST_NAME), record)
+            files.write_json(tf.io.gfile.join(folder, _BEST_NAME), record)
             for old in tf.io.gfile.glob(f"{before.path}.*") if before else ():
                 # Without locks, another process may have removed it.
                 with contextlib.suppress(tf.errors.NotFoundError):
@@ -233,9 +232,9 @@ def find(output_dir: str, given: Optional[str] = None) -> str:
         return given
     found = best_or_newest(output_dir)
     if found is None:
+        way_out = "train first, or name another folder by --output-dir"
         raise UserError(
-            f"no checkpoint in {output_dir}{files.dangling_link(output_dir)}; train first, or name "
-            "another folder by --output-dir"
+            f"no checkpoint in {output_dir}{files.dangling_link(output_dir)}; {way_out}"
         )
     return found
 

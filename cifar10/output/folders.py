@@ -27,8 +27,6 @@ def open_folders(config: TrainConfig) -> None:
     inside[posixpath.join(config.output_path, VALIDATIONS)] = EVENTS
     inside[posixpath.join(config.output_path, BEST_DIR)] = "the folder for the best checkpoint"
     inside[posixpath.join(config.output_path, EXPORT_DIR)] = "the folder for exports"
-    for path, name in made.items():
-        files.require_writable(path, name)
-    for path, name in inside.items():
-        if files.exists(path) or os.path.islink(path):
+    for path, name in {**made, **inside}.items():
+        if path in made or files.exists(path) or os.path.islink(path):
             files.require_writable(path, name)

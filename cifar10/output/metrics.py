@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
@@ -93,36 +93,30 @@ def _read(output_dir: str, name: str, last_step: float) -> _ByKey:
     path = tf.io.gfile.join(output_dir, name)
     if not files.exists(path):
         return {}
+    found: _ByKey = {}
     lines = read_bytes(path).decode("utf-8", "replace").split("\n")[:-1]
-    found = _checked(path, map(_parsed, lines))
-    return _up_to(last_step, {(row["split"], row["step"]): row for row in found})
-
-
-def _up_to(step: float, rows: _ByKey) -> _ByKey:
-    return {key: row for key, row in rows.items() if row["step"] <= step}
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _checked(path: str, rows: Iterable[Any]) -> Iterable[Row]:
-    """Yields rows of a file, in which null replaces a number that is not finite."""
-    for number, row in enumerate(rows, 1):
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
         values = {**row} if isinstance(row, dict) else {}
-        split = values.pop("split", None)
+        split, step = values.pop("split", None), values.get("step")
         if (
-            type(values.get("step")) is not int
+            type(step) is not int
             or not run_file.is_a(split, str)
             or not run_file.is_a(values, dict[str, Optional[float]])
             or (split in (TRAIN, VALIDATION) and not values.keys() >= _NEEDED)
         ):
             raise DamagedError(path, f"row {number}")
+        # Null stands for a number that is not finite.
         numbers = {name: math.nan if value is None else value for name, value in values.items()}
-        yield {"split": split, **numbers}
+        found[split, step] = {"split": split, **numbers}
+    return _up_to(last_step, found)
+
+
+def _up_to(step: float, rows: _ByKey) -> _ByKey:
+    return {key: row for key, row in rows.items() if row["step"] <= step}
 
 
 def rounded(value: float) -> float:

@@ -3,6 +3,7 @@
 So evaluation, prediction and export need no flags of the model.
 """
 
+import dataclasses
 import itertools
 import posixpath
 from collections.abc import Sequence
@@ -11,13 +12,12 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
-from cifar10.config.checks import REGISTRIES
+from cifar10.config.fields import REGISTRIES
 from cifar10.config.settings import flag_name, settings_of
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError
 from cifar10.host.process import one_line
 from cifar10.output import run_file
-from cifar10.output.run_file import Run
 from cifar10.schema import CLASS_NAMES, STRETCH
 
 # The settings that decide which variables the checkpoints hold, beside those of the model's shape.
@@ -41,11 +41,9 @@ def check_same(config: TrainConfig, class_names: Sequence[str]) -> None:
     for name, value in _settings_of(config).items():
         before = run.settings.get(name)
         if before != value and {str(before), str(value)} != _SAME:
-            raise ConfigError(
-                f"{folder} holds a model with {flag_name(name)}={before}, "
-                f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
-                "name another --output-dir"
-            )
+            its = f"{flag_name(name)}={before}"
+            way_out = f"say {its} to continue it, or name another --output-dir"
+            raise ConfigError(f"{folder} holds a model with {its}, this run has {value}; {way_out}")
 
 
 def write(config: TrainConfig, class_names: Sequence[str], **entries: Any) -> None:
@@ -74,10 +72,9 @@ def _check_classes(folder: str, before: Sequence[str], now: Sequence[str]) -> No
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
     for label, (old, new) in enumerate(itertools.zip_longest(before, now, fillvalue="no class")):
         if old != new:
-            raise ConfigError(
-                f"{folder} holds a model for which label {label} is {old!r}; in these records it "
-                f"is {new!r}; name the records that it was trained on, or another --output-dir"
-            )
+            both = f"label {label} is {old!r}; in these records it is {new!r}"
+            way_out = "name the records that it was trained on, or another --output-dir"
+            raise ConfigError(f"{folder} holds a model for which {both}; {way_out}")
 
 
 def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
@@ -94,11 +91,10 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
         return config, CLASS_NAMES
     for what, registry in REGISTRIES.items():
         if isinstance(name := run.settings[what], str) and name not in registry.names:
-            raise ConfigError(
-                f"{folder} was trained with the {what} {one_line(name)}, which this program lacks; "
-                "start the script that registers it instead, such as "
-                f"`python own.py --mode {config.mode}`"
-            )
+            fault = f"the {what} {one_line(name)}, which this program lacks"
+            example = f"such as `python own.py --mode {config.mode}`"
+            way_out = f"start the script that registers it instead, {example}"
+            raise ConfigError(f"{folder} was trained with {fault}; {way_out}")
     shapes = (models.find(model).shape(config) for model in models.NAMES)
     known, values = {*_SETTINGS, *itertools.chain(*shapes)}, {}
     for name, recorded in run.settings.items():
@@ -110,11 +106,9 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
             path = posixpath.join(folder, run_file.NAME)
             raise DamagedError(path, one_line(str(error))) from error
         if config.is_set(name) and getattr(config, name) != value:
-            raise ConfigError(
-                f"{folder} holds a model with {flag_name(name)}={value}, got "
-                f"{getattr(config, name)}; leave {flag_name(name)} out"
-            )
-    return config.with_settings(**values), tuple(run.class_names)
+            both = f"{flag_name(name)}={value}, got {getattr(config, name)}"
+            raise ConfigError(f"{folder} holds a model with {both}; leave {flag_name(name)} out")
+    return dataclasses.replace(config, **values), tuple(run.class_names)
 
 
 def resize_of(config: TrainConfig) -> str:
@@ -134,7 +128,7 @@ def _settings_of(config: TrainConfig) -> dict[str, Any]:
     return {**settings, **models.find(config.model).shape(config)}
 
 
-def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
+def _of_checkpoint(config: TrainConfig) -> tuple[str, run_file.Run]:
     """Returns the first folder that knows a model, and its run; else an empty run.
 
     It looks beside --checkpoint, above it for one in best/, and in the output folder.
@@ -145,10 +139,10 @@ def _of_checkpoint(config: TrainConfig) -> tuple[str, Run]:
         run = _read(folder)
         if run.settings:
             return folder, run
-    return "", Run()
+    return "", run_file.Run()
 
 
-def _read(folder: str) -> Run:
+def _read(folder: str) -> run_file.Run:
     """Reads the run.json of a folder, whose settings are none or those of this version."""
     run = run_file.read(folder)
     missing = ", ".join(name for name in _SETTINGS if name not in run.settings)

@@ -13,7 +13,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError, UserError
 from cifar10.output import checkpoints
-from cifar10.output.checkpoints import fault_of
 from cifar10.output.folders import BEST_DIR, EXPORT_DIR, PART
 
 # A part of an evaluator's file may be about to get its name.
@@ -40,7 +39,7 @@ def checkpoint_to_continue(output_dir: str, log: Callable[[str], None]) -> Optio
       tf.errors.PermissionDeniedError: a file of a checkpoint may not be read.
     """
     latest = checkpoints.latest(output_dir)
-    if latest and not fault_of(latest):
+    if latest and not checkpoints.fault_of(latest):
         return latest
     steps = checkpoints.steps(output_dir)
     if not steps:  # A best/ alone is of an older run, whose checkpoints were removed.
@@ -48,13 +47,12 @@ def checkpoint_to_continue(output_dir: str, log: Callable[[str], None]) -> Optio
         set_older_aside([tf.io.gfile.join(output_dir, checkpoints.STATE)], log)
         return None
     paths = [str(tf.io.gfile.join(output_dir, f"model.ckpt-{step}")) for step in steps]
-    faults = {path: fault_of(path) for path in paths}
+    faults = {path: checkpoints.fault_of(path) for path in paths}
     sound = [path for path in paths if not faults[path]]
     if not sound:
-        raise UserError(
-            f"{paths[-1]} is damaged ({faults[paths[-1]]}), and {output_dir} has no other "
-            "checkpoint; restore its files from a copy, or name another --output-dir"
-        )
+        why = f"{paths[-1]} is damaged ({faults[paths[-1]]})"
+        way_out = "restore its files from a copy, or name another --output-dir"
+        raise UserError(f"{why}, and {output_dir} has no other checkpoint; {way_out}")
     for checkpoint, fault in faults.items():
         if fault:
             log(f"{checkpoint} is damaged ({fault}); its files now end in .damaged")
@@ -90,7 +88,7 @@ def settle_best(
     elif not validates:
         new = set_aside(folder, "older")
         log(f"without a validation split, the best checkpoint is the last; {folder} is now {new}")
-    elif fault := fault_of(best.path):
+    elif fault := checkpoints.fault_of(best.path):
         raise DamagedError(best.path, fault, f"move {folder} away")
 
 

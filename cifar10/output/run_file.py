@@ -16,7 +16,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
-from cifar10.host.files import read_json, write_json
 from cifar10.schema import CLASS_NAMES, RESIZES
 
 NAME = "run.json"
@@ -65,7 +64,7 @@ def read(output_dir: str) -> Run:
     path = str(tf.io.gfile.join(output_dir, NAME))
     with contextlib.suppress(tf.errors.NotFoundError):  # A new run may rename it meanwhile.
         if files.exists(path):
-            return _checked(path, read_json(path))
+            return _checked(path, files.read_json(path))
     for name in _OTHER_NAMES:
         other = str(tf.io.gfile.join(output_dir, name))
         if files.exists(other):
@@ -75,10 +74,9 @@ def read(output_dir: str) -> Run:
 
 def of_another_version(path: str, difference: str) -> UserError:
     """Returns the error about a file in a format that this version does not read."""
-    return UserError(
-        f"{path} is of another version of this program, which cannot be continued or used "
-        f"({difference}); name another --output-dir, or take the version that wrote it"
-    )
+    fault = "is of another version of this program, which cannot be continued or used"
+    way_out = "name another --output-dir, or take the version that wrote it"
+    return UserError(f"{path} {fault} ({difference}); {way_out}")
 
 
 def update(output_dir: str, **entries: Any) -> None:
@@ -88,7 +86,7 @@ def update(output_dir: str, **entries: Any) -> None:
 
 def write(output_dir: str, run: Run) -> None:
     """Writes run.json."""
-    write_json(str(tf.io.gfile.join(output_dir, NAME)), vars(run))
+    files.write_json(str(tf.io.gfile.join(output_dir, NAME)), vars(run))
 
 
 def write_training(

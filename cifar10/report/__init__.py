@@ -5,7 +5,6 @@ takes half as long as loading TensorFlow.
 """
 
 import base64
-import contextlib
 import io
 import math
 import os
@@ -64,22 +63,21 @@ class Mistake:
     label_probability: float
 
 
-def load() -> None:
-    """Loads what pictures and the page need.
+def load_figure() -> Any:
+    """Loads matplotlib, and returns its class `Figure`.
 
     Matplotlib keeps a list of fonts in the user's home. Where there is none to write to, as for a
     container's user without an entry in /etc/passwd, it gets a folder for as long as it loads.
-    What fails, fails again in drawing, which says so.
     """
     home = os.path.expanduser("~")
     has_home = home != "~" and os.access(home, os.W_OK)
-    with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         if "MPLCONFIGDIR" not in os.environ and not has_home:
             os.environ["MPLCONFIGDIR"] = folder
         try:
-            import jinja2  # noqa: F401
-            import matplotlib.colors
-            import matplotlib.figure  # noqa: F401
+            from matplotlib.figure import Figure
+
+            return Figure
         finally:
             if os.environ.get("MPLCONFIGDIR") == folder:
                 del os.environ["MPLCONFIGDIR"]
@@ -164,12 +162,9 @@ def draw_curves(runs: Mapping[str, History]) -> dict[str, bytes]:
     Returns:
       PNGs by title, 1080 by 640 pixels each: two stand side by side, on a phone they do not.
     """
-    load()
-    from matplotlib.figure import Figure
-
-    pictures = {}
+    make_figure, pictures = load_figure(), {}
     for title, key in _CHARTS.items():
-        figure, buffer = Figure(figsize=(5.4, 3.2), dpi=200, layout="constrained"), io.BytesIO()
+        figure = make_figure(figsize=(5.4, 3.2), dpi=200, layout="constrained")
         axes = figure.subplots()
         for number, (run, history) in enumerate(runs.items()):
             for split, colour in _CURVES.items():
@@ -191,6 +186,7 @@ def draw_curves(runs: Mapping[str, History]) -> dict[str, bytes]:
         axes.grid(axis="y", color=_LINE)
         axes.tick_params(length=0, labelcolor=_INK)
         axes.set_ylim(bottom=0 if key in _TRAINED else None)
+        buffer = io.BytesIO()
         figure.savefig(buffer, format="png", metadata={"Software": None})
         pictures[title] = buffer.getvalue()
     return pictures
@@ -205,23 +201,14 @@ def render_comparison(results: Mapping[str, Mapping[str, Any]]) -> str:
     Returns:
       The page's text, to be written as UTF-8.
     """
-    settings = {name: None for result in results.values() for name in result["configuration"]}
-    rows = [
-        (name, [result["configuration"].get(name) for result in results.values()])
-        for name in settings
-        if name not in _OF_EACH_RUN
-    ]
-    return (
-        _environment()
-        .get_template("compare.html.j2")
-        .render(
-            results=results,
-            curves=draw_curves({name: result["history"] for name, result in results.items()}),
-            different=[
-                (name, values) for name, values in rows if any(v != values[0] for v in values)
-            ],
-        )
-    )
+    template, different = _environment().get_template("compare.html.j2"), {}
+    configurations = [result["configuration"] for result in results.values()]
+    for name in {name: None for configuration in configurations for name in configuration}:
+        values = [configuration.get(name) for configuration in configurations]
+        if name not in _OF_EACH_RUN and any(value != values[0] for value in values):
+            different[name] = values
+    curves = draw_curves({name: result["history"] for name, result in results.items()})
+    return str(template.render(results=results, curves=curves, different=different))
 
 
 def _heat_map(matrix: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

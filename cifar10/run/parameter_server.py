@@ -12,9 +12,9 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.guard import server
-from cifar10.guard.grace_period import GracePeriod
-from cifar10.guard.handshake import Handshake, Registry, TaskIdentity
+from cifar10.guard.handshake import Handshake
 from cifar10.guard.peers import Peers
+from cifar10.guard.server import Registry, TaskIdentity
 from cifar10.host.process import StopRequest, log
 from cifar10.output import run_file
 from cifar10.step.devices import plan_devices, use_devices
@@ -43,14 +43,15 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     server.start(cluster, session_config, own)
     registry, chief = Registry(cluster.own.target), cluster.master
     workers = cluster.of(WORKER) if config.replication == "between-graph" else []
-    handshake = Handshake(cluster, asked=[chief], serving=[], identity=own)
-    peers = Peers([chief, *workers], config.cluster_timeout, handshake.meet)
+    handshake = Handshake(cluster, serving=[], identity=own)
+    # Whether the workers are there is all that it needs to know of them.
+    seen = [chief, *workers]
+    peers = Peers(seen, config.cluster_timeout, lambda task: task != chief or handshake.meet(task))
     peers.start()
     log(f"{cluster.label} serves at {cluster.own.address}")
-    grace = GracePeriod(stop, lambda: peers.is_here(chief))
     try:
         while not registry.has_ended():
-            grace.check()
+            stop.check(lambda: peers.is_here(chief))
             if peers.missing([chief]):
                 state = run_file.read(config.output_path).training
                 if state and state["ended_at_step"] is not None:
@@ -59,7 +60,7 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
             time.sleep(_LISTEN_SECS)
         ended_at = time.monotonic()
         while any(map(peers.is_here, workers)) and time.monotonic() - ended_at < _GRACE_SECS:
-            grace.check()
+            stop.check(lambda: peers.is_here(chief))
             time.sleep(_LISTEN_SECS)
     finally:
         peers.stop()

@@ -44,7 +44,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
 
 def _leave_to_main_thread(failed: threading.ExceptHookArgs) -> None:
     # A full disk ends the thread that writes an event file, and the next flush raises its error.
-    if not tf_internals.is_disk_failure(str(failed.exc_value)):
+    if not tf_internals.DISK_FAILURE.search(str(failed.exc_value)):
         _SHOW(failed)
 
 
@@ -53,19 +53,20 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
     message, data = getattr(error, "message", str(error)), config.data_path
     reason, forbidden = tf_internals.reason(message), tf_internals.forbidden_file(message)
     forbidden = error.filename if isinstance(error, PermissionError) else forbidden
-    if tf_internals.is_session_timeout(message):
+    if tf_internals.SESSION_TIMEOUT.search(message):
         return TrainingError(
             "the chief answers, but it has begun no session for a minute and for "
             f"--cluster-timeout {config.cluster_timeout:g}; see what it says, or raise that"
         )
-    if tf_internals.is_failed_restore(message):
+    if tf_internals.FAILED_RESTORE.search(message):
+        missing = tf_internals.MISSING_VARIABLE.search(message)
         return UserError(
             f"the checkpoint in {config.checkpoint_path or config.output_path} cannot be "
-            f"restored ({tf_internals.missing_variable(message) or 'it is damaged'}); give the "
+            f"restored ({missing[0] if missing else 'it is damaged'}); give the "
             "flags that it was trained with, name another one by --checkpoint, or train anew with "
             "another --output-dir"
         )
-    if tf_internals.is_disk_failure(message):
+    if tf_internals.DISK_FAILURE.search(message):
         return UserError(f"cannot write: {reason}; free or repair the disk, {_CONTINUE}")
     if os.strerror(errno.EISDIR) in message:
         # A file is written as PATH.RANDOM.part, then renamed.
@@ -81,9 +82,9 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
     fault, first = tf_internals.failed_assertion(message, BAD_RECORD), ""
     if isinstance(error, tf.errors.DataLossError):
         fault = "a file is damaged"
-    elif tf_internals.is_not_an_example(message):
+    elif tf_internals.NOT_AN_EXAMPLE.search(message):
         fault = "a record is not an image with a label"
-    elif is_gone or REPLACED in message or tf_internals.is_other_number(message):
+    elif is_gone or REPLACED in message or tf_internals.OTHER_NUMBER.search(message):
         fault, first = "records were replaced while they were read", "when data_prep has ended, "
     way_out = f"{first}check all by `python -m data_prep verify {data}`, {_CONTINUE}"
     return DataError(f"{fault} in {data}; {way_out}") if fault else None

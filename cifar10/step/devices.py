@@ -10,7 +10,6 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10 import kernels, models
-from cifar10.config.checks import check_towers
 from cifar10.config.fields import MODES_WITH_KERNELS
 from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
@@ -120,7 +119,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         tower_devices = ("/cpu:0",) * setting.num_towers
     kept = {name: size for name, size in _pools.items() if getattr(config, name) is None}
     setting = dataclasses.replace(setting, **kept)
-    check_towers(config, setting.num_towers)
+    config.check_towers(setting.num_towers)
     if config.variable_strategy == "GPU" and not gpus:
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
     _check_precision(config.precision, gpus)

@@ -106,14 +106,9 @@ def _stage(source: Source, staging: Path, options: Options, seed: int, say: Say)
         for split, part in parts.items()
     }
     train, chosen = parts[schema.TRAIN]
-    manifest = Manifest(
-        Origin(dataset.kind, source.name, source.fingerprint),
-        dataset.class_names,
-        seed,
-        options,
-        splits,
-        *write.channel_statistics(train.pixels, chosen),
-    )
+    origin = Origin(dataset.kind, source.name, source.fingerprint)
+    statistics = write.channel_statistics(train.pixels, chosen)
+    manifest = Manifest(origin, dataset.class_names, seed, options, splits, *statistics)
     (staging / schema.MANIFEST_NAME).write_text(manifest.to_json())
 
 

@@ -118,15 +118,12 @@ def _parse(content: Any) -> Manifest:
     class_names = tuple(str(name) for name in content["class_names"])
     if len(class_names) < 2:
         raise ValueError(f"{len(class_names)} class names")
-    return Manifest(
-        Origin(**content["source"]),
-        class_names,
-        content["seed"],
-        Options(**content["options"]),
-        {name: _split(content["splits"][name], name) for name in schema.SPLITS},
-        tuple(float(value) for value in content["channel_mean"]),
-        tuple(float(value) for value in content["channel_deviation"]),
+    origin, options = Origin(**content["source"]), Options(**content["options"])
+    splits = {name: _split(content["splits"][name], name) for name in schema.SPLITS}
+    mean, deviation = (
+        tuple(map(float, content[key])) for key in ("channel_mean", "channel_deviation")
     )
+    return Manifest(origin, class_names, content["seed"], options, splits, mean, deviation)
 
 
 def _split(split: Any, name: str) -> Split:

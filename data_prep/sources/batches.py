@@ -6,7 +6,7 @@ from typing import Any, Optional
 import numpy as np
 
 from cifar10 import schema
-from data_prep.errors import SourceError, UsageError
+from data_prep.errors import SourceError
 from data_prep.sources import members, unpickle
 from data_prep.sources.dataset import Dataset, Images, Kind
 from data_prep.tfrecord.write import Pixels
@@ -28,6 +28,7 @@ class _Python(Kind):
     meta = "batches.meta"
     name = "cifar-10-python"
     looks = "data_batch_1 (CIFAR-10, Python)"
+    takes: tuple[str, ...] = ()
 
     def class_names(self, member: members.Member, labels: Optional[str]) -> tuple[str, ...]:
         """Returns the class names in the file `meta`."""
@@ -38,8 +39,6 @@ class _Python(Kind):
         return parts[-1] in (self.meta, *self.files)
 
     def load(self, path: Path, resize: Optional[str], labels: Optional[str] = None) -> Dataset:
-        if resize is not None:
-            raise UsageError(f"--resize is for image files, got it with {self.name}: {path}")
         names: tuple[str, ...] = () if self.takes else schema.CLASS_NAMES  # CIFAR-10's are known.
         labels = (labels or FINE) if self.takes else None
         batches: dict[str, Images] = {}
@@ -144,8 +143,7 @@ class _Binary100(_Python100):
         return member.read().decode("utf-8", "replace").split()
 
 
-PYTHON, BINARY = _Python(), _Binary()
-PYTHON_100, BINARY_100 = _Python100(), _Binary100()
+KINDS = (_Python(), _Binary(), _Python100(), _Binary100())
 
 
 def _labels(values: list[Any], count: int, name: str, labels: Optional[str]) -> Pixels:

@@ -64,12 +64,12 @@ class Kind(abc.ABC):
       name: its name in the manifest.
       looks: how people recognise it.
       most_bytes: the most bytes that a file may have.
-      takes: what `load` takes as further arguments, of `labels`, `eval_fraction` and `seed`.
+      takes: what `load` uses, of `resize`, `labels`, `eval_fraction` and `seed`.
     """
 
     name: str
     looks: str
-    takes: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ("resize",)
     most_bytes: int = MAX_READ_BYTES
 
     @abc.abstractmethod
@@ -90,7 +90,6 @@ class Kind(abc.ABC):
 
         Raises:
           SourceError: the content is damaged or incomplete.
-          UsageError: `resize` is given, and there are no image files.
         """
 
 

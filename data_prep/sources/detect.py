@@ -11,14 +11,7 @@ from data_prep.sources import batches, image_tree, kaggle, members, synthetic
 from data_prep.sources.dataset import Dataset, Kind
 
 # The first one that claims a file of the source has it.
-KINDS: list[Kind] = [
-    batches.PYTHON,
-    batches.BINARY,
-    batches.PYTHON_100,
-    batches.BINARY_100,
-    kaggle.KAGGLE,
-    image_tree.IMAGE_TREE,
-]
+KINDS: list[Kind] = [*batches.KINDS, kaggle.KAGGLE, image_tree.IMAGE_TREE]
 # It claims any folder of images, so it has what no other kind claims.
 _LAST = image_tree.CLASS_FOLDERS
 
@@ -79,8 +72,9 @@ def find(source: str, seed: int, synthetic_size: Optional[int] = None, **flags: 
 
     def load() -> Dataset:
         kind, given = _kind(path), {**flags, "seed": seed}
-        _check_flags(flags, ("resize", *kind.takes), f"{kind.name}: {path}")
-        return kind.load(path, flags.get("resize"), **{k: given.get(k) for k in kind.takes})
+        _check_flags(flags, kind.takes, f"{kind.name}: {path}")
+        further = {name: given.get(name) for name in kind.takes if name != "resize"}
+        return kind.load(path, flags.get("resize"), **further)
 
     return Source(path.resolve().name, _fingerprint(path), load)
 

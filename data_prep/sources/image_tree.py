@@ -30,7 +30,7 @@ Layout = Callable[[tuple[str, ...]], tuple[Optional[str], Optional[str]]]
 class _ImageTree(Kind):
     name = "image-tree"
     looks = "train/CLASS/* and test/CLASS/* with image files"
-    takes = ("eval_fraction", "seed")
+    takes = ("resize", "eval_fraction", "seed")
     unit = "split"  # Images outside of one are left out.
     eval_fraction: Optional[float] = None  # the default
 

@@ -56,12 +56,9 @@ def fingerprint(size: int, seed: int) -> str:
 def load(size: int, seed: int) -> Dataset:
     """Draws `size` training and max(size // 5, 10) eval images, with the classes balanced."""
     train_seed, eval_seed = np.random.SeedSequence(seed).spawn(2)
-    return Dataset(
-        KIND,
-        CLASS_NAMES,
-        _draw(size, np.random.default_rng(train_seed)),
-        _draw(max(size // 5, schema.NUM_CLASSES), np.random.default_rng(eval_seed)),
-    )
+    train = _draw(size, np.random.default_rng(train_seed))
+    test = _draw(max(size // 5, schema.NUM_CLASSES), np.random.default_rng(eval_seed))
+    return Dataset(KIND, CLASS_NAMES, train, test)
 
 
 def _draw(count: int, rng: np.random.Generator) -> Images:

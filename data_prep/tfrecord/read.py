@@ -9,7 +9,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Union, cast
+from typing import IO, cast
 
 from cifar10 import schema
 from data_prep.tfrecord.write import FOOTER, HEADER, PAYLOAD, masked_crc
@@ -22,7 +22,6 @@ MAX_DAMAGES = 20
 
 _BYTES, _FLOAT, _INT64 = 1, 2, 3  # fields of a Feature
 _TYPES = {_BYTES: "bytes", _FLOAT: "float", _INT64: "int64"}
-_Value = Union[int, bytes]  # of a protobuf field
 
 
 class RecordError(ValueError):
@@ -110,26 +109,22 @@ def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tupl
 
 
 def _parse_any(payload: bytes) -> tuple[bytes, int]:
-    features: dict[_Value, _Value] = {}
+    features: dict[bytes, bytes] = {}
     for group in _fields(payload)[1]:  # Example.features
         for entry in _fields(group)[1]:  # Features.feature: a name and a Feature
             features.update(zip(_fields(entry)[1], _fields(entry)[2]))
     image = _only_value(features, schema.IMAGE_KEY, _BYTES)
-    label = _only_value(features, schema.LABEL_KEY, _INT64)
-    if not isinstance(image, bytes):
-        raise RecordError(f"{schema.IMAGE_KEY!r} must be bytes, is a number")
-    if isinstance(label, bytes):  # The list is packed.
-        number, end = _read_varint(label, 0)
-        if end != len(label):
-            raise RecordError(f"{schema.LABEL_KEY!r} must hold one int64 value, holds more")
-        label = number
+    number = _only_value(features, schema.LABEL_KEY, _INT64)
+    label, end = _read_varint(number, 0)
+    if end != len(number):  # a packed list
+        raise RecordError(f"{schema.LABEL_KEY!r} must hold one int64 value, holds more")
     return image, label - (1 << 64) if label >> 63 else label
 
 
-def _only_value(features: dict[_Value, _Value], name: str, wanted: int) -> _Value:
+def _only_value(features: dict[bytes, bytes], name: str, wanted: int) -> bytes:
     """Returns the value of a feature, `wanted` being the field of its type."""
     if name.encode() not in features:
-        held = ", ".join(key.decode("utf-8", "replace") for key in features if type(key) is bytes)
+        held = ", ".join(key.decode("utf-8", "replace") for key in features)
         raise RecordError(f"it has no feature {name!r}, but {held[:100] or 'none'}")
     lists, kind = _fields(features[name.encode()]), _TYPES[wanted]
     found = [_TYPES[field] for field in sorted(_TYPES.keys() & lists.keys())]
@@ -141,26 +136,23 @@ def _only_value(features: dict[_Value, _Value], name: str, wanted: int) -> _Valu
     return values[0]
 
 
-def _fields(message: _Value) -> dict[int, list[_Value]]:
-    """Returns the values of each field in a serialized protobuf message, integers or bytes.
+def _fields(message: bytes) -> dict[int, list[bytes]]:
+    """Returns the bytes of the values of each field in a serialized protobuf message.
 
     Raises:
       RecordError: the message is not valid, or has a field of four or eight bytes.
     """
-    if isinstance(message, int):
-        raise RecordError("it is no tf.train.Example (a number is where a message must be)")
-    found, position = defaultdict[int, list[_Value]](list), 0
+    found, position = defaultdict[int, list[bytes]](list), 0
     while position < len(message):
-        tag, position = _read_varint(message, position)
+        tag, start = _read_varint(message, position)
         if tag & 7 not in (0, 2):
             raise RecordError(f"it is no tf.train.Example (wire type {tag & 7})")
-        value, position = _read_varint(message, position)
-        content: _Value = value
+        value, position = _read_varint(message, start)
         if tag & 7 == 2:  # It was the length of what follows.
             if value > len(message) - position:
                 raise RecordError("it is no tf.train.Example (a field ends beyond it)")
-            content, position = message[position : position + value], position + value
-        found[tag >> 3].append(content)
+            start, position = position, position + value
+        found[tag >> 3].append(message[start:position])
     return found
 
 

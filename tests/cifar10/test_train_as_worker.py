@@ -17,7 +17,6 @@ from cifar10.errors import Stopped
 from cifar10.guard import server
 from cifar10.guard.guard import ClusterGuard
 from cifar10.guard.peers import Peers
-from cifar10.guard.watchdog import Watchdog
 from cifar10.host.process import StopRequest
 from cifar10.output import run_file
 from cifar10.output.metrics import Metrics
@@ -170,7 +169,7 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
         monkeypatch.setattr(server, "start", lambda *_: None)
         monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
-        monkeypatch.setattr(Watchdog, "watching", lambda *_: contextlib.nullcontext())
+        monkeypatch.setattr("cifar10.guard.guard.watching", lambda _: contextlib.nullcontext())
         monkeypatch.setattr(Peers, "is_here", lambda *_: is_master_here())
         monkeypatch.setattr(start, "position_seen_by_worker", lambda _: position)
         trainer = types.SimpleNamespace(

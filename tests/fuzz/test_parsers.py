@@ -378,7 +378,7 @@ PARSERS = [
         ],
     ),
     Parser(
-        "python-batch", lambda data, _: _read_batch(batches.PYTHON, "data_batch_1", data),
+        "python-batch", lambda data, _: _read_batch(batches.KINDS[0], "data_batch_1", data),
         examples=lambda: [
             made.batch_pickle(made.pixels(0, 2), made.labels(2)),
             *(
@@ -388,7 +388,7 @@ PARSERS = [
         ],
     ),
     Parser(
-        "binary-batch", lambda data, _: _read_batch(batches.BINARY, "data_batch_1.bin", data),
+        "binary-batch", lambda data, _: _read_batch(batches.KINDS[1], "data_batch_1.bin", data),
         examples=lambda: [bytes(3073) * 2],
     ),
     Parser(

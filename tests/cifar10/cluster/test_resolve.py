@@ -20,13 +20,13 @@ def task(task_type: str, index: Any = 0) -> dict[str, Any]:
     return {"type": task_type, "index": index}
 
 
-def environ(cluster: Any, one: Any, **more: Any) -> dict[str, str]:
-    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": one, **more})}
+def environ(cluster: Any, this_task: Any, **more: Any) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": this_task, **more})}
 
 
-def read(cluster: Any, one: Any, **settings: Any) -> Cluster:
+def read(cluster: Any, this_task: Any, **settings: Any) -> Cluster:
     """The cluster of that TF_CONFIG."""
-    found = resolve(TrainConfig(**settings), environ(cluster, one))
+    found = resolve(TrainConfig(**settings), environ(cluster, this_task))
     assert found is not None
     return found
 
@@ -58,7 +58,7 @@ _JOBS = {"master": ("a:1",), "worker": ("b:1",), "ps": ("c:1",)}
 
 
 @pytest.mark.parametrize(
-    ("cluster", "one", "jobs", "own"),
+    ("cluster", "this_task", "jobs", "own"),
     [
         # The tutorial's.
         (
@@ -88,13 +88,15 @@ _JOBS = {"master": ("a:1",), "worker": ("b:1",), "ps": ("c:1",)}
     ],
     ids=str,
 )
-def test_a_platforms_cluster_and_task_are_understood(cluster, one, jobs, own):
-    found = read(cluster, one)
+def test_a_platforms_cluster_and_task_are_understood(cluster, this_task, jobs, own):
+    found = read(cluster, this_task)
     expected = jobs or {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
     assert found.jobs == expected
     parts = (found.own.job, found.own.index, found.own.label, found.own.address)
     assert parts[: len(own)] == own
-    assert found.has_evaluator == (bool(cluster.get("evaluator")) or one["type"] == "evaluator")
+    assert found.has_evaluator == (
+        bool(cluster.get("evaluator")) or this_task["type"] == "evaluator"
+    )
     assert len(found.tasks) == sum(map(len, expected.values()))
 
 
@@ -121,7 +123,7 @@ MASTER = task("master")
 
 
 @pytest.mark.parametrize(
-    ("cluster", "one", "message"),
+    ("cluster", "this_task", "message"),
     [
         ({}, task("ps"), "this task is ps/0, but there is no cluster; list its addresses (in clu"),
         (
@@ -168,8 +170,8 @@ MASTER = task("master")
     ],
     ids=str,
 )
-def test_a_mistake_is_named_with_its_value_and_where_it_comes_from(cluster, one, message):
-    refused = refusal(environ(cluster, one))
+def test_a_mistake_is_named_with_its_value_and_where_it_comes_from(cluster, this_task, message):
+    refused = refusal(environ(cluster, this_task))
     assert refused.startswith(message)
     assert refused.endswith(" (from TF_CONFIG)")
 
@@ -263,7 +265,7 @@ def test_another_number_of_workers_than_the_clusters_is_a_note():
 
 
 @pytest.mark.parametrize(
-    ("settings", "one", "message"),
+    ("settings", "this_task", "message"),
     [
         (
             {"replicas_to_aggregate": 3},
@@ -300,8 +302,8 @@ def test_another_number_of_workers_than_the_clusters_is_a_note():
     ],
     ids=str,
 )
-def test_a_setting_that_does_not_fit_the_cluster_is_refused(settings, one, message):
-    assert refusal(environ(TWO_HOSTS, one), **settings).startswith(message)
+def test_a_setting_that_does_not_fit_the_cluster_is_refused(settings, this_task, message):
+    assert refusal(environ(TWO_HOSTS, this_task), **settings).startswith(message)
 
 
 def test_other_modes_run_alone_on_the_master_and_muon_synchronously() -> None:

@@ -26,7 +26,7 @@ def test_a_task_has_a_name_and_an_address():
 
 
 def test_trainers_are_the_master_then_the_workers():
-    roles = [one.role for one in task("ps").trainers]
+    roles = [trainer.role for trainer in task("ps").trainers]
     assert roles == ["master/0", "worker/0", "worker/1", "worker/2"]
 
 
@@ -43,8 +43,11 @@ def test_trainers_on_one_host_share_it_and_ps_do_not_count():
         ("[::1]:2222", ("::1", 2222)),
         ("[fe80::1%eth0]:2222", ("fe80::1%eth0", 2222)),
         ("Compose_worker_1:2222", ("compose_worker_1", 2222)),
-        *((one, None) for one in ("ip0", "[::1]", ":2222", "[ip0]:2222", "ip0:0", "ip0:65536")),
-        *((one, None) for one in ("ip0:ssh", "::1:2222", "grpc://ip0:2222", "ip0:1\n")),
+        *(
+            (address, None)
+            for address in ("ip0", "[::1]", ":2222", "[ip0]:2222", "ip0:0", "ip0:65536")
+        ),
+        *((address, None) for address in ("ip0:ssh", "::1:2222", "grpc://ip0:2222", "ip0:1\n")),
     ],
 )
 def test_an_address_is_host_and_port(address, parts):

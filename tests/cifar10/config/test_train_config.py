@@ -69,7 +69,7 @@ def test_a_value_out_of_range_is_refused_by_name(settings: dict[str, Any], messa
 
 def test_every_number_has_a_range_or_a_form_and_keeps_to_it():
     found = settings_of(TrainConfig)
-    for name in (one for one, setting in found.items() if setting.kind in (int, float)):
+    for name in (name for name, setting in found.items() if setting.kind in (int, float)):
         setting = found[name]
         outside: list[float] = []
         if setting.at_least is not None:

@@ -13,11 +13,11 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
-from cifar10.guard import activity, guard, server
+from cifar10.guard import guard, server, watchdog
 from cifar10.guard.guard import ClusterGuard
-from cifar10.guard.handshake import CHIEF, Handshake, Registry, TaskIdentity
+from cifar10.guard.handshake import Handshake
 from cifar10.guard.peers import Peers
-from cifar10.guard.watchdog import Watchdog
+from cifar10.guard.server import CHIEF, Registry, TaskIdentity
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_file
@@ -51,11 +51,9 @@ class Job:
         cluster, plan = self.cluster(job, index), make_plan(1, 1)
         return ModelParams(config, plan, replication=Replication.of(config, cluster, plan))
 
-    def session(
-        self, job: str, index: int = 0, trains: bool = True, **settings: Any
-    ) -> ClusterGuard:
+    def session(self, job: str, index: int = 0, **settings: Any) -> ClusterGuard:
         params, cluster = self.params(job, index, **settings), self.cluster(job, index)
-        session = ClusterGuard(params, cluster, self.records, self.stop, trains)
+        session = ClusterGuard(params, cluster, self.records, self.stop)
         self._sessions.append(session)
         return session
 
@@ -78,14 +76,15 @@ def no_check() -> None:
 
 
 def needs(session: ClusterGuard) -> list[tuple[list[str], int]]:
-    return [([one.label for one in tasks], at_least) for tasks, at_least in session._needs()]
+    """The labels of tasks, and how many of them may be missing."""
+    return [([task.label for task in tasks], spare) for tasks, spare in session._needs()]
 
 
 def labelled(session: ClusterGuard, *labels: str) -> list[Task]:
-    return [one for one in session.cluster.tasks if one.label in labels]
+    return [task for task in session.cluster.tasks if task.label in labels]
 
 
-SERVERS, WORKERS = (["ps/0", "ps/1"], 2), (["worker/0", "worker/1"], 2)
+SERVERS, WORKERS = (["ps/0", "ps/1"], 0), (["worker/0", "worker/1"], 0)
 ONE_WORKER = (["worker/0", "worker/1"], 1)
 
 
@@ -108,17 +107,17 @@ def test_a_master_needs_its_servers_and_in_a_step_the_workers_that_it_waits_for(
     at_first = in_step if "replication" in settings else saving
     assert needs(session) == at_first
     for phase, expected in (
-        (activity.START, at_first),
-        (activity.STEP, in_step),
-        (activity.SAVING, saving),
-        (activity.EVALUATION, saving),
+        (watchdog.START, at_first),
+        (watchdog.STEP, in_step),
+        (watchdog.SAVING, saving),
+        (watchdog.EVALUATION, saving),
     ):
         session.activity.begin(phase)
         assert needs(session) == expected, phase
 
 
 def test_a_worker_needs_the_master_and_the_servers(job):
-    assert needs(job.session("worker")) == [(["master/0", "ps/0", "ps/1"], 3)]
+    assert needs(job.session("worker")) == [(["master/0", "ps/0", "ps/1"], 0)]
 
 
 def lose(session: ClusterGuard, *labels: str) -> None:
@@ -140,8 +139,6 @@ def test_a_trainer_whose_task_is_lost_ends_unless_training_is_over(job, capsys):
     def look() -> None:
         session.check(check)
 
-    look()
-    lose(session, "worker/1")
     look()
     assert session.hears_all()
     lose(session, "ps/0")
@@ -165,16 +162,16 @@ def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(job
     def look() -> None:
         session.check(no_check)
 
-    session.activity.begin(activity.STEP)
+    session.activity.begin(watchdog.STEP)
     lose(session, "worker/0")
     look()
     job.stop._note(15)
     look()  # The worker has left in good order.
     (worker,) = labelled(session, "worker/0")
-    session._peers._states[worker].is_here = True
+    session._peers._states[worker].probe.is_here = True
     with pytest.raises(Stopped):
         look()
-    session.activity.begin(activity.SAVING)
+    session.activity.begin(watchdog.SAVING)
     look()
     lose(session, "ps/1")  # Without the weights, nothing can be saved.
     with pytest.raises(Stopped):
@@ -188,10 +185,10 @@ def test_after_a_signal_a_worker_ends_once_its_master_has_gone(job):
         session.check(no_check)
 
     (master,) = labelled(session, "master/0")
-    session._peers._states[master].is_here = True
+    session._peers._states[master].probe.is_here = True
     job.stop._note(15)
     look()
-    session._peers._states[master].is_here = False
+    session._peers._states[master].probe.is_here = False
     with pytest.raises(Stopped):
         look()
 
@@ -216,16 +213,14 @@ def test_a_master_tells_each_task_that_only_serves_of_its_end(job, replication, 
 
 
 def test_with_nothing_left_to_train_no_task_counts_as_silent(job):
-    session = job.session("master", trains=False, replication="in-graph", cluster_timeout=300.0)
+    session = job.session("master", replication="in-graph", cluster_timeout=300.0)
     lose(session, "ps/0", "worker/0")
-    assert session.hears_all()
+    assert session.activity.hears_all()
 
 
 def test_sessions_are_checked_and_tasks_watched_until_training_is_left(job, monkeypatch):
     watched: list[Any] = []
-    monkeypatch.setattr(
-        Watchdog, "watching", lambda _, check: mock.MagicMock(seen=watched.append(check))
-    )
+    monkeypatch.setattr(guard, "watching", lambda check: mock.MagicMock(seen=watched.append(check)))
     monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
     monkeypatch.setattr(ClusterGuard, "meet_serving", lambda self: 1 / 0)
     with guard.of(job.params("worker"), job.cluster("worker"), job.records, job.stop) as guarded:
@@ -235,13 +230,13 @@ def test_sessions_are_checked_and_tasks_watched_until_training_is_left(job, monk
         assert len(watched) == 2
     assert SESSIONS.SessionManager is tf.train.SessionManager
     with guard.of(job.params("worker"), None, job.records, job.stop) as alone:
-        assert alone.activity.phase == activity.START
+        assert alone.activity.phase == watchdog.START
         assert SESSIONS.SessionManager is tf.train.SessionManager
-    assert watched[2:] == [alone.stalls]
+    assert watched[2:] == [alone.activity]
 
 
 @pytest.mark.parametrize(
-    ("task", "index", "phase"), [("master", 0, activity.START), ("worker", 1, None)]
+    ("task", "index", "phase"), [("master", 0, watchdog.START), ("worker", 1, None)]
 )
 def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
     job, monkeypatch, task, index, phase
@@ -250,7 +245,7 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(
     met: list[str] = []
     session = job.session(task, index)
     noted = session.activity
-    noted.begin(activity.STEP)
+    noted.begin(watchdog.STEP)
 
     def meet(_: Handshake, task: Task) -> bool:
         met.append(task.label)

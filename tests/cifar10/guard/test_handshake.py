@@ -14,14 +14,9 @@ from cifar10.cluster.spec import Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.guard import handshake, server
-from cifar10.guard.handshake import (
-    CHIEF,
-    Handshake,
-    Registry,
-    TaskIdentity,
-    settings_that_must_match,
-)
+from cifar10.guard.handshake import Handshake, settings_that_must_match
 from cifar10.guard.peers import Mismatch
+from cifar10.guard.server import CHIEF, Registry, TaskIdentity
 from cifar10.input.records import open_records
 from cifar10_program import VERSION
 from testbeds.ports import free_ports
@@ -64,7 +59,7 @@ class Job:
     def looking(self, job: str, run: Run = NOBODYS, **settings: str) -> Handshake:
         """How a task sees them before its first session."""
         own = self.task(job)
-        return Handshake(own, own.tasks, own.of("ps"), TaskIdentity.of(own, *run, settings))
+        return Handshake(own, own.of("ps"), TaskIdentity.of(own, *run, settings))
 
 
 def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
@@ -76,7 +71,7 @@ def replace_master(monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
 
 
 def labelled(seen: Handshake, label: str) -> Task:
-    (task,) = [task for task in seen.asked if task.label == label]
+    (task,) = [task for task in seen.cluster.tasks if task.label == label]
     return task
 
 
@@ -137,7 +132,7 @@ def test_a_ps_of_another_cluster_is_refused_before_it_is_claimed():
     job, other = Job(), Job()
     other.serve("ps")
     job.jobs["ps"] = other.jobs["ps"]
-    theirs, ours = (f"master {one.jobs['master'][0]}; " for one in (other, job))
+    theirs, ours = (f"master {served.jobs['master'][0]}; " for served in (other, job))
     refusal = refused(job.seen_by("master", MINE), "ps/0")
     assert refusal.startswith(
         f"ps/0 ({job.jobs['ps'][0]}) belongs to another job: it has the cluster {theirs}"
@@ -316,12 +311,12 @@ def test_trainers_agree_on_what_decides_a_step_and_not_on_their_machines(tutoria
     place: pathlib.Path = tmp_path / "data"
     record_files.write_numbered(place, "train", 20)
     records, others = open_records(str(tutorial_data)), open_records(str(place))
-    one = settings_that_must_match(TrainConfig(model="mlp", num_towers=2), records)
+    own = settings_that_must_match(TrainConfig(model="mlp", num_towers=2), records)
     settings: dict[str, Any] = {"sync": False, "hidden_units": 50, "seed": 7, "precision": "bf16"}
     other = settings_that_must_match(
         TrainConfig(model="mlp", output_dir="elsewhere", **settings), others
     )
-    unlike = {key: other[key] for key in one if one[key] != other[key]}
+    unlike = {key: other[key] for key in own if own[key] != other[key]}
     assert unlike.pop("the training records")
     bf16 = {"--precision": "bf16"}
     assert unlike == {"--sync": "False", "--hidden-units": "50", "--seed": "7", **bf16}

@@ -1,6 +1,5 @@
 """What the hooks of the guard note of training and evaluation, and how a signal ends both."""
 
-import signal
 from typing import Any
 
 import pytest
@@ -9,9 +8,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped
 from cifar10.guard import Guard
-from cifar10.guard.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP
-from cifar10.guard.grace_period import GracePeriod
-from cifar10.host.process import GRACE_SECS, StopRequest
+from cifar10.guard.watchdog import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP
+from cifar10.host.process import StopRequest
 from cifar10.step.sync_replicas import ROUNDS
 from tests.cifar10.hooked import stopped
 
@@ -49,8 +47,8 @@ def test_training_notes_its_phases_and_the_session_whose_steps_it_takes(guarded)
     noting = Noting(guarded)
     run(*guarded.hooks, noting)
     assert noting.phases == [None, START, FIRST_STEP, BETWEEN, STEP, BETWEEN]
-    assert guarded.stalls.session is not None
-    assert guarded.stalls.rounds is not None
+    assert guarded.activity.session is not None
+    assert guarded.activity.rounds is not None
 
 
 def test_a_save_and_each_batch_of_an_evaluation_are_noted(guarded):
@@ -71,18 +69,3 @@ def test_a_signal_starts_no_session_and_ends_an_evaluation_and_a_save_at_its_end
     guarded.saving.before_save(None, 1)
     with pytest.raises(Stopped):
         guarded.saving.after_save(None, 1)
-
-
-def test_the_grace_period_ends_when_the_chief_has_gone_or_after_its_time(monkeypatch):
-    stop, here = StopRequest(), [False]
-    grace = GracePeriod(stop, lambda: here[0])
-    assert not grace.is_over  # nobody asked it to go
-    here[0] = True
-    stop._note(signal.SIGTERM)
-    grace.check()
-    here[0] = False
-    with pytest.raises(Stopped):
-        grace.check()
-    here[0] = True
-    monkeypatch.setattr(StopRequest, "secs", GRACE_SECS + 1)
-    assert grace.is_over

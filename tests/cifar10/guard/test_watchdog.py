@@ -14,8 +14,7 @@ import pytest
 
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.guard import watchdog
-from cifar10.guard.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP, Activity
-from cifar10.guard.watchdog import Hang, StallCheck, Watchdog
+from cifar10.guard.watchdog import EVALUATION, STEP, Hang, StallCheck, watching
 from cifar10.host.process import StopRequest
 from tests.cifar10.answering import WAIT_SECS
 
@@ -71,7 +70,7 @@ def raising(error: Exception) -> Callable[[], None]:
     ids=str,
 )
 def test_a_process_ends_as_the_main_thread_would(ends, error, line, code) -> None:
-    with Watchdog().watching(raising(error)):
+    with watching(raising(error)):
         assert ends.happened.wait(WAIT_SECS)
     assert ends.found == [(line, code)]
 
@@ -80,7 +79,7 @@ def test_the_end_after_a_signal_names_the_checkpoint_of_which_the_stop_request_k
     stop = StopRequest()
     stop.saved = "output/model.ckpt-3"
     stop._note(15)
-    with Watchdog().watching(stop.check):
+    with watching(stop.check):
         assert ends.happened.wait(WAIT_SECS)
     assert ends.saved == "output/model.ckpt-3"
 
@@ -94,20 +93,19 @@ def test_what_is_true_for_a_moment_or_only_before_the_watch_ends_nothing(ends) -
         if next(times) % 3:  # A task that answers again meanwhile is not missing any more.
             raise TrainingError("ps/0 is gone")
 
-    dog = Watchdog()
-    with dog.watching(lambda: None):
-        with dog.watching(check):
+    with watching(lambda: None):
+        with watching(check):
             for _ in range(30):
                 assert looks.acquire(timeout=WAIT_SECS)
-        with dog.watching(raising(Stopped(2))):
+        with watching(raising(Stopped(2))):
             pass  # The main thread ends by itself.
         time.sleep(0.3)
     assert ends.found == []
 
 
-def in_phase(phase: Any) -> Activity:
-    """A main thread in this phase."""
-    found = Activity()
+def in_phase(phase: Any, limit: float = 10.0, **attributes: Any) -> StallCheck:
+    """The check of a main thread in this phase."""
+    found = StallCheck(limit, **attributes)
     found.begin(phase)
     return found
 
@@ -134,15 +132,15 @@ def clock(monkeypatch) -> Clock:
     ("phase", "limit", "words"),
     [
         (STEP, 10, "a training step"),
-        (BETWEEN, 10, "the work between two training steps"),
-        (SAVING, 10, "saving a checkpoint"),
+        (watchdog.BETWEEN, 10, "the work between two training steps"),
+        (watchdog.SAVING, 10, "saving a checkpoint"),
         (EVALUATION, 10, "an evaluation"),
-        (START, 30, "the start of training"),
-        (FIRST_STEP, 30, "the first training step"),
+        (watchdog.START, 30, "the start of training"),
+        (watchdog.FIRST_STEP, 30, "the first training step"),
     ],
 )
 def test_a_phase_that_does_not_end_is_named(clock, phase, limit, words) -> None:
-    progress = StallCheck(in_phase(phase), 10.0)
+    progress = in_phase(phase)
     clock.run(progress, 1 + limit)
     with pytest.raises(Hang) as hang:
         clock.run(progress, 1)
@@ -158,19 +156,18 @@ def test_a_phase_that_does_not_end_is_named(clock, phase, limit, words) -> None:
     ids=["off", "a wait with a limit of its own", "another task does not answer"],
 )
 def test_there_is_no_end_where_it_is_not_this_checks_matter(clock, phase, limit, heard) -> None:
-    clock.run(StallCheck(in_phase(phase), limit, hears_all=lambda: heard), 1000)
+    clock.run(in_phase(phase, limit, hears_all=lambda: heard), 1000)
 
 
 def test_progress_keeps_a_process(clock) -> None:
-    activity = Activity()
-    progress = StallCheck(activity, 10.0)
+    progress = StallCheck(10.0)
     for _ in range(100):
-        activity.begin(EVALUATION)
+        progress.begin(EVALUATION)
         clock.run(progress, 10)
 
 
 def test_the_time_for_which_a_process_stood_still_does_not_count(clock) -> None:
-    progress = StallCheck(in_phase(STEP), 10.0)
+    progress = in_phase(STEP)
     for _ in range(4):
         clock.run(progress, 1)
         clock.now += 600.0
@@ -187,7 +184,7 @@ class FullLog(io.StringIO):
 @pytest.mark.parametrize("stderr", [FullLog(), None], ids=["full", "closed"])
 def test_a_log_that_takes_no_more_keeps_no_process_from_its_end(ends, monkeypatch, stderr) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
-    with Watchdog().watching(StallCheck(in_phase(STEP), LIMIT)):
+    with watching(in_phase(STEP, LIMIT)):
         assert ends.happened.wait(WAIT_SECS)
 
 
@@ -206,7 +203,7 @@ def test_a_process_that_waits_for_others_names_them_and_does_not_end(
     clock, capsys, arrived, replica, others
 ) -> None:
     replicas = ["master/0", "worker/0", "worker/1"]
-    progress = StallCheck(in_phase(STEP), 10.0, replicas, replica)
+    progress = in_phase(STEP, replicas=replicas, replica=replica)
     progress.session = mock.Mock(run=lambda rounds: np.array([7, *rounds]))
     progress.rounds = arrived
     if not others:
@@ -223,22 +220,21 @@ def test_a_session_that_does_not_answer_names_nobody(clock, monkeypatch) -> None
         def run(self, fetches: object) -> None:
             raise RuntimeError("Attempted to use a closed Session.")
 
-    progress = StallCheck(in_phase(STEP), 10.0, ["master/0"], session=Session(), rounds=[7])
+    progress = in_phase(STEP, replicas=["master/0"], session=Session(), rounds=[7])
     with pytest.raises(Hang):
         clock.run(progress, 12)
 
 
 HANGS = """
 import sys, time
-from cifar10.guard.activity import EVALUATION, Activity
-from cifar10.guard.watchdog import StallCheck, Watchdog
+from cifar10.guard.watchdog import EVALUATION, StallCheck, watching
 
 def hangs_for_ever():
     time.sleep(1000)
 
-activity = Activity()
+activity = StallCheck(0.5)
 activity.begin(EVALUATION)
-with Watchdog().watching(StallCheck(activity, 0.5)):
+with watching(activity):
     hangs_for_ever()
 """
 

@@ -110,7 +110,7 @@ def test_of_two_processes_that_write_the_later_one_leaves_its_whole_file(tmp_pat
 
     monkeypatch.setattr(tf.io.gfile, "rename", after_another)
     write_text(path, "own")
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("best.json", "own")]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("best.json", "own")]
 
 
 def test_a_full_disk_keeps_no_part_and_is_said_with_the_file(small_disk):

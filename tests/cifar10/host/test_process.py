@@ -12,7 +12,7 @@ import time
 import pytest
 
 from cifar10.errors import Stopped
-from cifar10.host.process import StopRequest
+from cifar10.host.process import GRACE_SECS, StopRequest
 from testbeds.processes import ROOT
 from tests.cifar10.answering import WAIT_SECS, wait_until
 
@@ -39,14 +39,11 @@ def test_sigterm_and_ctrl_c_are_taken_over_for_a_time(signum):
 STUCK = """
 import signal
 import tensorflow.compat.v1 as tf
-from cifar10.guard.grace_period import GracePeriod
-from cifar10.guard.watchdog import Watchdog
-from cifar10.host.process import StopRequest
+from cifar10.guard.watchdog import watching
+from cifar10.host.process import GRACE_SECS, StopRequest
 
 stop = StopRequest()
-grace = GracePeriod(stop, lambda: False)
-watched = Watchdog().watching(grace.check)
-with stop.installed(), watched, tf.Graph().as_default(), tf.Session() as session:
+with stop.installed(), watching(stop.check), tf.Graph().as_default(), tf.Session() as session:
     never = tf.FIFOQueue(1, tf.int32).dequeue()
     print("waiting", flush=True)
     session.run(never)
@@ -55,7 +52,7 @@ with stop.installed(), watched, tf.Graph().as_default(), tf.Session() as session
 
 def test_a_signal_is_noticed_while_the_main_thread_waits_in_tensorflow(forks):
     with forks.started_code(STUCK) as process:
-        process.wait_until(lambda one: one.out == "waiting\n")
+        process.wait_until(lambda found: found.out == "waiting\n")
         time.sleep(0.2)  # Into the session's call.
         assert process.interrupt(signal.SIGTERM)[0] == 143
 
@@ -73,6 +70,20 @@ def test_a_second_signal_ends_the_process_unless_it_comes_with_the_first(monkeyp
     now += 0.2
     send(stop)
     assert codes == [143]
+
+
+def test_a_process_that_others_need_ends_when_they_have_gone_or_after_its_time(monkeypatch):
+    stop, here = StopRequest(), [False]
+    assert not stop.ends(lambda: here[0])  # nobody asked it to go
+    here[0] = True
+    send(stop)
+    stop.check(lambda: here[0])
+    here[0] = False
+    with pytest.raises(Stopped):
+        stop.check(lambda: here[0])
+    here[0] = True
+    monkeypatch.setattr(StopRequest, "secs", GRACE_SECS + 1)
+    assert stop.ends(lambda: here[0])
 
 
 def test_a_process_with_nothing_to_save_ends_after_a_signal_whatever_it_does(monkeypatch, capsys):

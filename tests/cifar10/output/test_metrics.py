@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 def steps(metrics, split):
-    return [one["step"] for one in metrics.of(split)]
+    return [row["step"] for row in metrics.of(split)]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_validations_of_both_processes_make_one_curve(folder):
     with (folder / "metrics_evaluator.jsonl").open("a") as file:
         file.write('{"s')
     found = Metrics(str(folder), last_step=30).of("validation")
-    losses = [(one["step"], one["loss"]) for one in found]
+    losses = [(row["step"], row["loss"]) for row in found]
     assert losses[:2] + losses[3:] == [(10, 2.0), (20, 2.0), (30, 2.0)]
     assert losses[2][0] == 25
     assert math.isnan(losses[2][1])

@@ -80,7 +80,7 @@ def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
     assert said[0].endswith("); its files now end in .damaged")
     assert said[1] == "training continues from the newest sound checkpoint, model.ckpt-20"
     state = tf.train.get_checkpoint_state(str(output))
-    assert [pathlib.Path(one).name for one in state.all_model_checkpoint_paths] == [
+    assert [pathlib.Path(path).name for path in state.all_model_checkpoint_paths] == [
         "model.ckpt-10",
         "model.ckpt-20",
     ]

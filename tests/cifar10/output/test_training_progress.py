@@ -90,7 +90,7 @@ def test_a_step_that_is_told_of_the_end_leaves_no_rate_to_go_by(monkeypatch):
 
 
 def test_the_last_steps_have_a_line_too(monkeypatch):
-    assert [one.step for one in Run(monkeypatch).train(4)] == [3, 4]
+    assert [status.step for status in Run(monkeypatch).train(4)] == [3, 4]
 
 
 def test_one_of_several_that_train_shows_the_jobs_speed_and_its_own(monkeypatch):
@@ -105,20 +105,20 @@ def test_one_of_several_that_train_shows_the_jobs_speed_and_its_own(monkeypatch)
 def test_what_others_train_during_a_validation_is_no_measure_of_speed(monkeypatch):
     # Step 4 starts a new measurement, as the first step did.
     found = Run(monkeypatch, own_examples=10).train(6, 1, stood_before=(4,))
-    assert [(one.step, one.images_per_sec) for one in found] == [(6, 40.0), (12, 40.0)]
+    assert [(status.step, status.images_per_sec) for status in found] == [(6, 40.0), (12, 40.0)]
     # A process alone stands still as its clock does, and goes on measuring.
     found = Run(monkeypatch).train(6, stood_before=(4,))
-    assert [one.step for one in found] == [3, 5, 6]
+    assert [status.step for status in found] == [3, 5, 6]
 
 
 def test_a_live_line_is_drawn_more_often(monkeypatch):
     found = Run(monkeypatch, log_steps=4, live=True).train(9)
-    assert [one.step for one in found] == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert [status.step for status in found] == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
 def test_without_log_steps_a_line_comes_by_the_length_of_the_run(monkeypatch):
     # A hundredth of 100 steps is one, but not within a second: every other step of half a second.
-    assert [one.step for one in Run(monkeypatch, log_steps=None).train(7)] == [3, 5, 7]
+    assert [status.step for status in Run(monkeypatch, log_steps=None).train(7)] == [3, 5, 7]
 
 
 # Rows and event files.

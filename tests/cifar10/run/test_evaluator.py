@@ -18,7 +18,7 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.guard import folder_lock
-from cifar10.guard.activity import EVALUATION, Activity
+from cifar10.guard.watchdog import EVALUATION, StallCheck
 from cifar10.host.process import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
@@ -281,7 +281,7 @@ def test_a_checkpoint_that_training_removes_before_it_is_restored_is_passed_over
 
 def test_while_it_waits_an_evaluator_is_in_no_phase_that_a_stall_ends(training, monkeypatch):
     phases: list[Any] = []
-    monkeypatch.setattr(Activity, "begin", lambda _, phase: phases.append(phase))
+    monkeypatch.setattr(StallCheck, "begin", lambda _, phase: phases.append(phase))
     training.begin()
     training.save(1)
     training.follow(lambda: training.end(1))

@@ -11,9 +11,10 @@ import pytest
 from cifar10.cluster.spec import Cluster, Task, digest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
-from cifar10.guard import handshake, peers
-from cifar10.guard.handshake import Handshake, NoAnswer, TaskIdentity, registry_of, tell_end
+from cifar10.guard import peers, server
+from cifar10.guard.handshake import Handshake, tell_end
 from cifar10.guard.peers import Peers
+from cifar10.guard.server import NoAnswer, TaskIdentity, registry_of
 from cifar10.host.process import StopRequest
 from cifar10.output import run_file
 from cifar10.run import parameter_server
@@ -53,7 +54,7 @@ def introduced(task: Task) -> None:
 
     def has_said() -> bool:
         with contextlib.suppress(NoAnswer), registry_of(task) as registry:
-            return registry.read(handshake.TASK) is not None
+            return registry.read(server.TASK) is not None
         return False
 
     wait_until(has_said)
@@ -177,7 +178,7 @@ def test_only_the_end_of_this_job_and_of_the_run_that_uses_the_task_is_heard(job
     introduced(task)
     own = TaskIdentity.of(job.task("master"), digest("ours"), "here:/ours")
     with registry_of(task) as registry:
-        registry.write(handshake.CHIEF, own)
+        registry.write(server.CHIEF, own)
     for wrong in (
         dataclasses.replace(own, job="the cluster master other:1"),
         dataclasses.replace(own, run=digest("theirs")),

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.guard import Guard
-from cifar10.guard.activity import SAVING
+from cifar10.guard.watchdog import SAVING
 from cifar10.host.process import StopRequest
 from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics

@@ -33,8 +33,8 @@ def test_a_record_that_is_no_example_of_ours_is_told_from_other_errors(record):
     with tf.Graph().as_default():
         feature = tf.io.FixedLenFeature([], tf.int64)
         message = message_of(tf.io.parse_example(tf.constant([record]), {"label": feature}))
-    assert tf_internals.is_not_an_example(message)
-    assert not tf_internals.is_failed_restore(message)
+    assert tf_internals.NOT_AN_EXAMPLE.search(message)
+    assert not tf_internals.FAILED_RESTORE.search(message)
 
 
 @pytest.fixture
@@ -63,15 +63,16 @@ def restoring(path: str, name: str, size: int = 3) -> str:
 
 def test_a_variable_that_a_checkpoint_has_not_is_named(saved):
     message = restoring(saved, "other/kernel")
-    assert tf_internals.is_failed_restore(message)
-    found = tf_internals.missing_variable(message)
-    assert found == "Key other/kernel not found in checkpoint"
+    assert tf_internals.FAILED_RESTORE.search(message)
+    found = tf_internals.MISSING_VARIABLE.search(message)
+    assert found
+    assert found[0] == "Key other/kernel not found in checkpoint"
 
 
 def test_a_damaged_checkpoint_is_a_failed_restore(saved):
     with open(f"{saved}.data-00000-of-00001", "wb") as file:
         file.write(bytes(12))
-    assert tf_internals.is_failed_restore(restoring(saved, "kernel"))
+    assert tf_internals.FAILED_RESTORE.search(restoring(saved, "kernel"))
 
 
 def test_a_chief_that_makes_no_session_ready_is_told_from_other_errors():
@@ -81,8 +82,8 @@ def test_a_chief_that_makes_no_session_ready_is_told_from_other_errors():
         # It waits less than TensorFlow does before it looks again, and so gives up at once.
         with pytest.raises(tf.errors.DeadlineExceededError) as raised:
             tf.train.MonitoredTrainingSession(target, is_chief=False, max_wait_secs=1)
-    assert tf_internals.is_session_timeout(raised.value.message)
-    assert not tf_internals.is_session_timeout("deadline exceeded")
+    assert tf_internals.SESSION_TIMEOUT.search(raised.value.message)
+    assert not tf_internals.SESSION_TIMEOUT.search("deadline exceeded")
 
 
 def failed_check() -> str:
@@ -135,5 +136,5 @@ def test_a_file_that_may_not_be_written_is_found() -> None:
 def test_a_full_disk_is_told_from_little_memory() -> None:
     with pytest.raises(tf.errors.OpError) as raised, tf.io.gfile.GFile("/dev/full", "wb") as file:
         file.write(b"text")
-    assert tf_internals.is_disk_failure(raised.value.message)
-    assert not tf_internals.is_disk_failure("OOM when allocating tensor")
+    assert tf_internals.DISK_FAILURE.search(raised.value.message)
+    assert not tf_internals.DISK_FAILURE.search("OOM when allocating tensor")

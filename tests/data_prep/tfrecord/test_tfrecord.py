@@ -72,7 +72,7 @@ def test_a_label_may_be_packed_or_not_but_is_one(labels, found):
         (b"\xff" * 50, "varint has no end"),
         (b"\x0b", "wire type 3"),
         (b"\x0a\x7fabc", "ends beyond it"),
-        (b"\x08\x01", "a number is where a message must be"),
+        (b"\x08\x01", "wire type 1"),
         (write.encode_example(b"\0" * 3071, 1), "must be 3072 bytes, is 3071"),
         (write.encode_example(b"\0" * 3072, 10), "must be 0 to 9, is 10"),
     ],
