@@ -84,9 +84,6 @@ class Muon(Optimizer):
         return len(spec.shape) != 4
 
 
-MUON = Muon()
-
-
 def convolutions(layout: Any) -> list[Any]:
     """Returns the specs of the convolutions' kernels, which must be the first weights.
 

@@ -19,7 +19,7 @@ from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
 from cifar10.host.process import StopRequest, log, one_line
 from cifar10.input.records import open_records
-from cifar10.optim.learning_rate import highest_rate, warmup_steps
+from cifar10.optim.schedules import highest_rate, warmup_steps
 from cifar10.output import checkpoints, event_files, model_settings
 from cifar10.output.folders import EVENTS
 from cifar10.output.metrics import Metrics, rounded_figures

@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import optim
 from cifar10.optim.decay import DecayRules, Lookahead
-from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.packed import FlatVariable, Layout
+from cifar10.optim.schedules import learning_rate
 from cifar10.step.params import ModelParams
 from cifar10.step.sync_replicas import SyncBarrier, shared_counter
 from cifar10.tf_internals import NamedTensors
@@ -82,9 +82,7 @@ class TrainingState:
             )
         rule = optim.find(config.optimizer)
         self.optimizer = rule.build(config, self.rate, layout)
-        self.decay = DecayRules(
-            rule, config.weight_decay, config.decay_biases, config.norm_bias_rate
-        )
+        self.decay = DecayRules(rule, config)
         self.scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
         self.lookahead: Optional[Lookahead] = None
         if config.lookahead_steps:

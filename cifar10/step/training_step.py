@@ -259,12 +259,13 @@ def apply_update(
         optimizer, is_taken = state.optimizer, tf.constant(True)
         if state.scale is not None:
             # In fp16, it skips steps whose gradients overflow, and adapts the scale.
-            is_taken = decay.all_finite(gradients)
+            is_taken = tf.reduce_all([tf.reduce_all(tf.is_finite(part)) for part in gradients])
             optimizer = tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, state.scale)
         with tf.control_dependencies(updates):
-            if state.decay.optimizer.decouples_decay and state.decay.weight_decay != 0:
+            if state.decay.optimizer.decouples_decay and params.config.weight_decay != 0:
                 # A step that is skipped must not decay the weights.
-                gradients = _decay(state, gradients, tf.where(is_taken, state.rate, 0.0))
+                rate = tf.where(is_taken, state.rate, 0.0)
+                gradients = decay.decoupled(state.decay, state.weights, gradients, rate)
             updated = list(zip(gradients, state.weights.shards))
             applied = optimizer.apply_gradients(updated, state.step)
         if state.lookahead:
@@ -299,25 +300,6 @@ def _update_statistics(
         steps = tf.cast(state.step.read_value(), tf.float32)
         decay = tf.minimum(parts[0].layers.norm_decay, (1.0 + steps) / (10.0 + steps))
         return moving.assign_sub((moving.read_value() - of_step) * (1.0 - decay))
-
-
-def _decay(state: TrainingState, gradients: Sequence[tf.Tensor], rate: Any) -> list[tf.Tensor]:
-    """Applies decoupled weight decay to every shard of the weights.
-
-    Args:
-      state: the training state, with the weights.
-      gradients: one gradient per shard of the weights, float32 [size of the shard].
-      rate: the learning rate, a float32 scalar; 0 if the step is skipped.
-
-    Returns:
-      The gradients unchanged, but available only after the decay.
-    """
-    known = []
-    for index, (gradient, shard) in enumerate(zip(gradients, state.weights.shards)):
-        with tf.device(shard.device):
-            decays = state.layout.weights.constant(state.decay.decay)
-            known.append(decay.decoupled(rate, gradient, shard, state.weights.split(decays)[index]))
-    return known
 
 
 def _are_finite(state: TrainingState) -> tf.Tensor:

@@ -4,7 +4,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.optim.learning_rate import highest_rate, learning_rate, warmup_steps
+from cifar10.optim.schedules import highest_rate, learning_rate, warmup_steps
 
 NUM_EXAMPLES = 45_000
 
