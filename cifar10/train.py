@@ -231,18 +231,13 @@ def run_config(job: Job) -> Any:
 
 def training_input(job: Job) -> Any:
     """Returns this process's batches, beginning with the first image that the job has not seen."""
-    config, replication = job.config, job.params.replication
-    settings = pipeline.TrainInput(
-        batch_size=job.params.batch_size,
-        seed=config.seed,
-        distort=config.use_distortion_for_training,
-        crop_padding=config.crop_padding,
-        crop_fill=config.crop_fill,
-        flip=config.flip,
-        cutout=config.cutout,
+    replication = job.params.replication
+    return pipeline.training_batches(
+        job.records,
+        job.config,
+        job.params.batch_size,
         # Read when a session begins, after a checkpoint has been restored.
         start=examples_seen(replication.variable_devices[0]).read_value(),
         num_replicas=replication.num_replicas,
         replica=replication.replica,
     )
-    return pipeline.training_batches(job.records, settings)
