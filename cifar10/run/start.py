@@ -5,17 +5,19 @@ The four rules stand in `cifar10/train.py`.
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import START, TrainConfig, TrainingPosition
-from cifar10.errors import UserError
+from cifar10.errors import ConfigError, UserError
 from cifar10.guard.folder_lock import EVALUATOR, is_held
 from cifar10.host.files import exists
 from cifar10.host.process import log
+from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints, metrics, model_settings, recovery, run_file
 from cifar10.output.metrics import Metrics
@@ -23,22 +25,14 @@ from cifar10.output.run_file import Run
 from cifar10.run.job import Job, last_step
 from cifar10.run.results import RESULT_NAME
 from cifar10.run.validation import ended_before
+from cifar10.step.model_fn import variable_shapes
 
 
-class Start(NamedTuple):
-    """What a chief continues from, or that it begins.
+def find_start(config: TrainConfig, class_names: Sequence[str]) -> Optional[str]:
+    """Finds the checkpoint that a chief continues from, in an output folder that it has locked.
 
-    Attributes:
-      checkpoint: the checkpoint's path; None: a new run begins.
-      position: how far training had come.
-    """
-
-    checkpoint: Optional[str]
-    position: TrainingPosition
-
-
-def find_start(config: TrainConfig, class_names: Sequence[str]) -> Start:
-    """Finds what a chief continues from, in an output folder that it has locked.
+    Returns:
+      The checkpoint's path; None: a new run begins.
 
     Raises:
       ConfigError: the folder has checkpoints of another model or of other classes.
@@ -48,16 +42,86 @@ def find_start(config: TrainConfig, class_names: Sequence[str]) -> Start:
     output_dir = config.output_path
     model_settings.check_same(config, class_names)  # First: a refused run changes no file.
     recovery.remove_unfinished(output_dir, is_held(output_dir, EVALUATOR))
-    checkpoint = recovery.checkpoint_to_continue(output_dir, log)
-    return Start(checkpoint, checkpoints.read_position(checkpoint))
+    return recovery.checkpoint_to_continue(output_dir, log)
 
 
-def record_model(job: Job, start: Start) -> None:
+def with_initial_weights(job: Job, is_new: bool) -> Job:
+    """Adds the values that a model starts from: of --init-checkpoint, or from the data.
+
+    Args:
+      job: the job that is about to be trained.
+      is_new: whether it starts without a checkpoint; otherwise --init-checkpoint is not read.
+
+    Raises:
+      ConfigError: --init-checkpoint cannot be used.
+    """
+    config = job.config
+    values: Mapping[str, Any] = {}
+    if config.init_checkpoint is not None and is_new:
+        classes = job.params.num_classes
+        shapes = variable_shapes(config, classes)
+        values = _read_weights(config.resolve(config.init_checkpoint), shapes, classes)
+    values = values or models.find(config.model).first_values(
+        lambda count: pipeline.sample_images(job.records, config.seed, count)
+    )
+    return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
+
+
+def _read_weights(
+    location: str, here: Mapping[str, tuple[int, ...]], num_classes: int
+) -> dict[str, Any]:
+    """Reads the model's weights and statistics that --init-checkpoint names, no optimizer's slots.
+
+    What has one output per class starts anew where the checkpoint is of another number of classes:
+    the last layer, and those of auxiliary heads. A line says what is taken.
+
+    Args:
+      location: the path of a checkpoint, or of a folder, whose best or else latest one is taken.
+      here: the shapes of this model's weights and statistics by name, in the order of its layers.
+      num_classes: the number of classes of this run.
+
+    Returns:
+      Arrays by the variable's name.
+
+    Raises:
+      ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
+      DamagedError: the best.json of its folder is damaged.
+    """
+    path = location if checkpoints.exists(location) else checkpoints.best_or_newest(location)
+    fault = checkpoints.fault_of(path) if path else "no checkpoint, and no folder with any"
+    if fault or not path:
+        raise ConfigError(
+            f"--init-checkpoint {path or location} cannot be used ({fault}); name a run's "
+            "--output-dir, or a checkpoint without its ending, such as output/best/model.ckpt-80000"
+        )
+    reader = tf.train.NewCheckpointReader(path)
+    there = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    # Not what an optimizer adds for a variable, whose name begins with the variable's.
+    known = [
+        name for name in there if name.startswith("model/") and name.rpartition("/")[0] not in there
+    ]
+    for name in (*here, *known):
+        old, new = there.get(name), here.get(name)
+        # A hidden layer of that width is none: the layer after it has other inputs, too.
+        has_output_per_class = old and new == (*old[:-1], num_classes)
+        if old != new and not has_output_per_class:
+            raise ConfigError(
+                f"--init-checkpoint {path} is of another model: {name} has the shape {old} there, "
+                f"{new} here (None: there is none); give the flags that it was trained with, which "
+                "its run.json or result.json names"
+            )
+    values = {name: reader.get_tensor(name) for name in here if here[name] == there.get(name)}
+    anew = ", ".join(name for name in here if name not in values)
+    log(f"{len(values)} weights and statistics are from {path}{anew and f', but not {anew}'}")
+    return values
+
+
+def record_model(job: Job, is_new: bool) -> None:
     """Writes run.json; what an older run has left is renamed when a new one begins.
 
     It comes once the tasks of the cluster have met: a run that they refuse changes nothing here.
     """
-    if start.checkpoint is None:
+    if is_new:
         _set_older_aside(job.config.output_path)
     model_settings.write(job.config, job.records.class_names, resize=job.records.resize)
 
@@ -78,13 +142,13 @@ def _set_older_aside(output_dir: str) -> None:
     run_file.write(output_dir, Run(owner=run.owner))
 
 
-def prepare_folder(job: Job, start: Start) -> tuple[Job, Metrics]:
-    """Makes the folder ready for training; returns the job and the metrics up to `start`.
+def prepare_folder(job: Job) -> tuple[Job, Metrics]:
+    """Makes the folder ready for training; returns the job and the metrics up to its position.
 
     What is unfit to continue from is renamed. Other tasks and people find the settings there. The
     job notes whether a separate process validates: the cluster lists one, or it holds the folder.
     """
-    output_dir, step = job.config.output_path, start.position.step
+    output_dir, step = job.config.output_path, job.params.position.step
     is_listed = bool(job.cluster and job.cluster.has_evaluator)
     has_evaluator = is_listed or is_held(output_dir, EVALUATOR)
     found = Metrics(output_dir, last_step=step)

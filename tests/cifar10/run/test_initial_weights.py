@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.output import checkpoints
-from cifar10.run import initial_weights
+from cifar10.run import start
 from cifar10.step.model_fn import variable_shapes
 from tests.cifar10 import steps
 
@@ -38,7 +38,7 @@ def save(folder: pathlib.Path, step: int = 7, **changes: Any) -> str:
 
 def read(place: Any, **settings: Any) -> Any:
     config = TrainConfig(**{**MLP, **settings})
-    return initial_weights._read_weights(str(place), variable_shapes(config, 10), 10)
+    return start._read_weights(str(place), variable_shapes(config, 10), 10)
 
 
 def refusal(place: Any, **settings: Any) -> str:
@@ -65,11 +65,11 @@ def test_another_number_of_classes_leaves_each_last_layer_out(tmp_path, capsys):
     there = {name: np.ones([100] if "bias" in name else [4, 100]) for name in heads}
     path = save(tmp_path, **there, model__scale=np.ones([2]))
     here = {**SHAPES, "model/auxiliary/kernel": (4, 10), "model/scale": (2,)}
-    values = initial_weights._read_weights(path, here, 10)
+    values = start._read_weights(path, here, 10)
     assert sorted(values) == ["model/dense/bias", "model/dense/kernel", "model/scale"]
     assert ", but not " in capsys.readouterr().out
     with pytest.raises(ConfigError, match=r"model/scale has the shape \(2,\) there, \(3,\) here"):
-        initial_weights._read_weights(path, {**here, "model/scale": (3,)}, 10)
+        start._read_weights(path, {**here, "model/scale": (3,)}, 10)
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
@@ -107,7 +107,7 @@ def test_training_starts_from_all_weights_statistics_and_averages(tmp_path):
     with steps.training(config, plan, seed=5) as first:
         before = first.saved()
         path = first.save(tmp_path)
-    found = initial_weights._read_weights(str(path), variable_shapes(config, 10), 10)
+    found = start._read_weights(str(path), variable_shapes(config, 10), 10)
     values = {name: np.asarray(value) + 1 for name, value in found.items()}
     assert any(name.endswith("/moving_variance") for name in values)
     with steps.training(config, plan, seed=6, values=values) as second:
