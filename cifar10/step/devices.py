@@ -4,7 +4,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 from cifar10 import kernels, models
 from cifar10.config.checks import check_towers
 from cifar10.config.fields import MODES_WITH_KERNELS
-from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
@@ -30,8 +29,7 @@ _pools: dict[str, int] = {}
 _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
-@dataclasses.dataclass(frozen=True)
-class ThreadSetting:
+class ThreadSetting(NamedTuple):
     """Numbers of towers and threads, named as in `TrainConfig`.
 
     With 0 threads, TensorFlow chooses their number.
@@ -40,13 +38,6 @@ class ThreadSetting:
     num_towers: int
     num_inter_threads: int
     num_intra_threads: int
-
-    def as_flags(self) -> list[str]:
-        """Returns the command-line flags that give this setting."""
-        return [f"{flag_name(name)}={value}" for name, value in vars(self).items()]
-
-    def __str__(self) -> str:
-        return " ".join(self.as_flags())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +110,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         setting = rule(config, cores)
         tower_devices = ("/cpu:0",) * setting.num_towers
     kept = {name: size for name, size in _pools.items() if getattr(config, name) is None}
-    setting = dataclasses.replace(setting, **kept)
+    setting = setting._replace(**kept)
     check_towers(config, setting.num_towers)
     if config.variable_strategy == "GPU" and not gpus:
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
@@ -293,13 +284,12 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
 
 
 def _session_config(config: TrainConfig, gpus: int, setting: ThreadSetting) -> tf.ConfigProto:
-    result = tf.ConfigProto(
+    return tf.ConfigProto(
         allow_soft_placement=True,
         log_device_placement=config.log_device_placement,
         intra_op_parallelism_threads=setting.num_intra_threads,
         inter_op_parallelism_threads=setting.num_inter_threads,
         # A session with its own configuration does not know which GPUs are hidden.
         device_count={"GPU": gpus},
+        gpu_options=tf.GPUOptions(allow_growth=True),
     )
-    result.gpu_options.allow_growth = True
-    return result

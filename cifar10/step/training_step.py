@@ -17,6 +17,7 @@ from cifar10.step.state import TrainingState
 from cifar10.step.sync_replicas import ROUNDS
 
 _SAMPLES_SHOWN = 8
+_PUBLISHED = "training_step"  # the collection of `StepTensors`
 
 
 class StepReport(NamedTuple):
@@ -48,7 +49,7 @@ class StepReport(NamedTuple):
 
 
 class StepTensors(NamedTuple):
-    """What hooks fetch and run in a training graph, each in a collection: `training_step/loss`.
+    """What hooks fetch and run in a training graph, which has these in a collection.
 
     Attributes:
       of_job: the job's numbers after the step, float64 [4], which parameter servers send at once.
@@ -75,40 +76,20 @@ class StepTensors(NamedTuple):
         return (self.of_job, self.loss, self.accuracy, *shown)
 
     def publish(self) -> None:
-        """Adds these to collections of the default graph, so that hooks find them."""
-        for name, found in self._asdict().items():
-            if found is not None:
-                tf.add_to_collection(f"training_step/{name}", found)
+        """Adds these to a collection of the default graph, so that hooks find them."""
+        for found in self:
+            if found is not None:  # Only the last ones may be None.
+                tf.add_to_collection(_PUBLISHED, found)
 
     @classmethod
     def find(cls) -> "StepTensors":
         """Returns those of the default graph."""
-        found = (tf.get_collection(f"training_step/{name}") for name in cls._fields)
-        return cls(*(values[0] if values else None for values in found))
+        return cls(*tf.get_collection(_PUBLISHED))
 
 
-class Step(NamedTuple):
-    """The graph of a training step.
-
-    Attributes:
-      loss: the mean loss of the batch, a float32 scalar.
-      train_op: the op that takes the step.
-      state: the variables that the step changes.
-    """
-
-    loss: tf.Tensor
-    train_op: tf.Operation
-    state: TrainingState
-
-    def spec(self) -> tf.estimator.EstimatorSpec:
-        """Returns the EstimatorSpec of this step, with its saver."""
-        mode, scaffold = tf.estimator.ModeKeys.TRAIN, self.state.make_scaffold()
-        return tf.estimator.EstimatorSpec(
-            mode, loss=self.loss, train_op=self.train_op, scaffold=scaffold
-        )
-
-
-def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> Step:
+def build(
+    model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelParams
+) -> tf.estimator.EstimatorSpec:
     """Builds the graph of a training step.
 
     Args:
@@ -169,7 +150,9 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     ).publish()
     if state.barrier:
         tf.add_to_collection(ROUNDS, state.barrier.rounds())
-    return Step(loss, of_job.op, state)
+    return tf.estimator.EstimatorSpec(
+        tf.estimator.ModeKeys.TRAIN, loss=loss, train_op=of_job.op, scaffold=state.make_scaffold()
+    )
 
 
 def record(model: Network, layers: Layers) -> list[Spec]:
@@ -298,7 +281,7 @@ def _update_statistics(
     with tf.device(moving.device):
         of_step = towers.statistics_of(moments, parts, num_replicas)
         steps = tf.cast(state.step.read_value(), tf.float32)
-        decay = tf.minimum(parts[0].layers.norm_decay, (1.0 + steps) / (10.0 + steps))
+        decay = tf.minimum(state.params.config.batch_norm_decay, (1.0 + steps) / (10.0 + steps))
         return moving.assign_sub((moving.read_value() - of_step) * (1.0 - decay))
 
 
