@@ -185,34 +185,29 @@ def draws(
 
     @_graph_code
     def draw(start: Any) -> Any:
-        chosen = shuffled_indices(start, batch_size, count, config.seed)
         positions = start + tf.range(batch_size, dtype=tf.int64)
+        chosen, flip = shuffled_indices(positions, count, config.seed), None
         random = words(origin + tf.cast(positions, tf.uint64))
-        padding, flip = config.crop_padding, None
-        if not config.use_distortion_for_training:
-            padding, flip = 0, tf.zeros([batch_size], tf.int64)
-        elif config.flip == "alternating":
-            flip = alternating_flips(start, chosen, count, config.seed)
-        return augment.draw(chosen, random, padding, flip)
+        if config.flip == "alternating":
+            flip = alternating_flips(positions, chosen, count, config.seed)
+        return augment.draw(chosen, random, config.crop_padding, flip)
 
     return tf.data.Dataset.range(first, 2**62, stride).map(draw)
 
 
-def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
-    """Returns the images at positions start, start + 1, ... of the endless shuffled sequence.
+def shuffled_indices(positions: Any, count: int, seed: int) -> Any:
+    """Returns the images at positions of the endless shuffled sequence.
 
     Each epoch, that is each sequence of `count` positions, has its own permutation.
 
     Args:
-      start: the first position, an int64 scalar.
-      batch_size: the number of positions.
+      positions: the positions, int64 [N].
       count: the number of images in the split.
       seed: the seed of the permutations.
 
     Returns:
-      Indices of images, int64 [batch_size], in [0, count).
+      Indices of images, int64 [N], in [0, count).
     """
-    positions = start + tf.range(batch_size, dtype=tf.int64)
     epochs = positions // count
     # A cipher computes each index of the permutation without a buffer: it permutes at least 2^16
     # numbers, and is applied again until its result is below `count`.
@@ -225,7 +220,7 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
     )
 
 
-def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
+def alternating_flips(positions: Any, chosen: Any, count: int, seed: int) -> Any:
     """Chooses the images to flip: each image is flipped in every other epoch.
 
     About half of the images are flipped in the first epoch. Two successive epochs contain each
@@ -233,15 +228,14 @@ def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
     3.5).
 
     Args:
-      start: the position of the first image, an int64 scalar.
-      chosen: the index of the image at each position, int64 [N].
+      positions: the position of each image in the endless sequence, int64 [N].
+      chosen: the index of each image in the split, int64 [N].
       count: the number of images in the split.
       seed: the seed that chooses the images to flip in the first epoch.
 
     Returns:
       int64 [N], 1 for images to flip and 0 for the others.
     """
-    positions = start + tf.range(tf.shape(chosen, out_type=tf.int64)[0])
     first = tf.cast(_cipher_keys(seed, chosen)[:, 0], tf.int64)
     return (first + positions // count) % 2
 

@@ -87,11 +87,11 @@ class RecordSet:
     def require(self, split: str) -> None:
         """Raises DataError if `split` has no records."""
         if not self.counts.get(split):
-            held = way_out(self.data_dir, _names(self.data_dir))
+            held = _hint(self.data_dir, _names(self.data_dir))
             raise DataError(f"{self.data_dir} has no {split} records; {held}")
 
 
-def way_out(data_dir: str, names: Sequence[str] = ()) -> str:
+def _hint(data_dir: str, names: Sequence[str] = ()) -> str:
     """Returns the end of a message about missing records: what is there instead, and a command."""
     names = [name for name in names if name[0] != "."]
     held = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
@@ -126,7 +126,7 @@ def open_records(data_dir: str) -> RecordSet:
     else:
         records = RecordSet(data_dir, _stand_in(data_dir, names))
     if not records.counts:
-        raise DataError(f"no records in {data_dir}; {way_out(data_dir, names)}")
+        raise DataError(f"no records in {data_dir}; {_hint(data_dir, names)}")
     if min(records.channels[1]) <= 0:
         raise DataError(
             f"the training images in {data_dir} have the same value everywhere in a channel, R, G "
@@ -148,7 +148,7 @@ def _names(data_dir: str) -> list[str]:
                 return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(data_dir))
             return sorted(os.listdir(local))
         except (FileNotFoundError, tf.errors.NotFoundError) as error:
-            raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
+            raise DataError(f"no records in {data_dir}; {_hint(data_dir)}") from error
 
 
 def _described_records(data_dir: str) -> RecordSet:

@@ -111,18 +111,18 @@ def _gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
     return [gradients.of_x, gradients.of_gamma, gradients.of_beta, *gradients.of_shortcut]
 
 
-def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
+def gelu(x: tf.Tensor, custom: bool) -> tf.Tensor:
     """Computes x (1 + tanh(sqrt(2 / pi) (x + .044715 x^3))) / 2 (arXiv:1606.08415, section 2).
 
     Args:
-      x: float32 or bfloat16, or without `own` also float16, of any shape. The function computes in
-        float32.
-      own: whether to use `cifar10.kernels`, which is for CPUs, or TensorFlow's ops.
+      x: float32 or bfloat16, or without `custom` also float16, of any shape. The function computes
+        in float32.
+      custom: whether to use custom ops, which are for CPUs, or TensorFlow's.
 
     Returns:
       A tensor of the shape and type of `x`.
     """
-    if not own:
+    if not custom:
         return tf.cast(tf2.nn.gelu(tf.cast(x, tf.float32), approximate=True), x.dtype)
     ops = kernels.load()
 

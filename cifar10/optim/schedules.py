@@ -169,38 +169,26 @@ def warmup_steps(config: Any, steps_per_epoch: float, total_steps: float) -> flo
     return share * min(WARMUP_STEPS, MOST_WARMUP_SHARE * total_steps)
 
 
-def learning_rate(
-    config: Any,
-    examples_seen: Any,
-    num_examples: int,
-    total_examples: int,
-    examples_per_step: int,
-    staleness: int = 0,
-) -> Any:
+def learning_rate(params: Any, examples_seen: Any) -> Any:
     """Returns the learning rate of a step, a float32 scalar.
 
     Args:
-      config: the settings, with schedule, highest rate and warm-up.
+      params: the run's `ModelParams`, which has the settings and the length of the run.
       examples_seen: the number of training images that the whole job has seen, an int64 scalar.
-      num_examples: the number of images in the training split, that is in an epoch.
-      total_examples: the number of images that the job has seen when training ends.
-      examples_per_step: the number of images in a global step, over all towers and synchronous
-        trainers.
-      staleness: the staleness of the gradients, in updates; see `highest_rate`.
     """
     import tensorflow.compat.v1 as tf
 
+    config, examples_per_step = params.config, params.examples_per_step
     # TensorFlow divides integers in float64, which counts more images exactly than float32.
     progress = ScheduleProgress(
-        share=tf.minimum(1.0, tf.cast(examples_seen / total_examples, tf.float32)),
-        epochs=examples_seen / num_examples,
+        share=tf.minimum(1.0, tf.cast(examples_seen / params.total_examples, tf.float32)),
+        epochs=examples_seen / params.num_examples,
     )
     factor = REGISTRY.find(config.schedule).factor(progress)
-    steps_per_epoch, total_steps = (
-        count / examples_per_step for count in (num_examples, total_examples)
-    )
+    steps_per_epoch = params.num_examples / examples_per_step
+    total_steps = params.total_examples / examples_per_step
     rising = warmup_steps(config, steps_per_epoch, total_steps)
     # One is added so that the rate of the first step is not 0.
     risen = (examples_seen / examples_per_step + 1.0) / max(1.0, rising)
     factor *= tf.minimum(1.0, tf.cast(risen, tf.float32))
-    return highest_rate(config, examples_per_step, staleness) * factor
+    return highest_rate(config, examples_per_step, params.replication.staleness) * factor

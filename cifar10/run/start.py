@@ -119,7 +119,7 @@ def _read_weights(
 def record_model(job: Job, is_new: bool) -> None:
     """Writes run.json; what an older run has left is renamed when a new one begins.
 
-    It comes once the tasks of the cluster have met: a run that they refuse changes nothing here.
+    It comes after the handshake of a cluster: a run that another task refuses changes nothing here.
     """
     if is_new:
         _set_older_aside(job.config.output_path)
@@ -146,7 +146,7 @@ def prepare_folder(job: Job) -> tuple[Job, Metrics]:
     """Makes the folder ready for training; returns the job and the metrics up to its position.
 
     What is unfit to continue from is renamed. Other tasks and people find the settings there. The
-    job notes whether a separate process validates: the cluster lists one, or it holds the folder.
+    job records whether a separate process validates: the cluster lists one, or it holds the folder.
     """
     output_dir, step = job.config.output_path, job.params.position.step
     is_listed = bool(job.cluster and job.cluster.has_evaluator)

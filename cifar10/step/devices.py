@@ -52,7 +52,7 @@ class DevicePlan:
       loss_scaling: whether to scale the loss, because gradients may underflow.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       kernels: what computes convolutions and activations in training, a name of
-        `cifar10.ops.operations`; evaluation does not multiply pairs.
+        `cifar10.ops.operations`; evaluation uses no bf16 dot products.
       kernels_missing: why this CPU cannot use `cifar10.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.
@@ -277,10 +277,10 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
         return CUSTOM_OPS, None
     if unfit or reason:
         return TENSORFLOW, None if unfit else reason
-    # No evaluation multiplies pairs, and matrices (AMX) round less.
+    # No evaluation uses bf16 dot products, and matrices (AMX) round less.
     trains_in_bf16 = config.mode == "train_and_evaluate" and config.precision == "bf16"
-    multiplies_pairs = trains_in_bf16 and kernels.instructions() == kernels.BF16_DOTS
-    return CUSTOM_OPS_BF16_DOTS if multiplies_pairs else CUSTOM_OPS, None
+    uses_dots = trains_in_bf16 and kernels.instructions() == kernels.BF16_DOTS
+    return CUSTOM_OPS_BF16_DOTS if uses_dots else CUSTOM_OPS, None
 
 
 def _session_config(config: TrainConfig, gpus: int, setting: ThreadSetting) -> tf.ConfigProto:

@@ -72,14 +72,7 @@ class TrainingState:
         self.step = tf.train.get_global_step()
         self.examples_seen = examples_seen(self.device)
         with tf.device(self.device):
-            self.rate = learning_rate(
-                config,
-                self.examples_seen.read_value(),
-                params.num_examples,
-                params.total_examples,
-                params.examples_per_step,
-                replication.staleness,
-            )
+            self.rate = learning_rate(params, self.examples_seen.read_value())
         rule = optim.find(config.optimizer)
         self.optimizer = rule.build(config, self.rate, layout)
         self.decay = DecayRules(rule, config)

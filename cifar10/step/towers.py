@@ -184,7 +184,7 @@ def normalizer(values: Sequence[Sequence[float]], device: str, task_device: str 
     machines.
 
     Args:
-      values: the mean and the deviation of each channel, by which a new run begins.
+      values: the mean and the standard deviation of each channel, by which a new run begins.
       device: the device of both variables.
       task_device: this process's job and task; empty for a process that trains alone.
     """

@@ -47,10 +47,8 @@ def test_data_preps_shards_are_found_and_counted(prepared_data):
     assert records.has_validation
     manifest = json.loads((prepared_data / "manifest.json").read_text())
     assert records.manifest == manifest
-    assert records.channels == (
-        tuple(manifest["channel_mean"]),
-        tuple(manifest["channel_deviation"]),
-    )
+    channels = [manifest["channel_mean"], manifest["channel_deviation"]]
+    assert [*map(list, records.channels)] == channels
 
 
 def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):

@@ -40,17 +40,10 @@ def run(build: Any, given: Any, threads: int = 2) -> Any:
         return [np.float64(value) for value in session.run(build(*inputs))]
 
 
-def norm_relu(x: Any, gamma: Any, beta: Any, shortcut: Any) -> Any:
-    """The op: the output, and each channel's mean and population variance."""
+def call(op: str, *inputs: Any, shortcut: Any) -> Any:
+    """What a custom op makes of its inputs."""
     shortcuts = [] if shortcut is None else [shortcut]
-    return load().cifar10_norm_relu(x, gamma, beta, shortcuts, epsilon=EPSILON)
-
-
-def conv_norm_relu(*given: Any) -> Any:
-    """The op, of images, weights, gamma, beta, mean, variance and a shortcut or None."""
-    *inputs, shortcut = given
-    shortcuts = [] if shortcut is None else [shortcut]
-    return load().cifar10_conv3x3_norm_relu(*inputs, shortcuts, epsilon=EPSILON)
+    return getattr(load(), f"cifar10_{op}")(*inputs, shortcuts, epsilon=EPSILON)
 
 
 # Of a batch, with its own statistics: arXiv:1502.03167, algorithm 1.
@@ -79,7 +72,7 @@ def compute_norm_relu(dtype: Any, inputs: Any, threads: int = 2) -> list[Any]:
     def build(x: Any, gamma: Any, beta: Any, shortcut: Any, upstream: Any) -> list[Any]:
         x, upstream = tf.cast(x, dtype), tf.cast(upstream, dtype)
         shortcut = None if shortcut is None else tf.cast(shortcut, dtype)
-        found = norm_relu(x, gamma, beta, shortcut)
+        found = call("norm_relu", x, gamma, beta, shortcut=shortcut)
         sources = [x, gamma, beta] + ([] if shortcut is None else [shortcut])
         gradients = tf.gradients(found[0], sources, upstream)
         assert found[0].dtype == gradients[0].dtype == dtype
@@ -150,7 +143,7 @@ def compute_conv_norm_relu(dtype: Any, inputs: Any, threads: int = 2) -> Any:
         given = [images, weights, *others]
         for index in (0, 1, 6):
             given[index] = None if given[index] is None else tf.cast(given[index], dtype)
-        y = conv_norm_relu(*given)
+        y = call("conv3x3_norm_relu", *given[:6], shortcut=given[6])
         assert (y.dtype, y.shape) == (dtype, [*images.shape[:3], weights.shape[3]])
         return [tf.cast(y, tf.float32)]
 
@@ -189,7 +182,7 @@ def test_a_shortcut_that_others_need_stays_as_it_is(side, most):
     def build(*given: Any) -> list[Any]:
         # Nothing else needs the first product, so that the output may take its place.
         free, needed = given[6] * 2.0, given[6] * 3.0
-        found = [conv_norm_relu(*given[:6], shortcut) for shortcut in (free, needed)]
+        found = [call("conv3x3_norm_relu", *given[:6], shortcut=x) for x in (free, needed)]
         return [*found, needed]
 
     found = run(build, inputs)
@@ -247,11 +240,11 @@ def test_other_sizes_are_refused(of, shape, message):
     shapes = {**shapes, "shortcut": [2, 8, 8, 16], "x": [2, 8, 8, 16], of: shape}
     with tf.Graph().as_default(), tf.Session() as session:
         given = {name: tf.zeros(shape) for name, shape in shapes.items()}
-        x = given.pop("x")
+        x, shortcut = given.pop("x"), given.pop("shortcut")
         if of in ("x", "gamma"):
-            y = norm_relu(x, given["gamma"], given["beta"], given["shortcut"])[0]
+            y = call("norm_relu", x, given["gamma"], given["beta"], shortcut=shortcut)[0]
         else:
-            y = conv_norm_relu(*given.values())
+            y = call("conv3x3_norm_relu", *given.values(), shortcut=shortcut)
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             session.run(y)
 

@@ -55,13 +55,7 @@ def numpys_step(weights: np.ndarray, rate: float = RATE) -> np.ndarray:
 class Step:
     """A training step of the regression and its session."""
 
-    def __init__(
-        self,
-        session: Any,
-        config: TrainConfig,
-        plan: DevicePlan,
-        place: Any = None,
-    ) -> None:
+    def __init__(self, session: Any, config: TrainConfig, plan: DevicePlan, place: Any = None):
         self.session = session
         tf.train.create_global_step()
         params = ModelParams(config, plan, 1000, 9, steps.AS_THEY_ARE, place)
@@ -69,8 +63,7 @@ class Step:
         self._train_op = built.train_op
         session.run(tf.global_variables_initializer())
         self.shards = tf.trainable_variables()
-        size = sum(int(shard.shape[0]) for shard in self.shards)
-        values = np.concatenate([WEIGHTS, np.zeros(size - WEIGHTS.size)])
+        values = WEIGHTS
         for shard in self.shards:
             shard.load(values[: shard.shape[0]], session)
             values = values[shard.shape[0] :]
