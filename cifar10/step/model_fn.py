@@ -82,17 +82,12 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     """
     plan = params.plan
     filled = towers.fill_towers(images, plan.num_towers)
-    source = SeparateVariables(plan.variable_devices[0])
-    parts = towers.build_towers(
-        models.network(params.config),
-        params.layers(training=False),
-        towers.normalizer(params.channels, plan.variable_devices[0]),
-        filled,
-        tf.zeros([tf.shape(filled)[0]], tf.int64),  # No labels are needed.
-        plan.tower_devices,
-        [source] * plan.num_towers,
-    )
-    logits = tf.concat([tower.logits for tower in parts], 0)
+    network, device = models.network(params.config), plan.variable_devices[0]
+    settings, source = params.layers(training=False), SeparateVariables(device)
+    layers = [settings.for_tower(source) for _ in plan.tower_devices]
+    normalize = towers.normalizer(params.channels, device)
+    of_towers = towers.build_towers(network, layers, normalize, filled, plan.tower_devices)
+    logits = tf.concat(of_towers, 0)
     return logits if filled is images else logits[: tf.shape(images)[0]]
 
 

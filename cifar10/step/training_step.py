@@ -99,8 +99,8 @@ def build(
       labels: the true classes, int64 [N].
       params: settings, devices, facts about the data.
     """
-    replication, layers = params.replication, params.layers(training=True)
-    state = TrainingState(Layout(record(model, layers), params.values_from_data), params)
+    replication, settings = params.replication, params.layers(training=True)
+    state = TrainingState(Layout(record(model, settings), params.values_from_data), params)
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
     #    carry a later round than that of its weights, so the round is read first.
@@ -110,32 +110,29 @@ def build(
 
     # 2. Each tower computes logits, float32 [N / towers, classes], from its part of the batch, and
     #    from them a mean loss. In-graph, towers are on all machines of the cluster.
-    parts = towers.build_towers(
-        model,
-        layers,
-        towers.normalizer(params.channels, state.device, replication.task_device),
-        images,
-        labels,
-        replication.tower_devices,
-        [Slices(state.layout.weights, copy) for copy in copies],
-        _still_trains(state),
-    )
-    for layer, algorithm in parts[0].layers.convolutions.items():
+    still_trains = _still_trains(state)
+    slices = [Slices(state.layout.weights, copy) for copy in copies]
+    layers = [settings.for_tower(of_tower, still_trains) for of_tower in slices]
+    normalize = towers.normalizer(params.channels, state.device, replication.task_device)
+    logits = towers.build_towers(model, layers, normalize, images, replication.tower_devices)
+    for layer, algorithm in layers[0].convolutions.items():
         tf.logging.info("%s: %s", layer, algorithm)  # --verbose shows it.
+    with tf.device(towers.machine_of(replication.tower_devices[0])):
+        parts = zip(towers.split_batch(labels, len(logits)), logits)
     smoothing = params.config.label_smoothing
-    losses, accuracies = zip(*(_loss_and_accuracy(tower, smoothing) for tower in parts))
-    loss, accuracy = (tf.add_n(of_towers) / len(parts) for of_towers in (losses, accuracies))
+    losses, accuracies = zip(*(_loss_and_accuracy(*part, smoothing) for part in parts))
+    loss, accuracy = (tf.add_n(of_towers) / len(logits) for of_towers in (losses, accuracies))
 
     # 3. Compute each tower's gradient, float32 [size]. Average those of this process and add the
     #    gradient of weight decay, unless the optimizer decouples that, in one part per shard of the
     #    weights and on the shard's device. Average the batch-norm moments, too.
     gradients = tower_gradients(losses, copies, state.scale)
     mean = average_gradients(gradients, copies, state)
-    moments = average_moments(parts, state)
+    moments = average_moments(layers, state)
 
     # 4. Update weights, statistics and counters. Synchronous processes average their gradients
     #    before that; asynchronous ones apply their own as they come.
-    done = apply_update(state, mean, moments, parts)
+    done = apply_update(state, mean, moments, layers)
 
     of_job = _report(done, state)
     shared = state.shared
@@ -182,11 +179,13 @@ def _still_trains(state: TrainingState) -> Optional[tf.Tensor]:
         return state.examples_seen.read_value() < end
 
 
-def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
+def _loss_and_accuracy(
+    labels: tf.Tensor, logits: tf.Tensor, smoothing: float
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns mean loss and accuracy of a tower's images, float32 scalars on its device."""
-    with tf.device(tower.logits.device):
-        losses = cross_entropy(tower.labels, tower.logits, smoothing)
-        is_right = tf.equal(tf.argmax(tower.logits, axis=1), tower.labels)
+    with tf.device(logits.device):
+        losses = cross_entropy(labels, logits, smoothing)
+        is_right = tf.equal(tf.argmax(logits, axis=1), labels)
         return tf.reduce_mean(losses), tf.reduce_mean(tf.cast(is_right, tf.float32))
 
 
@@ -210,7 +209,7 @@ def apply_update(
     state: TrainingState,
     gradients: Sequence[tf.Tensor],
     moments: Sequence[tf.Tensor],
-    parts: Sequence[towers.Tower],
+    layers: Sequence[Layers],
 ) -> Any:
     """Builds the op after which all variables of the step have their new values.
 
@@ -219,7 +218,7 @@ def apply_update(
       gradients: one gradient per shard of the weights, float32 [size of the shard]: the mean over
         this process's towers, with weight decay; see `gradients.average_gradients`.
       moments: one tensor, float32 [2 * channels], or none: see `gradients.average_moments`.
-      parts: this process's towers.
+      layers: the layers of each tower of this process.
     """
     barrier, params = state.barrier, state.params
     arrived: list[tf.Operation] = []
@@ -235,7 +234,7 @@ def apply_update(
             arrived = [tf.group(*values)]
     # These updates read the global step, so they come before it is counted.
     with tf.control_dependencies(arrived):
-        updates = [_update_statistics(state, averaged, parts) for averaged in moments]
+        updates = [_update_statistics(state, averaged, layers) for averaged in moments]
     # From here on all ops are on the devices of the variables, so that not even a constant has to
     # be sent to another machine.
     with tf.device(state.device), tf.control_dependencies(arrived):
@@ -263,9 +262,7 @@ def apply_update(
     return done
 
 
-def _update_statistics(
-    state: TrainingState, moments: tf.Tensor, parts: Sequence[towers.Tower]
-) -> Any:
+def _update_statistics(state: TrainingState, moments: tf.Tensor, layers: Sequence[Layers]) -> Any:
     """Builds the op that moves the moving statistics towards the statistics of this step.
 
     In early steps the decay is (1 + step) / (10 + step), so that the initial zeros and ones soon
@@ -274,12 +271,12 @@ def _update_statistics(
     Args:
       state: the training state, whose moving statistics are float32 [2 * channels].
       moments: the averaged moments of all towers, float32 [2 * channels].
-      parts: this process's towers.
+      layers: the layers of each tower of this process.
     """
     (moving,) = state.statistics.shards
     num_replicas = state.params.replication.replicas_to_aggregate or 1
     with tf.device(moving.device):
-        of_step = towers.statistics_of(moments, parts, num_replicas)
+        of_step = towers.statistics_of(moments, layers, num_replicas)
         steps = tf.cast(state.step.read_value(), tf.float32)
         decay = tf.minimum(state.params.config.batch_norm_decay, (1.0 + steps) / (10.0 + steps))
         return moving.assign_sub((moving.read_value() - of_step) * (1.0 - decay))
