@@ -9,11 +9,11 @@ its own, since a process has only one intra-op thread pool; the settings take tu
 images/s, the median ratio to the rule over the rounds, and the flags of a setting that was faster.
 """
 
-import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
 from benchmarks import arguments, runs
+from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import count_cores
 from cifar10.step.devices import ThreadSetting, rule
@@ -28,7 +28,8 @@ def main(argv: Sequence[str]) -> None:
     """Measures the settings and prints which flags to set."""
     parser = arguments.new_parser("towers", __doc__, rounds=3, seconds=5.0)
     options = arguments.parse(parser, argv)
-    settings = {one: one.as_flags() for one in candidates(options.config, count_cores())}
+    found = candidates(options.config, count_cores())
+    settings = {setting: flags_of(setting) for setting in found}
     rates = runs.rates_by_flags(options.config, settings, options.rounds, options.seconds)
     print("\n".join(describe(rates)))
 
@@ -49,11 +50,16 @@ def candidates(config: TrainConfig, cores: int) -> list[ThreadSetting]:
             setting = ThreadSetting(towers, min(towers, cores), intra)
             given = {
                 name: getattr(config, name)
-                for name in dataclasses.asdict(setting)
+                for name in setting._fields
                 if getattr(config, name) is not None
             }
-            found.append(dataclasses.replace(setting, **given))
+            found.append(setting._replace(**given))
     return list(dict.fromkeys(found))
+
+
+def flags_of(setting: ThreadSetting) -> list[str]:
+    """Returns the command-line flags that give a setting."""
+    return [f"{flag_name(name)}={value}" for name, value in setting._asdict().items()]
 
 
 def describe(rates: Mapping[ThreadSetting, Sequence[float]]) -> list[str]:
@@ -66,11 +72,11 @@ def describe(rates: Mapping[ThreadSetting, Sequence[float]]) -> list[str]:
     ratios = {setting: runs.ratios(found, of_rule) for setting, found in rates.items()}
     lines = [
         f"{statistics.median(found):10,.1f} images/s  {statistics.median(ratios[setting]):.2f}  "
-        f"{setting}{'  (the rule)' if setting == first else ''}"
+        f"{' '.join(flags_of(setting))}{'  (the rule)' if setting == first else ''}"
         for setting, found in rates.items()
     ]
     best = max(ratios, key=lambda setting: statistics.median(ratios[setting]))
     is_clear = min(ratios[best]) > 1 and statistics.median(ratios[best]) >= _LEAST_SPEEDUP
     if best == first or not is_clear:
         return [*lines, "nothing was clearly faster than the rule: set no flag"]
-    return [*lines, f"faster in every round; set: {best}"]
+    return [*lines, f"faster in every round; set: {' '.join(flags_of(best))}"]

@@ -39,7 +39,6 @@ from cifar10.output.training_progress import TrainingProgress
 from cifar10.run import results, start
 from cifar10.run.initial_weights import with_initial_weights
 from cifar10.run.job import Job, describe_training, evaluation_input, make_job
-from cifar10.run.start import Start
 from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
 from cifar10.run.validation import KeepBest, StoppingCriteria, check_criteria, ended_before
 from cifar10.schema import EVAL, TRAIN, VALIDATION
@@ -74,34 +73,34 @@ def train_and_evaluate(
     open_folders(config)
     lock = folder_lock.hold(config.output_path, config.log_path, folder_lock.TRAINING, stop.check)
     with lock as check_owner:  # One run.
-        begun = start.find_start(config, records.class_names)  # Rules 1 to 3.
-        job = make_job(config, records, begun.position, cluster)
-        step, last_step = begun.position.step, job.params.total_steps
+        checkpoint = start.find_start(config, records.class_names)  # Rules 1 to 3.
+        job = make_job(config, records, checkpoints.read_position(checkpoint), cluster)
+        step, last_step = job.params.position.step, job.params.total_steps
         check_window(config.profile_window, last_step)
         is_over = step >= last_step or ended_before(config, step) is not None
         if not is_over:
             # A damaged record is an error before the first step.
             pipeline.check_evaluation(records)
-            job = with_initial_weights(job, begun.checkpoint is None)
-        stop.saved = begun.checkpoint
+            job = with_initial_weights(job, checkpoint is None)
+        stop.saved = checkpoint
         with guard.of(job.params, cluster, records, stop, trains=not is_over) as guarded:
-            start.record_model(job, begun)
+            start.record_model(job, checkpoint is None)
             finished = results.describe_finished(config.output_path, step)
             if is_over and finished:  # Rule 4.
                 guarded.tell_end()
                 log(finished)
                 return
             describe_training(job, step, guarded.describe(job.params.examples_per_step))
-            job, metrics = start.prepare_folder(job, begun)  # Rule 3, of the curves.
+            job, metrics = start.prepare_folder(job)  # Rule 3, of the curves.
             deadline = started + 60.0 * (config.max_minutes or math.inf)
-            status = _train_as_chief(job, guarded, begun, metrics, deadline, check_owner)
+            status = _train_as_chief(job, guarded, checkpoint, metrics, deadline, check_owner)
             results.finish(job, guarded, metrics, status, time.monotonic() - started)
 
 
 def _train_as_chief(
     job: Job,
     guarded: Guard,
-    begun: Start,
+    checkpoint: Optional[str],
     metrics: Metrics,
     deadline: float,
     check_owner: Callable[[], None],
@@ -109,7 +108,7 @@ def _train_as_chief(
     """Trains and validates, and tells the other tasks of the end; returns how training ended."""
     config, params, output_dir = job.config, job.params, job.config.output_path
     validates = job.records.has_validation and not job.has_evaluator
-    first_step = begun.position.step
+    first_step = params.position.step
     with ProgressLine(params.total_steps, params.total_epochs, start_step=first_step) as line:
         estimator = tf.estimator.Estimator(model_fn, config=run_config(job), params=params)
         progress = TrainingProgress(line, params, metrics)
@@ -137,7 +136,7 @@ def _train_as_chief(
         if validates:
             hook.take_back = best.take_back
             # A run may have been killed after it saved this checkpoint.
-            best.validate(estimator, eval_spec, begun.checkpoint)
+            best.validate(estimator, eval_spec, checkpoint)
         criteria.judge()
         goes_on = first_step < params.total_steps and not criteria.ending  # Rule 4.
         if goes_on and validates:
@@ -236,18 +235,13 @@ def run_config(job: Job) -> Any:
 
 def training_input(job: Job) -> Any:
     """Returns this process's batches, beginning with the first image that the job has not seen."""
-    config, replication = job.config, job.params.replication
-    settings = pipeline.TrainInput(
-        batch_size=job.params.batch_size,
-        seed=config.seed,
-        distort=config.use_distortion_for_training,
-        crop_padding=config.crop_padding,
-        crop_fill=config.crop_fill,
-        flip=config.flip,
-        cutout=config.cutout,
+    replication = job.params.replication
+    return pipeline.training_batches(
+        job.records,
+        job.config,
+        job.params.batch_size,
         # Read when a session begins, after a checkpoint has been restored.
         start=examples_seen(replication.variable_devices[0]).read_value(),
         num_replicas=replication.num_replicas,
         replica=replication.replica,
     )
-    return pipeline.training_batches(job.records, settings)

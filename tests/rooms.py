@@ -63,7 +63,7 @@ _CIFAR10 = _entries(
         "schema errors models optim",
         NO_TENSORFLOW,
     ),
-    ("input", "records → batches of images", "schema errors", ANYTHING),
+    ("input", "records → batches of images", "schema errors config", ANYTHING),
     ("cluster", "TF_CONFIG or flags → the tasks of a cluster", "errors config optim", STDLIB),
     (
         "output",

@@ -258,7 +258,8 @@ NORMALISED = {"model": "normalises", "batch_norm": ("tower",)}
 # single model or optimizer needs that as well, and `Setting.needs` adds to the table from outside.
 NEEDS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(
-        ("init_checkpoint", "dry_run", "profile_steps", "replication", "ps_transfer"), {"mode": MODES[:1]}
+        ("init_checkpoint", "dry_run", "profile_steps", "replication", "ps_transfer"),
+        {"mode": MODES[:1]},
     ),
     **dict.fromkeys(("kernels", "test_time_augmentation"), {"mode": MODES_WITH_KERNELS}),
     "json": {"mode": ("predict",)},

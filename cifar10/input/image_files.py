@@ -28,8 +28,8 @@ def expand(path: str, report: Callable[[str], None]) -> list[str]:
       UserError: no image file is in the folder, although all of it could be read.
     """
     if path.endswith("\r") and not os.path.exists(path):
-        way_out = "the list that it is from has the line ends of Windows; tr -d '\\r' removes them"
-        report(f"{path!r} cannot be read: its name ends in a carriage return; {way_out}")
+        hint = "the list that it is from has the line ends of Windows; tr -d '\\r' removes them"
+        report(f"{path!r} cannot be read: its name ends in a carriage return; {hint}")
         return []
     if not os.path.isdir(path):
         return [path]

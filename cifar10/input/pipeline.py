@@ -10,7 +10,6 @@ Replicas take turns in this one sequence of positions. Their shards of an epoch 
 together they see the same distorted images as one process with a batch as large as all of theirs.
 """
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import schema
+from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
 from cifar10.input.augment import words
 from cifar10.input.records import RecordSet
@@ -36,37 +36,6 @@ _DISTORTION = 2**63
 
 # Functions that tf.data traces are plain graph code, which AutoGraph need not convert.
 _graph_code = tf.autograph.experimental.do_not_convert
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainInput:
-    """The settings of the training input.
-
-    Attributes:
-      batch_size: the number of images per batch.
-      seed: the seed of the permutations and of the augmentation.
-      distort: whether to crop, flip and cut out at random; if not, the four settings after this one
-        have no effect.
-      crop_padding: the most pixels by which a crop shifts an image, in each direction.
-      crop_fill: how pixels that a shift uncovers are filled, `zeros` or `reflect`.
-      flip: `random` or `alternating`.
-      cutout: the side of the black square, in pixels; 0: no cutout.
-      start: the number of images that the whole job has already seen, an int or an int64 scalar
-        tensor.
-      num_replicas: the number of processes that share the sequence.
-      replica: the index of this process among them; it takes every num_replicas-th batch.
-    """
-
-    batch_size: int
-    seed: int
-    distort: bool = True
-    crop_padding: int = augment.PADDING
-    crop_fill: str = "zeros"
-    flip: str = "random"
-    cutout: int = 0
-    start: Any = 0
-    num_replicas: int = 1
-    replica: int = 0
 
 
 def load_split(records: RecordSet, split: str) -> tf.data.Dataset:
@@ -95,7 +64,7 @@ def _serialized(records: RecordSet, split: str) -> tf.data.Dataset:
     At the end, an error is raised if these are not the records that `records` describes.
     """
     records.require(split)
-    files = list(records.files[split])
+    files = list(records.files(split))
     data = tf.data.TFRecordDataset(files, "GZIP" if files[0].endswith(".gz") else None)
     data = data.apply(tf.data.experimental.assert_cardinality(records.counts[split]))
     if records.manifest_content is not None:
@@ -150,75 +119,95 @@ def _parse(serialized: Any, num_classes: int) -> tuple[Any, Any]:
     return tf.transpose(images, [0, 2, 3, 1]), labels
 
 
-def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Dataset:
+def training_batches(
+    records: RecordSet,
+    config: TrainConfig,
+    batch_size: int,
+    start: Any = 0,
+    num_replicas: int = 1,
+    replica: int = 0,
+) -> tf.data.Dataset:
     """Makes endless batches of the training split.
+
+    Args:
+      records: the records of the data set.
+      config: the settings; they decide the seed and the distortion.
+      batch_size: the number of images per batch.
+      start: the number of images that the whole job has already seen, an int or an int64 scalar
+        tensor.
+      num_replicas: the number of processes that share the sequence.
+      replica: the index of this process among them; it takes every num_replicas-th batch.
 
     Returns:
       A data set of (images uint8 [batch, 32, 32, 3], labels int64 [batch]).
     """
     whole = load_split(records, schema.TRAIN)
     count = records.counts[schema.TRAIN]
+    first, stride = start + batch_size * replica, batch_size * num_replicas
 
     @_graph_code
     def batches(images: Any, labels: Any) -> tf.data.Dataset:
         images.set_shape([count, schema.HEIGHT, schema.WIDTH, schema.CHANNELS])
-        pixels = augment.pixel_table(images) if settings.distort else None
+        pixels = augment.pixel_table(images) if config.use_distortion_for_training else None
 
         @_graph_code
         def batch(drawn: Any) -> tuple[Any, Any]:
             chosen = drawn[:, 0]
             if pixels is None:  # To copy whole images is much faster than to gather pixels.
                 return tf.gather(images, chosen), tf.gather(labels, chosen)
-            pictures = augment.render(pixels, drawn, settings.crop_fill, settings.cutout)
+            pictures = augment.render(pixels, drawn, config.crop_fill, config.cutout)
             return pictures, tf.gather(labels, chosen)
 
-        return draws(count, settings).map(batch)
+        return draws(count, config, batch_size, first, stride).map(batch)
 
     return _finish(whole.flat_map(batches))
 
 
-def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
+def draws(
+    count: int, config: TrainConfig, batch_size: int, first: Any, stride: int
+) -> tf.data.Dataset:
     """Draws the images of each batch from the split's `count`, and the distortion of each image.
+
+    Args:
+      count: the number of images in the split.
+      config: the settings; they decide the seed and the distortion.
+      batch_size: the number of images per batch.
+      first: the position in the sequence at which the first batch starts, an int or an int64
+        scalar tensor.
+      stride: how many positions further on the next batch starts.
 
     Returns:
       An endless data set of int64 [batch, 6], see `augment.draw`.
     """
-    stride = settings.batch_size * settings.num_replicas
-    first = settings.start + settings.batch_size * settings.replica
     # Each seed starts elsewhere in the sequence of words, so that its crops do not repeat
     # those of another seed.
-    origin = words(tf.constant(_DISTORTION + settings.seed, tf.uint64))
+    origin = words(tf.constant(_DISTORTION + config.seed, tf.uint64))
 
     @_graph_code
     def draw(start: Any) -> Any:
-        chosen = shuffled_indices(start, settings.batch_size, count, settings.seed)
-        positions = start + tf.range(settings.batch_size, dtype=tf.int64)
+        positions = start + tf.range(batch_size, dtype=tf.int64)
+        chosen, flip = shuffled_indices(positions, count, config.seed), None
         random = words(origin + tf.cast(positions, tf.uint64))
-        padding, flip = settings.crop_padding, None
-        if not settings.distort:
-            padding, flip = 0, tf.zeros([settings.batch_size], tf.int64)
-        elif settings.flip == "alternating":
-            flip = alternating_flips(start, chosen, count, settings.seed)
-        return augment.draw(chosen, random, padding, flip)
+        if config.flip == "alternating":
+            flip = alternating_flips(positions, chosen, count, config.seed)
+        return augment.draw(chosen, random, config.crop_padding, flip)
 
     return tf.data.Dataset.range(first, 2**62, stride).map(draw)
 
 
-def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
-    """Returns the images at positions start, start + 1, ... of the endless shuffled sequence.
+def shuffled_indices(positions: Any, count: int, seed: int) -> Any:
+    """Returns the images at positions of the endless shuffled sequence.
 
     Each epoch, that is each sequence of `count` positions, has its own permutation.
 
     Args:
-      start: the first position, an int64 scalar.
-      batch_size: the number of positions.
+      positions: the positions, int64 [N].
       count: the number of images in the split.
       seed: the seed of the permutations.
 
     Returns:
-      Indices of images, int64 [batch_size], in [0, count).
+      Indices of images, int64 [N], in [0, count).
     """
-    positions = start + tf.range(batch_size, dtype=tf.int64)
     epochs = positions // count
     # A cipher computes each index of the permutation without a buffer: it permutes at least 2^16
     # numbers, and is applied again until its result is below `count`.
@@ -231,7 +220,7 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
     )
 
 
-def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
+def alternating_flips(positions: Any, chosen: Any, count: int, seed: int) -> Any:
     """Chooses the images to flip: each image is flipped in every other epoch.
 
     About half of the images are flipped in the first epoch. Two successive epochs contain each
@@ -239,15 +228,14 @@ def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
     3.5).
 
     Args:
-      start: the position of the first image, an int64 scalar.
-      chosen: the index of the image at each position, int64 [N].
+      positions: the position of each image in the endless sequence, int64 [N].
+      chosen: the index of each image in the split, int64 [N].
       count: the number of images in the split.
       seed: the seed that chooses the images to flip in the first epoch.
 
     Returns:
       int64 [N], 1 for images to flip and 0 for the others.
     """
-    positions = start + tf.range(tf.shape(chosen, out_type=tf.int64)[0])
     first = tf.cast(_cipher_keys(seed, chosen)[:, 0], tf.int64)
     return (first + positions // count) % 2
 
@@ -313,5 +301,5 @@ def sample_images(records: RecordSet, seed: int, count: int) -> Any:
     with tf.Graph().as_default(), tf.Session(config=NO_GPU) as session:
         whole = tf.data.make_one_shot_iterator(load_split(records, schema.TRAIN))
         images = session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
-    mean, std = np.array([records.channel_mean, records.channel_std], np.float32)
+    mean, std = np.array(records.channels, np.float32)
     return (images.astype(np.float32) - mean) / std

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import posixpath
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional
@@ -32,22 +31,24 @@ class RecordSet:
 
     Attributes:
       data_dir: the folder.
-      files: paths of each split's files, in order; splits that the manifest leaves empty are
-        absent.
-      counts: the number of records of each split.
-      channel_mean: the means of the training images' channels R, G, B, in [0, 255].
-      channel_std: the standard deviations of these channels.
       manifest: the manifest that data_prep wrote, or a substitute for records without one.
       manifest_content: the content of the file that it was read from; None: there is none.
     """
 
     data_dir: str
-    files: dict[str, tuple[str, ...]]
-    counts: dict[str, int]
-    channel_mean: tuple[float, ...]
-    channel_std: tuple[float, ...]
     manifest: dict[str, Any]
     manifest_content: Optional[bytes] = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of records of each split that has any."""
+        counts = {split: entry["records"] for split, entry in self.manifest["splits"].items()}
+        return {split: count for split, count in counts.items() if count}
+
+    @property
+    def channels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Means and standard deviations of the training images' channels R, G, B, in [0, 255]."""
+        return tuple(self.manifest["channel_mean"]), tuple(self.manifest["channel_deviation"])
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -66,27 +67,31 @@ class RecordSet:
         """Whether a validation split was held out."""
         return self.counts.get(schema.VALIDATION, 0) > 0
 
+    def files(self, split: str) -> dict[str, dict[str, Any]]:
+        """Returns the manifest's entry of each of a split's files by its path, in order."""
+        entries = self.manifest["splits"].get(split, {"files": ()})["files"]
+        in_order = sorted(entries, key=lambda file: file["name"])
+        return {tf.io.gfile.join(self.data_dir, file["name"]): file for file in in_order}
+
     def fingerprint(self) -> list[str]:
         """Returns what identifies each training file, in order: the manifest's SHA-256.
 
         Without one, it is the file's name and size.
         """
-        entries = self.manifest["splits"].values()
-        known = {file["name"]: file.get("sha256") for entry in entries for file in entry["files"]}
+        files = self.files(schema.TRAIN).items()
         return [
-            str(known.get(name) or f"{name}, {_size(path)} bytes")
-            for path in self.files.get(schema.TRAIN, ())
-            for name in [posixpath.basename(path)]
+            str(file.get("sha256") or f"{file['name']}, {_size(path)} bytes")
+            for path, file in files
         ]
 
     def require(self, split: str) -> None:
         """Raises DataError if `split` has no records."""
         if not self.counts.get(split):
-            held = way_out(self.data_dir, _names(self.data_dir))
+            held = _hint(self.data_dir, _names(self.data_dir))
             raise DataError(f"{self.data_dir} has no {split} records; {held}")
 
 
-def way_out(data_dir: str, names: Sequence[str] = ()) -> str:
+def _hint(data_dir: str, names: Sequence[str] = ()) -> str:
     """Returns the end of a message about missing records: what is there instead, and a command."""
     names = [name for name in names if name[0] != "."]
     held = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
@@ -115,40 +120,19 @@ def open_records(data_dir: str) -> RecordSet:
         raise DataError(
             f"the records in {data_dir} are half-written; run the same data_prep command again"
         )
-    content = None
     if schema.MANIFEST_NAME in names:
-        content, manifest = _read_manifest(data_dir)
         # What another program put beside these records is none of them.
-        sets = _files_of(manifest, data_dir)
-        counts = {split: entry["records"] for split, entry in manifest["splits"].items()}
+        records = _described_records(data_dir)
     else:
-        try:
-            sets = schema.record_sets(names)
-        except ValueError as error:
-            raise DataError(f"{data_dir}/{error}") from error
-    files = {
-        split: tuple(tf.io.gfile.join(data_dir, name) for name in some)
-        for split, some in sets.items()
-    }
-    if content is None:
-        counts = {split: sum(map(count_records, paths)) for split, paths in files.items()}
-        manifest = _stand_in(counts)
-    if not files:
-        raise DataError(f"no records in {data_dir}; {way_out(data_dir, names)}")
-    if min(manifest["channel_deviation"]) <= 0:
+        records = RecordSet(data_dir, _stand_in(data_dir, names))
+    if not records.counts:
+        raise DataError(f"no records in {data_dir}; {_hint(data_dir, names)}")
+    if min(records.channels[1]) <= 0:
         raise DataError(
             f"the training images in {data_dir} have the same value everywhere in a channel, R, G "
             "or B, which leaves nothing to learn from it; make records of other images"
         )
-    return RecordSet(
-        data_dir=data_dir,
-        files=files,
-        counts={split: count for split, count in counts.items() if count},
-        channel_mean=tuple(manifest["channel_mean"]),
-        channel_std=tuple(manifest["channel_deviation"]),
-        manifest=manifest,
-        manifest_content=content,
-    )
+    return records
 
 
 def _names(data_dir: str) -> list[str]:
@@ -164,11 +148,11 @@ def _names(data_dir: str) -> list[str]:
                 return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(data_dir))
             return sorted(os.listdir(local))
         except (FileNotFoundError, tf.errors.NotFoundError) as error:
-            raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
+            raise DataError(f"no records in {data_dir}; {_hint(data_dir)}") from error
 
 
-def _read_manifest(data_dir: str) -> tuple[bytes, dict[str, Any]]:
-    """Returns the content of the manifest's file, and the manifest."""
+def _described_records(data_dir: str) -> RecordSet:
+    """Reads the manifest, and compares the sizes of the files; `data_prep verify` compares all."""
     path = tf.io.gfile.join(data_dir, schema.MANIFEST_NAME)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -189,7 +173,16 @@ def _read_manifest(data_dir: str) -> tuple[bytes, dict[str, Any]]:
         )
     manifest["class_names"] = [one_line(name) for name in manifest["class_names"]]
     manifest["source"]["kind"] = one_line(manifest["source"]["kind"])
-    return content, dict(manifest)
+    records = RecordSet(data_dir, manifest, content)
+    for split in manifest["splits"]:
+        for file_path, file in records.files(split).items():
+            size = _size(file_path)
+            if size != file["bytes"]:
+                raise DataError(
+                    f"{file_path} has {size:,} bytes, the manifest says {file['bytes']:,}; "
+                    "run data_prep with --force"
+                )
+    return records
 
 
 def _check_manifest(manifest: Any) -> None:
@@ -230,26 +223,6 @@ def _is_pixel_value(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= 255
 
 
-def _files_of(manifest: dict[str, Any], data_dir: str) -> dict[str, list[str]]:
-    """Returns the names of each split's files, after it has compared their sizes.
-
-    `data_prep verify` also compares the contents.
-    """
-    sets = {}
-    for split, entry in manifest["splits"].items():
-        for file in entry["files"]:
-            path = tf.io.gfile.join(data_dir, file["name"])
-            size = _size(path)
-            if size != file["bytes"]:
-                raise DataError(
-                    f"{path} has {size:,} bytes, the manifest says {file['bytes']:,}; "
-                    "run data_prep with --force"
-                )
-        if entry["records"]:
-            sets[split] = sorted(file["name"] for file in entry["files"])
-    return sets
-
-
 def _size(path: str) -> int:
     """Returns the size of a file in bytes, after its first byte has been read.
 
@@ -275,11 +248,21 @@ def _readable(path: str, kind: str = "file") -> Iterator[None]:
         ) from error
 
 
-def _stand_in(counts: dict[str, int]) -> dict[str, Any]:
+def _stand_in(data_dir: str, names: Sequence[str]) -> dict[str, Any]:
+    """Makes a manifest of records that have none."""
+    try:
+        sets = schema.record_sets(names)
+    except ValueError as error:
+        raise DataError(f"{data_dir}/{error}") from error
+    splits = {}
+    for split, held in sets.items():
+        counts = {name: count_records(tf.io.gfile.join(data_dir, name)) for name in held}
+        files = [{"name": name, "records": count} for name, count in counts.items()]
+        splits[split] = {"records": sum(counts.values()), "files": files}
     return {
         "source": {"kind": "unknown", "name": "records without a manifest", "fingerprint": None},
         "class_names": list(schema.CLASS_NAMES),
-        "splits": {split: {"records": count, "files": []} for split, count in counts.items()},
+        "splits": splits,
         "channel_mean": list(CIFAR10_MEAN),
         "channel_deviation": list(CIFAR10_STD),
     }

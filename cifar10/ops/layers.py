@@ -7,11 +7,11 @@ from.
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import kernels
 from cifar10.ops import operations, variables
 from cifar10.ops.operations import CUSTOM_OPS, TENSORFLOW, choose, convolve
 from cifar10.ops.variables import SeparateVariables, Spec, VariableSource
@@ -35,7 +35,6 @@ class Layers:
       data_format: `channels_last` or `channels_first`.
       compute_dtype: the type of activations; variables and statistics stay float32.
       norm: `tower` or `off`, see `TrainConfig.batch_norm`.
-      norm_decay: the decay of the moving statistics.
       norm_epsilon: the number that is added to the variance.
       kernels: the algorithm of convolutions that it supports, see `cifar10.ops.operations`; unless
         it is TENSORFLOW, activations use custom ops, too.
@@ -51,7 +50,6 @@ class Layers:
     data_format: str = "channels_last"
     compute_dtype: Any = tf.float32
     norm: str = "tower"
-    norm_decay: float = 0.997
     norm_epsilon: float = 1e-5
     kernels: str = TENSORFLOW
     num_classes: int = NUM_CLASSES
@@ -90,10 +88,9 @@ class Layers:
         full_name = f"{scope}/{name}" if scope else name
         return self.source.get(Spec(full_name, tuple(map(int, shape)), initializer, kind))
 
-    def scope(self, name: str) -> AbstractContextManager[Any]:
+    def scope(self, name: str) -> Any:
         """Opens a variable scope: names of variables inside it begin with `name`."""
-        scope: AbstractContextManager[Any] = tf.variable_scope(name)
-        return scope
+        return tf.variable_scope(name)
 
     def cast_images(self, images: tf.Tensor) -> tf.Tensor:
         """Converts images, float32 [N, 32, 32, 3], to this tower's layout and type."""
@@ -170,8 +167,10 @@ class Layers:
             return self.batch_norm_relu(y, shortcut, first_scale=first_scale)
         with tf.variable_scope(None, "batch_norm"):
             gamma, beta, mean, variance = self._norm_weights(filters, True, first_scale)
-        return operations.conv_norm_relu(
-            x, weights, gamma, beta, mean, variance, shortcut, self.norm_epsilon
+        shortcuts = [] if shortcut is None else [shortcut]
+        # Only the output is rounded to the type of `x`; the op has no gradient.
+        return kernels.load().cifar10_conv3x3_norm_relu(
+            x, weights, gamma, beta, mean, variance, shortcuts, epsilon=self.norm_epsilon
         )
 
     def _kernel(
@@ -288,13 +287,18 @@ class Layers:
     ) -> tf.Tensor:
         """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`."""
         custom = self.kernels != TENSORFLOW and self.training and self.norm == "tower"
-        if not (custom and self.data_format == "channels_last" and operations.fits_norm_relu(x)):
+        custom &= self.data_format == "channels_last" and x.dtype in (tf.float32, tf.bfloat16)
+        if not custom or x.shape[3] % kernels.CHANNELS:
             y = self.batch_norm(x, first_scale=first_scale)
             return self.relu(y if shortcut is None else y + shortcut)
         channels = x.shape[self._channel_axis]
         with tf.variable_scope(None, "batch_norm"):
             gamma, beta, *_ = self._norm_weights(channels, True, first_scale)
-            y, mean, variance = operations.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
+            shortcuts = [] if shortcut is None else [shortcut]
+            # Mean and population variance are float32, and no gradient flows through them.
+            y, mean, variance = kernels.load().cifar10_norm_relu(
+                x, gamma, beta, shortcuts, epsilon=self.norm_epsilon
+            )
         self.statistics.append(NormStatistics(mean, variance, tf.size(x) // channels))
         return y
 

@@ -14,6 +14,8 @@ TRAINED_UNTIL, NON_TRAINABLE = "trained until", "non-trainable"
 # Kinds of moving statistics of a normalisation, which are not weights.
 MEAN, VARIANCE = "mean", "variance"
 TRAINABLE = (KERNEL, BIAS, NORM, OFFSET, TRAINED_UNTIL)
+# All kinds of weights; those that decay and learn by the same rule are together.
+BY_RULE = ((KERNEL,), (BIAS, NORM), (OFFSET,), (TRAINED_UNTIL, NON_TRAINABLE))
 
 
 class Spec(NamedTuple):

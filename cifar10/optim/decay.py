@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops.variables import BIAS, KERNEL, NORM, OFFSET, Spec
 from cifar10.optim.base import Optimizer
-from cifar10.optim.packed import Layout
+from cifar10.optim.packed import FlatVariable, Layout
 
 _DECAY = 0.95  # of lookahead's averages per step, at the end of the run
 _SUFFIX = "Lookahead"
@@ -18,23 +18,19 @@ class DecayRules(NamedTuple):
 
     Attributes:
       optimizer: the update rule.
-      weight_decay: the decay of kernels.
-      decay_biases: whether biases and the weights of normalisations decay, too.
-      norm_bias_rate: the rate of normalisations' offsets, as a multiple of the others'.
+      config: the settings; they decide what decays, and how fast offsets learn.
     """
 
     optimizer: Optimizer
-    weight_decay: float = 0.0
-    decay_biases: bool = False
-    norm_bias_rate: float = 1.0
+    config: Any
 
     def decay(self, spec: Spec) -> float:
         """Returns the decay of a weight."""
         if spec.kind == KERNEL:
             decays = self.optimizer.decays(spec)
         else:
-            decays = self.decay_biases and spec.kind in (BIAS, NORM, OFFSET)
-        return self.weight_decay if decays else 0.0
+            decays = self.config.decay_biases and spec.kind in (BIAS, NORM, OFFSET)
+        return float(self.config.weight_decay) if decays else 0.0
 
     def factor(self, spec: Spec) -> float:
         """Returns the factor of a weight's rate; it is 1 except for offsets.
@@ -42,12 +38,7 @@ class DecayRules(NamedTuple):
         Where a step follows the gradient's scale, multiplying the gradient by it has the same
         effect; the decay is added afterwards.
         """
-        return self.norm_bias_rate if spec.kind == OFFSET else 1.0
-
-
-def all_finite(gradients: Sequence[Any]) -> Any:
-    """Returns whether all numbers of the gradients are finite, a bool scalar tensor."""
-    return tf.reduce_all([tf.reduce_all(tf.is_finite(gradient)) for gradient in gradients])
+        return float(self.config.norm_bias_rate) if spec.kind == OFFSET else 1.0
 
 
 def scale_and_decay(
@@ -82,24 +73,31 @@ def scale_and_decay(
     return tf.concat(parts, 0)
 
 
-def decoupled(rate: tf.Tensor, gradient: tf.Tensor, shard: Any, decay: tf.Tensor) -> tf.Tensor:
+def decoupled(
+    rules: DecayRules, weights: FlatVariable, gradients: Sequence[tf.Tensor], rate: tf.Tensor
+) -> list[tf.Tensor]:
     """Applies decay by itself, decoupled from the optimizer's moments (arXiv:1711.05101).
 
     Args:
-      rate: the learning rate, a scalar.
-      gradient: the gradient of the shard, float32 [n]; the weights decay after it is computed.
-      shard: a shard of the weights, a variable float32 [n].
-      decay: the decay of each weight of the shard, float32 [n].
+      rules: how each weight decays.
+      weights: the weights, which decay after the gradient is computed.
+      gradients: one gradient per shard of the weights, float32 [size of the shard].
+      rate: the learning rate, a float32 scalar; 0 if the step is skipped.
 
     Returns:
-      The gradient unchanged, but available only after the decay.
+      The gradients unchanged, but available only after the decay.
     """
-    # Not tf.identity: TensorFlow would wait for the other machine's gradient twice, in sequence.
-    gradient = tf.ensure_shape(gradient, shard.shape)
-    with tf.control_dependencies([gradient]):
-        shrunk = shard.assign_sub(rate * decay * shard.read_value())
-    with tf.control_dependencies([shrunk]):
-        return tf.identity(gradient)
+    decayed = []
+    for index, (gradient, shard) in enumerate(zip(gradients, weights.shards)):
+        with tf.device(shard.device):
+            decay = weights.split(weights.section.constant(rules.decay))[index]
+            # Not tf.identity: TensorFlow would wait for another machine's gradient twice, in turn.
+            gradient = tf.ensure_shape(gradient, shard.shape)
+            with tf.control_dependencies([gradient]):
+                shrunk = shard.assign_sub(rate * decay * shard.read_value())
+            with tf.control_dependencies([shrunk]):
+                decayed.append(tf.identity(gradient))
+    return decayed
 
 
 class Lookahead:

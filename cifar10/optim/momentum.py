@@ -1,9 +1,10 @@
-"""Momentum and Nesterov's momentum (Sutskever et al. 2013), by TensorFlow."""
+"""Momentum, Nesterov's momentum (Sutskever et al. 2013) and Adam, by TensorFlow."""
 
 import dataclasses
 from typing import Any
 
 from cifar10.config.settings import setting
+from cifar10.models.base import Rate
 from cifar10.optim.base import Optimizer
 
 
@@ -41,4 +42,19 @@ class Momentum(Optimizer):
         return tf.train.MomentumOptimizer(rate, config.momentum, use_nesterov=self._nesterov)
 
 
-MOMENTUM, NESTEROV = Momentum("momentum", False), Momentum("nesterov", True)
+class Adam(Optimizer):
+    """Adam with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101)."""
+
+    name = "adam"
+    follows_scale = False
+    decouples_decay = True
+
+    def build(self, config: Any, rate: Any, layout: Any) -> Any:
+        """Makes TensorFlow's optimizer."""
+        import tensorflow.compat.v1 as tf
+
+        return tf.train.AdamOptimizer(rate)
+
+    def rate(self, of_model: Rate) -> Rate:
+        """Returns one rate for all batches: the noise of small ones does not lengthen a step."""
+        return Rate(0.001, None)

@@ -59,18 +59,16 @@ class Muon(Optimizer):
 
             # The convolutions' kernels, each flat, and all the rest.
             parts = zip(*(tf.split(flat, sizes) for flat in (gradient, slot, weights)))
-            before, direction, kept = [], [], []
-            for (part, momentum, weight), factor in zip(parts, momenta):
+            kernel_rate, stepped, kept = rate * share, [], []
+            for (part, momentum, weight), factor, spec in zip(parts, momenta, [*kernels, None]):
                 kept.append(factor * momentum + part)
-                direction.append(part + factor * kept[-1])
-                before.append(weight)
-            kernel_rate = rate * share
-            stepped = []
-            for weight, ahead, spec in zip(before, direction, kernels):
-                # The norm of a matrix whose filters have norm 1.
-                scale = math.sqrt(spec.shape[-1]) / (tf.norm(weight) + _TINY)
-                stepped.append(weight * scale - kernel_rate * orthogonal(ahead, spec))
-            stepped.append(before[-1] - rate * direction[-1])
+                ahead = part + factor * kept[-1]
+                if spec is not None:
+                    # The norm of a matrix whose filters have norm 1.
+                    scale = math.sqrt(spec.shape[-1]) / (tf.norm(weight) + _TINY)
+                    stepped.append(weight * scale - kernel_rate * orthogonal(ahead, spec))
+                else:
+                    stepped.append(weight - rate * ahead)
             return tf.concat(stepped, 0), tf.concat(kept, 0)
 
         return WholeVector("Muon", update)
@@ -82,9 +80,6 @@ class Muon(Optimizer):
     def decays(self, spec: Any) -> bool:
         """Returns whether a kernel is that of a dense layer: the others' norm is fixed."""
         return len(spec.shape) != 4
-
-
-MUON = Muon()
 
 
 def convolutions(layout: Any) -> list[Any]:

@@ -13,17 +13,7 @@ from typing import Any, Callable, Optional, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops.variables import (
-    BIAS,
-    KERNEL,
-    MEAN,
-    NON_TRAINABLE,
-    NORM,
-    OFFSET,
-    TRAINED_UNTIL,
-    VARIANCE,
-    Spec,
-)
+from cifar10.ops.variables import BY_RULE, MEAN, NON_TRAINABLE, TRAINED_UNTIL, VARIANCE, Spec
 
 T = TypeVar("T")
 _SLOT = "momentum"
@@ -101,8 +91,7 @@ class Layout:
             else spec
             for spec in specs
         ]
-        kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (TRAINED_UNTIL, NON_TRAINABLE))
-        self.kernels, *others = ([spec for spec in specs if spec.kind in kind] for kind in kinds)
+        self.kernels, *others = ([spec for spec in specs if spec.kind in rule] for rule in BY_RULE)
         self.weights = Section(sum(others, self.kernels))
         self.has_trained_until = any(spec.kind == TRAINED_UNTIL for spec in specs)
         means, variances = (

@@ -1,16 +1,35 @@
-"""Learning-rate schedules: functions from the progress of training to a learning-rate factor.
+"""Learning rates: the highest rate, times the factor of a schedule and that of the warm-up.
 
-The learning rate is this factor times the highest rate. A schedule is a function decorated with
-`@schedule`; its name is its value of `--schedule`. The functions import TensorFlow themselves,
-since --help needs only the names.
+A schedule is a function from the progress of training to a factor, decorated with `@schedule`; its
+name is its value of `--schedule`. It counts examples, not steps, so that it does not depend on the
+batch size or on the number of towers and workers. The functions import TensorFlow themselves, since
+--help needs only the names.
+
+A learning rate fits a batch size: the mean gradient of more images has less noise, so the rate may
+grow in proportion to the batch (Goyal et al. 2017, arXiv:1706.02677, section 2.1). The batch size
+that matters is that of a global step: the images of all towers and of all synchronous trainers.
+
+A learning rate also fits a model. Training diverges if steps are too long for the curvature of the
+loss, however little noise there is (Shallue et al. 2018, arXiv:1811.03600). On a quadratic loss of
+curvature h, momentum m diverges at rates above 2 (1 + m) / h. If the gradient is computed from the
+weights before the previous update, the limit is (1 - m) / h, which is 38 times lower for m = 0.9.
+If it is computed from weights that are k updates old, the limit is about (1 - m) / (k h). For
+Nesterov momentum of 0.9, the limits are 1.36 / h, and 0.25 / h for weights that are one update old.
 """
 
 import math
 from typing import Any, Callable, NamedTuple
 
+from cifar10 import models, optim
+from cifar10.config.registry import Entry, Registry
+from cifar10.models.base import Rate
+
 # The tutorial's stages: the epochs at which stages 1 to 3 begin, and the factors of stages 0 to 3.
 STAGE_EPOCHS = (82.0, 123.0, 300.0)
 STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
+# The warm-up unless --warmup-epochs is set: these steps, but at most this share of the run. Some
+# models need only a part of it.
+WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
 
 
 class ScheduleProgress(NamedTuple):
@@ -26,14 +45,26 @@ class ScheduleProgress(NamedTuple):
 
 
 # A function from ScheduleProgress to the factor, a float32 scalar.
-Schedule = Callable[[ScheduleProgress], Any]
+Factor = Callable[[ScheduleProgress], Any]
 
 
-_SCHEDULES: dict[str, tuple[Schedule, str]] = {}
-NAMES = _SCHEDULES.keys()  # a view: it includes those that are registered later
+class Schedule(Entry):
+    """A schedule that `--schedule` can name.
+
+    Args:
+      factor: the function, whose name is the schedule's.
+      text: description of the schedule for --help.
+    """
+
+    def __init__(self, factor: Factor, text: str) -> None:
+        self.name, self.factor, self.text = factor.__name__, factor, text
 
 
-def schedule(text: str) -> Callable[[Schedule], Schedule]:
+REGISTRY: Registry[Schedule] = Registry("schedule")
+NAMES, unregister = REGISTRY.names, REGISTRY.unregister
+
+
+def schedule(text: str) -> Callable[[Factor], Factor]:
     """Returns a decorator that registers a schedule under its function's name.
 
     Args:
@@ -43,29 +74,16 @@ def schedule(text: str) -> Callable[[Schedule], Schedule]:
       ValueError: there already is a schedule of that name.
     """
 
-    def register(function: Schedule) -> Schedule:
-        name = function.__name__
-        if name in _SCHEDULES:
-            raise ValueError(f"schedule {name} exists already; choose another name")
-        _SCHEDULES[name] = (function, text)
-        return function
+    def register(factor: Factor) -> Factor:
+        REGISTRY.register(Schedule(factor, text))
+        return factor
 
     return register
 
 
-def unregister(name: str) -> None:
-    """Removes a schedule."""
-    del _SCHEDULES[name]
-
-
-def factor(name: str, progress: ScheduleProgress) -> Any:
-    """Returns the learning-rate factor of a schedule, a float32 scalar."""
-    return _SCHEDULES[name][0](progress)
-
-
 def described() -> str:
     """Returns the names and descriptions of all schedules in one line, for --help."""
-    return "; ".join(f"{name}: {text}" for name, (_, text) in _SCHEDULES.items())
+    return "; ".join(f"{name}: {REGISTRY.find(name).text}" for name in NAMES)
 
 
 @schedule("x1, x.1, x.01, x.002 from epochs 82, 123 and 300, whenever the run ends")
@@ -112,3 +130,65 @@ def constant(progress: ScheduleProgress) -> Any:
     import tensorflow.compat.v1 as tf
 
     return tf.constant(1.0)
+
+
+def highest_rate(config: Any, examples_per_step: int, staleness: int = 0) -> float:
+    """Returns the learning rate at the peak of the schedule.
+
+    Args:
+      config: the settings; they decide the rate, the model and the optimizer.
+      examples_per_step: training images in a global step.
+      staleness: updates by other trainers between reading the weights and applying the gradient
+        computed from them: 0, or in asynchronous training the number of other trainers.
+    """
+    of_model = models.find(config.model).rate(config)
+    default = optim.find(config.optimizer).rate(of_model)
+    value, images, most, most_stale = default._replace(
+        images=config.learning_rate_batch or default.images
+    )
+    if config.learning_rate is not None:
+        value, images, most, most_stale = Rate(config.learning_rate, config.learning_rate_batch)
+    if images is not None:
+        value *= examples_per_step / images
+    if staleness and most_stale is not None:
+        most = most_stale / staleness
+    return value if most is None else min(value, most)
+
+
+def warmup_steps(config: Any, steps_per_epoch: float, total_steps: float) -> float:
+    """Returns the number of global steps over which the learning rate rises at the start.
+
+    Args:
+      config: the settings; they decide the warm-up and the model.
+      steps_per_epoch: global steps in an epoch.
+      total_steps: global step at which training ends.
+    """
+    if config.warmup_epochs is not None:
+        return config.warmup_epochs * steps_per_epoch
+    share = models.find(config.model).warmup_share(config)
+    return share * min(WARMUP_STEPS, MOST_WARMUP_SHARE * total_steps)
+
+
+def learning_rate(params: Any, examples_seen: Any) -> Any:
+    """Returns the learning rate of a step, a float32 scalar.
+
+    Args:
+      params: the run's `ModelParams`, which has the settings and the length of the run.
+      examples_seen: the number of training images that the whole job has seen, an int64 scalar.
+    """
+    import tensorflow.compat.v1 as tf
+
+    config, examples_per_step = params.config, params.examples_per_step
+    # TensorFlow divides integers in float64, which counts more images exactly than float32.
+    progress = ScheduleProgress(
+        share=tf.minimum(1.0, tf.cast(examples_seen / params.total_examples, tf.float32)),
+        epochs=examples_seen / params.num_examples,
+    )
+    factor = REGISTRY.find(config.schedule).factor(progress)
+    steps_per_epoch = params.num_examples / examples_per_step
+    total_steps = params.total_examples / examples_per_step
+    rising = warmup_steps(config, steps_per_epoch, total_steps)
+    # One is added so that the rate of the first step is not 0.
+    risen = (examples_seen / examples_per_step + 1.0) / max(1.0, rising)
+    factor *= tf.minimum(1.0, tf.cast(risen, tf.float32))
+    return highest_rate(config, examples_per_step, params.replication.staleness) * factor

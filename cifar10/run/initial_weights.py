@@ -14,8 +14,6 @@ from cifar10.output import checkpoints
 from cifar10.run.job import Job
 from cifar10.step.model_fn import variable_shapes
 
-_MODEL = "model/"  # how the names of a model's variables begin
-
 
 def with_initial_weights(job: Job, is_new: bool) -> Job:
     """Adds the values that a model starts from: of --init-checkpoint, or from the data.
@@ -70,7 +68,7 @@ def _read_weights(
     there = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     # Not what an optimizer adds for a variable, whose name begins with the variable's.
     known = [
-        name for name in there if name.startswith(_MODEL) and name.rpartition("/")[0] not in there
+        name for name in there if name.startswith("model/") and name.rpartition("/")[0] not in there
     ]
     for name in (*here, *known):
         old, new = there.get(name), here.get(name)

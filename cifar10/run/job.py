@@ -57,7 +57,7 @@ def make_job(
         plan,
         records.counts.get(TRAIN, 1),
         last_step(config, cluster, records, position),
-        channels=(records.channel_mean, records.channel_std),
+        channels=records.channels,
         replication=Replication.of(config, cluster, plan),
         num_classes=len(records.class_names),
         position=position,

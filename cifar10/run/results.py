@@ -4,7 +4,6 @@ import dataclasses
 import datetime
 import os
 import platform
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -19,7 +18,7 @@ from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
 from cifar10.host.process import StopRequest, log, one_line
 from cifar10.input.records import open_records
-from cifar10.optim.learning_rate import highest_rate, warmup_steps
+from cifar10.optim.schedules import highest_rate, warmup_steps
 from cifar10.output import checkpoints, event_files, model_settings
 from cifar10.output.folders import EVENTS
 from cifar10.output.metrics import Metrics, rounded_figures
@@ -74,19 +73,15 @@ class Evaluation(NamedTuple):
 
 
 class _Rows(tf.train.SessionRunHook):
-    """Collects the rows that tensors of an evaluation have for each image.
+    """Collects the rows of an evaluation, one for each image; see `model_fn.EVALUATED`."""
 
-    Args:
-      names: the names of the tensors.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
+    def __init__(self) -> None:
         self._batches: list[Any] = []
 
     def before_run(self, run_context: Any) -> Any:
-        """Requests the tensors."""
-        return tf.train.SessionRunArgs([f"{name}:0" for name in self._names])
+        """Requests those of a batch."""
+        graph = run_context.session.graph
+        return tf.train.SessionRunArgs(graph.get_collection(model_fn.EVALUATED))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Keeps those of a batch."""
@@ -111,7 +106,7 @@ def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
     params = dataclasses.replace(job.params, augments_test=config.test_time_augmentation)
     # Its events go to the log folder; the checkpoint may be elsewhere.
     estimator = tf.estimator.Estimator(model_fn.model_fn, config.log_path, run_config, params)
-    rows = _Rows((model_fn.IMAGES, model_fn.LABELS, model_fn.CLASSES, model_fn.PROBABILITIES))
+    rows = _Rows()
     found = estimator.evaluate(
         lambda: evaluation_input(job, EVAL),
         hooks=[*guarded.evaluation_hooks, rows],

@@ -6,7 +6,7 @@ The four rules stand in `cifar10/train.py`.
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -25,20 +25,11 @@ from cifar10.run.results import RESULT_NAME
 from cifar10.run.validation import ended_before
 
 
-class Start(NamedTuple):
-    """What a chief continues from, or that it begins.
+def find_start(config: TrainConfig, class_names: Sequence[str]) -> Optional[str]:
+    """Finds the checkpoint that a chief continues from, in an output folder that it has locked.
 
-    Attributes:
-      checkpoint: the checkpoint's path; None: a new run begins.
-      position: how far training had come.
-    """
-
-    checkpoint: Optional[str]
-    position: TrainingPosition
-
-
-def find_start(config: TrainConfig, class_names: Sequence[str]) -> Start:
-    """Finds what a chief continues from, in an output folder that it has locked.
+    Returns:
+      The checkpoint's path; None: a new run begins.
 
     Raises:
       ConfigError: the folder has checkpoints of another model or of other classes.
@@ -48,16 +39,15 @@ def find_start(config: TrainConfig, class_names: Sequence[str]) -> Start:
     output_dir = config.output_path
     model_settings.check_same(config, class_names)  # First: a refused run changes no file.
     recovery.remove_unfinished(output_dir, is_held(output_dir, EVALUATOR))
-    checkpoint = recovery.checkpoint_to_continue(output_dir, log)
-    return Start(checkpoint, checkpoints.read_position(checkpoint))
+    return recovery.checkpoint_to_continue(output_dir, log)
 
 
-def record_model(job: Job, start: Start) -> None:
+def record_model(job: Job, is_new: bool) -> None:
     """Writes run.json; what an older run has left is renamed when a new one begins.
 
-    It comes once the tasks of the cluster have met: a run that they refuse changes nothing here.
+    It comes after the handshake of a cluster: a run that another task refuses changes nothing here.
     """
-    if start.checkpoint is None:
+    if is_new:
         _set_older_aside(job.config.output_path)
     model_settings.write(job.config, job.records.class_names, resize=job.records.resize)
 
@@ -78,13 +68,13 @@ def _set_older_aside(output_dir: str) -> None:
     run_file.write(output_dir, Run(owner=run.owner))
 
 
-def prepare_folder(job: Job, start: Start) -> tuple[Job, Metrics]:
-    """Makes the folder ready for training; returns the job and the metrics up to `start`.
+def prepare_folder(job: Job) -> tuple[Job, Metrics]:
+    """Makes the folder ready for training; returns the job and the metrics up to its position.
 
     What is unfit to continue from is renamed. Other tasks and people find the settings there. The
-    job notes whether a separate process validates: the cluster lists one, or it holds the folder.
+    job records whether a separate process validates: the cluster lists one, or it holds the folder.
     """
-    output_dir, step = job.config.output_path, start.position.step
+    output_dir, step = job.config.output_path, job.params.position.step
     is_listed = bool(job.cluster and job.cluster.has_evaluator)
     has_evaluator = is_listed or is_held(output_dir, EVALUATOR)
     found = Metrics(output_dir, last_step=step)

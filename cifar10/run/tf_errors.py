@@ -73,8 +73,8 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
         path = getattr(error, "filename", None) or re.sub(r"(\.[0-9a-f]{8}\.part)?; .*", "", reason)
         return UserError(f"{path} is a folder; move it away, {_CONTINUE}")
     if forbidden:
-        way_out = f"let this user read and write there, {_CONTINUE}"
-        return UserError(f"no access: {reason}{whose(forbidden)}; {way_out}")
+        hint = f"let this user read and write there, {_CONTINUE}"
+        return UserError(f"no access: {reason}{whose(forbidden)}; {hint}")
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(f"out of memory: {reason}; free some, or use a smaller --train-batch-size")
     is_missing = isinstance(error, tf.errors.NotFoundError)
@@ -86,5 +86,5 @@ def _explained(config: TrainConfig, error: Any) -> Optional[Exception]:
         fault = "a record is not an image with a label"
     elif is_gone or REPLACED in message or tf_internals.OTHER_NUMBER.search(message):
         fault, first = "records were replaced while they were read", "when data_prep has ended, "
-    way_out = f"{first}check all by `python -m data_prep verify {data}`, {_CONTINUE}"
-    return DataError(f"{fault} in {data}; {way_out}") if fault else None
+    hint = f"{first}check all by `python -m data_prep verify {data}`, {_CONTINUE}"
+    return DataError(f"{fault} in {data}; {hint}") if fault else None

@@ -4,14 +4,13 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10 import kernels, models
 from cifar10.config.fields import MODES_WITH_KERNELS
-from cifar10.config.settings import flag_name
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
@@ -29,8 +28,7 @@ _pools: dict[str, int] = {}
 _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
-@dataclasses.dataclass(frozen=True)
-class ThreadSetting:
+class ThreadSetting(NamedTuple):
     """Numbers of towers and threads, named as in `TrainConfig`.
 
     With 0 threads, TensorFlow chooses their number.
@@ -39,13 +37,6 @@ class ThreadSetting:
     num_towers: int
     num_inter_threads: int
     num_intra_threads: int
-
-    def as_flags(self) -> list[str]:
-        """Returns the command-line flags that give this setting."""
-        return [f"{flag_name(name)}={value}" for name, value in vars(self).items()]
-
-    def __str__(self) -> str:
-        return " ".join(self.as_flags())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +51,7 @@ class DevicePlan:
       loss_scaling: whether to scale the loss, because gradients may underflow.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       kernels: what computes convolutions and activations in training, a name of
-        `cifar10.ops.operations`; evaluation does not multiply pairs.
+        `cifar10.ops.operations`; evaluation uses no bf16 dot products.
       kernels_missing: why this CPU cannot use `cifar10.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.
@@ -118,7 +109,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         setting = rule(config, cores)
         tower_devices = ("/cpu:0",) * setting.num_towers
     kept = {name: size for name, size in _pools.items() if getattr(config, name) is None}
-    setting = dataclasses.replace(setting, **kept)
+    setting = setting._replace(**kept)
     config.check_towers(setting.num_towers)
     if config.variable_strategy == "GPU" and not gpus:
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
@@ -285,20 +276,19 @@ def _choose_kernels(config: TrainConfig, gpus: int) -> tuple[str, Optional[str]]
         return CUSTOM_OPS, None
     if unfit or reason:
         return TENSORFLOW, None if unfit else reason
-    # No evaluation multiplies pairs, and matrices (AMX) round less.
+    # No evaluation uses bf16 dot products, and matrices (AMX) round less.
     trains_in_bf16 = config.mode == "train_and_evaluate" and config.precision == "bf16"
-    multiplies_pairs = trains_in_bf16 and kernels.instructions() == kernels.BF16_DOTS
-    return CUSTOM_OPS_BF16_DOTS if multiplies_pairs else CUSTOM_OPS, None
+    uses_dots = trains_in_bf16 and kernels.instructions() == kernels.BF16_DOTS
+    return CUSTOM_OPS_BF16_DOTS if uses_dots else CUSTOM_OPS, None
 
 
 def _session_config(config: TrainConfig, gpus: int, setting: ThreadSetting) -> tf.ConfigProto:
-    result = tf.ConfigProto(
+    return tf.ConfigProto(
         allow_soft_placement=True,
         log_device_placement=config.log_device_placement,
         intra_op_parallelism_threads=setting.num_intra_threads,
         inter_op_parallelism_threads=setting.num_inter_threads,
         # A session with its own configuration does not know which GPUs are hidden.
         device_count={"GPU": gpus},
+        gpu_options=tf.GPUOptions(allow_growth=True),
     )
-    result.gpu_options.allow_growth = True
-    return result

@@ -18,9 +18,10 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.ops.layers import Layers
 from cifar10.optim.decay import scale_and_decay
 from cifar10.step.state import TrainingState
-from cifar10.step.towers import Tower, machine_of, tower_moments
+from cifar10.step.towers import machine_of, tower_moments
 
 
 def tower_gradients(
@@ -94,11 +95,11 @@ def average_gradients(
     return means
 
 
-def average_moments(parts: Sequence[Tower], state: TrainingState) -> list[tf.Tensor]:
+def average_moments(layers: Sequence[Layers], state: TrainingState) -> list[tf.Tensor]:
     """Averages the towers' batch-norm moments on the device of the moving statistics.
 
     Args:
-      parts: the towers.
+      layers: the layers of each tower.
       state: the training state, with the moving statistics.
 
     Returns:
@@ -107,9 +108,9 @@ def average_moments(parts: Sequence[Tower], state: TrainingState) -> list[tf.Ten
     """
     if not state.statistics.shards:
         return []
-    params, device = state.params, state.statistics.shards[0].device
-    moments = [tower_moments(tower) for tower in parts]
-    machines = mean_by_machine(moments, params.replication.tower_devices, params.plan.reduction)
+    device, devices = state.statistics.shards[0].device, state.params.replication.tower_devices
+    moments = [tower_moments(*tower) for tower in zip(layers, devices)]
+    machines = mean_by_machine(moments, devices, state.params.plan.reduction)
     with tf.device(device):
         return [tf.add_n([nearest(held, device) for held in machines])]
 

@@ -14,15 +14,18 @@ from cifar10.ops.variables import TRAINABLE, SeparateVariables, Spec
 from cifar10.step import towers, training_step
 from cifar10.step.params import ModelParams
 
-# Names of tensors that hooks look up.
-IMAGES, LABELS, CLASSES = "eval_images", "eval_labels", "eval_classes"
-PROBABILITIES = "eval_probabilities"
+# The collection of an EVAL graph with the images of a batch, uint8 [N, 32, 32, 3], the true and the
+# predicted classes, int64 [N], and the probabilities, float32 [N, classes].
+EVALUATED = "evaluated"
 
 
 def model_fn(
     features: tf.Tensor, labels: Optional[tf.Tensor], mode: str, params: ModelParams
 ) -> tf.estimator.EstimatorSpec:
     """Builds the graph of one mode.
+
+    Metrics of EVAL count images, so they do not depend on the batch size. Only the augmented
+    accuracy does: the least certain quarter is that of each batch.
 
     Args:
       features: the images, uint8 [N, 32, 32, 3].
@@ -33,20 +36,26 @@ def model_fn(
     if mode == tf.estimator.ModeKeys.TRAIN:
         with tf.device(params.replication.task_device):
             network = models.network(params.config)
-            return training_step.build(network, features, labels, params).spec()
+            return training_step.build(network, features, labels, params)
     if mode == tf.estimator.ModeKeys.PREDICT:
         # An exported model must not depend on the library of the custom ops.
         plan = dataclasses.replace(params.plan, kernels=TENSORFLOW)
         params = dataclasses.replace(params, plan=plan)
     logits = _logits(features, params)
-    probabilities = tf.nn.softmax(logits)
-    if mode == tf.estimator.ModeKeys.EVAL:
-        tf.identity(features, IMAGES)
-        augmented = _augmented(features, logits, params) if params.augments_test else None
-        return _eval_spec(labels, logits, probabilities, augmented)
-    return tf.estimator.EstimatorSpec(
-        mode, predictions={"classes": tf.argmax(logits, axis=1), "probabilities": probabilities}
-    )
+    classes, probabilities = tf.argmax(logits, axis=1), tf.nn.softmax(logits)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        predictions = {"classes": classes, "probabilities": probabilities}
+        return tf.estimator.EstimatorSpec(mode, predictions=predictions)
+    for tensor in (features, labels, classes, probabilities):
+        tf.add_to_collection(EVALUATED, tensor)
+    losses = training_step.cross_entropy(labels, logits)
+    # Estimator's own "loss" is a mean over batches, so a smaller last batch biases it.
+    cross_entropy = tf.metrics.mean(losses)
+    metrics = {"accuracy": tf.metrics.accuracy(labels, classes), "cross_entropy": cross_entropy}
+    if params.augments_test:
+        augmented = tf.argmax(_augmented(features, logits, params), axis=1)
+        metrics["augmented_accuracy"] = tf.metrics.accuracy(labels, augmented)
+    return tf.estimator.EstimatorSpec(mode, loss=tf.reduce_mean(losses), eval_metric_ops=metrics)
 
 
 def variable_shapes(config: TrainConfig, num_classes: int) -> dict[str, tuple[int, ...]]:
@@ -73,17 +82,12 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     """
     plan = params.plan
     filled = towers.fill_towers(images, plan.num_towers)
-    source = SeparateVariables(plan.variable_devices[0])
-    parts = towers.build_towers(
-        models.network(params.config),
-        params.layers(training=False),
-        towers.normalizer(params.channels, plan.variable_devices[0]),
-        filled,
-        tf.zeros([tf.shape(filled)[0]], tf.int64),  # No labels are needed.
-        plan.tower_devices,
-        [source] * plan.num_towers,
-    )
-    logits = tf.concat([tower.logits for tower in parts], 0)
+    network, device = models.network(params.config), plan.variable_devices[0]
+    settings, source = params.layers(training=False), SeparateVariables(device)
+    layers = [settings.for_tower(source) for _ in plan.tower_devices]
+    normalize = towers.normalizer(params.channels, device)
+    of_towers = towers.build_towers(network, layers, normalize, filled, plan.tower_devices)
+    logits = tf.concat(of_towers, 0)
     return logits if filled is images else logits[: tf.shape(images)[0]]
 
 
@@ -96,30 +100,3 @@ def _augmented(images: tf.Tensor, logits: tf.Tensor, params: ModelParams) -> tf.
     others = augment.test_views(tf.gather(images, rows))[tf.shape(rows)[0] :]
     of_views = tf.concat([tf.gather(logits, rows), _logits(others, params)], 0)
     return tf.tensor_scatter_nd_update(logits, rows[:, None], augment.mean_over_views(of_views))
-
-
-def _eval_spec(
-    labels: tf.Tensor, logits: tf.Tensor, probabilities: tf.Tensor, augmented: Optional[tf.Tensor]
-) -> tf.estimator.EstimatorSpec:
-    """Makes the EVAL spec; its metrics count images, so they do not depend on the batch size.
-
-    Only the augmented accuracy does: the least certain quarter is that of each batch.
-
-    Args:
-      labels: the true classes, int64 [N].
-      logits: float32 [N, classes].
-      probabilities: float32 [N, classes].
-      augmented: the logits with test-time augmentation, float32 [N, classes]; None without it.
-    """
-    losses = training_step.cross_entropy(labels, logits)
-    tf.identity(probabilities, PROBABILITIES)
-    tf.identity(labels, LABELS)
-    classes = tf.argmax(logits, axis=1, name=CLASSES)
-    # Estimator's own "loss" is a mean over batches, so a smaller last batch biases it.
-    cross_entropy = tf.metrics.mean(losses)
-    metrics = {"accuracy": tf.metrics.accuracy(labels, classes), "cross_entropy": cross_entropy}
-    if augmented is not None:
-        metrics["augmented_accuracy"] = tf.metrics.accuracy(labels, tf.argmax(augmented, axis=1))
-    return tf.estimator.EstimatorSpec(
-        tf.estimator.ModeKeys.EVAL, loss=tf.reduce_mean(losses), eval_metric_ops=metrics
-    )

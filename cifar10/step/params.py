@@ -166,7 +166,6 @@ class ModelParams:
             data_format=plan.data_format,
             compute_dtype=plan.compute_dtype,
             norm=config.batch_norm,
-            norm_decay=config.batch_norm_decay,
             norm_epsilon=config.batch_norm_epsilon,
             kernels=kernels,
         )

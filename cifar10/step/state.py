@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import optim
 from cifar10.optim.decay import DecayRules, Lookahead
-from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.packed import FlatVariable, Layout
+from cifar10.optim.schedules import learning_rate
 from cifar10.step.params import ModelParams
 from cifar10.step.sync_replicas import SyncBarrier, shared_counter
 from cifar10.tf_internals import NamedTensors
@@ -72,19 +72,10 @@ class TrainingState:
         self.step = tf.train.get_global_step()
         self.examples_seen = examples_seen(self.device)
         with tf.device(self.device):
-            self.rate = learning_rate(
-                config,
-                self.examples_seen.read_value(),
-                params.num_examples,
-                params.total_examples,
-                params.examples_per_step,
-                replication.staleness,
-            )
+            self.rate = learning_rate(params, self.examples_seen.read_value())
         rule = optim.find(config.optimizer)
         self.optimizer = rule.build(config, self.rate, layout)
-        self.decay = DecayRules(
-            rule, config.weight_decay, config.decay_biases, config.norm_bias_rate
-        )
+        self.decay = DecayRules(rule, config)
         self.scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
         self.lookahead: Optional[Lookahead] = None
         if config.lookahead_steps:

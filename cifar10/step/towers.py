@@ -7,13 +7,12 @@ only the checkpoint, and a run that continues on other records normalizes these 
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.models.base import Network
 from cifar10.ops.layers import Layers
-from cifar10.ops.variables import VariableSource
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 
 _CHANNELS = ("channel_mean", "channel_deviation")
@@ -21,50 +20,32 @@ _CHANNELS = ("channel_mean", "channel_deviation")
 Normalizer = Callable[[tf.Tensor], tf.Tensor]
 
 
-class Tower(NamedTuple):
-    """One tower's part of the step."""
-
-    layers: Layers
-    logits: tf.Tensor  # float32 [n, classes]
-    labels: tf.Tensor  # int64 [n]
-
-
 def build_towers(
     model: Network,
-    layers: Layers,
+    layers: Sequence[Layers],
     normalize: Normalizer,
     images: tf.Tensor,
-    labels: tf.Tensor,
     devices: Sequence[str],
-    sources: Sequence[VariableSource],
-    still_trains: Optional[tf.Tensor] = None,
-) -> list[Tower]:
+) -> list[tf.Tensor]:
     """Runs the model once per tower, on the tower's device and part of the batch.
 
     Args:
       model: a function (Layers, images float32 [n, 32, 32, 3]) -> logits float32 [n, classes].
-      layers: the layers' settings; each tower gets a copy.
+      layers: the layers of each tower.
       normalize: a function uint8 [n, 32, 32, 3] -> float32 [n, 32, 32, 3].
       images: uint8 [N, 32, 32, 3]; N need not be a multiple of the number of towers.
-      labels: the true classes, int64 [N].
       devices: the device of each tower.
-      sources: the source of each tower's variables.
-      still_trains: whether the weights that train only in the first epochs still train, a bool
-        scalar tensor; None: they do.
 
     Returns:
-      The towers.
+      Each tower's logits, float32 [n, classes], on its device.
     """
     with tf.device(machine_of(devices[0])):  # The input is there; each tower fetches its part.
-        image_parts = split_batch(images, len(devices))
-        label_parts = split_batch(labels, len(devices))
-    parts: list[Tower] = []
-    for source, device, *part in zip(sources, devices, image_parts, label_parts):
-        own = layers.for_tower(source, still_trains)
-        with tf.device(device), tf.name_scope(f"tower_{len(parts)}"), model_scope():
-            logits = model(own, normalize(part[0]))
-        parts.append(Tower(own, logits, part[1]))
-    return parts
+        parts = split_batch(images, len(devices))
+    logits: list[tf.Tensor] = []
+    for own, device, part in zip(layers, devices, parts):
+        with tf.device(device), tf.name_scope(f"tower_{len(logits)}"), model_scope():
+            logits.append(model(own, normalize(part)))
+    return logits
 
 
 def model_scope() -> Any:
@@ -139,21 +120,25 @@ def copies_of_weights(shards: Sequence[tf.Tensor], devices: Sequence[str]) -> li
     return copies
 
 
-def tower_moments(tower: Tower) -> tf.Tensor:
+def tower_moments(layers: Layers, device: str) -> tf.Tensor:
     """Joins the moments of a tower's batch-norm layers: all means, then all mean squares.
 
     Mean squares, unlike variances, can simply be averaged over towers and machines.
 
+    Args:
+      layers: the layers of the tower.
+      device: the device of the tower.
+
     Returns:
       float32 [2 * channels of all layers].
     """
-    means = [layer.mean for layer in tower.layers.statistics]
-    with tf.device(tower.logits.device):
-        squares = [layer.variance + tf.square(layer.mean) for layer in tower.layers.statistics]
+    means = [layer.mean for layer in layers.statistics]
+    with tf.device(device):
+        squares = [layer.variance + tf.square(layer.mean) for layer in layers.statistics]
         return tf.concat(means + squares, axis=0)
 
 
-def statistics_of(moments: tf.Tensor, towers: Sequence[Tower], num_replicas: int) -> tf.Tensor:
+def statistics_of(moments: tf.Tensor, layers: Sequence[Layers], num_replicas: int) -> tf.Tensor:
     """Converts averaged moments to means and sample variances, as in the moving statistics.
 
     The sample variance is the population variance times n / (n - 1), where n counts the values of
@@ -161,14 +146,14 @@ def statistics_of(moments: tf.Tensor, towers: Sequence[Tower], num_replicas: int
 
     Args:
       moments: float32 [2 * channels], see `tower_moments`.
-      towers: the towers of this replica.
+      layers: the layers of each tower of this replica.
       num_replicas: the number of replicas whose moments were averaged.
 
     Returns:
       All means, then all variances, float32 [2 * channels].
     """
     factors = []
-    for of_layer in zip(*(tower.layers.statistics for tower in towers)):
+    for of_layer in zip(*(of_tower.statistics for of_tower in layers)):
         count = tf.cast(tf.add_n([part.count for part in of_layer]) * num_replicas, tf.float32)
         factors.append(tf.fill(of_layer[0].mean.shape, count / tf.maximum(count - 1.0, 1.0)))
     mean, square = tf.split(moments, 2)
@@ -184,7 +169,7 @@ def normalizer(values: Sequence[Sequence[float]], device: str, task_device: str 
     machines.
 
     Args:
-      values: the mean and the deviation of each channel, by which a new run begins.
+      values: the mean and the standard deviation of each channel, by which a new run begins.
       device: the device of both variables.
       task_device: this process's job and task; empty for a process that trains alone.
     """

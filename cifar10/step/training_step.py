@@ -17,6 +17,7 @@ from cifar10.step.state import TrainingState
 from cifar10.step.sync_replicas import ROUNDS
 
 _SAMPLES_SHOWN = 8
+_PUBLISHED = "training_step"  # the collection of `StepTensors`
 
 
 class StepReport(NamedTuple):
@@ -48,7 +49,7 @@ class StepReport(NamedTuple):
 
 
 class StepTensors(NamedTuple):
-    """What hooks fetch and run in a training graph, each in a collection: `training_step/loss`.
+    """What hooks fetch and run in a training graph, which has these in a collection.
 
     Attributes:
       of_job: the job's numbers after the step, float64 [4], which parameter servers send at once.
@@ -75,40 +76,20 @@ class StepTensors(NamedTuple):
         return (self.of_job, self.loss, self.accuracy, *shown)
 
     def publish(self) -> None:
-        """Adds these to collections of the default graph, so that hooks find them."""
-        for name, found in self._asdict().items():
-            if found is not None:
-                tf.add_to_collection(f"training_step/{name}", found)
+        """Adds these to a collection of the default graph, so that hooks find them."""
+        for found in self:
+            if found is not None:  # Only the last ones may be None.
+                tf.add_to_collection(_PUBLISHED, found)
 
     @classmethod
     def find(cls) -> "StepTensors":
         """Returns those of the default graph."""
-        found = (tf.get_collection(f"training_step/{name}") for name in cls._fields)
-        return cls(*(values[0] if values else None for values in found))
+        return cls(*tf.get_collection(_PUBLISHED))
 
 
-class Step(NamedTuple):
-    """The graph of a training step.
-
-    Attributes:
-      loss: the mean loss of the batch, a float32 scalar.
-      train_op: the op that takes the step.
-      state: the variables that the step changes.
-    """
-
-    loss: tf.Tensor
-    train_op: tf.Operation
-    state: TrainingState
-
-    def spec(self) -> tf.estimator.EstimatorSpec:
-        """Returns the EstimatorSpec of this step, with its saver."""
-        mode, scaffold = tf.estimator.ModeKeys.TRAIN, self.state.make_scaffold()
-        return tf.estimator.EstimatorSpec(
-            mode, loss=self.loss, train_op=self.train_op, scaffold=scaffold
-        )
-
-
-def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> Step:
+def build(
+    model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelParams
+) -> tf.estimator.EstimatorSpec:
     """Builds the graph of a training step.
 
     Args:
@@ -118,8 +99,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
       labels: the true classes, int64 [N].
       params: settings, devices, facts about the data.
     """
-    replication, layers = params.replication, params.layers(training=True)
-    state = TrainingState(Layout(record(model, layers), params.values_from_data), params)
+    replication, settings = params.replication, params.layers(training=True)
+    state = TrainingState(Layout(record(model, settings), params.values_from_data), params)
 
     # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
     #    carry a later round than that of its weights, so the round is read first.
@@ -129,32 +110,29 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 
     # 2. Each tower computes logits, float32 [N / towers, classes], from its part of the batch, and
     #    from them a mean loss. In-graph, towers are on all machines of the cluster.
-    parts = towers.build_towers(
-        model,
-        layers,
-        towers.normalizer(params.channels, state.device, replication.task_device),
-        images,
-        labels,
-        replication.tower_devices,
-        [Slices(state.layout.weights, copy) for copy in copies],
-        _still_trains(state),
-    )
-    for layer, algorithm in parts[0].layers.convolutions.items():
+    still_trains = _still_trains(state)
+    slices = [Slices(state.layout.weights, copy) for copy in copies]
+    layers = [settings.for_tower(of_tower, still_trains) for of_tower in slices]
+    normalize = towers.normalizer(params.channels, state.device, replication.task_device)
+    logits = towers.build_towers(model, layers, normalize, images, replication.tower_devices)
+    for layer, algorithm in layers[0].convolutions.items():
         tf.logging.info("%s: %s", layer, algorithm)  # --verbose shows it.
+    with tf.device(towers.machine_of(replication.tower_devices[0])):
+        parts = zip(towers.split_batch(labels, len(logits)), logits)
     smoothing = params.config.label_smoothing
-    losses, accuracies = zip(*(_loss_and_accuracy(tower, smoothing) for tower in parts))
-    loss, accuracy = (tf.add_n(of_towers) / len(parts) for of_towers in (losses, accuracies))
+    losses, accuracies = zip(*(_loss_and_accuracy(*part, smoothing) for part in parts))
+    loss, accuracy = (tf.add_n(of_towers) / len(logits) for of_towers in (losses, accuracies))
 
     # 3. Compute each tower's gradient, float32 [size]. Average those of this process and add the
     #    gradient of weight decay, unless the optimizer decouples that, in one part per shard of the
     #    weights and on the shard's device. Average the batch-norm moments, too.
     gradients = tower_gradients(losses, copies, state.scale)
     mean = average_gradients(gradients, copies, state)
-    moments = average_moments(parts, state)
+    moments = average_moments(layers, state)
 
     # 4. Update weights, statistics and counters. Synchronous processes average their gradients
     #    before that; asynchronous ones apply their own as they come.
-    done = apply_update(state, mean, moments, parts)
+    done = apply_update(state, mean, moments, layers)
 
     of_job = _report(done, state)
     shared = state.shared
@@ -169,7 +147,9 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     ).publish()
     if state.barrier:
         tf.add_to_collection(ROUNDS, state.barrier.rounds())
-    return Step(loss, of_job.op, state)
+    return tf.estimator.EstimatorSpec(
+        tf.estimator.ModeKeys.TRAIN, loss=loss, train_op=of_job.op, scaffold=state.make_scaffold()
+    )
 
 
 def record(model: Network, layers: Layers) -> list[Spec]:
@@ -199,11 +179,13 @@ def _still_trains(state: TrainingState) -> Optional[tf.Tensor]:
         return state.examples_seen.read_value() < end
 
 
-def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
+def _loss_and_accuracy(
+    labels: tf.Tensor, logits: tf.Tensor, smoothing: float
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns mean loss and accuracy of a tower's images, float32 scalars on its device."""
-    with tf.device(tower.logits.device):
-        losses = cross_entropy(tower.labels, tower.logits, smoothing)
-        is_right = tf.equal(tf.argmax(tower.logits, axis=1), tower.labels)
+    with tf.device(logits.device):
+        losses = cross_entropy(labels, logits, smoothing)
+        is_right = tf.equal(tf.argmax(logits, axis=1), labels)
         return tf.reduce_mean(losses), tf.reduce_mean(tf.cast(is_right, tf.float32))
 
 
@@ -227,7 +209,7 @@ def apply_update(
     state: TrainingState,
     gradients: Sequence[tf.Tensor],
     moments: Sequence[tf.Tensor],
-    parts: Sequence[towers.Tower],
+    layers: Sequence[Layers],
 ) -> Any:
     """Builds the op after which all variables of the step have their new values.
 
@@ -236,7 +218,7 @@ def apply_update(
       gradients: one gradient per shard of the weights, float32 [size of the shard]: the mean over
         this process's towers, with weight decay; see `gradients.average_gradients`.
       moments: one tensor, float32 [2 * channels], or none: see `gradients.average_moments`.
-      parts: this process's towers.
+      layers: the layers of each tower of this process.
     """
     barrier, params = state.barrier, state.params
     arrived: list[tf.Operation] = []
@@ -252,19 +234,20 @@ def apply_update(
             arrived = [tf.group(*values)]
     # These updates read the global step, so they come before it is counted.
     with tf.control_dependencies(arrived):
-        updates = [_update_statistics(state, averaged, parts) for averaged in moments]
+        updates = [_update_statistics(state, averaged, layers) for averaged in moments]
     # From here on all ops are on the devices of the variables, so that not even a constant has to
     # be sent to another machine.
     with tf.device(state.device), tf.control_dependencies(arrived):
         optimizer, is_taken = state.optimizer, tf.constant(True)
         if state.scale is not None:
             # In fp16, it skips steps whose gradients overflow, and adapts the scale.
-            is_taken = decay.all_finite(gradients)
+            is_taken = tf.reduce_all([tf.reduce_all(tf.is_finite(part)) for part in gradients])
             optimizer = tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, state.scale)
         with tf.control_dependencies(updates):
-            if state.decay.optimizer.decouples_decay and state.decay.weight_decay != 0:
+            if state.decay.optimizer.decouples_decay and params.config.weight_decay != 0:
                 # A step that is skipped must not decay the weights.
-                gradients = _decay(state, gradients, tf.where(is_taken, state.rate, 0.0))
+                rate = tf.where(is_taken, state.rate, 0.0)
+                gradients = decay.decoupled(state.decay, state.weights, gradients, rate)
             updated = list(zip(gradients, state.weights.shards))
             applied = optimizer.apply_gradients(updated, state.step)
         if state.lookahead:
@@ -279,9 +262,7 @@ def apply_update(
     return done
 
 
-def _update_statistics(
-    state: TrainingState, moments: tf.Tensor, parts: Sequence[towers.Tower]
-) -> Any:
+def _update_statistics(state: TrainingState, moments: tf.Tensor, layers: Sequence[Layers]) -> Any:
     """Builds the op that moves the moving statistics towards the statistics of this step.
 
     In early steps the decay is (1 + step) / (10 + step), so that the initial zeros and ones soon
@@ -290,34 +271,15 @@ def _update_statistics(
     Args:
       state: the training state, whose moving statistics are float32 [2 * channels].
       moments: the averaged moments of all towers, float32 [2 * channels].
-      parts: this process's towers.
+      layers: the layers of each tower of this process.
     """
     (moving,) = state.statistics.shards
     num_replicas = state.params.replication.replicas_to_aggregate or 1
     with tf.device(moving.device):
-        of_step = towers.statistics_of(moments, parts, num_replicas)
+        of_step = towers.statistics_of(moments, layers, num_replicas)
         steps = tf.cast(state.step.read_value(), tf.float32)
-        decay = tf.minimum(parts[0].layers.norm_decay, (1.0 + steps) / (10.0 + steps))
+        decay = tf.minimum(state.params.config.batch_norm_decay, (1.0 + steps) / (10.0 + steps))
         return moving.assign_sub((moving.read_value() - of_step) * (1.0 - decay))
-
-
-def _decay(state: TrainingState, gradients: Sequence[tf.Tensor], rate: Any) -> list[tf.Tensor]:
-    """Applies decoupled weight decay to every shard of the weights.
-
-    Args:
-      state: the training state, with the weights.
-      gradients: one gradient per shard of the weights, float32 [size of the shard].
-      rate: the learning rate, a float32 scalar; 0 if the step is skipped.
-
-    Returns:
-      The gradients unchanged, but available only after the decay.
-    """
-    known = []
-    for index, (gradient, shard) in enumerate(zip(gradients, state.weights.shards)):
-        with tf.device(shard.device):
-            decays = state.layout.weights.constant(state.decay.decay)
-            known.append(decay.decoupled(rate, gradient, shard, state.weights.split(decays)[index]))
-    return known
 
 
 def _are_finite(state: TrainingState) -> tf.Tensor:

@@ -294,7 +294,7 @@ def _open_records(data: bytes, folder: Path) -> None:
     (folder / schema.MANIFEST_NAME).write_bytes(data)
     found = records.open_records(str(folder))
     assert all(isinstance(count, int) and count > 0 for count in found.counts.values())
-    assert all(float(value) > 0 for value in found.channel_std)
+    assert all(float(value) > 0 for value in found.channels[1])
 
 
 def _predict(data: bytes, folder: Path) -> None:

@@ -27,7 +27,7 @@ def main() -> int:
         errors = measure(case)
         failed |= any(errors.beyond(case.tolerance).values())
         figures = ["–" if error is None else f"{error:.0e}" for error in errors]
-        allowed = ", ".join(f"{one:.0e}" for one in case.tolerance)
+        allowed = ", ".join(f"{limit:.0e}" for limit in case.tolerance)
         print(f"| {case.name} | " + " | ".join(figures) + f" | {allowed} |", flush=True)
     return failed
 

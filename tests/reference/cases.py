@@ -221,7 +221,7 @@ def draw(saved: Values) -> Values:
     Args:
       saved: the values of a checkpoint before training, by name.
     """
-    values = {name: drawn(name.removesuffix("/Lookahead"), one) for name, one in saved.items()}
+    values = {name: drawn(name.removesuffix("/Lookahead"), value) for name, value in saved.items()}
     for name, count in (("global_step", START.step), ("examples_seen", START.examples_seen)):
         values[name] = np.asarray(count, saved[name].dtype)
     return values

@@ -64,15 +64,15 @@ def measure(case: Case) -> Errors:
     before = model_values(first)
     groups = case.towers * case.trainers
     expected = trajectory.train(
-        settings, before, batches, [one.decisions for one in found], groups, START
+        settings, before, batches, [step.decisions for step in found], groups, START
     )
     after = model_values(found[-1].saved)
     weights = trajectory.weights_of(before)
     statistics = [name for name in before if "moving" in name]
     gradients = first_gradients(settings, found[0].saved, weights)
     return Errors(
-        logits=max(_error(one.logits, other.logits) for one, other in zip(found, expected)),
-        loss=max(_error(one.loss, other.loss) for one, other in zip(found, expected)),
+        logits=max(_error(step.logits, other.logits) for step, other in zip(found, expected)),
+        loss=max(_error(step.loss, other.loss) for step, other in zip(found, expected)),
         masks=expected[0].doubt,
         later_masks=max(step.doubt for step in expected[1:]),
         gradients=max(_error(gradients[name], expected[0].gradients[name]) for name in weights),

@@ -89,7 +89,7 @@ class Pass:
             return gamma * x + beta
         moving = f"{name}/moving_mean", f"{name}/moving_variance"
         if self._normalises_by == "moving":
-            mean, variance = (self._values[one] for one in moving)
+            mean, variance = (self._values[statistic] for statistic in moving)
             return gamma * (x - mean) / tf.sqrt(variance + self._epsilon) + beta
         mean, variance = _moments(x)
         count = float(np.prod(x.shape[:3]))

@@ -146,8 +146,8 @@ class _Watched:
           seen: for each trainer, the values of `fetches`.
           saved: the values of a checkpoint after the step.
         """
-        logits = [one for trainer in seen for one in trainer["logits"]]
-        towers = [one for trainer in seen for one in trainer["deciding"]]
+        logits = [array for trainer in seen for array in trainer["logits"]]
+        towers = [array for trainer in seen for array in trainer["deciding"]]
         decisions = [
             _decision(np.concatenate(parts).astype(np.float32), size)
             for size, parts in zip(self._pools, zip(*towers))

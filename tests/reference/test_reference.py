@@ -30,7 +30,7 @@ def draw_values(case: Case) -> Values:
             ModelParams(case.config, case.plan),
         )
         model_fn.model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
-        shapes = {one.op.name: one.shape for one in tf.global_variables()}
+        shapes = {variable.op.name: variable.shape for variable in tf.global_variables()}
     found = {name: drawn(name, np.zeros(shape)) for name, shape in shapes.items()}
     return {name: value for name, value in found.items() if name.startswith("model/")}
 

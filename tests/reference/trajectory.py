@@ -50,7 +50,7 @@ class Graph:
         self._graph = tf.Graph()
         with self._graph.as_default():
             self._fed = {
-                name: tf.placeholder(tf.float64, one.shape) for name, one in values.items()
+                name: tf.placeholder(tf.float64, value.shape) for name, value in values.items()
             }
             self._images = tf.placeholder(tf.float64, [count, 32, 32, 3])
             self._labels = tf.placeholder(tf.int64, [count])

@@ -70,6 +70,6 @@ def test_the_images_themselves_count_for_half_of_the_mean_answer():
 @pytest.mark.parametrize(("images", "count"), [(1, 1), (4, 1), (5, 2), (100, 25), (0, 0)])
 def test_a_quarter_of_the_images_has_the_least_certain_answers(images, count):
     logits = np.random.default_rng(5).normal(size=(images, 10)).astype(np.float32)
-    margins = [one[-1] - one[-2] for one in np.sort(logits, axis=1)]
+    margins = [row[-1] - row[-2] for row in np.sort(logits, axis=1)]
     found = augment.least_certain(tf.constant(logits)).numpy()
     assert found.tolist() == np.argsort(margins)[:count].tolist()

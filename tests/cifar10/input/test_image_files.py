@@ -135,14 +135,14 @@ def _below(folder: pathlib.Path) -> list[str]:
 
 
 def test_links_in_a_circle_end_and_each_folder_is_taken_once(tmp_path: pathlib.Path) -> None:
-    for one in "abcdefgh":
-        _make(tmp_path, f"all/{one}/0.png")
-        for other in "abcdefgh":
-            (tmp_path / "all" / one / f"to-{other}").symlink_to(tmp_path / "all" / other)
+    for letter in "abcdefgh":
+        _make(tmp_path, f"all/{letter}/0.png")
+        for second in "abcdefgh":
+            (tmp_path / "all" / letter / f"to-{second}").symlink_to(tmp_path / "all" / second)
     (tmp_path / "all" / "a" / "up").symlink_to("../..")
     _make(tmp_path, "beside.png", ".hidden/c.png", "notes.txt")
     found = [os.path.realpath(tmp_path / "all" / path) for path in _below(tmp_path / "all")]
-    names = [*(f"all/{one}/0.png" for one in "abcdefgh"), "beside.png"]
+    names = [*(f"all/{letter}/0.png" for letter in "abcdefgh"), "beside.png"]
     assert sorted(found) == [str(tmp_path.resolve() / name) for name in names]
 
 

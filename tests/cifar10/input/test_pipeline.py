@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.train_config import TrainConfig
 from cifar10.input import pipeline
 from cifar10.input.pipeline import (
-    TrainInput,
     evaluation_batches,
     load_split,
     sample_images,
@@ -26,10 +26,10 @@ def records(tutorial_data):
     return open_records(str(tutorial_data))
 
 
-def take(records, count, **settings):
+def take(records, count, batch_size=16, distort=False, start=0, place=(1, 0), **settings):
     """The images uint8 [count * batch, 32, 32, 3] and labels of the first `count` batches."""
-    settings = {"batch_size": 16, "seed": 1, "distort": False, **settings}
-    batches = itertools.islice(training_batches(records, TrainInput(**settings)), count)
+    config = TrainConfig(seed=1, use_distortion_for_training=distort, **settings)
+    batches = itertools.islice(training_batches(records, config, batch_size, start, *place), count)
     images, labels = zip(*((images.numpy(), labels.numpy()) for images, labels in batches))
     return np.concatenate(images), np.concatenate(labels)
 
@@ -70,8 +70,7 @@ def test_replicas_together_see_exactly_what_one_process_with_the_joint_batch_see
     settings = {"distort": True, "cutout": 8, "start": tf.constant(70, tf.int64)}
     joint_images, joint_labels = take(records, 4, batch_size=30, **settings)
     parts = [
-        take(records, 4, batch_size=10, num_replicas=3, replica=replica, **settings)
-        for replica in range(3)
+        take(records, 4, batch_size=10, place=(3, replica), **settings) for replica in range(3)
     ]
     images = np.stack([images.reshape(4, 10, 32, 32, 3) for images, _ in parts], axis=1)
     labels = np.stack([labels.reshape(4, 10) for _, labels in parts], axis=1)
@@ -82,17 +81,18 @@ def test_replicas_together_see_exactly_what_one_process_with_the_joint_batch_see
 # The last one is far into a run on the published number of images.
 @pytest.mark.parametrize(("count", "epochs_before"), [(1, 0), (3, 0), (1000, 0), (45_000, 10_000)])
 def test_shuffled_indices_are_a_permutation_of_each_epoch(count, epochs_before):
-    start = tf.constant(epochs_before * count, tf.int64)
-    for epoch in np.array(shuffled_indices(start, 2 * count, count, seed=7)).reshape(2, count):
+    positions = epochs_before * count + tf.range(2 * count, dtype=tf.int64)
+    for epoch in np.array(shuffled_indices(positions, count, seed=7)).reshape(2, count):
         assert sorted(epoch) == list(range(count))
 
 
 def test_no_epoch_and_no_seed_repeats_another():
     # The cipher behind the shuffle looks at 8 bits of each word of its key.
-    start = tf.constant(0, tf.int64)
-    epochs = np.array(shuffled_indices(start, 600 * 20, 20, seed=1)).reshape(600, 20)
+    positions = tf.range(600 * 20, dtype=tf.int64)
+    epochs = np.array(shuffled_indices(positions, 20, seed=1)).reshape(600, 20)
     assert len({tuple(epoch) for epoch in epochs.tolist()}) == 600
-    orders = {tuple(np.array(shuffled_indices(start, 20, 20, s))) for s in (1, 257, 513, 2**31 - 1)}
+    seeds = (1, 257, 513, 2**31 - 1)
+    orders = {tuple(np.array(shuffled_indices(positions[:20], 20, seed))) for seed in seeds}
     assert len(orders) == 4
 
 
@@ -108,7 +108,7 @@ def test_evaluation_sees_every_image_once_in_order(records):
 
 def test_the_files_are_read_once(tmp_path):
     record_files.write_numbered(tmp_path, "train", 20)
-    batches = iter(training_batches(open_records(str(tmp_path)), TrainInput(5, seed=1)))
+    batches = iter(training_batches(open_records(str(tmp_path)), TrainConfig(), 5))
     next(batches)
     (tmp_path / "train.tfrecords").unlink()
     for _ in range(12):  # three epochs
@@ -119,8 +119,7 @@ def test_batches_are_prepared_ahead_and_made_whole(records):
     operations = {}
     for batch_size in (2, 50):
         with tf.Graph().as_default() as graph:
-            settings = TrainInput(batch_size, seed=1, cutout=8)
-            training_batches(records, settings)
+            training_batches(records, TrainConfig(cutout=8), batch_size)
             definition = graph.as_graph_def()
         assert "PrefetchDataset" in [node.op for node in definition.node]
         bodies = [node.op for body in definition.library.function for node in body.node_def]
@@ -139,7 +138,8 @@ def draws(records):
     """By seed, what is drawn at each of 50,000 positions, numbers from 0 up, int [50,000, 5]."""
     found = {}
     for seed in (0, 1, 257):
-        batches = pipeline.draws(records.counts["train"], TrainInput(5_000, seed, cutout=8))
+        config = TrainConfig(seed=seed, cutout=8)
+        batches = pipeline.draws(records.counts["train"], config, 5_000, first=0, stride=5_000)
         drawn = np.concatenate(list(itertools.islice(batches, 10)))
         found[seed] = drawn[:, 1:] + [4, 4, 0, 0, 0]
     return found
@@ -157,19 +157,22 @@ def joint_counts(one, other, sizes):
 
 
 def test_what_is_drawn_for_a_picture_is_uniform_and_independent(draws):
-    for one, other in itertools.combinations(range(5), 2):
-        sizes = NUM_VALUES[one], NUM_VALUES[other]
-        counts = joint_counts(draws[1][:, one], draws[1][:, other], sizes)
-        assert is_uniform(counts), (one, other)
+    for column, second in itertools.combinations(range(5), 2):
+        sizes = NUM_VALUES[column], NUM_VALUES[second]
+        counts = joint_counts(draws[1][:, column], draws[1][:, second], sizes)
+        assert is_uniform(counts), (column, second)
 
 
 # Neighbours, and an image in two epochs of 100 at the same place.
 @pytest.mark.parametrize("distance", [1, 100])
 def test_what_is_drawn_at_one_position_says_nothing_of_another(draws, distance):
     before, after = draws[1][:-distance], draws[1][distance:]
-    for one, other in itertools.product(range(5), repeat=2):
-        sizes = NUM_VALUES[one], NUM_VALUES[other]
-        assert is_uniform(joint_counts(before[:, one], after[:, other], sizes)), (one, other)
+    for column, second in itertools.product(range(5), repeat=2):
+        sizes = NUM_VALUES[column], NUM_VALUES[second]
+        assert is_uniform(joint_counts(before[:, column], after[:, second], sizes)), (
+            column,
+            second,
+        )
 
 
 @pytest.mark.parametrize("seed", [0, 257])
@@ -184,7 +187,7 @@ def test_batches_are_flipped_by_turns(prepared_data):
     records = open_records(str(prepared_data))
     settings = {"batch_size": 90, "distort": True, "crop_padding": 0, "flip": "alternating"}
     images, _ = take(records, 2, **settings)
-    plain, _ = take(records, 2, **{**settings, "distort": False})
+    plain, _ = take(records, 2, batch_size=90)
     flipped = (images != plain).any((1, 2, 3))
     np.testing.assert_array_equal(images[flipped], plain[flipped][:, :, ::-1])
     by_image = {}

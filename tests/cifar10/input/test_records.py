@@ -12,12 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError
-from cifar10.input.pipeline import (
-    TrainInput,
-    evaluation_batches,
-    load_split,
-    training_batches,
-)
+from cifar10.input.pipeline import evaluation_batches, load_split, training_batches
 from cifar10.input.records import CIFAR10_MEAN, CIFAR10_STD, RecordSet, open_records
 from cifar10.run import tf_errors
 from data_prep import cli
@@ -45,23 +40,22 @@ def refusal(folder: object) -> str:
 def test_data_preps_shards_are_found_and_counted(prepared_data):
     records = open_records(str(prepared_data))
     assert records.counts == {"train": 90, "validation": 10, "eval": 20}
-    assert [pathlib.Path(path).name for path in records.files["train"]] == [
+    assert [pathlib.Path(path).name for path in records.files("train")] == [
         "train-00000-of-00002.tfrecords",
         "train-00001-of-00002.tfrecords",
     ]
     assert records.has_validation
     manifest = json.loads((prepared_data / "manifest.json").read_text())
     assert records.manifest == manifest
-    assert records.channel_mean == tuple(manifest["channel_mean"])
-    assert records.channel_std == tuple(manifest["channel_deviation"])
+    channels = [manifest["channel_mean"], manifest["channel_deviation"]]
+    assert [*map(list, records.channels)] == channels
 
 
 def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):
     records = open_records(str(tutorial_data))
     assert records.counts == {"train": 100, "validation": 7, "eval": 23}
-    assert records.files["eval"] == (str(tutorial_data / "eval.tfrecords"),)
-    assert records.channel_mean == CIFAR10_MEAN
-    assert records.channel_std == CIFAR10_STD
+    assert list(records.files("eval")) == [str(tutorial_data / "eval.tfrecords")]
+    assert records.channels == (CIFAR10_MEAN, CIFAR10_STD)
     assert records.manifest["source"]["kind"] == "unknown"
     assert records.manifest["class_names"][3] == "cat"
 
@@ -284,7 +278,7 @@ def run_to_end(session: tf.Session, batch: Any) -> None:
 
 READINGS = {
     "load": lambda records: load_split(records, "train"),
-    "train": lambda records: training_batches(records, TrainInput(5, seed=1)),
+    "train": lambda records: training_batches(records, TrainConfig(), 5),
     "evaluate": lambda records: evaluation_batches(records, "train", 30),
 }
 

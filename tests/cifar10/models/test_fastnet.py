@@ -26,7 +26,7 @@ def test_three_groups_of_convolutions_behind_the_whitening_one(name, filters, co
     with tf.Graph().as_default() as graph, tf.variable_scope("model"):
         logits = models.network(TrainConfig(model=name))(Layers(True), tf.zeros([2, 32, 32, 3]))
         shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
-        sizes = {one.op.name: one.shape.num_elements() for one in tf.trainable_variables()}
+        sizes = {var.op.name: var.shape.num_elements() for var in tf.trainable_variables()}
     assert logits.shape.as_list() == [2, 10]
     expected, inputs, kernels = [[31, 31, 24]], 24, 0
     for side, count in zip((31, 15, 7), filters):
@@ -65,7 +65,7 @@ def test_every_3x3_convolution_begins_with_passing_its_inputs_on():
         PROJECTION: (2, 2, 3, 24)
     }
     head = first.pop("model/head/dense/kernel").get_config()
-    assert [type(one) for one in first.values()] == 6 * [PartialIdentity]
+    assert [type(initializer) for initializer in first.values()] == 6 * [PartialIdentity]
     assert (head["scale"], head["mode"], head["distribution"]) == (1 / 3, "fan_in", "uniform")
 
 

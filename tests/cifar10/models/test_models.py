@@ -105,7 +105,7 @@ def test_a_model_says_whether_the_norm_of_every_kernel_has_no_effect(name: str) 
         logits = build_graph(images, model=name, **depth)
         session.run(tf.global_variables_initializer())
         before = session.run(logits)
-        kernels = [one for one in tf.trainable_variables() if one.shape.rank == 4]
-        session.run([one.assign(one * factor).op for factor, one in enumerate(kernels, 2)])
+        kernels = [var for var in tf.trainable_variables() if var.shape.rank == 4]
+        session.run([kernel.assign(kernel * factor).op for factor, kernel in enumerate(kernels, 2)])
         is_same = np.allclose(session.run(logits), before, atol=0.01 * np.abs(before).max())
     assert is_same == models.find(name).normalises_convolutions

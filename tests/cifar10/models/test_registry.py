@@ -49,7 +49,7 @@ def test_a_flag_can_name_every_model_of_the_registry(linear: None) -> None:
 
 
 def test_a_model_that_forgets_something_is_refused_by_its_name() -> None:
-    words = {one: getattr(Linear, one) for one in ("title", "network", "rate")}
+    words = {method: getattr(Linear, method) for method in ("title", "network", "rate")}
     with pytest.raises(TypeError, match=r"class Forgets .*shape"):
         type("Forgets", (Model,), {**words, "name": "forgets"})()
 

@@ -73,8 +73,8 @@ def test_variables_limit_the_instructions(compiled_kernels, root):
         words, env=kept, cwd=root, check=True, capture_output=True, text=True
     ).stdout.split()
     machines = kernels.LIMITS.index(found[0])  # what this machine has
-    expected = [min(machines, kernels.LIMITS.index(one)) for one in most.values()]
-    assert [kernels.LIMITS.index(one) for one in found] == expected
+    expected = [min(machines, kernels.LIMITS.index(limit)) for limit in most.values()]
+    assert [kernels.LIMITS.index(limit) for limit in found] == expected
 
 
 def test_another_limit_is_refused_in_one_line(monkeypatch, capsys):

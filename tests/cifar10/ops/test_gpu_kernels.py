@@ -24,18 +24,20 @@ BATCH = 64
 
 @functools.cache
 def gpu_kernels(op_type: str) -> list[Any]:
-    return [one for one in registered_kernels(op_type) if one.device_type in ("GPU", "DEFAULT")]
+    return [
+        found for found in registered_kernels(op_type) if found.device_type in ("GPU", "DEFAULT")
+    ]
 
 
 def kernels_of(op: Any) -> list[Any]:
     """The kernels that a GPU has for an op with these types."""
-    return [one for one in gpu_kernels(op.type) if all(_fits(op, c) for c in one.constraint)]
+    return [held for held in gpu_kernels(op.type) if all(_fits(op, c) for c in held.constraint)]
 
 
 def _fits(op: Any, constraint: Any) -> bool:
     value = op.get_attr(constraint.name)
     values = value if isinstance(value, list) else [value]
-    return all(one in constraint.allowed_values.list.type for one in values)
+    return all(value in constraint.allowed_values.list.type for value in values)
 
 
 def in_host_memory(op: Any) -> list[str]:

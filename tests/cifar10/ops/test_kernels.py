@@ -92,7 +92,7 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
         x, kernel = numbers(dtype, *images), numbers(dtype, 3, 3, images[3], filters)
         exact = outputs_and_gradients(TENSORFLOW, x, kernel, tf.float64)
         found = outputs_and_gradients(algorithm, x, kernel, dtype)
-        assert [one.shape for one in found] == [one.shape for one in exact]
+        assert [tensor.shape for tensor in found] == [tensor.shape for tensor in exact]
         y, of_x, of_kernel = map(differs, found, exact)
         return [y, of_x if has_own_gradient else y, of_kernel]
 
@@ -150,14 +150,14 @@ with tf.Graph().as_default(), tf.Session(config=config) as session:
             ops.cifar10_conv3x3(x, w),
             ops.cifar10_conv3x3_norm_relu(x, w, *random.uniform(1, 2, (4, 32)), [y], epsilon=1e-3),
         ]
-        x, y, v = (tf.cast(one, tf.bfloat16) for one in (x, y, w))
+        x, y, v = (tf.cast(tensor, tf.bfloat16) for tensor in (x, y, w))
         pairs = [
             ops.cifar10_conv3x3_backprop_filter(x, y, bf16_dots=True),
             ops.cifar10_conv3x3(x, v, transposes=True, bf16_dots=True),
             ops.cifar10_conv3x3_backprop_filter(x, y),
             ops.cifar10_conv3x3(x, v, transposes=True),
         ]
-        found += [tf.cast(one, tf.float32) for one in pairs]
+        found += [tf.cast(tensor, tf.float32) for tensor in pairs]
     np.savez(sys.argv[2], *session.run(found))
 """
 

@@ -92,7 +92,7 @@ def test_scale_and_offset_are_a_channels_without_normalisation(data_format: str)
 def test_batch_norm_without_a_scale_has_an_offset_alone():
     def build(layers: Layers, x: Any) -> Any:
         output = layers.batch_norm(x, scale=False)
-        assert [one.op.name for one in tf.trainable_variables()] == ["batch_norm/beta"]
+        assert [variable.op.name for variable in tf.trainable_variables()] == ["batch_norm/beta"]
         return output
 
     output = run(build, Layers(training=False))

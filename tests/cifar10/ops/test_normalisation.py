@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.kernels import load
 from cifar10.ops.layers import Layers
-from cifar10.ops.operations import CUSTOM_OPS, TENSORFLOW, conv_norm_relu, gelu, norm_relu
+from cifar10.ops.operations import CUSTOM_OPS, TENSORFLOW, gelu
 
 EPSILON = 1e-3
 BOTH_TYPES = pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
@@ -36,7 +37,13 @@ def run(build: Any, given: Any, threads: int = 2) -> Any:
             None if value is None else tf.placeholder_with_default(np.float32(value), value.shape)
             for value in given
         ]
-        return [np.float64(one) for one in session.run(build(*inputs))]
+        return [np.float64(value) for value in session.run(build(*inputs))]
+
+
+def call(op: str, *inputs: Any, shortcut: Any) -> Any:
+    """What a custom op makes of its inputs."""
+    shortcuts = [] if shortcut is None else [shortcut]
+    return getattr(load(), f"cifar10_{op}")(*inputs, shortcuts, epsilon=EPSILON)
 
 
 # Of a batch, with its own statistics: arXiv:1502.03167, algorithm 1.
@@ -65,11 +72,11 @@ def compute_norm_relu(dtype: Any, inputs: Any, threads: int = 2) -> list[Any]:
     def build(x: Any, gamma: Any, beta: Any, shortcut: Any, upstream: Any) -> list[Any]:
         x, upstream = tf.cast(x, dtype), tf.cast(upstream, dtype)
         shortcut = None if shortcut is None else tf.cast(shortcut, dtype)
-        found = norm_relu(x, gamma, beta, shortcut, EPSILON)
+        found = call("norm_relu", x, gamma, beta, shortcut=shortcut)
         sources = [x, gamma, beta] + ([] if shortcut is None else [shortcut])
         gradients = tf.gradients(found[0], sources, upstream)
         assert found[0].dtype == gradients[0].dtype == dtype
-        return [tf.cast(one, tf.float32) for one in (*found, *gradients)]
+        return [tf.cast(tensor, tf.float32) for tensor in (*found, *gradients)]
 
     return run(build, inputs, threads)
 
@@ -94,9 +101,9 @@ def test_errors_are_roundings_of_what_is_stored_and_of_float32(dtype, shape, wit
     found = compute_norm_relu(dtype, inputs)
     assert len(found) == 6 + with_shortcut
     names = ("y", "mean", "variance", "of x", "of gamma", "of beta", "of shortcut")
-    for name, one, expected in zip(names, found, exact_norm_relu(*inputs)):
+    for name, value, expected in zip(names, found, exact_norm_relu(*inputs)):
         narrow = dtype == tf.bfloat16 and name in ("y", "of x")
-        assert error(one, expected) < (3e-3 if narrow else 1e-6), name
+        assert error(value, expected) < (3e-3 if narrow else 1e-6), name
 
 
 def test_a_mean_far_above_the_deviation_costs_no_digits_of_the_variance():
@@ -136,7 +143,7 @@ def compute_conv_norm_relu(dtype: Any, inputs: Any, threads: int = 2) -> Any:
         given = [images, weights, *others]
         for index in (0, 1, 6):
             given[index] = None if given[index] is None else tf.cast(given[index], dtype)
-        y = conv_norm_relu(*[*given, EPSILON])
+        y = call("conv3x3_norm_relu", *given[:6], shortcut=given[6])
         assert (y.dtype, y.shape) == (dtype, [*images.shape[:3], weights.shape[3]])
         return [tf.cast(y, tf.float32)]
 
@@ -175,7 +182,7 @@ def test_a_shortcut_that_others_need_stays_as_it_is(side, most):
     def build(*given: Any) -> list[Any]:
         # Nothing else needs the first product, so that the output may take its place.
         free, needed = given[6] * 2.0, given[6] * 3.0
-        found = [conv_norm_relu(*[*given[:6], one, EPSILON]) for one in (free, needed)]
+        found = [call("conv3x3_norm_relu", *given[:6], shortcut=x) for x in (free, needed)]
         return [*found, needed]
 
     found = run(build, inputs)
@@ -232,12 +239,12 @@ def test_other_sizes_are_refused(of, shape, message):
     shapes = {"images": [2, 8, 8, 16], "weights": [3, 3, 16, 16], **numbers}
     shapes = {**shapes, "shortcut": [2, 8, 8, 16], "x": [2, 8, 8, 16], of: shape}
     with tf.Graph().as_default(), tf.Session() as session:
-        given = {name: tf.zeros(one) for name, one in shapes.items()}
-        x = given.pop("x")
+        given = {name: tf.zeros(shape) for name, shape in shapes.items()}
+        x, shortcut = given.pop("x"), given.pop("shortcut")
         if of in ("x", "gamma"):
-            y = norm_relu(x, given["gamma"], given["beta"], given["shortcut"], EPSILON)[0]
+            y = call("norm_relu", x, given["gamma"], given["beta"], shortcut=shortcut)[0]
         else:
-            y = conv_norm_relu(*given.values(), EPSILON)
+            y = call("conv3x3_norm_relu", *given.values(), shortcut=shortcut)
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             session.run(y)
 
@@ -268,11 +275,11 @@ def test_layers_compute_the_same_with_and_without_them(settings, fused, with_sho
         random = np.random.default_rng(4)
         for variable in tf.global_variables():
             variable.load(random.uniform(0.1, 1, variable.shape).astype(np.float32), session)
-        ours, theirs = (tf.nest.flatten(session.run(one)) for one in found)
+        ours, theirs = (tf.nest.flatten(session.run(tensors)) for tensors in found)
     types = {op.type for op in graph.get_operations()}
     assert types & {"Cifar10Conv3x3NormRelu", "Cifar10NormRelu"} == ({fused} if fused else set())
-    for one, other in zip(ours, theirs):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+    for own, other in zip(ours, theirs):
+        np.testing.assert_allclose(own, other, rtol=1e-3, atol=1e-3)
 
 
 # GELU.

@@ -5,10 +5,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import optim
+from cifar10.config.train_config import TrainConfig
 from cifar10.ops.variables import Spec
 from cifar10.optim import decay
 from cifar10.optim.decay import DecayRules, Lookahead
-from cifar10.optim.packed import Layout
+from cifar10.optim.packed import FlatVariable, Layout
 from tests.cifar10 import steps
 
 # A kernel, a bias, an offset of a normalisation, and a weight that trains early.
@@ -21,7 +22,8 @@ LAYOUT = Layout(
 
 
 def decays(layout: Layout, optimizer: str = "momentum", decay_biases: bool = False) -> list[float]:
-    rules = DecayRules(optim.find(optimizer), 0.5, decay_biases)
+    config = TrainConfig(weight_decay=0.5, decay_biases=decay_biases)
+    rules = DecayRules(optim.find(optimizer), config)
     # No two weights are alike, nor two gradients: each gets the decay of its own.
     weights = tf.range(1.0, layout.weights.size + 1.0)
     gradient = 64.0 * weights
@@ -51,7 +53,7 @@ def test_muons_convolutions_do_not_decay():
 
 
 def test_offsets_alone_have_a_rate_of_their_own():
-    rules = DecayRules(optim.find("momentum"), norm_bias_rate=64.0)
+    rules = DecayRules(optim.find("momentum"), TrainConfig(norm_bias_rate=64.0))
     scaled = decay.scale_and_decay(rules, LAYOUT, tf.range(1.0, 5.0), None)
     assert scaled.numpy().tolist() == [1.0, 2.0, 64.0 * 3.0, 4.0]
 
@@ -59,9 +61,10 @@ def test_offsets_alone_have_a_rate_of_their_own():
 def test_adams_weights_decay_once_the_gradient_is_known():
     # Else the gradient of another tower might be that of weights that have decayed already.
     with tf.Graph().as_default() as graph:
-        shard = tf.get_variable("w", [3], use_resource=True)
-        gradient = tf.placeholder(tf.float32, [3], name="gradient")
-        decay.decoupled(tf.constant(0.1), gradient, shard, tf.ones([3]))
+        weights = FlatVariable("w", LAYOUT.weights, ["/cpu:0"], trainable=True)
+        gradient = tf.placeholder(tf.float32, [4], name="gradient")
+        rules = DecayRules(optim.find("adam"), TrainConfig())
+        decay.decoupled(rules, weights, [gradient], tf.constant(0.1))
         (decayed,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
         assert gradient.op in steps.ops_before(decayed)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import optim
 from cifar10.config.train_config import TrainConfig
 from cifar10.ops.variables import KERNEL, OFFSET, Spec
 from cifar10.optim import decay, muon
@@ -48,7 +49,7 @@ def test_three_iterations_of_the_articles_polynomial_are_applied_to_each_length(
 def test_a_kernel_of_zeros_is_no_error():
     with tf.Graph().as_default(), tf.Session() as session:
         shard = tf.get_variable("w", [SIZE], initializer=tf.zeros_initializer(), use_resource=True)
-        optimizer = muon.MUON.build(CONFIG, tf.constant(0.5), LAYOUT)
+        optimizer = optim.find("muon").build(CONFIG, tf.constant(0.5), LAYOUT)
         done = optimizer.apply_gradients([(tf.zeros([SIZE]), shard)], tf.train.create_global_step())
         session.run(tf.global_variables_initializer())
         session.run(done)
@@ -87,10 +88,9 @@ def test_kernels_take_steps_of_equal_size_and_the_rest_nesterovs(bounds: tuple[i
         ]
         fed, step = tf.placeholder(tf.float32, [SIZE]), tf.train.create_global_step()
         weights = tf.concat([shard.read_value() for shard in shards], 0)
-        decayed = decay.scale_and_decay(
-            decay.DecayRules(muon.MUON, 0.1, True), LAYOUT, fed, weights
-        )
-        optimizer = muon.MUON.build(CONFIG, tf.constant(0.5), LAYOUT)
+        rules = decay.DecayRules(optim.find("muon"), CONFIG)
+        decayed = decay.scale_and_decay(rules, LAYOUT, fed, weights)
+        optimizer = optim.find("muon").build(CONFIG, tf.constant(0.5), LAYOUT)
         parts = tf.split(decayed, [shard.shape[0] for shard in shards])
         train_op = optimizer.apply_gradients(list(zip(parts, shards)), step)
         session.run(tf.global_variables_initializer())

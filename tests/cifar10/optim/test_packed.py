@@ -74,7 +74,7 @@ def test_kernels_come_first_and_all_means_before_all_variances():
             spec("dense/bias", 1, kind=BIAS),
         ]
     )
-    assert [one.name for one in layout.weights.specs] == [
+    assert [spec.name for spec in layout.weights.specs] == [
         "conv/kernel",
         "dense/kernel",
         "norm/gamma",
@@ -83,7 +83,7 @@ def test_kernels_come_first_and_all_means_before_all_variances():
         "dense/bias",
     ]
     assert layout.weights.size == 9 + 3 + 3 + 2 + 1
-    assert [one.name for one in layout.statistics.specs] == [
+    assert [spec.name for spec in layout.statistics.specs] == [
         "norm/moving_mean",
         "norm_1/moving_mean",
         "norm/moving_variance",
@@ -139,4 +139,4 @@ def test_a_variable_of_its_own_that_is_fixed_does_not_train():
         source = SeparateVariables()
         source.get(Spec("fixed", (2,), ZEROS, NON_TRAINABLE))
         source.get(Spec("early", (2,), ZEROS, TRAINED_UNTIL))
-        assert [one.op.name for one in tf.trainable_variables()] == ["early"]
+        assert [variable.op.name for variable in tf.trainable_variables()] == ["early"]

@@ -79,7 +79,7 @@ class Served:
 
     def sees(self, label: str) -> None:
         """Waits until it has seen that a trainer answers."""
-        (task,) = [one for one in self._job.task("ps").tasks if one.label == label]
+        (task,) = [task for task in self._job.task("ps").tasks if task.label == label]
         wait_until(lambda: bool(self._job.peers) and self._job.peers[-1].is_here(task))
 
     @property

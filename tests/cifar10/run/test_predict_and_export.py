@@ -215,7 +215,7 @@ def test_an_export_has_no_ops_of_our_library(tmp_path, compiled_kernels):
         export._build(params, CLASS_NAMES)
         types = [op.type for op in graph.get_operations()]
     assert types.count("Conv2D") == 2 * 7  # for each of the two signatures
-    assert [one for one in types if one.startswith("Cifar10")] == []
+    assert [kind for kind in types if kind.startswith("Cifar10")] == []
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.train_config import START, TrainConfig, TrainingPosition
+from cifar10.config.train_config import TrainConfig, TrainingPosition
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_file
 from cifar10.output.metrics import Metrics
 from cifar10.run import start
 from cifar10.run.job import Job
-from cifar10.run.start import Start, step_of_end
+from cifar10.run.start import step_of_end
 from cifar10.schema import CLASS_NAMES
 from tests.unprivileged import open_folder, unprivileged
 
@@ -50,13 +50,13 @@ def test_the_files_of_an_older_run_are_renamed_and_its_owner_stays(tmp_path, cap
     ]
 
 
-@pytest.mark.parametrize("checkpoint", [None, "model.ckpt-3"])
-def test_what_is_left_is_renamed_only_where_a_new_run_begins(tmp_path, checkpoint):
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_left_is_renamed_only_where_a_new_run_begins(tmp_path, is_new):
     Metrics(str(tmp_path)).add("eval", 3, loss=1.0)
     records = types.SimpleNamespace(class_names=CLASS_NAMES, resize=None)
     job: Any = types.SimpleNamespace(config=TrainConfig(output_dir=str(tmp_path)), records=records)
-    start.record_model(job, Start(checkpoint, START))
-    assert (tmp_path / "metrics.jsonl").exists() == (checkpoint is not None)
+    start.record_model(job, is_new)
+    assert (tmp_path / "metrics.jsonl").exists() != is_new
 
 
 def test_what_is_trained_again_and_half_a_line_leave_the_file_of_rows(tmp_path):
@@ -67,8 +67,8 @@ def test_what_is_trained_again_and_half_a_line_leave_the_file_of_rows(tmp_path):
     config = TrainConfig(output_dir=str(tmp_path))
     records: Any = types.SimpleNamespace(has_validation=True)
     cluster: Any = types.SimpleNamespace(has_evaluator=True)
-    job = Job(config, records, types.SimpleNamespace(), cluster)
-    start.prepare_folder(job, Start("model.ckpt-20", TrainingPosition(20, 200)))
+    params = types.SimpleNamespace(position=TrainingPosition(20, 200))
+    start.prepare_folder(Job(config, records, params, cluster))
     (row,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(row)["step"] == 10
 

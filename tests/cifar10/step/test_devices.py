@@ -323,9 +323,5 @@ def test_a_plan_prefers_matrices_which_round_less_to_pairs(compiled, monkeypatch
     ],
 )
 def test_a_tower_a_core_or_fewer_that_share_them(cores: int, settings: Any, expected: Any):
-    setting = rule(TrainConfig(**{"train_batch_size": 128, **settings}), cores)
-    assert setting == ThreadSetting(*expected)
-    assert (
-        f"--num-towers={expected[0]} --num-inter-threads={expected[1]} --num-intra-threads="
-        in str(setting)
-    )
+    config = TrainConfig(**{"train_batch_size": 128, **settings})
+    assert rule(config, cores) == ThreadSetting(*expected)

@@ -57,7 +57,7 @@ def test_an_all_reduce_is_an_op_a_gpu_under_one_name():
         ops = all_reduces(graph.get_operations())
     assert list(held) == ["/device:GPU:0", "/device:GPU:1", "/device:GPU:2"]
     assert [op.device for op in ops] == list(held)
-    assert [one.device for one in held.values()] == list(held)
+    assert [mean.device for mean in held.values()] == list(held)
     for op in ops:
         assert (op.get_attr("num_devices"), op.get_attr("reduction")) == (3, b"sum")
         assert op.inputs[0].device == op.device
@@ -152,7 +152,7 @@ def test_a_step_reduces_gradients_and_statistics_on_all_gpus():
 
 def _reads(join: Any) -> int:
     """How many shards of the weights an op takes as they are read."""
-    before = [op for one in join.inputs for op in (one.op, *(x.op for x in one.op.inputs))]
+    before = [op for part in join.inputs for op in (part.op, *(x.op for x in part.op.inputs))]
     return [op.type for op in before].count("ReadVariableOp")
 
 

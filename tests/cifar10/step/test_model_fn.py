@@ -73,7 +73,8 @@ def test_evaluation_is_exact_for_any_batch_size(batch_size):
             part = slice(start, start + batch_size)
             session.run(updates, {images: IMAGES[part], labels: LABELS[part]})
         metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
-        probabilities = session.run(f"{model_fn.PROBABILITIES}:0", {images: IMAGES, labels: LABELS})
+        *_, probabilities = tf.get_collection(model_fn.EVALUATED)
+        probabilities = session.run(probabilities, {images: IMAGES, labels: LABELS})
     predicted = probabilities.argmax(1)
     assert metrics["accuracy"] == pytest.approx((predicted == LABELS).mean())
     loss = -np.log(probabilities[np.arange(7), LABELS]).mean()
@@ -95,7 +96,7 @@ def test_training_normalizes_by_the_channels_that_the_checkpoint_holds():
     with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
         tf.train.create_global_step()
         loss = build("train").loss
-        variables = {one.op.name: one for one in tf.global_variables()}
+        variables = {variable.op.name: variable for variable in tf.global_variables()}
         session.run(tf.global_variables_initializer())
         before = session.run(loss)
         variables["input/channel_mean"].load([0.0, 0.0, 0.0], session)
@@ -111,9 +112,9 @@ def evaluated(batches: list[tuple[Any, Any]], augments: bool) -> list[Any]:
         labels = tf.placeholder(tf.int64, [None])
         spec = model_fn.model_fn(images, labels, "eval", params)
         session.run(tf.global_variables_initializer())
-        for index, one in enumerate(tf.trainable_variables()):
-            values = np.random.default_rng(index).normal(0, 0.05, one.shape)
-            one.load(values.astype("f"), session)
+        for index, variable in enumerate(tf.trainable_variables()):
+            values = np.random.default_rng(index).normal(0, 0.05, variable.shape)
+            variable.load(values.astype("f"), session)
         metrics, updates = zip(*spec.eval_metric_ops.values())
         found = []
         for batch in batches:
@@ -121,7 +122,7 @@ def evaluated(batches: list[tuple[Any, Any]], augments: bool) -> list[Any]:
             feed = dict(zip((images, labels), batch))
             session.run(updates, feed)
             named = dict(zip(spec.eval_metric_ops, metrics))
-            found.append(session.run([named, f"{model_fn.PROBABILITIES}:0"], feed))
+            found.append(session.run([named, tf.get_collection(model_fn.EVALUATED)[-1]], feed))
         return found
 
 
@@ -140,7 +141,7 @@ def test_augmentation_averages_the_views_of_the_least_certain_quarter():
     images = np.random.default_rng(1).integers(0, 256, (42, 32, 32, 3), np.uint8)
     padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], "reflect")
     shifted = [padded[:, start : start + 32, start : start + 32] for start in (1, 0, 2)]
-    views = [view for one in shifted for view in (one, one[:, :, ::-1])]
+    views = [view for images in shifted for view in (images, images[:, :, ::-1])]
     found = evaluated([(view, np.zeros(42, np.int64)) for view in views], augments=False)
     logits = [np.log(probabilities) for _, probabilities in found]  # but for a constant of each
     answers = [logits[index] + logits[index + 1] for index in (0, 2, 4)]

@@ -36,5 +36,5 @@ def test_asynchronous_trainers_share_the_parameter_servers():
 def test_an_in_graph_master_has_its_towers_on_every_machine():
     place = place_of("master", towers=2, replication="in-graph")
     machines = ("/job:master/task:0", "/job:worker/task:0", "/job:worker/task:1")
-    assert place.tower_devices == tuple(f"{one}/cpu:{n}" for one in machines for n in (0, 1))
+    assert place.tower_devices == tuple(f"{host}/cpu:{n}" for host in machines for n in (0, 1))
     assert (place.num_machines, place.num_replicas, place.replicas_to_aggregate) == (3, 1, None)

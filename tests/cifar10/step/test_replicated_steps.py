@@ -62,7 +62,7 @@ def test_the_round_is_read_before_the_weights(request, who):
     (round_read,) = (op for op in steps.ops_before(read) if reads(op, "round"))
     # A push takes the accumulator, the round and the gradient; to token others names no round.
     rounds = {op.inputs[1].op for op in ops if op.type == PUSH}
-    assert {one.inputs[0].op for one in rounds if one.type == "Identity"} == {round_read}
+    assert {op.inputs[0].op for op in rounds if op.type == "Identity"} == {round_read}
 
 
 @pytest.mark.parametrize(

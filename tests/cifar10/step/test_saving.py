@@ -32,7 +32,7 @@ def evaluated(config: TrainConfig, path: str) -> dict[str, np.ndarray]:
     with tf.Graph().as_default(), tf.Session() as session:
         variables = evaluation_graph(config)
         tf.train.Saver().restore(session, path)
-        return {one.op.name: session.run(one) for one in variables}
+        return {variable.op.name: session.run(variable) for variable in variables}
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,10 @@ def test_a_checkpoint_holds_the_layers_names_and_shapes_and_nothing_of_the_packi
     config = TrainConfig(**settings)
     with tf.Graph().as_default():
         variables = evaluation_graph(config)
-        expected = {one.op.name: one.shape.as_list() for one in variables}
+        expected = {variable.op.name: variable.shape.as_list() for variable in variables}
         expected |= {
-            f"{one.op.name}/{slot}": one.shape.as_list()
-            for one in tf.trainable_variables()
+            f"{variable.op.name}/{slot}": variable.shape.as_list()
+            for variable in tf.trainable_variables()
             for slot in SLOTS[config.optimizer]
         }
     powers = {"beta1_power": [], "beta2_power": []} if config.optimizer == "adam" else {}
@@ -112,7 +112,7 @@ def test_only_the_chiefs_machine_writes_and_reads_the_files():
         params = ModelParams(config, make_plan(1), 1000, 100, replication=place)
         model_fn.model_fn(*batch, tf.estimator.ModeKeys.TRAIN, params)
         files = [op for op in graph.get_operations() if op.type in ("SaveV2", "RestoreV2")]
-        homes = {one.op.name: one.device for one in tf.trainable_variables()}
+        homes = {shard.op.name: shard.device for shard in tf.trainable_variables()}
     assert {op.type for op in files} == {"SaveV2", "RestoreV2"}
     assert {tf.DeviceSpec.from_string(op.device).job for op in files} == {"master"}
     assert homes == {

@@ -46,13 +46,13 @@ def test_weights_are_fetched_once_a_machine_and_copied_once_a_tower():
     ]
 
 
-def tower_that_saw(*layers: np.ndarray) -> towers.Tower:
-    """A tower whose batch-norm layers saw values [count, channels] each."""
+def tower_that_saw(*layers: np.ndarray) -> Layers:
+    """The layers of a tower, of which those of batch norm saw values [count, channels] each."""
     seen = []
     for values in layers:
         mean, variance = tf.nn.moments(tf.constant(values), [0])
         seen.append(NormStatistics(mean, variance, tf.constant(len(values))))
-    return towers.Tower(Layers(training=True, statistics=seen), tf.zeros([4, 10]), None)
+    return Layers(training=True, statistics=seen)
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
@@ -66,7 +66,7 @@ def test_statistics_are_those_of_the_whole_batch(num_replicas):
             tower_that_saw(*layers)
             for layers in zip(np.split(wide, 3 * num_replicas), np.split(narrow, 3 * num_replicas))
         ]
-        moments = tf.add_n([towers.tower_moments(part) for part in parts]) / len(parts)
+        moments = tf.add_n([towers.tower_moments(part, "/cpu:0") for part in parts]) / len(parts)
         found = session.run(towers.statistics_of(moments, parts[:3], num_replicas))
     expected = [wide.mean(0), narrow.mean(0), wide.var(0, ddof=1), narrow.var(0, ddof=1)]
     np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-4)

@@ -12,6 +12,7 @@ from cifar10.ops.variables import TRAINED_UNTIL
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
+from cifar10.step.sync_replicas import SyncBarrier
 from cifar10.step.training_step import StepReport, StepTensors
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
@@ -46,15 +47,15 @@ def build_step(
     decay: float = 0.997,
     replication: Any = None,
     **settings: Any,
-) -> training_step.Step:
-    """A step of a model of the test's own."""
+) -> Any:
+    """The EstimatorSpec of a model of the test's own."""
     config = TrainConfig(train_batch_size=BATCH, batch_norm_decay=decay, **settings)
     params = ModelParams(config, plan, 100, 9, steps.AS_THEY_ARE, replication)
     return training_step.build(model, *batch, params)
 
 
 def statistics() -> Any:
-    return next(one for one in tf.global_variables() if one.op.name == "packed/statistics_0")
+    return next(var for var in tf.global_variables() if var.op.name == "packed/statistics_0")
 
 
 def test_moving_statistics_forget_their_initial_values_early():
@@ -106,7 +107,7 @@ def test_a_weight_or_a_statistic_that_is_nan_is_not_finite(name):
         session.run(tf.global_variables_initializer())
         are_finite = StepTensors.find().are_finite
         assert session.run(are_finite)
-        variable = next(one for one in tf.global_variables() if one.op.name == name)
+        variable = next(found for found in tf.global_variables() if found.op.name == name)
         values = session.run(variable)
         values[-1] = np.nan
         variable.load(values, session)
@@ -121,7 +122,7 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
         seen.load(82_000 - BATCH, run.session)  # 1,000 images an epoch: one step before epoch 82
         fetches = StepTensors.find().report
         reports = [StepReport.of(*run.step(batch, fetches)) for batch in make_batches(2)]
-    assert [one[:4] for one in reports] == [
+    assert [report[:4] for report in reports] == [
         (1, 82_000, pytest.approx(0.1), False),
         (2, 82_012, pytest.approx(0.01), False),
     ]
@@ -137,12 +138,15 @@ def test_every_trainer_of_a_cluster_sees_its_end():
         tf.train.create_global_step()
         batch = tuple(map(tf.constant, ONE_BATCH))
         step = build_step(mean_colours, make_plan(1), batch, replication=place(1, None))
-        shared, tensors = step.state.shared, StepTensors.find()
-        session.run([tf.global_variables_initializer(), shared.begin()])
+        tensors = StepTensors.find()
+        with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+            chief = SyncBarrier(place(0, None), [])
+            begin, end_all = chief.begin(), chief.end_all()
+        session.run([tf.global_variables_initializer(), begin])
         for is_over in (False, True):
             over, report, _ = session.run([tensors.over, tensors.report, step.train_op])
             assert over == StepReport.of(*report).over == is_over
-            session.run(shared.end_all())
+            session.run(end_all)
 
 
 def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():

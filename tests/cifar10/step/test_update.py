@@ -55,21 +55,15 @@ def numpys_step(weights: np.ndarray, rate: float = RATE) -> np.ndarray:
 class Step:
     """A training step of the regression and its session."""
 
-    def __init__(
-        self,
-        session: Any,
-        config: TrainConfig,
-        plan: DevicePlan,
-        place: Any = None,
-    ) -> None:
+    def __init__(self, session: Any, config: TrainConfig, plan: DevicePlan, place: Any = None):
         self.session = session
         tf.train.create_global_step()
         params = ModelParams(config, plan, 1000, 9, steps.AS_THEY_ARE, place)
         built = training_step.build(regression, tf.constant(PIXELS), tf.constant(LABELS), params)
-        self.state, self._train_op = built.state, built.train_op
+        self._train_op = built.train_op
         session.run(tf.global_variables_initializer())
         self.shards = tf.trainable_variables()
-        values = np.concatenate([WEIGHTS, np.zeros(built.state.layout.weights.size - WEIGHTS.size)])
+        values = WEIGHTS
         for shard in self.shards:
             shard.load(values[: shard.shape[0]], session)
             values = values[shard.shape[0] :]
@@ -84,7 +78,7 @@ class Step:
         return np.concatenate(self.session.run(self.shards)).astype(np.float64)
 
     def load(self, name: str, value: Any) -> None:
-        variables = {one.op.name: one for one in tf.global_variables()}
+        variables = {variable.op.name: variable for variable in tf.global_variables()}
         variables[name].load(value, self.session)
 
 
@@ -142,7 +136,7 @@ def test_gradients_cross_in_the_type_that_was_asked_for(session):
 def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, settings):
     plan = dataclasses.replace(make_plan(2), loss_scaling=True)
     step = Step(session, TrainConfig(**{**SETTINGS, **settings}), plan)
-    scale = next(one for one in tf.global_variables() if "current_loss_scale" in one.name)
+    scale = next(scale for scale in tf.global_variables() if "current_loss_scale" in scale.name)
     scale.load(np.inf, session)
     assert step.take() == (0, BATCH, RATE, False)
     np.testing.assert_array_equal(step.weights, WEIGHTS)
@@ -159,7 +153,7 @@ def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, 
 def test_a_step_that_is_none_pulls_nothing_to_an_average(session):
     plan = dataclasses.replace(make_plan(1), loss_scaling=True)
     step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=1), plan)
-    scale = next(one for one in tf.global_variables() if "current_loss_scale" in one.name)
+    scale = next(scale for scale in tf.global_variables() if "current_loss_scale" in scale.name)
     scale.load(np.inf, session)
     step.load("packed/weights_0/Lookahead", -WEIGHTS)
     step.load("global_step", 5)  # of 9, so that an average would count

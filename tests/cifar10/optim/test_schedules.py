@@ -1,23 +1,26 @@
 """The learning rate goes by examples seen, whatever the batch size."""
 
+import types
+
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.optim.learning_rate import highest_rate, learning_rate, warmup_steps
+from cifar10.optim.schedules import highest_rate, learning_rate, warmup_steps
 
 NUM_EXAMPLES = 45_000
 
 
 def rate_at(epoch, total_epochs=400, examples_per_step=128, **settings):
     config = TrainConfig(**{"learning_rate": 0.1, "warmup_epochs": 0.0, **settings})
-    rate = learning_rate(
-        config,
-        tf.constant(round(epoch * NUM_EXAMPLES), tf.int64),
-        NUM_EXAMPLES,
-        total_epochs * NUM_EXAMPLES,
-        examples_per_step,
+    params = types.SimpleNamespace(
+        config=config,
+        num_examples=NUM_EXAMPLES,
+        total_examples=total_epochs * NUM_EXAMPLES,
+        examples_per_step=examples_per_step,
+        replication=types.SimpleNamespace(staleness=0),
     )
+    rate = learning_rate(params, tf.constant(round(epoch * NUM_EXAMPLES), tf.int64))
     assert rate.dtype == tf.float32
     return float(rate)
 
