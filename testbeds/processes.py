@@ -14,7 +14,6 @@ from typing import Any, Callable, Optional, Protocol
 
 from testbeds.errors import TestbedError
 from testbeds.ports import free_ports
-from testbeds.process_list import stop_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "cifar10_main.py"
@@ -146,10 +145,7 @@ class ClusterOfProcesses:
             self.processes[label] = self._start_task(words, self._folder, env, self._log(label))
 
     def kill(self, label: str, signum: int = signal.SIGKILL) -> None:
-        """Sends a signal to a task; waits until SIGKILL has ended it, or SIGSTOP has stopped it."""
-        if signum == signal.SIGSTOP:
-            stop_process(self.processes[label].pid)
-            return
+        """Sends a signal to a task; waits until SIGKILL has ended it."""
         self.processes[label].send_signal(signum)
         if signum == signal.SIGKILL:
             self.processes[label].wait()
@@ -201,31 +197,17 @@ class ClusterOfProcesses:
         """Returns the end of the output of every task that was started."""
         return "\n".join(f"== {one}\n{self.output(one)[-_LAST_CHARS:]}" for one in self.processes)
 
-    def wait_for_output(
-        self, label: str, text: str, times: int = 1, timeout_secs: float = 240
-    ) -> None:
-        """Waits until a task has printed `text` at least `times` times.
+    def wait_for_output(self, label: str, text: str, timeout_secs: float = 240) -> None:
+        """Waits until a task has printed `text`.
 
         Raises:
           TestbedError: the task ended first, or the time limit passed.
         """
         deadline = time.monotonic() + timeout_secs
-        while self.output(label).count(text) < times:
+        while text not in self.output(label):
             ended = self.processes[label].poll() is not None
             if ended or time.monotonic() > deadline:
                 raise TestbedError(f"{label} did not print {text!r}\n{self.all_output()}")
-            time.sleep(_POLL_SECS)
-
-    def wait_for_listening(self, *labels: str, timeout_secs: float = 120) -> None:
-        """Waits until the addresses of tasks accept connections.
-
-        Raises:
-          TestbedError: the time limit passed.
-        """
-        deadline = time.monotonic() + timeout_secs
-        while not set(labels) <= set(self.listening()):
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{', '.join(labels)} do not listen\n{self.all_output()}")
             time.sleep(_POLL_SECS)
 
     def listening(self) -> list[str]:

@@ -4,14 +4,11 @@ import json
 import pathlib
 import re
 import signal
-from typing import Any
 
 import pytest
 
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
-from tests.cifar10 import program
-from tests.system import slow_program
 
 pytestmark = pytest.mark.system
 
@@ -96,18 +93,3 @@ def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
         assert tasks.listening() == []
     assert steps_of(tasks, "worker/0") > 0
     assert result(tmp_path)["cluster"].startswith("worker/0 of ")
-
-
-def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):
-    folder = program.make_records(tmp_path / "data", 3_000)
-    arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--cluster-timeout=10")
-    arguments += ("--train-steps=4", "--checkpoint-steps=2")
-    slow = {"VALIDATION_BATCH_SECS": "0.04"}  # 12 s for 300 images
-    shape: dict[str, Any] = {"program": slow_program.PROGRAM, "variables": slow}
-    with cluster(tmp_path, *arguments, **shape) as tasks:
-        tasks.start()
-        tasks.wait()
-    # A worker does not wait for the chief's last validation.
-    assert tasks.ended_at["worker/0"] < tasks.ended_at["master/0"] - 5.0
-    assert last_step(tmp_path) == 4
-    assert steps_of(tasks, "worker/0") == 4
