@@ -103,7 +103,7 @@ def measure_tax(options: argparse.Namespace, layers: int, batch_size: int) -> di
         for num_ps in (0, 1)
     }
     alone, with_ps = runs.in_turns(ways, options.rounds).values()
-    wall = [[1000 * batch_size / one.rate for one in costs] for costs in (alone, with_ps)]
+    wall = [[1000 * batch_size / cost.rate for cost in costs] for costs in (alone, with_ps)]
     ratios = runs.ratios(wall[1], wall[0])
     return {
         "layers": layers,
@@ -111,9 +111,9 @@ def measure_tax(options: argparse.Namespace, layers: int, batch_size: int) -> di
         "alone_ms": statistics.median(wall[0]),
         "with_ps_ms": statistics.median(wall[1]),
         "ratio": statistics.median(ratios),
-        "ratios": [round(one, 3) for one in ratios],
+        "ratios": [round(ratio, 3) for ratio in ratios],
         "cpu": [
-            1000 * statistics.median(one.cpu_secs[task] for one in costs)
+            1000 * statistics.median(cost.cpu_secs[task] for cost in costs)
             for costs, task in ((alone, "master/0"), (with_ps, "master/0"), (with_ps, "ps/0"))
         ],
     }

@@ -66,8 +66,8 @@ def main(argv: Sequence[str]) -> int:
         median, low, high = (f"{{{way}[{place}]:{digits}}}" for place in range(3))
         columns.append((_TITLES[way], f"{median} ({low} to {high})"))
     rows = [
-        {"network": name, "precision": one, **spreads_of(found)}
-        for (name, one), found in rates.items()
+        {"network": name, "precision": precision, **spreads_of(found)}
+        for (name, precision), found in rates.items()
     ]
     what = "compare: images/s, median, lowest and highest; ratios by round"
     tables.report(what, columns, rows, arguments.rounds, argv, arguments.out, **versions)
@@ -126,6 +126,6 @@ def torch_version(python: str) -> str:
 
 def spreads_of(rates: dict[str, list[float]]) -> dict[str, list[float]]:
     """Returns each way's spread, and as `ratio` that of ours by the round's fastest peer."""
-    best = [max(peers) for peers in zip(*(one for way, one in rates.items() if way != "ours"))]
+    best = [max(peers) for peers in zip(*(found for way, found in rates.items() if way != "ours"))]
     figures = {**rates, "ratio": runs.ratios(rates["ours"], best)}
     return {name: runs.spread(values) for name, values in figures.items()}

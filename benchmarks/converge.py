@@ -262,13 +262,14 @@ def measure(
             more += ["--summary-steps=1", f"--checkpoint-steps={steps[-1]}"]
             run([*words, *more], is_last)
             lines = (Path(folder) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        one = seed_rows([json.loads(line) for line in lines], steps)
+        curve = seed_rows([json.loads(line) for line in lines], steps)
         print(
-            f"{name}, seed {seed}: loss {one['loss'][-1]:.3f}, accuracy {one['accuracy'][-1]:.3f}, "
-            f"validation accuracy {one['validation_accuracy']:.3f}",
+            f"{name}, seed {seed}: loss {curve['loss'][-1]:.3f}, "
+            f"accuracy {curve['accuracy'][-1]:.3f}, "
+            f"validation accuracy {curve['validation_accuracy']:.3f}",
             flush=True,
         )
-        found[str(seed)] = one
+        found[str(seed)] = curve
     return found
 
 
@@ -335,7 +336,7 @@ def verdict(title: str, new: Curve, committed: Curve) -> tuple[bool, str]:
     """Returns whether the curves agree, and a text for the reader that names the differences."""
     points = compare(new, committed)
     differing = [point for point in points if point.share > 1.0]
-    seeds, old_seeds = (", ".join(one["seeds"]) for one in (new, committed))
+    seeds, old_seeds = (", ".join(curve["seeds"]) for curve in (new, committed))
     conditions = (
         f"seeds {seeds}, kernels {new['kernels']}; committed {old_seeds}, kernels "
         f"{committed['kernels']}"
@@ -349,17 +350,17 @@ def verdict(title: str, new: Curve, committed: Curve) -> tuple[bool, str]:
 
 def compare(new: Curve, committed: Curve) -> list[Point]:
     """Returns every point in which the curves, of the same steps, are compared."""
-    curves = [list(one["seeds"].values()) for one in (new, committed)]
+    curves = [list(curve["seeds"].values()) for curve in (new, committed)]
     steps = new["steps"]
     rates = [
         Point(f"learning rate of step {step:,}", rate, before, max(_SAME_RATE * before, 1e-12))
-        for step, rate, before in zip(steps, *(one[0]["learning_rate"] for one in curves))
+        for step, rate, before in zip(steps, *(seeds[0]["learning_rate"] for seeds in curves))
     ]
     points = [max(rates, key=lambda point: point.share)]  # It is the same for all seeds.
     for name in ("loss", "accuracy"):
         points += _quarters(name, steps, curves)
     for name in ("loss", "accuracy"):
-        groups = [[one[f"validation_{name}"] for one in seeds] for seeds in curves]
+        groups = [[seed[f"validation_{name}"] for seed in seeds] for seeds in curves]
         points.append(_point(f"validation {name}", f"after step {steps[-1]:,}", groups, 0.0))
     return points
 
@@ -369,7 +370,7 @@ def _quarters(name: str, steps: Sequence[int], curves: Sequence[Sequence[Curve]]
     bounds = [round(len(steps) * quarter / _QUARTERS) for quarter in range(_QUARTERS + 1)]
     parts = list(zip(bounds, bounds[1:]))
     sets = [
-        [[statistics.fmean(one[name][begin:end]) for one in seeds] for seeds in curves]
+        [[statistics.fmean(seed[name][begin:end]) for seed in seeds] for seeds in curves]
         for begin, end in parts
     ]
     usual = math.sqrt(statistics.fmean(_variance(groups) for groups in sets))

@@ -65,7 +65,7 @@ def _compare_ops(rounds: int) -> Iterator[dict[str, Any]]:
                     session.run(both)  # warms up
                     titles = {"size": f"{side}x{side}", "channels": f"{channels} to {filters}"}
                     titles.update(precision=precision, direction=kind)
-                    times = [functools.partial(_cpu_secs, session, one) for one in both]
+                    times = [functools.partial(_cpu_secs, session, op) for op in both]
                     ways = dict(zip(("tensorflow", "own"), times))
                     found = runs.in_turns(ways, rounds, shows=False)
                     yield {**titles, **_figures(found, 1e6 / _IMAGES)}
@@ -106,7 +106,7 @@ def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[A
         else own.cifar10_conv3x3(upstream, weights, transposes=True, bf16_dots=bf16_dots),
         own.cifar10_conv3x3_backprop_filter(x, upstream, bf16_dots=bf16_dots),
     ]
-    return [one.op for one in theirs], [one if one is None else one.op for one in ours]
+    return [conv.op for conv in theirs], [conv if conv is None else conv.op for conv in ours]
 
 
 def _cpu_secs(session: Any, op: Any) -> float:
@@ -119,7 +119,7 @@ def _compare_steps(config: TrainConfig, rounds: int) -> dict[str, Any]:
     """Returns the row of whole steps."""
     ways = {"tensorflow": ["--kernels=tensorflow"], "own": [f"--kernels={config.kernels}"]}
     rates = runs.rates_by_flags(config, ways, rounds, _TURN_SECS)
-    secs = {way: [config.train_batch_size / one for one in found] for way, found in rates.items()}
+    secs = {way: [config.train_batch_size / rate for rate in found] for way, found in rates.items()}
     title = f"{config.model_title}, {config.train_batch_size} images, {config.precision}"
     return {"title": title, **_figures(secs, 1e3)}
 

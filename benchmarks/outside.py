@@ -133,7 +133,7 @@ def _row(title: str, times: Sequence[Mapping[str, float]], digits: str) -> dict[
     row = {"way": title}
     for name in _COLUMNS:
         middle, low, high = (
-            f"{one:{digits}}" for one in runs.spread([each[name] for each in times])
+            f"{value:{digits}}" for value in runs.spread([run[name] for run in times])
         )
         row[name] = middle if len(times) == 1 else f"{middle} ({low} to {high})"
     return row

@@ -156,7 +156,7 @@ def measure(
             before: list[tuple[dict[str, float], int]] = []
             lines = steady(
                 lambda: [tasks.output(label) for label in trainers],
-                lambda: all(one.poll() is None for one in tasks.processes.values()),
+                lambda: all(process.poll() is None for process in tasks.processes.values()),
                 seconds,
                 least,
                 lambda: before.append(_used(tasks)),
@@ -200,8 +200,8 @@ def rates_by_flags(
     log_steps, ways = log_steps_of(config), {}
     for name, words in variants.items():
         replaced = {word.partition("=")[0][2:].replace("-", "_") for word in words}
-        one = flags.parse([*words_of(config, replaced), *words])
-        ways[name] = functools.partial(measure, one, seconds=seconds, log_steps=log_steps)
+        replacing = flags.parse([*words_of(config, replaced), *words])
+        ways[name] = functools.partial(measure, replacing, seconds=seconds, log_steps=log_steps)
     found = in_turns(ways, rounds)
     return {name: [cost.rate for cost in costs] for name, costs in found.items()}
 
@@ -276,7 +276,7 @@ def quartiles(values: Sequence[float]) -> list[float]:
 
 def ratios(first: Sequence[float], others: Sequence[float]) -> list[float]:
     """Returns `first` divided by `others`, round by round."""
-    return [one / other for one, other in zip(first, others)]
+    return [value / other for value, other in zip(first, others)]
 
 
 def machine_text(hardware: Mapping[str, Any], versions: Mapping[str, str]) -> str:

@@ -207,18 +207,18 @@ def fit(batch_size: int, rounds: Sequence[Mapping[int, Measured]]) -> Constants:
         include 0 and two or more others.
     """
     numbers = [ps for ps in rounds[0] if ps]
-    step_bytes = statistics.median(one[ps].step_bytes for one in rounds for ps in numbers)
-    cpu = [statistics.median(one[ps].server_cpu_secs for one in rounds) for ps in numbers]
+    step_bytes = statistics.median(measured[ps].step_bytes for measured in rounds for ps in numbers)
+    cpu = [statistics.median(measured[ps].server_cpu_secs for measured in rounds) for ps in numbers]
     start, slope = _line([step_bytes / ps for ps in numbers], cpu)
-    compute = statistics.median(one[0].step_secs for one in rounds)
+    compute = statistics.median(measured[0].step_secs for measured in rounds)
     added = statistics.median(
-        one[ps].step_secs / one[0].step_secs - 1 for one in rounds for ps in numbers
+        measured[ps].step_secs / measured[0].step_secs - 1 for measured in rounds for ps in numbers
     )
     return Constants(
         batch_size=batch_size,
         step_bytes=step_bytes,
         compute_secs=compute,
-        jitter=statistics.median(one[0].jitter for one in rounds),
+        jitter=statistics.median(measured[0].jitter for measured in rounds),
         own_secs=max(0.0, compute * added - statistics.mean(cpu)),
         server_secs=start,
         server_secs_per_byte=slope,
@@ -284,7 +284,9 @@ def measure_constants(config: TrainConfig, seconds: float) -> Constants:
         rounds.append({})
         for ps in (0, 1, 2):
             cost = runs.measure(config, ps=ps, seconds=seconds, log_steps=log_steps)
-            low, median, high = statistics.quantiles([batch_size / one for one in cost.rates], n=4)
+            low, median, high = statistics.quantiles(
+                [batch_size / rate for rate in cost.rates], n=4
+            )
             rounds[-1][ps] = Measured(
                 step_secs=median,
                 # Quartiles of a normal distribution are 1.349 standard deviations apart; a mean of

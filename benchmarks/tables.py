@@ -149,7 +149,7 @@ def as_markdown(columns: Sequence[Sequence[str]], rows: Sequence[Mapping[str, An
     lines += [[_cell(template, row) for _, template in columns] for row in rows]
     # `| title | | next |`: an empty cell is one space.
     padded = [
-        [one if one == "---" else f" {one} " if one else " " for one in line] for line in lines
+        [cell if cell == "---" else f" {cell} " if cell else " " for cell in line] for line in lines
     ]
     return "\n".join("|".join(["", *line, ""]) for line in padded)
 
@@ -168,7 +168,7 @@ class _Cells(string.Formatter):
         if format_spec == "list":
             return ", ".join(map(str, value))
         if format_spec == "percents":
-            text = ", ".join(f"{100 * one:.2f}" for one in value) + " %"
+            text = ", ".join(f"{100 * share:.2f}" for share in value) + " %"
             mean = f": {100 * sum(value) / len(value):.2f} %"
             return text + mean * (len(value) >= _MEAN_FROM)
         return str(super().format_field(value, format_spec))

@@ -160,7 +160,7 @@ class ClusterOfProcesses:
         Raises:
           TestbedError: a task failed, or still runs after the time limit.
         """
-        waiting = {label: one for label, one in self.processes.items() if label not in but}
+        waiting = {label: process for label, process in self.processes.items() if label not in but}
         deadline = time.monotonic() + timeout_secs
         while waiting:
             for label, process in list(waiting.items()):
@@ -195,7 +195,9 @@ class ClusterOfProcesses:
 
     def all_output(self) -> str:
         """Returns the end of the output of every task that was started."""
-        return "\n".join(f"== {one}\n{self.output(one)[-_LAST_CHARS:]}" for one in self.processes)
+        return "\n".join(
+            f"== {label}\n{self.output(label)[-_LAST_CHARS:]}" for label in self.processes
+        )
 
     def wait_for_output(self, label: str, text: str, timeout_secs: float = 240) -> None:
         """Waits until a task has printed `text`.

@@ -35,7 +35,9 @@ class Entry:
 def _entries(package: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...]:
     """Makes entries from rows of (name, job, names that it may import, `Entry.world`)."""
     return tuple(
-        Entry(f"{package}.{name}", job, tuple(f"{package}.{one}" for one in ours.split()), world)
+        Entry(
+            f"{package}.{name}", job, tuple(f"{package}.{target}" for target in ours.split()), world
+        )
         for name, job, ours, world in rows
     )
 

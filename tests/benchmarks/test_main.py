@@ -81,7 +81,7 @@ def test_the_steady_part_begins_once_every_trainer_has_warmed_up(
         return [master[0], worker[0]]
 
     found = steady(outputs, lambda: True, 2.0, 3, lambda: begun.append(len(master[0])))
-    assert [one.step for one in found] == [8, 9, 10, 11, 12]
+    assert [progress.step for progress in found] == [8, 9, 10, 11, 12]
     assert len(begun) == 1
 
 

@@ -84,7 +84,7 @@ def train(
         setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
         counted = step.assign_add(1, read_value=True)
         numbers = (counted, 64 * counted, tf.constant(0.25), tf.greater_equal(counted, over_at))
-        of_job = tf.stack([tf.cast(one, tf.float64) for one in numbers])
+        of_job = tf.stack([tf.cast(number, tf.float64) for number in numbers])
         StepTensors(
             of_job,
             loss(counted),
@@ -98,7 +98,7 @@ def train(
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
         # A chief's hook has others beside it.
-        every = [one for hook in hooks for one in getattr(hook, "all", [hook])]
+        every = [single for hook in hooks for single in getattr(hook, "all", [hook])]
         with tf.train.MonitoredSession(creator, every) as session:
             while not session.should_stop() and result < first_step + steps:
                 result = int(session.run(counted))

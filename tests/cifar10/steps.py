@@ -156,8 +156,8 @@ def ops_before(op: Any) -> list[Any]:
     """Returns every op that `op` depends on, itself included."""
     found, waiting = {op.name: op}, [op]
     while waiting:
-        one = waiting.pop()
-        for before in [*one.control_inputs, *(tensor.op for tensor in one.inputs)]:
+        op = waiting.pop()
+        for before in [*op.control_inputs, *(tensor.op for tensor in op.inputs)]:
             if before.name not in found:
                 found[before.name] = before
                 waiting.append(before)

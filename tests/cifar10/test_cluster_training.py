@@ -84,7 +84,7 @@ def test_the_documents_name_every_field_of_a_clusters_result(ended, output):
     assert check_fields("docs/outputs.md", "metrics.jsonl", columns) == ([], unused)
     found = {**result, "data": None, "history": None}
     unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
-    assert (unnamed, [one for one in unused if "." not in one]) == ([], [])
+    assert (unnamed, [field for field in unused if "." not in field]) == ([], [])
 
 
 def test_every_task_ends_with_exit_code_0_within_10_seconds_and_nothing_listens_afterwards(

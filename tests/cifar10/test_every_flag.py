@@ -55,12 +55,12 @@ def nodes(build: Callable[[], Any]) -> list[Any]:
     with tf.Graph().as_default() as graph:
         build()
         definition = graph.as_graph_def()
-    functions = [list(map(described, one.node_def)) for one in definition.library.function]
+    functions = [list(map(described, body.node_def)) for body in definition.library.function]
     return [*map(described, definition.node), *sorted(functions, key=repr)]
 
 
 def described(node: Any) -> Any:
-    return node.op, node.device, [attribute(*one) for one in sorted(node.attr.items())]
+    return node.op, node.device, [attribute(*item) for item in sorted(node.attr.items())]
 
 
 def attribute(name: str, value: Any) -> Any:
@@ -124,8 +124,10 @@ class Row(NamedTuple):
 
 def rows(given: str, gpus: int = 0, **values: Any) -> list[Row]:
     """Rows whose settings are left out, or have the second value of two, for comparison."""
-    pairs = {name: one if isinstance(one, tuple) else (one, None) for name, one in values.items()}
-    return [Row(name, value, other, given, gpus) for name, (value, other) in pairs.items()]
+    return [
+        Row(name, *(value if isinstance(value, tuple) else (value, None)), given, gpus)
+        for name, value in values.items()
+    ]
 
 
 MLP = "--model=mlp --train-batch-size=16"
@@ -162,7 +164,7 @@ NETWORKS = [
 
 
 def others(setting: str = "") -> str:
-    given = [f"{flag_name(one)}={value}" for one, value in CLUSTER.items() if one != setting]
+    given = [f"{flag_name(name)}={value}" for name, value in CLUSTER.items() if name != setting]
     return " ".join([*given, "--model=mlp --train-batch-size=4 --num-towers=1"])
 
 
@@ -221,8 +223,8 @@ def test_what_a_process_builds_differs_with_a_setting(row, made, compiled_kernel
 
 @pytest.mark.parametrize("row", AGREED_ON, ids=str)
 def test_what_tasks_agree_on_differs_with_a_setting(row):
-    one, other = (agreed_on(row.config([], value)) for value in (row.value, row.other))
-    assert one != other
+    first, other = (agreed_on(row.config([], value)) for value in (row.value, row.other))
+    assert first != other
 
 
 @pytest.mark.system

@@ -19,7 +19,7 @@ def test_main_can_be_called_again_and_leaves_the_process_as_it_was(
         from cifar10.main import main
 
         def state():
-            handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+            handlers = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
             return handlers, signal.set_wakeup_fd(-1), list(warnings.filters), threading.excepthook
 
         words = ["--model", "mlp", "--train-batch-size", "10", "--num-towers", "1"]

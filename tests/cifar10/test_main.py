@@ -39,9 +39,9 @@ def weights(output: pathlib.Path) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    assert sorted(one) == sorted(other)
-    for name, value in one.items():
+def assert_same(found: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert sorted(found) == sorted(other)
+    for name, value in found.items():
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
@@ -88,7 +88,7 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     assert check_fields("docs/outputs.md", "result.json", found) == ([], [])
     lines = (output / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    curves = {one: [row for row in rows if row["split"] == one] for one in ("train", "validation")}
+    curves = {key: [row for row in rows if row["split"] == key] for key in ("train", "validation")}
     assert result["history"] == curves
     columns = {key: value for row in rows for key, value in row.items()}
     unused = ["augmented_accuracy", "own_images_per_sec"]
@@ -157,7 +157,7 @@ def test_a_signal_saves_and_ends_with_its_exit_code(folder, forks):
     arguments = ("--model=mlp", "--train-batch-size=16", f"--output-dir={output}", "--log-steps=1")
     with forks.started(*arguments, "--checkpoint-steps=1000000", cwd=folder) as process:
         # Only the signal can make a checkpoint with a step above 0.
-        process.wait_until(lambda one: "\nepoch " in one.out)
+        process.wait_until(lambda running: "\nepoch " in running.out)
         ended, out, err = process.interrupt(signal.SIGTERM)
     assert ended == 143
     step = int(weights(output)["global_step"])

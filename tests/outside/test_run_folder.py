@@ -55,7 +55,7 @@ def killed(folder: pathlib.Path, forks: Forks) -> pathlib.Path:
     """
     arguments = (*SETTINGS, "--train-steps=60", "--checkpoint-steps=20")
     with forks.started(*arguments, cwd=folder) as process:
-        process.wait_until(lambda one: "at step 40" in one.out)
+        process.wait_until(lambda running: "at step 40" in running.out)
         process.kill()
     output = folder / "output"
     assert {25, 30, 35, 40} <= set(steps_in_files(output / "train"))
@@ -124,7 +124,7 @@ def test_each_checkpoint_has_one_validation_and_each_start_its_samples(killed):
         assert steps(found, tag) == [20, 40, 60], tag
     samples = events(killed / "train").Images("augmented_samples")
     assert [picture.step for picture in samples] == [1, 21]
-    assert {(one.width, one.height) for one in samples} == {(256, 32)}
+    assert {(picture.width, picture.height) for picture in samples} == {(256, 32)}
 
 
 def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder, forks):

@@ -95,7 +95,7 @@ def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     config = json.loads(line.partition("=")[2])
     assert config["task"] == {"type": "worker", "index": 0}
     assert sorted(config["cluster"]) == ["master", "ps", "worker"]
-    posted = [one["kind"] for one in cluster.posted if one["kind"] != "Pod"]
+    posted = [manifest["kind"] for manifest in cluster.posted if manifest["kind"] != "Pod"]
     assert posted == ["Service", "NetworkPolicy", "Secret", "Job", "Job", "Job"]
     assert_nothing_left(cluster)
 
@@ -224,5 +224,5 @@ def test_real_training_saves_when_its_job_is_deleted(
     launcher.wait_for_log("master/0", "images/s")
     interrupt(process)
     assert latest_step(str(output)) > 0  # no checkpoint is due before
-    assert {one.process.returncode for one in cluster.processes.values()} == {143}
+    assert {container.process.returncode for container in cluster.processes.values()} == {143}
     assert_nothing_left(cluster)
