@@ -246,10 +246,10 @@ class Job:
     def _has_begun(self, task: str) -> bool:
         if task == LAUNCHER:
             return bool(self.run_ids()) and bool(agent_pids(self.run_ids()[-1]))
-        if (
-            task == cells.AGENT
-        ):  # It has answered: a job whose agent ends before that has not begun.
-            return any((self.state / run / "status.json").exists() for run in self.run_ids()[-1:])
+        if task == cells.AGENT:  # All tasks run: one that never ran would not be started again.
+            runs = [RunFolder(self.state / run_id) for run_id in self.run_ids()[-1:]]
+            states = [row["state"] for run in runs for row in run.status()["tasks"]]
+            return bool(states) and set(states) == {"running"}
         return bool(self.log(self.label(task)))
 
     def _stop_while_saving(self) -> None:
