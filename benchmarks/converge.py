@@ -4,7 +4,7 @@
 
 trains each recipe, the default settings and two small networks, with three seeds each, and compares
 loss and accuracy with the curves in benchmarks/results/converge/. Each run is cifar10_main.py
-itself, stopped after a number of steps, not of minutes, so no figure depends on the machine's
+itself, stopped after a number of steps, not of minutes, so no metric depends on the machine's
 speed. It takes about half an hour on two cores. Curves of synthetic and of real images are kept
 apart. --write renews the committed curves. Flags after `--` are added to a case's own flags or
 replace them: `-- --weight-decay=0` shows what the comparison would notice.
@@ -74,10 +74,10 @@ Curve = dict[str, Any]  # the content of a curve's file
 
 
 class Point(NamedTuple):
-    """A figure in which two curves are compared.
+    """A metric in which two curves are compared.
 
     Attributes:
-      what: name of the figure, e.g. `training loss of steps 2 to 51`.
+      what: name of the metric, e.g. `training loss of steps 2 to 51`.
       new: mean over the seeds of the new curve.
       committed: mean over the seeds of the committed curve.
       allowed: largest difference between the two that counts as agreement.
@@ -244,7 +244,7 @@ def check_comparable(
 def measure(
     name: str, words: Sequence[str], data_dir: str, seeds: Sequence[int]
 ) -> dict[str, Curve]:
-    """Trains a case with each seed; returns the seeds' rows and prints the last figures of each.
+    """Trains a case with each seed; returns the seeds' rows and prints the last metrics of each.
 
     Raises:
       BenchmarkError: training failed, or a run was too short.
@@ -274,7 +274,7 @@ def measure(
 
 
 def seed_rows(metrics: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> Curve:
-    """Returns the figures of a run, six digits each, from its rows of metrics.jsonl.
+    """Returns the metrics of a run, six digits each, from its rows of metrics.jsonl.
 
     Args:
       metrics: the rows, one for each step.
@@ -390,14 +390,14 @@ def _point(kind: str, where: str, groups: Sequence[Sequence[float]], usual: floa
     """Compares the means of two groups, which hold a number for each seed.
 
     Args:
-      kind: kind of figure, a key of _FLOORS.
-      where: place in the curve, e.g. `of steps 2 to 51`.
+      kind: kind of metric, a key of _FLOORS.
+      where: part of the curve, e.g. `of steps 2 to 51`.
       groups: the numbers of the new seeds, and those of the committed seeds.
       usual: lower bound of the standard deviation.
     """
     new, committed = (statistics.fmean(group) for group in groups)
-    deviation = max(usual, math.sqrt(_variance(groups)))
-    error = deviation * math.sqrt(sum(1.0 / len(group) for group in groups))
+    std = max(usual, math.sqrt(_variance(groups)))
+    error = std * math.sqrt(sum(1.0 / len(group) for group in groups))
     floor = _FLOORS[kind] * (committed if kind.endswith("loss") else 1.0)
     return Point(f"{kind} {where}", new, committed, max(_STANDARD_ERRORS * error, floor))
 

@@ -5,7 +5,7 @@
 
 prints the machine and a Markdown table. Without `--`, it times single convolutions: those of a
 ResNet's stages and five of fastnet's, with 64 images and one thread, in fp32 and, where the CPU has
-it, bf16, without and with products of pairs. Their figure is CPU time, which
+it, bf16, without and with products of pairs. They are compared by CPU time, which
 includes allocating the outputs. With `--`, it times the steps of a training with the flags that
 follow, a process each turn. Both ways take turns, so that other load affects both.
 """
@@ -68,7 +68,7 @@ def _compare_ops(rounds: int) -> Iterator[dict[str, Any]]:
                     times = [functools.partial(_cpu_secs, session, op) for op in both]
                     ways = dict(zip(("tensorflow", "own"), times))
                     found = runs.in_turns(ways, rounds, shows=False)
-                    yield {**titles, **_figures(found, 1e6 / _IMAGES)}
+                    yield {**titles, **_statistics(found, 1e6 / _IMAGES)}
 
 
 def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[Any], list[Any]]:
@@ -121,10 +121,10 @@ def _compare_steps(config: TrainConfig, rounds: int) -> dict[str, Any]:
     rates = runs.rates_by_flags(config, ways, rounds, _TURN_SECS)
     secs = {way: [config.train_batch_size / rate for rate in found] for way, found in rates.items()}
     title = f"{config.model_title}, {config.train_batch_size} images, {config.precision}"
-    return {"title": title, **_figures(secs, 1e3)}
+    return {"title": title, **_statistics(secs, 1e3)}
 
 
-def _figures(times: dict[str, list[float]], factor: float) -> dict[str, Any]:
+def _statistics(times: dict[str, list[float]], factor: float) -> dict[str, Any]:
     """Returns both medians times `factor`, and median and quartiles of the ratios."""
     medians = {way: factor * statistics.median(found) for way, found in times.items()}
     return {**medians, "ratio": runs.quartiles(runs.ratios(*times.values()))}

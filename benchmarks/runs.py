@@ -94,14 +94,14 @@ def steady(
     """Waits until a job has trained steadily for long enough.
 
     Args:
-      outputs: returns what each trainer has printed so far, the master first.
+      outputs: returns what each trainer has printed so far, the chief first.
       is_running: whether the whole job still runs.
       seconds: least duration of steady training.
-      least: least number of the master's progress lines in it.
+      least: least number of the chief's progress lines in it.
       begin: is called once, when every trainer has warmed up.
 
     Returns:
-      The master's lines since then, after the last one before.
+      The chief's lines since then, after the last one before.
 
     Raises:
       BenchmarkError: the job ended before; the message has its last line.
@@ -137,7 +137,7 @@ def measure(
 
     Args:
       config: the settings of the training.
-      workers: number of workers beside the master.
+      workers: number of workers beside the chief.
       ps: number of parameter servers.
       seconds: as for `steady`.
       least: as for `steady`.

@@ -3,7 +3,7 @@
     python -m benchmarks tables
 
 The text between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
-benchmarks/results/NAME.json, which holds the figures, the conditions of the measurement and the
+benchmarks/results/NAME.json, which holds the measurements, their conditions and the
 number of runs; most benchmarks write such a file with `--out`.
 
 The columns of a table are templates over the fields of its rows, as
@@ -28,7 +28,7 @@ from benchmarks.arguments import BenchmarkError, new_parser
 from benchmarks.runs import machine_text
 from testbeds.processes import ROOT
 
-# The conditions that a results file states besides its figures; null means not stated.
+# The conditions that a results file states besides its measurements; null means not stated.
 _CONDITIONS = ("what", "command", "hardware", "versions", "data", "n")
 _KEYS = {*_CONDITIONS, "columns", "rows"}
 _TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -46,8 +46,8 @@ def main(argv: Sequence[str]) -> None:
 
 def documents(root: Path) -> list[Path]:
     """Returns the paths of the Markdown documents that may hold tables."""
-    places = ("README*.md", "docs/**/*.md", "benchmarks/README.md")
-    return [path for place in places for path in sorted(root.glob(place))]
+    patterns = ("README*.md", "docs/**/*.md", "benchmarks/README.md")
+    return [path for pattern in patterns for path in sorted(root.glob(pattern))]
 
 
 def names(text: str) -> list[str]:

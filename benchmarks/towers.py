@@ -57,7 +57,7 @@ def candidates(config: TrainConfig, cores: int) -> list[ThreadSetting]:
 
 
 def describe(rates: Mapping[ThreadSetting, Sequence[float]]) -> list[str]:
-    """Returns lines to print: the figures of each setting, then the flags to set.
+    """Returns lines to print: the rates of each setting, then the flags to set.
 
     Args:
       rates: setting -> images/s of each round; the rule's setting comes first.

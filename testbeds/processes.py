@@ -86,7 +86,7 @@ class ClusterOfProcesses:
       folder: working folder; it gets a log file for each task.
       arguments: command-line arguments of every task.
       num_ps: number of parameter servers.
-      num_workers: number of workers besides the master.
+      num_workers: number of workers besides the chief.
       evaluator: whether the cluster lists an evaluator, as in Kubeflow. An evaluator that is not
         listed can be started, too, as in Estimator.
       by_flags: whether flags describe the cluster, as in PS/worker demos, where the master is
@@ -138,9 +138,9 @@ class ClusterOfProcesses:
           more: further command-line arguments of these tasks.
         """
         for label in labels or self.labels:
-            place, variables = self._place(label)
+            own, variables = self._own_settings(label)
             self.ended_at.pop(label, None)
-            words = list(map(str, (self._program, *self._arguments, *place, *more)))
+            words = list(map(str, (self._program, *self._arguments, *own, *more)))
             env = {**environment(), **self._variables, **variables}
             self.processes[label] = self._start_task(words, self._folder, env, self._log(label))
 
@@ -221,8 +221,8 @@ class ClusterOfProcesses:
         }
         return [label for label, address in addresses.items() if _answers(address)]
 
-    def _place(self, label: str) -> tuple[list[str], dict[str, str]]:
-        """Returns the arguments and environment variables that tell a task its place."""
+    def _own_settings(self, label: str) -> tuple[list[str], dict[str, str]]:
+        """Returns the arguments and environment variables that tell a task which one it is."""
         job, _, index = label.partition("/")
         if not self._by_flags:
             task = {"type": job, "index": int(index)}

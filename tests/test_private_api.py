@@ -60,7 +60,7 @@ def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.slow
-def test_private_api_is_used_in_its_room_alone(root: Path) -> None:
+def test_private_api_is_used_in_its_module_alone(root: Path) -> None:
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
     files = subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout
     trees = {

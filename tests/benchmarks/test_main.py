@@ -1,4 +1,4 @@
-"""Benchmarks: their command lines, and figures from the lines that a training prints."""
+"""Benchmarks: their command lines, and rates from the lines that training prints."""
 
 import itertools
 import json
@@ -71,16 +71,16 @@ def test_the_steady_part_begins_once_every_trainer_has_warmed_up(
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda secs: None)
     monkeypatch.setattr("time.monotonic", itertools.count().__next__)
-    master, worker, begun = [""], [""], []
+    chief, worker, begun = [""], [""], []
     steps = itertools.count(1)
 
     def outputs() -> list[str]:
         step = next(steps)
-        master[0] += line(step)
+        chief[0] += line(step)
         worker[0] += line(step) * (step in (5, 8))
-        return [master[0], worker[0]]
+        return [chief[0], worker[0]]
 
-    found = steady(outputs, lambda: True, 2.0, 3, lambda: begun.append(len(master[0])))
+    found = steady(outputs, lambda: True, 2.0, 3, lambda: begun.append(len(chief[0])))
     assert [progress.step for progress in found] == [8, 9, 10, 11, 12]
     assert len(begun) == 1
 

@@ -36,7 +36,7 @@ def test_mean_value_analysis_gives_the_textbooks_figures() -> None:
 
 
 def _round(constants: Constants, *, slowness: float = 1.0) -> dict[int, Measured]:
-    """Returns the figures of a round of short runs on a machine that is `slowness` times slower."""
+    """Returns what a round of short runs shows on a machine that is `slowness` times slower."""
     found = {0: Measured(slowness * constants.compute_secs, constants.jitter)}
     for ps in (1, 2):
         found[ps] = Measured(

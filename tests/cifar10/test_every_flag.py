@@ -101,8 +101,8 @@ def agreed_on(config: TrainConfig) -> Any:
     assert cluster is not None
     if not cluster.is_trainer:
         return cluster
-    place = Replication.of(config, cluster, devices.plan_devices(config))
-    return cluster, notes(config, cluster), dataclasses.asdict(place)
+    replication = Replication.of(config, cluster, devices.plan_devices(config))
+    return cluster, notes(config, cluster), dataclasses.asdict(replication)
 
 
 class Row(NamedTuple):
@@ -114,9 +114,9 @@ class Row(NamedTuple):
     given: str
     gpus: int = 0
 
-    def config(self, places: list[str], value: Optional[str]) -> TrainConfig:
+    def config(self, folders: list[str], value: Optional[str]) -> TrainConfig:
         given = [] if value is None else [f"{flag_name(self.setting)}={value}"]
-        return parse([*places, *self.given.split(), *given])
+        return parse([*folders, *self.given.split(), *given])
 
     def __str__(self) -> str:
         return f"{self.setting}={self.value}"
@@ -191,23 +191,23 @@ def test_every_setting_has_a_row_and_every_row_a_setting():
     assert found == {field.name for field in dataclasses.fields(TrainConfig)}
 
 
-def test_the_same_settings_build_the_same(places):
-    config = parse([*MLP.split(), *places])
+def test_the_same_settings_build_the_same(folders):
+    config = parse([*MLP.split(), *folders])
     assert made_of(config) == made_of(config)
 
 
 @pytest.fixture(scope="module")
-def places(tutorial_data: pathlib.Path) -> list[str]:
+def folders(tutorial_data: pathlib.Path) -> list[str]:
     return [f"--data-dir={tutorial_data}", "--output-dir=nowhere"]
 
 
 @pytest.fixture(scope="module")
-def made(places: list[str]) -> Callable[[Row, Optional[str]], Any]:
+def made(folders: list[str]) -> Callable[[Row, Optional[str]], Any]:
     """`made_of` for a row's value; what several rows are compared with is made once."""
     known: dict[Any, Any] = {}
 
     def find(row: Row, value: Optional[str]) -> Any:
-        config = row.config(places, value)
+        config = row.config(folders, value)
         if (config, row.gpus) not in known:
             known[config, row.gpus] = made_of(config, row.gpus)
         return known[config, row.gpus]

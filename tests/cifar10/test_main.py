@@ -23,13 +23,13 @@ SMALL = ("--model=mlp", "--train-batch-size=16", "--train-epochs=2")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    """A folder with records in its default place."""
+    """A folder whose data/ has records."""
     return program.make_records(tmp_path_factory.mktemp("work") / "data", 200).parent
 
 
 @pytest.fixture(scope="module")
 def trained(folder) -> "subprocess.CompletedProcess[str]":
-    """A run from beginning to end with nothing but the defaults for its places."""
+    """A run from beginning to end with nothing but the defaults for its folders."""
     return program.run(*SMALL, cwd=folder)
 
 
@@ -130,8 +130,8 @@ KILLS = (
 
 
 def test_a_run_that_is_killed_takes_records_and_shows_each_step_once(trained, folder, forks):
-    places = [f"--data-dir={folder}/data", f"--job_dir={folder}/killed", f"--log_dir={folder}/log"]
-    arguments = (*SMALL, *places, "--checkpoint-steps=5", "--summary-steps=1")
+    folders = [f"--data-dir={folder}/data", f"--job_dir={folder}/killed", f"--log_dir={folder}/log"]
+    arguments = (*SMALL, *folders, "--checkpoint-steps=5", "--summary-steps=1")
     codes = [forks.run_code(KILLED.format(kill=kill), *arguments).returncode for kill in KILLS]
     assert codes == [-signal.SIGKILL] * 3 + [0]
     assert_same(weights(folder / "output"), weights(folder / "killed"))

@@ -41,10 +41,10 @@ SAVE = "np.save('probabilities.npy', probabilities)\n"
 
 @dataclasses.dataclass
 class Trained:
-    """A run's folder, its figures, and the eval split as a plain script reads it."""
+    """A run's folder, its metrics, and the eval split as a plain script reads it."""
 
     folder: Path
-    figures: dict[str, float]
+    metrics: dict[str, float]
     images: np.ndarray  # uint8 [200, 32, 32, 3]
     labels: np.ndarray
     names: list[str]  # of the classes
@@ -71,11 +71,11 @@ def trained(
     arguments = (*MODELS[request.param], *SETTINGS, f"--data-dir={data}")
     done = forks.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
-    figures = json.loads((folder / "output/result.json").read_text())["figures"]
+    metrics = json.loads((folder / "output/result.json").read_text())["figures"]
     images, labels = eval_split(data)
     np.save(folder / "images.npy", images)
     names = json.loads((data / "manifest.json").read_text())["class_names"]
-    return Trained(folder, figures, images, labels, names)
+    return Trained(folder, metrics, images, labels, names)
 
 
 def eval_split(data: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -95,8 +95,8 @@ def assert_evaluates_alike(probabilities: np.ndarray, trained: Trained) -> None:
     assert probabilities.shape == (200, 10)
     accuracy = np.mean(probabilities.argmax(axis=1) == trained.labels)
     loss = -np.mean(np.log(probabilities[np.arange(200), trained.labels]))
-    assert accuracy == pytest.approx(trained.figures["eval_accuracy"], abs=1e-6)
-    assert loss == pytest.approx(trained.figures["eval_loss"], abs=1e-4)
+    assert accuracy == pytest.approx(trained.metrics["eval_accuracy"], abs=1e-6)
+    assert loss == pytest.approx(trained.metrics["eval_loss"], abs=1e-4)
     assert accuracy > 0.2  # Ten classes: it has learnt, and has something to be wrong about.
 
 

@@ -89,8 +89,8 @@ def steps(found: EventAccumulator, tag: str) -> list[int]:
 
 
 def test_each_step_that_is_due_has_one_row_of_each_curve_for_the_web_pages_own_reader_too(killed):
-    place, found = str(killed / "train"), events(killed / "train")
-    pages = plugin_event_accumulator.EventAccumulator(place, size_guidance={"tensors": 0}).Reload()
+    folder, found = str(killed / "train"), events(killed / "train")
+    pages = plugin_event_accumulator.EventAccumulator(folder, size_guidance={"tensors": 0}).Reload()
     due = list(range(5, 61, 5))
     for tag in SCALARS:
         assert steps(found, tag) == [event.step for event in pages.Tensors(tag)] == [1, *due], tag
@@ -128,13 +128,13 @@ def test_each_checkpoint_has_one_validation_and_each_start_its_samples(killed):
 
 
 def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder, forks):
-    figures = json.loads((killed / "result.json").read_text())["figures"]
+    metrics = json.loads((killed / "result.json").read_text())["figures"]
     done = forks.run("--mode=evaluate", cwd=folder)
     assert done.returncode == 0, done.stderr
     found = events(killed / "eval")
     (row,) = found.Scalars("accuracy")
-    assert row.step == figures["best_validation_step"]
-    assert row.value == pytest.approx(figures["eval_accuracy"])
+    assert row.step == metrics["best_validation_step"]
+    assert row.value == pytest.approx(metrics["eval_accuracy"])
 
 
 def test_the_pages_snippet_reads_the_same_rows(killed):

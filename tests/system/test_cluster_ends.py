@@ -44,7 +44,7 @@ def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so
     arguments = ("--train-steps=4000", "--checkpoint-steps=4000", "--log-steps=100", "--sync=false")
     with cluster(tmp_path, data, *SETTINGS, *arguments, num_workers=2) as tasks:
         tasks.start("ps/0", "master/0")
-        # Until the late worker starts, the master trains alone: each of its steps is a global step.
+        # Until the late worker starts, the chief trains alone: each of its steps is a global step.
         tasks.wait_for_output("master/0", "  step 2")
         tasks.start("worker/0")
         tasks.wait()
@@ -56,7 +56,7 @@ def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so
 
 
 @pytest.mark.parametrize("mode", [(), ("--replication=in-graph",)])
-def test_a_signal_to_all_tasks_at_once_lets_the_master_save(data, tmp_path, mode):
+def test_a_signal_to_all_tasks_at_once_lets_the_chief_save(data, tmp_path, mode):
     arguments = ("--train-steps=1000000", "--checkpoint-steps=1000000", "--log-steps=100")
     with cluster(tmp_path, data, *SETTINGS, *arguments, *mode) as tasks:
         tasks.start()

@@ -213,7 +213,7 @@ def test_a_job_ends_at_its_deadline_without_its_launcher(
 def test_real_training_saves_when_its_job_is_deleted(
     launcher: Launcher, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """All tasks are asked to end at once, and the ps stays until the master has saved."""
+    """All tasks are asked to end at once, and the ps stays until the chief has saved."""
     cluster.workdir, output = ROOT, tmp_path / "output"
     folders = (
         f"--data-dir={program.make_records(tmp_path / 'data', 200)}",
