@@ -124,10 +124,11 @@ class Row(NamedTuple):
 
 def rows(given: str, gpus: int = 0, **values: Any) -> list[Row]:
     """Rows whose settings are left out, or have the second value of two, for comparison."""
-    return [
-        Row(name, *(value if isinstance(value, tuple) else (value, None)), given, gpus)
-        for name, value in values.items()
-    ]
+    found = []
+    for name, value in values.items():
+        value, other = value if isinstance(value, tuple) else (value, None)
+        found.append(Row(name, value, other, given, gpus))
+    return found
 
 
 MLP = "--model=mlp --train-batch-size=16"
