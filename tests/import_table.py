@@ -191,4 +191,6 @@ def entry_of(module: str) -> Entry:
     for entry in ENTRIES:
         if module == entry.name or module.startswith(f"{entry.name}."):
             return entry
-    raise LookupError(f"{module} has no row; add one to tests/rooms.py and docs/architecture.md")
+    raise LookupError(
+        f"{module} has no row; add one to tests/import_table.py and docs/architecture.md"
+    )
