@@ -9,6 +9,7 @@ import pytest
 
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
+from tests.cifar10 import program
 
 pytestmark = pytest.mark.system
 
@@ -20,12 +21,12 @@ SETTINGS = (
     "--use-distortion-for-training=false",
     "--train-batch-size=20",
 )
-SHORT = ("--train-steps=300", "--checkpoint-steps=100")
 
 
-def result(folder: pathlib.Path) -> dict:
-    found: dict = json.loads((folder / "output" / "result.json").read_text())
-    return found
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The --data-dir flag of records with 180 training, 20 validation and 40 eval images."""
+    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
 def last_step(folder: pathlib.Path) -> int:
@@ -74,7 +75,8 @@ def test_a_signal_to_all_tasks_at_once_lets_the_chief_save(data, tmp_path, mode)
 
 @pytest.mark.parametrize("listed", [True, False])  # not listed: Estimator's own convention
 def test_an_evaluator_validates_until_training_is_over(data, tmp_path, listed):
-    with cluster(tmp_path, data, *SETTINGS, *SHORT, evaluator=listed) as tasks:
+    steps = ("--train-steps=300", "--checkpoint-steps=100")
+    with cluster(tmp_path, data, *SETTINGS, *steps, evaluator=listed) as tasks:
         tasks.start("evaluator/0")
         tasks.wait_for_output("evaluator/0", "evaluator of output")
         tasks.start("ps/0", "worker/0", "master/0")
@@ -83,4 +85,5 @@ def test_an_evaluator_validates_until_training_is_over(data, tmp_path, listed):
     assert "eval accuracy" in tasks.output("master/0")
     # Only the last checkpoint may be left to the chief.
     assert tasks.output("master/0").count("validation accuracy") <= 1
-    assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
+    result = json.loads((tmp_path / "output" / "result.json").read_text())
+    assert result["figures"]["global_step"] == last_step(tmp_path)
