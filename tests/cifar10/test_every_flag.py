@@ -7,7 +7,6 @@ test of its own. What exactly a setting does is the matter of the tests of the p
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Iterator
@@ -226,14 +225,3 @@ def test_what_a_process_builds_differs_with_a_setting(row, made, compiled_kernel
 def test_what_tasks_agree_on_differs_with_a_setting(row):
     first, other = (agreed_on(row.config([], value)) for value in (row.value, row.other))
     assert first != other
-
-
-@pytest.mark.system
-def test_a_run_can_be_verbose_and_ends_after_its_minutes(tutorial_data, tmp_path, forks):
-    (tmp_path / "data").symlink_to(tutorial_data)
-    words = (*MLP.split(), "--train-steps=5", "--verbose", "--max-minutes=1e-6")
-    done = forks.run(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "INFO:tensorflow:" in done.stderr
-    result = json.loads((tmp_path / "output" / "result.json").read_text())
-    assert result["status"] == "stopped by --max-minutes"

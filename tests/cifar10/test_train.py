@@ -129,10 +129,11 @@ def test_a_cluster_is_told_that_a_finished_run_is_over(config, events, monkeypat
     assert events == [("end told", 10)]
 
 
-def test_the_time_limit_is_in_minutes_since_the_start_of_the_process(config, events):
+@pytest.mark.parametrize(("secs", "status"), [(20, "completed"), (70, "stopped by --max-minutes")])
+def test_the_time_limit_is_in_minutes_since_the_start_of_the_process(config, events, secs, status):
     config = dataclasses.replace(config, max_minutes=1.0)
-    train_and_evaluate(config, StopRequest(), time.monotonic() - 20)
-    assert events[-1] == ("evaluated", "completed")
+    train_and_evaluate(config, StopRequest(), time.monotonic() - secs)
+    assert events[-1] == ("evaluated", status)
 
 
 def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_goes_on(
