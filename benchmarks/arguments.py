@@ -23,7 +23,7 @@ _LINK = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([MG])bit")
 
 
 class BenchmarkError(Exception):
-    """Ends a benchmark with a line that gives the value, the rule and the way out."""
+    """Ends a benchmark with a line that gives the value, the rule and a hint."""
 
 
 class _Parser(argparse.ArgumentParser):

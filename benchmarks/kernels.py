@@ -5,7 +5,7 @@
 
 prints the machine and a Markdown table. Without `--`, it times single convolutions: those of a
 ResNet's stages and five of fastnet's, with 64 images and one thread, in fp32 and, where the CPU has
-it, bf16, without and with products of pairs. They are compared by CPU time, which
+it, bf16, without and with bf16 dot products. They are compared by CPU time, which
 includes allocating the outputs. With `--`, it times the steps of a training with the flags that
 follow, a process each turn. Both ways take turns, so that other load affects both.
 """

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.scale import Constants, Link, Measured, Shape, cycle_secs, fit, predict
 
-# A step computes for 100 ms and transfers 5 MB; a server takes 1 ms, and 1 ms per MB of its piece.
+# A step computes for 100 ms and transfers 5 MB; a server takes 1 ms, and 1 ms per MB of its shard.
 CONSTANTS = Constants(
     batch_size=100,
     step_bytes=5e6,
