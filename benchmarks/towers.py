@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> None:
     """Measures the settings and prints which flags to set."""
     parser = arguments.new_parser("towers", __doc__, rounds=3, seconds=5.0)
     options = arguments.parse(parser, argv)
-    settings = {way: way.as_flags() for way in candidates(options.config, count_cores())}
+    settings = {one: one.as_flags() for one in candidates(options.config, count_cores())}
     rates = runs.rates_by_flags(options.config, settings, options.rounds, options.seconds)
     print("\n".join(describe(rates)))
 

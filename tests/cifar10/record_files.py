@@ -33,8 +33,8 @@ def numbers(images: np.ndarray) -> list[int]:
 
 def write_file(path: object, serialized: Sequence[bytes]) -> None:
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for record in serialized:
-            writer.write(record)
+        for example in serialized:
+            writer.write(example)
 
 
 def write_numbered(folder: pathlib.Path, split: str, count: int, first: int = 0) -> None:

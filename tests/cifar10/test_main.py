@@ -88,7 +88,9 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     assert check_fields("docs/outputs.md", "result.json", found) == ([], [])
     lines = (output / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    curves = {key: [row for row in rows if row["split"] == key] for key in ("train", "validation")}
+    curves = {
+        split: [row for row in rows if row["split"] == split] for split in ("train", "validation")
+    }
     assert result["history"] == curves
     columns = {key: value for row in rows for key, value in row.items()}
     unused = ["augmented_accuracy", "own_images_per_sec"]

@@ -339,7 +339,7 @@ def first_batch(job: Job, seen: int) -> Any:
 
 
 def joint_batch(config: TrainConfig, size: int, start: int) -> list[int]:
-    """The numbers of the images that one process takes there."""
+    """The numbers of the images that one process takes at that place."""
     settings = pipeline.TrainInput(size, seed=config.seed, distort=False, start=start)
     batches = pipeline.training_batches(open_records(config.data_path), settings)
     return record_files.numbers(next(iter(batches))[0].numpy())

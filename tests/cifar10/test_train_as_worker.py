@@ -162,7 +162,7 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         stop: StopRequest,
         over_at: int = 1000,
         after_step: Callable[[int], None] = lambda number: None,
-        is_chief_here: Callable[[], bool] = lambda: True,
+        is_master_here: Callable[[], bool] = lambda: True,
         position: TrainingPosition = START,
         **settings: Any,
     ) -> None:
@@ -171,7 +171,7 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(server, "start", lambda *_: None)
         monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
         monkeypatch.setattr(Watchdog, "watching", lambda *_: contextlib.nullcontext())
-        monkeypatch.setattr(Peers, "is_here", lambda *_: is_chief_here())
+        monkeypatch.setattr(Peers, "is_here", lambda *_: is_master_here())
         monkeypatch.setattr(start, "position_seen_by_worker", lambda _: position)
         estimator = types.SimpleNamespace(
             train=lambda input_fn, hooks: hooked.train(
@@ -207,5 +207,5 @@ def test_a_signal_ends_a_worker(trained, sync, last):
             stop._note(signal.SIGTERM)
 
     with pytest.raises(Stopped):
-        trained(stop, after_step=after_step, is_chief_here=lambda: taken[-1] < 9, sync=sync)
+        trained(stop, after_step=after_step, is_master_here=lambda: taken[-1] < 9, sync=sync)
     assert taken[-1] == last
