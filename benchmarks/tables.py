@@ -3,7 +3,7 @@
     python -m benchmarks tables
 
 The text between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
-benchmarks/results/NAME.json, which holds the measurements, their conditions and the
+benchmarks/results/NAME.json, which holds the figures, the conditions of the measurement and the
 number of runs; most benchmarks write such a file with `--out`.
 
 The columns of a table are templates over the fields of its rows, as
