@@ -175,7 +175,13 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(start, "position_seen_by_worker", lambda _: position)
         estimator = types.SimpleNamespace(
             train=lambda input_fn, hooks: hooked.train(
-                *hooks, AfterStep(after_step), first_step=position.step, steps=100, over_at=over_at
+                *hooks,
+                AfterStep(after_step),
+                first_step=position.step,
+                steps=100,
+                over_at=over_at,
+                # Asynchronous steps, of ten images each, are those in which their number counts.
+                images=lambda step: position.examples_seen + 10 * (step - position.step),
             )
         )
         monkeypatch.setattr(tf.estimator, "Estimator", lambda *_, **named: estimator)
