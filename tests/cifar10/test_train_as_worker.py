@@ -180,7 +180,7 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
                 first_step=position.step,
                 steps=100,
                 over_at=over_at,
-                # Asynchronous steps, of ten images each, are those in which their number counts.
+                # Ten images a step, as in asynchronous training.
                 images=lambda step: position.examples_seen + 10 * (step - position.step),
             )
         )
