@@ -139,8 +139,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--hosts", metavar="IP0,IP1", help="default: this machine alone")
     parser.add_argument("--python", metavar="PATH", help="the training's Python on --hosts")
     parser.add_argument("--workdir", metavar="DIR", help="the folder with the code on --hosts")
-    said = "gets the best way's cluster, where it has hosts (advised.yaml)"
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("advised.yaml"), help=said)
+    text = "gets the best way's cluster, where it has hosts (advised.yaml)"
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("advised.yaml"), help=text)
     return arguments.parse(parser, argv)
 
 
@@ -173,9 +173,9 @@ def ways_on_hosts(cluster: Cluster) -> list[Way]:
     def placed(title: str, trainers: Sequence[str], ps: Sequence[str]) -> Way:
         tasks = [(trainers[0], "master"), *((name, "worker") for name in trainers[1:])]
         tasks += [(name, "ps") for name in ps]
-        roles = {name: Counter(role for place, role in tasks if place == name) for name in every}
-        hosts = [{**one, "roles": dict(roles[one["name"]])} for one in cluster["hosts"]]
-        hosts = [one for one in hosts if one["roles"]]
+        roles = {name: Counter(role for host, role in tasks if host == name) for name in every}
+        hosts = [{**host, "roles": dict(roles[host["name"]])} for host in cluster["hosts"]]
+        hosts = [host for host in hosts if host["roles"]]
         return Way(title, len(trainers), len(ps), cluster={**cluster, "hosts": hosts})
 
     ways = [placed(f"one process on {first}", [first], [])]
@@ -223,7 +223,7 @@ def _rate(way: Way, words: Sequence[str], seconds: float) -> float:
 
 
 def _outputs(log: pathlib.Path, trainers: int) -> list[str]:
-    """Returns what each trainer has printed, the master first, from the output of a command."""
+    """Returns what each trainer has printed, the chief first, from the output of a command."""
     text, found = log.read_text(errors="replace"), dict[str, list[str]]()
     for task, line in _TASK.findall(text):
         found.setdefault(task, []).append(line)
@@ -244,9 +244,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _remove_remote(cluster: Optional[Cluster], folder: pathlib.Path) -> None:
-    """Removes the output folder from the master's host."""
+    """Removes the output folder from the chief's host."""
     if cluster is not None:
-        host = next(one for one in cluster["hosts"] if "master" in one["roles"])
+        host = next(host for host in cluster["hosts"] if "master" in host["roles"])
         target = f"{host['user']}@{host['name']}" if "user" in host else host["name"]
         words = ["ssh", "-o", "BatchMode=yes", target, "rm", "-rf", str(folder)]
         subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True)
@@ -255,7 +255,7 @@ def _remove_remote(cluster: Optional[Cluster], folder: pathlib.Path) -> None:
 def best_of(rates: Mapping[Way, Sequence[float]], images: int) -> Way:
     """Chooses, among ways about as fast as the fastest, the least stale, then the simplest."""
     speeds = {way: statistics.median(found) for way, found in rates.items()}
-    as_fast = [way for way, one in speeds.items() if one >= _AS_GOOD * max(speeds.values())]
+    as_fast = [way for way, speed in speeds.items() if speed >= _AS_GOOD * max(speeds.values())]
 
     def rank(way: Way) -> tuple[int, int, int]:
         return way.staleness, _update_images(way, images), way.trainers + way.ps

@@ -23,7 +23,7 @@ _LINK = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([MG])bit")
 
 
 class BenchmarkError(Exception):
-    """Ends a benchmark with a line that gives the value, the rule and the way out."""
+    """Ends a benchmark with a line that gives the value, the rule and a hint."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,8 +61,8 @@ def new_parser(
     if rounds is not None:
         parser.add_argument("--rounds", type=at_least_one, default=rounds, help=f"({rounds})")
     if seconds is not None:
-        said = f"of each run ({seconds:g})"
-        parser.add_argument("--seconds", type=positive, default=seconds, help=said)
+        text = f"of each run ({seconds:g})"
+        parser.add_argument("--seconds", type=positive, default=seconds, help=text)
     if writes:
         parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="a results file")
     return parser
@@ -87,9 +87,9 @@ def parse(
     """
     parser.epilog = TRAINING_ARGS
     words = list(argv)
-    place = words.index("--") if "--" in words else len(words)
-    arguments = parser.parse_args(words[:place])
-    arguments.training = words[place + 1 :]
+    end = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:end])
+    arguments.training = words[end + 1 :]
     arguments.config = training_config(arguments.training, varied)
     return arguments
 

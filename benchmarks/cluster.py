@@ -7,7 +7,7 @@
 to the last exit. They train a 100-unit MLP on the 3,072 inputs of CIFAR-10 with batches of 100 and
 Adam, as PS/worker demos do. It also times the same job with tf.estimator alone, asynchronous
 (benchmarks/peers/stock_estimator.py); its ps never ends by itself and is killed after the trainers.
-`tax` compares a step of one ps and one master with that of a single process. A step with a ps can
+`tax` compares a step of one ps and one chief with that of a single process. A step with a ps can
 take longer since the tasks compute more, or since they wait for each other, so the CPU time of each
 task stands beside the wall time. Variants take turns, so that other load on the machine slows all
 of them alike; read the ratios. All tasks run on this machine.
@@ -54,8 +54,8 @@ def main(argv: Sequence[str]) -> None:
         columns += [("alone, ms", "{alone_ms:.1f}"), ("with a ps, ms", "{with_ps_ms:.1f}")]
         columns += [("ratio", "{ratio:.2f}"), ("ratios", "{ratios:list}")]
         columns += [
-            (f"CPU {title}", f"{{cpu[{place}]:.1f}}")
-            for place, title in enumerate(("alone", "master", "ps"))
+            (f"CPU {title}", f"{{cpu[{index}]:.1f}}")
+            for index, title in enumerate(("alone", "master", "ps"))
         ]
         rows = [
             measure_tax(options, layers, size)
@@ -80,7 +80,7 @@ def measure_mlp(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _job_secs(program: pathlib.Path, words: Sequence[object]) -> float:
-    """Runs a program as a master, a worker and a ps; returns the seconds to the last exit."""
+    """Runs a program as a chief, a worker and a ps; returns the seconds to the last exit."""
     is_stock = program == _STOCK_PROGRAM
     with tempfile.TemporaryDirectory() as folder:
         output = f"{folder}/output" if is_stock else f"--output-dir={folder}/output"
@@ -103,7 +103,7 @@ def measure_tax(options: argparse.Namespace, layers: int, batch_size: int) -> di
         for num_ps in (0, 1)
     }
     alone, with_ps = runs.in_turns(ways, options.rounds).values()
-    wall = [[1000 * batch_size / one.rate for one in costs] for costs in (alone, with_ps)]
+    wall = [[1000 * batch_size / cost.rate for cost in costs] for costs in (alone, with_ps)]
     ratios = runs.ratios(wall[1], wall[0])
     return {
         "layers": layers,
@@ -111,9 +111,9 @@ def measure_tax(options: argparse.Namespace, layers: int, batch_size: int) -> di
         "alone_ms": statistics.median(wall[0]),
         "with_ps_ms": statistics.median(wall[1]),
         "ratio": statistics.median(ratios),
-        "ratios": [round(one, 3) for one in ratios],
+        "ratios": [round(ratio, 3) for ratio in ratios],
         "cpu": [
-            1000 * statistics.median(one.cpu_secs[task] for one in costs)
+            1000 * statistics.median(cost.cpu_secs[task] for cost in costs)
             for costs, task in ((alone, "master/0"), (with_ps, "master/0"), (with_ps, "ps/0"))
         ],
     }

@@ -7,7 +7,7 @@ In each round, every network and precision is trained in every way, one right af
 that other load on the machine slows all of them alike; ratios are taken within a round. This
 project runs the whole of `train_and_evaluate` with its input pipeline; each peer is a program in
 benchmarks/peers/ whose docstring says what it leaves out. All of them time some steps after a
-warm-up. Without --torch-python, PyTorch is left out. Each figure
+warm-up. Without --torch-python, PyTorch is left out. Each number
 is written to standard error at once; at the end there are a table and, with --out, a results file.
 Flags after `--` are added to this project's.
 """
@@ -63,11 +63,11 @@ def main(argv: Sequence[str]) -> int:
     columns = [("network, batch", "{network}"), ("precision", "{precision}")]
     for way in ("ours", *commands, "ratio"):
         digits = ".2f" if way == "ratio" else ",.0f"
-        median, low, high = (f"{{{way}[{place}]:{digits}}}" for place in range(3))
+        median, low, high = (f"{{{way}[{index}]:{digits}}}" for index in range(3))
         columns.append((_TITLES[way], f"{median} ({low} to {high})"))
     rows = [
-        {"network": name, "precision": one, **spreads_of(found)}
-        for (name, one), found in rates.items()
+        {"network": name, "precision": precision, **spreads_of(found)}
+        for (name, precision), found in rates.items()
     ]
     what = "compare: images/s, median, lowest and highest; ratios by round"
     tables.report(what, columns, rows, arguments.rounds, argv, arguments.out, **versions)
@@ -126,6 +126,6 @@ def torch_version(python: str) -> str:
 
 def spreads_of(rates: dict[str, list[float]]) -> dict[str, list[float]]:
     """Returns each way's spread, and as `ratio` that of ours by the round's fastest peer."""
-    best = [max(peers) for peers in zip(*(one for way, one in rates.items() if way != "ours"))]
-    figures = {**rates, "ratio": runs.ratios(rates["ours"], best)}
-    return {name: runs.spread(values) for name, values in figures.items()}
+    best = [max(peers) for peers in zip(*(found for way, found in rates.items() if way != "ours"))]
+    columns = {**rates, "ratio": runs.ratios(rates["ours"], best)}
+    return {name: runs.spread(values) for name, values in columns.items()}

@@ -4,7 +4,7 @@
 
 trains each recipe, the default settings and two small networks, with three seeds each, and compares
 loss and accuracy with the curves in benchmarks/results/converge/. Each run is cifar10_main.py
-itself, stopped after a number of steps, not of minutes, so no figure depends on the machine's
+itself, stopped after a number of steps, not of minutes, so no metric depends on the machine's
 speed. It takes about half an hour on two cores. Curves of synthetic and of real images are kept
 apart. --write renews the committed curves. Flags after `--` are added to a case's own flags or
 replace them: `-- --weight-decay=0` shows what the comparison would notice.
@@ -74,10 +74,10 @@ Curve = dict[str, Any]  # the content of a curve's file
 
 
 class Point(NamedTuple):
-    """A figure in which two curves are compared.
+    """A metric in which two curves are compared.
 
     Attributes:
-      what: name of the figure, e.g. `training loss of steps 2 to 51`.
+      what: name of the metric, e.g. `training loss of steps 2 to 51`.
       new: mean over the seeds of the new curve.
       committed: mean over the seeds of the committed curve.
       allowed: largest difference between the two that counts as agreement.
@@ -244,7 +244,7 @@ def check_comparable(
 def measure(
     name: str, words: Sequence[str], data_dir: str, seeds: Sequence[int]
 ) -> dict[str, Curve]:
-    """Trains a case with each seed; returns the seeds' rows and prints the last figures of each.
+    """Trains a case with each seed; returns the seeds' rows and prints the last metrics of each.
 
     Raises:
       BenchmarkError: training failed, or a run was too short.
@@ -262,18 +262,19 @@ def measure(
             more += ["--summary-steps=1", f"--checkpoint-steps={steps[-1]}"]
             run([*words, *more], is_last)
             lines = (Path(folder) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        one = seed_rows([json.loads(line) for line in lines], steps)
+        curve = seed_rows([json.loads(line) for line in lines], steps)
         print(
-            f"{name}, seed {seed}: loss {one['loss'][-1]:.3f}, accuracy {one['accuracy'][-1]:.3f}, "
-            f"validation accuracy {one['validation_accuracy']:.3f}",
+            f"{name}, seed {seed}: loss {curve['loss'][-1]:.3f}, "
+            f"accuracy {curve['accuracy'][-1]:.3f}, "
+            f"validation accuracy {curve['validation_accuracy']:.3f}",
             flush=True,
         )
-        found[str(seed)] = one
+        found[str(seed)] = curve
     return found
 
 
 def seed_rows(metrics: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> Curve:
-    """Returns the figures of a run, six digits each, from its rows of metrics.jsonl.
+    """Returns the metrics of a run, six digits each, from its rows of metrics.jsonl.
 
     Args:
       metrics: the rows, one for each step.
@@ -335,7 +336,7 @@ def verdict(title: str, new: Curve, committed: Curve) -> tuple[bool, str]:
     """Returns whether the curves agree, and a text for the reader that names the differences."""
     points = compare(new, committed)
     differing = [point for point in points if point.share > 1.0]
-    seeds, old_seeds = (", ".join(one["seeds"]) for one in (new, committed))
+    seeds, old_seeds = (", ".join(curve["seeds"]) for curve in (new, committed))
     conditions = (
         f"seeds {seeds}, kernels {new['kernels']}; committed {old_seeds}, kernels "
         f"{committed['kernels']}"
@@ -349,17 +350,17 @@ def verdict(title: str, new: Curve, committed: Curve) -> tuple[bool, str]:
 
 def compare(new: Curve, committed: Curve) -> list[Point]:
     """Returns every point in which the curves, of the same steps, are compared."""
-    curves = [list(one["seeds"].values()) for one in (new, committed)]
+    curves = [list(curve["seeds"].values()) for curve in (new, committed)]
     steps = new["steps"]
     rates = [
         Point(f"learning rate of step {step:,}", rate, before, max(_SAME_RATE * before, 1e-12))
-        for step, rate, before in zip(steps, *(one[0]["learning_rate"] for one in curves))
+        for step, rate, before in zip(steps, *(seeds[0]["learning_rate"] for seeds in curves))
     ]
     points = [max(rates, key=lambda point: point.share)]  # It is the same for all seeds.
     for name in ("loss", "accuracy"):
         points += _quarters(name, steps, curves)
     for name in ("loss", "accuracy"):
-        groups = [[one[f"validation_{name}"] for one in seeds] for seeds in curves]
+        groups = [[seed[f"validation_{name}"] for seed in seeds] for seeds in curves]
         points.append(_point(f"validation {name}", f"after step {steps[-1]:,}", groups, 0.0))
     return points
 
@@ -369,7 +370,7 @@ def _quarters(name: str, steps: Sequence[int], curves: Sequence[Sequence[Curve]]
     bounds = [round(len(steps) * quarter / _QUARTERS) for quarter in range(_QUARTERS + 1)]
     parts = list(zip(bounds, bounds[1:]))
     sets = [
-        [[statistics.fmean(one[name][begin:end]) for one in seeds] for seeds in curves]
+        [[statistics.fmean(seed[name][begin:end]) for seed in seeds] for seeds in curves]
         for begin, end in parts
     ]
     usual = math.sqrt(statistics.fmean(_variance(groups) for groups in sets))
@@ -389,14 +390,14 @@ def _point(kind: str, where: str, groups: Sequence[Sequence[float]], usual: floa
     """Compares the means of two groups, which hold a number for each seed.
 
     Args:
-      kind: kind of figure, a key of _FLOORS.
-      where: place in the curve, e.g. `of steps 2 to 51`.
+      kind: kind of metric, a key of _FLOORS.
+      where: part of the curve, e.g. `of steps 2 to 51`.
       groups: the numbers of the new seeds, and those of the committed seeds.
       usual: lower bound of the standard deviation.
     """
     new, committed = (statistics.fmean(group) for group in groups)
-    deviation = max(usual, math.sqrt(_variance(groups)))
-    error = deviation * math.sqrt(sum(1.0 / len(group) for group in groups))
+    std = max(usual, math.sqrt(_variance(groups)))
+    error = std * math.sqrt(sum(1.0 / len(group) for group in groups))
     floor = _FLOORS[kind] * (committed if kind.endswith("loss") else 1.0)
     return Point(f"{kind} {where}", new, committed, max(_STANDARD_ERRORS * error, floor))
 

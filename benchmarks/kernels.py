@@ -5,7 +5,7 @@
 
 prints the machine and a Markdown table. Without `--`, it times single convolutions: those of a
 ResNet's stages and five of fastnet's, with 64 images and one thread, in fp32 and, where the CPU has
-it, bf16, without and with products of pairs. Their figure is CPU time, which
+it, bf16, without and with bf16 dot products. They are compared by CPU time, which
 includes allocating the outputs. With `--`, it times the steps of a training with the flags that
 follow, a process each turn. Both ways take turns, so that other load affects both.
 """
@@ -65,10 +65,10 @@ def _compare_ops(rounds: int) -> Iterator[dict[str, Any]]:
                     session.run(both)  # warms up
                     titles = {"size": f"{side}x{side}", "channels": f"{channels} to {filters}"}
                     titles.update(precision=precision, direction=kind)
-                    times = [functools.partial(_cpu_secs, session, one) for one in both]
+                    times = [functools.partial(_cpu_secs, session, op) for op in both]
                     ways = dict(zip(("tensorflow", "own"), times))
                     found = runs.in_turns(ways, rounds, shows=False)
-                    yield {**titles, **_figures(found, 1e6 / _IMAGES)}
+                    yield {**titles, **_statistics(found, 1e6 / _IMAGES)}
 
 
 def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[Any], list[Any]]:
@@ -106,7 +106,7 @@ def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[A
         else own.cifar10_conv3x3(upstream, weights, transposes=True, bf16_dots=bf16_dots),
         own.cifar10_conv3x3_backprop_filter(x, upstream, bf16_dots=bf16_dots),
     ]
-    return [one.op for one in theirs], [one if one is None else one.op for one in ours]
+    return [conv.op for conv in theirs], [conv if conv is None else conv.op for conv in ours]
 
 
 def _cpu_secs(session: Any, op: Any) -> float:
@@ -119,12 +119,12 @@ def _compare_steps(config: TrainConfig, rounds: int) -> dict[str, Any]:
     """Returns the row of whole steps."""
     ways = {"tensorflow": ["--kernels=tensorflow"], "own": [f"--kernels={config.kernels}"]}
     rates = runs.rates_by_flags(config, ways, rounds, _TURN_SECS)
-    secs = {way: [config.train_batch_size / one for one in found] for way, found in rates.items()}
+    secs = {way: [config.train_batch_size / rate for rate in found] for way, found in rates.items()}
     title = f"{config.model_title}, {config.train_batch_size} images, {config.precision}"
-    return {"title": title, **_figures(secs, 1e3)}
+    return {"title": title, **_statistics(secs, 1e3)}
 
 
-def _figures(times: dict[str, list[float]], factor: float) -> dict[str, Any]:
+def _statistics(times: dict[str, list[float]], factor: float) -> dict[str, Any]:
     """Returns both medians times `factor`, and median and quartiles of the ratios."""
     medians = {way: factor * statistics.median(found) for way, found in times.items()}
     return {**medians, "ratio": runs.quartiles(runs.ratios(*times.values()))}

@@ -42,8 +42,8 @@ _FINAL = "evaluating "  # the beginning of the line that announces the final eva
 def main(argv: Sequence[str]) -> None:
     """Runs the program and prints the table."""
     parser = arguments.new_parser("outside", __doc__, rounds=1, writes=True)
-    said = "before each validation (5)"
-    parser.add_argument("--steps", type=arguments.at_least_one, default=5, help=said)
+    text = "before each validation (5)"
+    parser.add_argument("--steps", type=arguments.at_least_one, default=5, help=text)
     parser.add_argument("--against", type=Path, help="another checkout that takes turns")
     options = arguments.parse(parser, argv)
     folders = [ROOT, *([options.against.resolve()] if options.against else [])]
@@ -71,13 +71,13 @@ def run(checkout: Path, words: Sequence[str], steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="outside-") as output:
         before, began, finals = _cpu_secs(), time.time(), []
 
-        def note(line: str) -> bool:
+        def is_enough(line: str) -> bool:
             if line.startswith(_FINAL):
                 finals.append(time.time())
             return False
 
         own = [*more, "--summary-steps=1", f"--output-dir={output}"]
-        runs.run([*words, *own], note, checkout)
+        runs.run([*words, *own], is_enough, checkout)
         times = seconds(Path(output), steps, began, finals[0], time.time())
     return {**times, "CPU": _cpu_secs() - before}
 
@@ -133,7 +133,7 @@ def _row(title: str, times: Sequence[Mapping[str, float]], digits: str) -> dict[
     row = {"way": title}
     for name in _COLUMNS:
         middle, low, high = (
-            f"{one:{digits}}" for one in runs.spread([each[name] for each in times])
+            f"{value:{digits}}" for value in runs.spread([run[name] for run in times])
         )
         row[name] = middle if len(times) == 1 else f"{middle} ({low} to {high})"
     return row

@@ -94,14 +94,14 @@ def steady(
     """Waits until a job has trained steadily for long enough.
 
     Args:
-      outputs: returns what each trainer has printed so far, the master first.
+      outputs: returns what each trainer has printed so far, the chief first.
       is_running: whether the whole job still runs.
       seconds: least duration of steady training.
-      least: least number of the master's progress lines in it.
+      least: least number of the chief's progress lines in it.
       begin: is called once, when every trainer has warmed up.
 
     Returns:
-      The master's lines since then, after the last one before.
+      The chief's lines since then, after the last one before.
 
     Raises:
       BenchmarkError: the job ended before; the message has its last line.
@@ -137,7 +137,7 @@ def measure(
 
     Args:
       config: the settings of the training.
-      workers: number of workers beside the master.
+      workers: number of workers beside the chief.
       ps: number of parameter servers.
       seconds: as for `steady`.
       least: as for `steady`.
@@ -156,7 +156,7 @@ def measure(
             before: list[tuple[dict[str, float], int]] = []
             lines = steady(
                 lambda: [tasks.output(label) for label in trainers],
-                lambda: all(one.poll() is None for one in tasks.processes.values()),
+                lambda: all(process.poll() is None for process in tasks.processes.values()),
                 seconds,
                 least,
                 lambda: before.append(_used(tasks)),
@@ -200,8 +200,8 @@ def rates_by_flags(
     log_steps, ways = log_steps_of(config), {}
     for name, words in variants.items():
         replaced = {word.partition("=")[0][2:].replace("-", "_") for word in words}
-        one = flags.parse([*words_of(config, replaced), *words])
-        ways[name] = functools.partial(measure, one, seconds=seconds, log_steps=log_steps)
+        replacing = flags.parse([*words_of(config, replaced), *words])
+        ways[name] = functools.partial(measure, replacing, seconds=seconds, log_steps=log_steps)
     found = in_turns(ways, rounds)
     return {name: [cost.rate for cost in costs] for name, costs in found.items()}
 
@@ -276,7 +276,7 @@ def quartiles(values: Sequence[float]) -> list[float]:
 
 def ratios(first: Sequence[float], others: Sequence[float]) -> list[float]:
     """Returns `first` divided by `others`, round by round."""
-    return [one / other for one, other in zip(first, others)]
+    return [value / other for value, other in zip(first, others)]
 
 
 def machine_text(hardware: Mapping[str, Any], versions: Mapping[str, str]) -> str:

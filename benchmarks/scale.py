@@ -180,7 +180,7 @@ def largest_of(count: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The figures of a short run of one trainer.
+    """What a short run of one trainer has shown.
 
     Attributes:
       step_secs: median seconds of a step.
@@ -203,22 +203,22 @@ def fit(batch_size: int, rounds: Sequence[Mapping[int, Measured]]) -> Constants:
 
     Args:
       batch_size: images per step in all runs.
-      rounds: for each round, number of servers -> figures of a run with as many; the numbers must
-        include 0 and two or more others.
+      rounds: for each round, number of servers -> what a run with as many has shown; the
+        numbers must include 0 and two or more others.
     """
     numbers = [ps for ps in rounds[0] if ps]
-    step_bytes = statistics.median(one[ps].step_bytes for one in rounds for ps in numbers)
-    cpu = [statistics.median(one[ps].server_cpu_secs for one in rounds) for ps in numbers]
+    step_bytes = statistics.median(measured[ps].step_bytes for measured in rounds for ps in numbers)
+    cpu = [statistics.median(measured[ps].server_cpu_secs for measured in rounds) for ps in numbers]
     start, slope = _line([step_bytes / ps for ps in numbers], cpu)
-    compute = statistics.median(one[0].step_secs for one in rounds)
+    compute = statistics.median(measured[0].step_secs for measured in rounds)
     added = statistics.median(
-        one[ps].step_secs / one[0].step_secs - 1 for one in rounds for ps in numbers
+        measured[ps].step_secs / measured[0].step_secs - 1 for measured in rounds for ps in numbers
     )
     return Constants(
         batch_size=batch_size,
         step_bytes=step_bytes,
         compute_secs=compute,
-        jitter=statistics.median(one[0].jitter for one in rounds),
+        jitter=statistics.median(measured[0].jitter for measured in rounds),
         own_secs=max(0.0, compute * added - statistics.mean(cpu)),
         server_secs=start,
         server_secs_per_byte=slope,
@@ -249,8 +249,9 @@ def main(argv: Sequence[str]) -> int:
     link = Link(options.link, options.round_trip_ms / 1000)
     print(
         f"a step of {constants.batch_size} images: {1000 * constants.compute_secs:.1f} ms of "
-        f"computing (deviation {100 * constants.jitter:.0f} %), {constants.step_bytes / 1e6:.2f} "
-        f"MB, {1000 * constants.own_secs:.1f} ms of calls, {1000 * constants.server_cpu(1):.1f} ms "
+        f"computing (standard deviation {100 * constants.jitter:.0f} %), "
+        f"{constants.step_bytes / 1e6:.2f} MB, {1000 * constants.own_secs:.1f} ms of calls, "
+        f"{1000 * constants.server_cpu(1):.1f} ms "
         f"of a parameter server's CPU\nlinks of {link.bytes_per_sec * 8e-6:,.0f} Mbit/s, a round "
         f"trip of {options.round_trip_ms:g} ms\n"
     )
@@ -263,8 +264,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     whole = arguments.at_least_one
     parser.add_argument("--trainers", nargs="+", type=whole, default=[1, 2, 4, 8, 16, 32, 64])
     parser.add_argument("--ps", nargs="+", type=whole, default=[1, 4])
-    said = "of each machine, such as 100Mbit (1Gbit)"
-    parser.add_argument("--link", type=arguments.bytes_per_sec, default="1Gbit", help=said)
+    text = "of each machine, such as 100Mbit (1Gbit)"
+    parser.add_argument("--link", type=arguments.bytes_per_sec, default="1Gbit", help=text)
     parser.add_argument("--round-trip-ms", type=arguments.positive, default=0.2, help="(0.2)")
     files = parser.add_mutually_exclusive_group()
     files.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep the constants there")
@@ -284,7 +285,9 @@ def measure_constants(config: TrainConfig, seconds: float) -> Constants:
         rounds.append({})
         for ps in (0, 1, 2):
             cost = runs.measure(config, ps=ps, seconds=seconds, log_steps=log_steps)
-            low, median, high = statistics.quantiles([batch_size / one for one in cost.rates], n=4)
+            low, median, high = statistics.quantiles(
+                [batch_size / rate for rate in cost.rates], n=4
+            )
             rounds[-1][ps] = Measured(
                 step_secs=median,
                 # Quartiles of a normal distribution are 1.349 standard deviations apart; a mean of

@@ -30,7 +30,7 @@ from benchmarks.arguments import BenchmarkError, new_parser
 from benchmarks.runs import machine_text
 from testbeds.processes import ROOT
 
-# The conditions that a results file states besides its figures; null means not stated.
+# The conditions that a results file states besides its measurements; null means not stated.
 _CONDITIONS = ("what", "command", "hardware", "versions", "data", "n")
 _KEYS = {*_CONDITIONS, "columns", "rows"}
 _TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -48,8 +48,8 @@ def main(argv: Sequence[str]) -> None:
 
 def documents(root: Path) -> list[Path]:
     """Returns the paths of the Markdown documents that may hold tables."""
-    places = ("README*.md", "docs/**/*.md", "benchmarks/README.md")
-    return [path for place in places for path in sorted(root.glob(place))]
+    patterns = ("README*.md", "docs/**/*.md", "benchmarks/README.md")
+    return [path for pattern in patterns for path in sorted(root.glob(pattern))]
 
 
 def names(text: str) -> list[str]:
@@ -152,7 +152,7 @@ def as_markdown(columns: Sequence[Sequence[str]], rows: Sequence[Mapping[str, An
     lines += [[_cell(template, row) for _, template in columns] for row in rows]
     # `| title | | next |`: an empty cell is one space.
     padded = [
-        [one if one == "---" else f" {one} " if one else " " for one in line] for line in lines
+        [cell if cell == "---" else f" {cell} " if cell else " " for cell in line] for line in lines
     ]
     return "\n".join("|".join(["", *line, ""]) for line in padded)
 
@@ -171,7 +171,7 @@ class _Cells(string.Formatter):
         if format_spec == "list":
             return ", ".join(map(str, value))
         if format_spec == "percents":
-            text = ", ".join(f"{100 * one:.2f}" for one in value) + " %"
+            text = ", ".join(f"{100 * share:.2f}" for share in value) + " %"
             mean = f": {100 * sum(value) / len(value):.2f} %"
             return text + mean * (len(value) >= _MEAN_FROM)
         return str(super().format_field(value, format_spec))

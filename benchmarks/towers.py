@@ -63,7 +63,7 @@ def flags_of(setting: ThreadSetting) -> list[str]:
 
 
 def describe(rates: Mapping[ThreadSetting, Sequence[float]]) -> list[str]:
-    """Returns lines to print: the figures of each setting, then the flags to set.
+    """Returns lines to print: the rates of each setting, then the flags to set.
 
     Args:
       rates: setting -> images/s of each round; the rule's setting comes first.

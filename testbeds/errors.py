@@ -2,6 +2,6 @@
 
 
 class TestbedError(Exception):
-    """A testbed failed; the message says what is missing or failed, and the way out if any."""
+    """A testbed failed; the message says what is missing or failed, with a hint if there is one."""
 
     __test__ = False  # Its name begins with "Test", so pytest would collect it.

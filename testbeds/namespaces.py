@@ -102,7 +102,7 @@ def of_dead_processes(pattern: str) -> list[tuple[str, str]]:
     """
     names = os.listdir("/run/netns") if os.path.isdir("/run/netns") else []
     found = [(name, match[1]) for name in names if (match := re.fullmatch(pattern, name))]
-    return [one for one in found if not os.path.exists(f"/proc/{int(one[1][2:], 16)}")]
+    return [pair for pair in found if not os.path.exists(f"/proc/{int(pair[1][2:], 16)}")]
 
 
 def remove_bridge(name: str) -> None:

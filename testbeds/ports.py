@@ -24,7 +24,7 @@ def free_ports(count: int) -> list[int]:
     if len(held) < count:
         raise TestbedError(f"{len(held)} free ports, {count} are needed")
     _held.extend(held)
-    return [int(one.getsockname()[1]) for one in held]
+    return [int(holder.getsockname()[1]) for holder in held]
 
 
 @atexit.register

@@ -14,7 +14,6 @@ from typing import Any, Callable, Optional, Protocol
 
 from testbeds.errors import TestbedError
 from testbeds.ports import free_ports
-from testbeds.process_list import stop_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "cifar10_main.py"
@@ -71,7 +70,7 @@ _start: Start = start_process
 
 @contextlib.contextmanager
 def tasks_started_by(start: Start) -> Iterator[None]:
-    """Sets how clusters start their tasks meanwhile, unless they are made with `fresh=True`."""
+    """Sets how clusters start their tasks meanwhile."""
     global _start
     before, _start = _start, start
     try:
@@ -87,15 +86,11 @@ class ClusterOfProcesses:
       folder: working folder; it gets a log file for each task.
       arguments: command-line arguments of every task.
       num_ps: number of parameter servers.
-      num_workers: number of workers besides the master.
+      num_workers: number of workers besides the chief.
       evaluator: whether the cluster lists an evaluator, as in Kubeflow. An evaluator that is not
         listed can be started, too, as in Estimator.
-      by_flags: whether flags describe the cluster, as in PS/worker demos, where the master is
-        worker 0; else TF_CONFIG does.
       program: the program that each task runs.
       variables: further environment variables of every task.
-      fresh: whether each task is a process of its own from its first moment, whatever
-        `tasks_started_by` says.
 
     Attributes:
       jobs: job name -> addresses of its tasks.
@@ -111,15 +106,11 @@ class ClusterOfProcesses:
         num_ps: int = 1,
         num_workers: int = 1,
         evaluator: bool = False,
-        by_flags: bool = False,
         program: pathlib.Path = PROGRAM,
         variables: Optional[Mapping[str, str]] = None,
-        fresh: bool = False,
     ) -> None:
         self._variables = dict(variables or {})
-        self._folder, self._arguments, self._by_flags = folder, list(arguments), by_flags
-        self._program = program
-        self._start_task = start_process if fresh else _start
+        self._folder, self._arguments, self._program = folder, list(arguments), program
         counts = {"master": 1, "ps": num_ps, "worker": num_workers, "evaluator": int(evaluator)}
         ports = iter(free_ports(sum(counts.values())))
         self.jobs = {
@@ -139,17 +130,13 @@ class ClusterOfProcesses:
           more: further command-line arguments of these tasks.
         """
         for label in labels or self.labels:
-            place, variables = self._place(label)
             self.ended_at.pop(label, None)
-            words = list(map(str, (self._program, *self._arguments, *place, *more)))
-            env = {**environment(), **self._variables, **variables}
-            self.processes[label] = self._start_task(words, self._folder, env, self._log(label))
+            words = list(map(str, (self._program, *self._arguments, *more)))
+            env = {**environment(), **self._variables, "TF_CONFIG": self._tf_config(label)}
+            self.processes[label] = _start(words, self._folder, env, self._log(label))
 
     def kill(self, label: str, signum: int = signal.SIGKILL) -> None:
-        """Sends a signal to a task; waits until SIGKILL has ended it, or SIGSTOP has stopped it."""
-        if signum == signal.SIGSTOP:
-            stop_process(self.processes[label].pid)
-            return
+        """Sends a signal to a task; waits until SIGKILL has ended it."""
         self.processes[label].send_signal(signum)
         if signum == signal.SIGKILL:
             self.processes[label].wait()
@@ -164,7 +151,7 @@ class ClusterOfProcesses:
         Raises:
           TestbedError: a task failed, or still runs after the time limit.
         """
-        waiting = {label: one for label, one in self.processes.items() if label not in but}
+        waiting = {label: process for label, process in self.processes.items() if label not in but}
         deadline = time.monotonic() + timeout_secs
         while waiting:
             for label, process in list(waiting.items()):
@@ -199,33 +186,21 @@ class ClusterOfProcesses:
 
     def all_output(self) -> str:
         """Returns the end of the output of every task that was started."""
-        return "\n".join(f"== {one}\n{self.output(one)[-_LAST_CHARS:]}" for one in self.processes)
+        return "\n".join(
+            f"== {label}\n{self.output(label)[-_LAST_CHARS:]}" for label in self.processes
+        )
 
-    def wait_for_output(
-        self, label: str, text: str, times: int = 1, timeout_secs: float = 240
-    ) -> None:
-        """Waits until a task has printed `text` at least `times` times.
+    def wait_for_output(self, label: str, text: str, timeout_secs: float = 240) -> None:
+        """Waits until a task has printed `text`.
 
         Raises:
           TestbedError: the task ended first, or the time limit passed.
         """
         deadline = time.monotonic() + timeout_secs
-        while self.output(label).count(text) < times:
+        while text not in self.output(label):
             ended = self.processes[label].poll() is not None
             if ended or time.monotonic() > deadline:
                 raise TestbedError(f"{label} did not print {text!r}\n{self.all_output()}")
-            time.sleep(_POLL_SECS)
-
-    def wait_for_listening(self, *labels: str, timeout_secs: float = 120) -> None:
-        """Waits until the addresses of tasks accept connections.
-
-        Raises:
-          TestbedError: the time limit passed.
-        """
-        deadline = time.monotonic() + timeout_secs
-        while not set(labels) <= set(self.listening()):
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{', '.join(labels)} do not listen\n{self.all_output()}")
             time.sleep(_POLL_SECS)
 
     def listening(self) -> list[str]:
@@ -237,19 +212,11 @@ class ClusterOfProcesses:
         }
         return [label for label, address in addresses.items() if _answers(address)]
 
-    def _place(self, label: str) -> tuple[list[str], dict[str, str]]:
-        """Returns the arguments and environment variables that tell a task its place."""
+    def _tf_config(self, label: str) -> str:
+        """Returns the TF_CONFIG of a task."""
         job, _, index = label.partition("/")
-        if not self._by_flags:
-            task = {"type": job, "index": int(index)}
-            tf_config = {"cluster": self.jobs, "task": task, "environment": "cloud"}
-            return [], {"TF_CONFIG": json.dumps(tf_config)}
-        if job == "worker":
-            index = str(int(index) + 1)
-        workers = [*self.jobs["master"], *self.jobs.get("worker", [])]
-        name = "worker" if job == "master" else job
-        flags = [f"--worker-hosts={','.join(workers)}", f"--job-name={name}"]
-        return [*flags, f"--ps-hosts={','.join(self.jobs['ps'])}", f"--task-index={index}"], {}
+        task = {"type": job, "index": int(index)}
+        return json.dumps({"cluster": self.jobs, "task": task, "environment": "cloud"})
 
     def _log(self, label: str) -> pathlib.Path:
         return self._folder / f"{label.replace('/', '-')}.log"

@@ -16,8 +16,8 @@ from cifar10.host.cpu import cpu_flags
 from cifar10.kernels import build
 from tests.cifar10.forks import Forks
 
-# Programs heed no signal that they ignore from their start. The background of a script, or nohup,
-# would otherwise be that of all programs that the tests start.
+# Programs go on to ignore signals that they ignore at their start, as in the background of a script
+# or under nohup; all programs that the tests start would do so, too.
 for _signum, _default in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),

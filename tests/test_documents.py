@@ -89,7 +89,7 @@ def test_every_command_of_the_readme_is_run(root: Path) -> None:
 def test_links_lead_somewhere(root: Path) -> None:
     found = [(page, link) for page, text in pages(root).items() for link in links(text)]
     assert len(found) > 100
-    assert [one for one in found if not (root / one[0]).parent.joinpath(one[1]).exists()] == []
+    assert [link for page, link in found if not (root / page).parent.joinpath(link).exists()] == []
 
 
 def test_the_chinese_readme_has_the_same_code_blocks_and_links(root: Path) -> None:

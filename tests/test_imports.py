@@ -1,4 +1,4 @@
-"""Every module imports only what the table in `tests/rooms.py` allows."""
+"""Every module imports only what the table in `tests/import_table.py` allows."""
 
 import ast
 import importlib.util
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import ANYTHING, COMMON, ENTRIES, LATE, PACKAGES, SHARED, STDLIB, entry_of
+from tests.import_table import ANYTHING, COMMON, ENTRIES, LATE, PACKAGES, SHARED, STDLIB, entry_of
 
 OURS = (*PACKAGES, COMMON, "cifar10_main", "benchmarks", "testbeds", "tests")
 

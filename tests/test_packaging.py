@@ -144,6 +144,6 @@ def test_an_installed_launcher_runs_a_cluster_here(installed: Path, folder: Path
 
 def test_the_kernels_are_found_by_an_installed_program(installed: Path, tmp_path: Path) -> None:
     code = "from cifar10 import kernels; print(kernels.path().parent.parent)"
-    place = Path(_run(f"python -c '{code}'", installed, tmp_path).stdout.strip())
-    assert place.is_relative_to(installed.parent)
-    assert (place / "conv_op.cc").exists()
+    package = Path(_run(f"python -c '{code}'", installed, tmp_path).stdout.strip())
+    assert package.is_relative_to(installed.parent)
+    assert (package / "conv_op.cc").exists()

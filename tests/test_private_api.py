@@ -48,7 +48,7 @@ def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Attribute):
             names = [node.attr]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("attr"):
-            names = [str(one.value) for one in node.args[1:2] if isinstance(one, ast.Constant)]
+            names = [str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -60,7 +60,7 @@ def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.slow
-def test_private_api_is_used_in_its_room_alone(root: Path) -> None:
+def test_private_api_is_used_in_its_module_alone(root: Path) -> None:
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
     files = subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout
     trees = {
@@ -72,7 +72,7 @@ def test_private_api_is_used_in_its_room_alone(root: Path) -> None:
     found = []
     for file, tree in trees.items():
         if not file.startswith(ALLOWED):
-            theirs = (names.get(one, set()) for one in imported(tree))
+            theirs = (names.get(module, set()) for module in imported(tree))
             ours = NO_PRIVATE_NAMES.union(names[file], *theirs)
             found += [f"{file}:{line}: {name}" for line, name in used(tree) if name not in ours]
     assert found == []

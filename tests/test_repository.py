@@ -1,6 +1,7 @@
 """Rules for files that are not Python code: requirements, changelog, licence, make and scripts."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ _PLATFORMS = [
 
 def _platforms(name: str) -> list[dict[str, str]]:
     """Returns the platforms of a lock; NVIDIA's libraries are for x86-64."""
-    gpu = name == "requirements-gpu"
-    return [one for one in _PLATFORMS if not gpu or one["platform_machine"] == "x86_64"]
+    machines = ("x86_64",) if name == "requirements-gpu" else ("x86_64", "aarch64")
+    return [platform for platform in _PLATFORMS if platform["platform_machine"] in machines]
 
 
 def _requirements(path: Path) -> list[str]:
@@ -37,7 +38,7 @@ def _lock(path: Path) -> dict[Requirement, list[str]]:
     """Returns each requirement of a lock with its hashes."""
     text = re.sub(r"^ *#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     rows = [line.split("--hash=") for line in text.replace("\\\n", "").splitlines()]
-    return {Requirement(row[0]): [one.strip() for one in row[1:]] for row in rows}
+    return {Requirement(row[0]): [digest.strip() for digest in row[1:]] for row in rows}
 
 
 def _holds(requirement: Requirement, platform: dict[str, str]) -> bool:
@@ -52,9 +53,18 @@ def _asked(root: Path, name: str) -> list[Requirement]:
     names = {"requirements.txt", name}
     return [
         Requirement(line.partition(" #")[0])
-        for one in sorted(names)
-        for line in _requirements(root / one)
+        for path in sorted(names)
+        for line in _requirements(root / path)
     ]
+
+
+def _pins(requirements: Iterable[Requirement], platform: dict[str, str]) -> dict[str, str]:
+    """Returns the versions of the packages that a platform needs."""
+    return {
+        canonicalize_name(requirement.name): str(requirement.specifier)
+        for requirement in requirements
+        if _holds(requirement, platform)
+    }
 
 
 @pytest.mark.parametrize("name", ["requirements", "requirements-dev", "requirements-gpu"])
@@ -63,11 +73,10 @@ def test_every_requirement_is_locked_at_its_version_for_every_platform(
 ) -> None:
     lock = _lock(root / f"{name}.lock")
     for platform in _platforms(name):
-        rows = [one for one in lock if _holds(one, platform)]
-        locked = {canonicalize_name(one.name): str(one.specifier) for one in rows}
-        assert len(locked) == len(rows), platform  # one version of each package
-        asked = [one for one in _asked(root, f"{name}.txt") if _holds(one, platform)]
-        expected = {canonicalize_name(one.name): str(one.specifier) for one in asked}
+        locked = _pins(lock, platform)
+        # One version of each package.
+        assert len(locked) == sum(_holds(row, platform) for row in lock), platform
+        expected = _pins(_asked(root, f"{name}.txt"), platform)
         assert {key: locked.get(key) for key in expected} == expected, platform
 
 
@@ -78,7 +87,7 @@ def test_every_locked_package_has_a_version_and_hashes(root: Path, name: str) ->
     for requirement, hashes in lock.items():
         assert re.fullmatch(r"==\d[\w.]*", str(requirement.specifier)), requirement
         assert hashes, requirement
-        assert all(re.fullmatch("sha256:[0-9a-f]{64}", one) for one in hashes), requirement
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", digest) for digest in hashes), requirement
 
 
 def test_the_locks_agree_on_every_package(root: Path) -> None:
@@ -86,6 +95,5 @@ def test_the_locks_agree_on_every_package(root: Path) -> None:
     for name in ("requirements-dev", "requirements-gpu"):
         other = _lock(root / f"{name}.lock")
         for platform in _platforms(name):
-            ours = {one.name: str(one.specifier) for one in main if _holds(one, platform)}
-            theirs = {one.name: str(one.specifier) for one in other if _holds(one, platform)}
+            ours, theirs = _pins(main, platform), _pins(other, platform)
             assert {key: theirs.get(key) for key in ours} == ours, (name, platform)

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.scale import Constants, Link, Measured, Shape, cycle_secs, fit, predict
 
-# A step computes for 100 ms and transfers 5 MB; a server takes 1 ms, and 1 ms per MB of its piece.
+# A step computes for 100 ms and transfers 5 MB; a server takes 1 ms, and 1 ms per MB of its shard.
 CONSTANTS = Constants(
     batch_size=100,
     step_bytes=5e6,
@@ -36,7 +36,7 @@ def test_mean_value_analysis_gives_the_textbooks_figures() -> None:
 
 
 def _round(constants: Constants, *, slowness: float = 1.0) -> dict[int, Measured]:
-    """Returns the figures of a round of short runs on a machine that is `slowness` times slower."""
+    """Returns what a round of short runs shows on a machine that is `slowness` times slower."""
     found = {0: Measured(slowness * constants.compute_secs, constants.jitter)}
     for ps in (1, 2):
         found[ps] = Measured(

@@ -106,10 +106,10 @@ class Forks(forks.Forks):
             out, err = pathlib.Path(name, "out"), pathlib.Path(name, "err")
             for path in (out, err):
                 path.touch()
-            said = list(map(str, words))
-            fork = self.start(said, cwd, {**environment(), **variables}, out, err)
+            command = list(map(str, words))
+            fork = self.start(command, cwd, {**environment(), **variables}, out, err)
             try:
-                yield Running(said, fork, out, err)
+                yield Running(command, fork, out, err)
             finally:
                 fork.kill()
                 fork.wait()

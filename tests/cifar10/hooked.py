@@ -73,19 +73,20 @@ def train(
     over_before: bool = False,
     loss: Callable[[tf.Tensor], tf.Tensor] = lambda step: tf.cast(step, tf.float32),
     weight: Callable[[tf.Tensor], tf.Tensor] = lambda step: tf.ones([]),
+    images: Callable[[tf.Tensor], tf.Tensor] = lambda step: 64 * step,
     end_all: Callable[[], int] = lambda: 0,
 ) -> int:
-    """Counts up to `steps` steps of 64 images under hooks; the chief ends training at `over_at`.
+    """Counts up to `steps` steps under hooks; the chief ends training at `over_at`.
 
-    `loss` and `weight` are functions of the step.
+    `loss`, `weight` and `images`, the images seen so far, are functions of the step.
     """
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
         begun = step.assign(first_step).op
         setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
         counted = step.assign_add(1, read_value=True)
-        numbers = (counted, 64 * counted, tf.constant(0.25), tf.greater_equal(counted, over_at))
-        of_job = tf.stack([tf.cast(one, tf.float64) for one in numbers])
+        numbers = (counted, images(counted), tf.constant(0.25), tf.greater_equal(counted, over_at))
+        of_job = tf.stack([tf.cast(number, tf.float64) for number in numbers])
         StepTensors(
             of_job,
             loss(counted),
@@ -99,7 +100,7 @@ def train(
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
         # A chief's hook has others beside it.
-        every = [one for hook in hooks for one in getattr(hook, "all", [hook])]
+        every = [single for hook in hooks for single in getattr(hook, "all", [hook])]
         with tf.train.MonitoredSession(creator, every) as session:
             while not session.should_stop() and result < first_step + steps:
                 result = int(session.run(counted))

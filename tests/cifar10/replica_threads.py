@@ -11,7 +11,7 @@ WAIT_SECS = 60.0  # time limit for a replica
 
 
 def place(replica: int, aggregate: Optional[int] = 2, num_replicas: int = 2) -> Replication:
-    """Returns the place of one of several trainers whose variables are on this machine's CPU."""
+    """Returns how one of several processes takes part; the variables are on this machine's CPU."""
     return Replication(("/cpu:0",), ("/cpu:0",), "", 1, num_replicas, replica, aggregate)
 
 

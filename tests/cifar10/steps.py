@@ -20,7 +20,7 @@ BATCH = 12
 # Three GPUs, as devices of a cluster.
 TWO_MACHINES = ("/job:worker/task:0/gpu:0", "/job:worker/task:0/gpu:1", "/job:worker/task:1/gpu:0")
 
-# Channel means and deviations with which normalization leaves images unchanged.
+# Channel means and standard deviations with which normalization leaves images unchanged.
 AS_THEY_ARE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 
@@ -140,7 +140,7 @@ def training(
     Args:
       config: the settings.
       plan: the devices.
-      replication: the place of this process among several trainers; None: it trains alone.
+      replication: how this process takes part among several; None: it trains alone.
       seed: seed of the initial weights.
       values: initial values of variables that are made from the data, by name.
     """
@@ -156,8 +156,8 @@ def ops_before(op: Any) -> list[Any]:
     """Returns every op that `op` depends on, itself included."""
     found, waiting = {op.name: op}, [op]
     while waiting:
-        one = waiting.pop()
-        for before in [*one.control_inputs, *(tensor.op for tensor in one.inputs)]:
+        op = waiting.pop()
+        for before in [*op.control_inputs, *(tensor.op for tensor in op.inputs)]:
             if before.name not in found:
                 found[before.name] = before
                 waiting.append(before)

@@ -85,7 +85,7 @@ def test_a_photograph_is_turned_as_its_exif_data_says(
     exif[0x0112] = orientation
     decoded = decode(encode(image, kind, exif=exif), "stretch")
     assert decoded.size == ((64, 32) if orientation < 5 else (32, 64))
-    bright = [place for place in sorted(set(CORNERS)) if decoded.pixels[place].min() > 200]
+    bright = [found for found in sorted(set(CORNERS)) if decoded.pixels[found].min() > 200]
     assert bright == [corner]
 
 

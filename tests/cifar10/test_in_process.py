@@ -37,8 +37,8 @@ def test_main_can_be_called_again_and_leaves_the_process_as_it_was(
         codes.append(main([*words, "--num-inter-threads", "3"]))
         assert codes == [2, 2], codes
     """
-    places = [str(tutorial_data), str(tmp_path / "output")]
-    words = [sys.executable, "-c", textwrap.dedent(code), *places]
+    folders = [str(tutorial_data), str(tmp_path / "output")]
+    words = [sys.executable, "-c", textwrap.dedent(code), *folders]
     found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     in_thread, used_before = found.stderr.splitlines()[-2:]

@@ -13,15 +13,99 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cifar10.report import Mistake, draw_curves, render_report
 from cifar10.report import __main__ as compare
-from cifar10.report import draw_curves, render_report
 from cifar10.schema import CLASS_NAMES
-from tests.cifar10 import report_sample
+
+STEPS_PER_EPOCH = 351.5625
+
+
+def sample_history() -> dict[str, Any]:
+    """Returns a history of 30 epochs with 12 training rows and one validation row each."""
+    train = [
+        {
+            "step": round(record * STEPS_PER_EPOCH / 12),
+            "epoch": record / 12,
+            "seconds": 6.3 * record,
+            "loss": 0.12 + 2.1 * math.exp(-record / 72),
+            "accuracy": 0.96 - 0.75 * math.exp(-record / 72),
+            "learning_rate": 0.1 if record < 180 else 0.01,
+            "images_per_sec": 595.0,
+        }
+        for record in range(1, 361)
+    ]
+    measured = ("step", "epoch", "seconds", "loss", "accuracy")
+    return {"train": train, "validation": [{k: row[k] for k in measured} for row in train[11::12]]}
+
+
+def sample_result() -> dict[str, Any]:
+    """Returns the result.json of a completed run of ResNet-20 on CIFAR-10."""
+    return {
+        "status": "completed",
+        "model": "ResNet-20 v1",
+        "command": ["python", "cifar10_main.py", "--train-batch-size=128", "--data-dir", "my data"],
+        "finished_at": "2025-11-07T14:03:21+00:00",
+        "figures": {
+            "eval_accuracy": 0.9125,
+            "eval_accuracy_augmented": None,
+            "eval_loss": 0.3127,
+            "eval_examples": 10_000,
+            "best_validation_accuracy": 0.9188,
+            "best_validation_step": 9_844,
+            "global_step": 10_547,
+            "epochs": 30.0,
+            "examples_seen": 1_350_016,
+            "training_seconds": 2_268.4,
+            "wall_seconds": 2_391.0,
+            "images_per_sec": 595.1,
+            "num_parameters": 269_722,
+        },
+        "configuration": {"model": "resnet", "num_layers": 20, "max_minutes": None},
+        "versions": {"python": "3.11.7", "tensorflow": "2.15.1", "numpy": "1.26.4"},
+        "hardware": {"cpu": "AMD EPYC 9B45", "cores": 2, "memory_gib": 7.8, "gpus": []},
+        "data": sample_manifest(),
+        "class_names": list(CLASS_NAMES),
+        "confusion_matrix": np.diag([1_000] * 10).tolist(),
+        "history": sample_history(),
+    }
+
+
+def sample_manifest() -> dict[str, Any]:
+    """Returns the manifest of CIFAR-10 with one file per split."""
+    splits = {}
+    for split, records in (("train", 45_000), ("validation", 5_000), ("eval", 10_000)):
+        file = {"name": f"{split}.tfrecords", "records": records, "bytes": records * 3_123}
+        splits[split] = {"records": records, "files": [{**file, "sha256": "ab" * 32}]}
+    return {
+        "format_version": 1,
+        "source": {"kind": "python", "name": "CIFAR-10", "fingerprint": "c0ffee" * 10 + "beef"},
+        "class_names": list(CLASS_NAMES),
+        "seed": 0,
+        "splits": splits,
+        "channel_mean": [125.3, 122.95, 113.87],
+        "channel_deviation": [62.99, 62.09, 66.7],
+    }
+
+
+def sample_mistakes(count: int = 36) -> list[Mistake]:
+    """Returns mistakes whose images are colour noise."""
+    random = np.random.default_rng(2)
+    return [
+        Mistake(
+            index=17 * number,
+            image=random.integers(0, 256, (32, 32, 3), dtype=np.uint8),
+            label=number % 10,
+            predicted=(number + 3) % 10,
+            probability=0.5 + number / 100,
+            label_probability=0.3 - number / 200,
+        )
+        for number in range(count)
+    ]
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render_report(report_sample.result(), report_sample.mistakes(2))
+    return render_report(sample_result(), sample_mistakes(2))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +137,7 @@ def test_page_names_no_outside_address_and_forbids_any_request(page):
 
 def test_names_from_outside_are_escaped():
     attack = "<script>alert(1)</script>"
-    data = report_sample.manifest()
+    data = sample_manifest()
     data["source"]["name"] = attack
     changed: dict[str, Any] = {
         "model": attack,
@@ -65,7 +149,7 @@ def test_names_from_outside_are_escaped():
         "hardware": {"cpu": attack, "cores": 2, "memory_gib": 7.8, "gpus": [attack]},
         "status": attack,
     }
-    page = render_report({**report_sample.result(), **changed}, report_sample.mistakes(2))
+    page = render_report({**sample_result(), **changed}, sample_mistakes(2))
     assert "<script" not in page
     assert page.count("&lt;script&gt;") > 10
 
@@ -81,7 +165,7 @@ def count(image: Any, colour: tuple[int, int, int]) -> int:
 
 def test_curves_are_drawn_in_their_charts_with_gaps_for_what_is_not_finite():
     blue, orange = (37, 99, 235), (217, 102, 11)
-    charts = list(map(pixels, draw_curves({"": report_sample.history()}).values()))
+    charts = list(map(pixels, draw_curves({"": sample_history()}).values()))
     seen = [[count(chart, colour) > 200 for colour in (blue, orange)] for chart in charts]
     assert seen == [[True, True], [True, True], [True, False], [True, False]]
     row = {"epoch": 1.0, "loss": math.inf}
@@ -92,7 +176,7 @@ def test_curves_are_drawn_in_their_charts_with_gaps_for_what_is_not_finite():
 def test_confusion_matrix_has_the_root_of_each_share_as_colour():
     matrix = np.diag([0] + [7_000] * 9)
     matrix[9, 0], matrix[9, 9] = 1, 3
-    page = render_report({**report_sample.result(), "confusion_matrix": matrix.tolist()}, [])
+    page = render_report({**sample_result(), "confusion_matrix": matrix.tolist()}, [])
     rows = re.findall(r"<tr>(.*?)</tr>", page.split('class="confusion"')[1], re.DOTALL)
     cells = [re.findall(r'<td style="background: (.*?)">(.*?)</td>', row) for row in rows[1:11]]
     white, full = ("rgba(37, 99, 235, 0.000)", "·"), "rgba(37, 99, 235, 1.000); color: #fff"
@@ -108,7 +192,7 @@ def test_a_matrix_of_many_classes_is_a_picture_and_its_most_frequent_mistakes():
     matrix[7, 3], matrix[98, 99], matrix[99, 98] = 5, 6, 1
     names = [f"class {label}" for label in range(100)]
     changed = {"confusion_matrix": matrix.tolist(), "class_names": names}
-    page = render_report({**report_sample.result(), **changed}, [])
+    page = render_report({**sample_result(), **changed}, [])
     encoded = re.findall(r'class="heat" src="data:image/png;base64,(.*?)"', page)[0]
     picture = pixels(base64.b64decode(encoded))
     assert picture.shape == (100, 100, 3)
@@ -121,7 +205,7 @@ def test_a_matrix_of_many_classes_is_a_picture_and_its_most_frequent_mistakes():
 
 
 def test_runs_are_compared_on_one_page_with_the_settings_that_differ(tmp_path, capsys):
-    result = report_sample.result()
+    result = sample_result()
     for name, optimizer in (("a", "momentum"), ("b", "<muon>")):
         configuration = {**result["configuration"], "optimizer": optimizer, "output_dir": name}
         (tmp_path / name).mkdir()
@@ -160,7 +244,7 @@ def test_a_picture_that_cannot_be_drawn_costs_one_line(monkeypatch, capsys):
         raise RuntimeError("no fonts\nhere")
 
     monkeypatch.setattr("cifar10.report.draw_curves", fail)
-    page = render_report(report_sample.result(), [])
+    page = render_report(sample_result(), [])
     assert capsys.readouterr().err == "the report has no curves: RuntimeError: no fonts here\n"
     assert "<img" not in page
     assert "91.25\u202f%" in page

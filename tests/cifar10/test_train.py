@@ -31,7 +31,7 @@ from cifar10.train import train_and_evaluate, training_input
 from tests.cifar10 import record_files, saved
 from tests.failing_disk import flip_bit
 
-LAST_HALF = [("validated", 10), ("end told", 10), ("figures", "completed")]
+LAST_HALF = [("validated", 10), ("end told", 10), ("evaluated", "completed")]
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def config(
 
 
 @pytest.fixture
-def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """What a run does, in order: validates a step, tells the cluster's end, makes the figures.
+def events(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """What a run does, in order: validates a step, tells the cluster's end, evaluates.
 
-    Figures and pictures are other modules', and take longer than all else.
+    The evaluation and the report are other modules', and take longer than all else.
     """
     done: list[tuple[str, Any]] = []
     export = KeepBest.export
@@ -74,15 +74,15 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         done.extend(("validated", row["step"]) for row in rows[before:])
 
     def ended(self: Guard) -> None:
-        note = run_file.read(config.output_path).training
-        done.append(("end told", note and note["ended_at_step"]))
+        record = run_file.read(config.output_path).training
+        done.append(("end told", record and record["ended_at_step"]))
 
     monkeypatch.setattr(KeepBest, "export", validated)
     monkeypatch.setattr(Guard, "tell_end", ended)
     monkeypatch.setattr(
         results,
         "finish",
-        lambda job, guarded, metrics, status, secs: done.append(("figures", status)),
+        lambda job, guarded, metrics, status, secs: done.append(("evaluated", status)),
     )
     return done
 
@@ -92,7 +92,7 @@ def run(config: TrainConfig, stop: Optional[StopRequest] = None) -> None:
         train_and_evaluate(config, stop or StopRequest(), time.monotonic())
 
 
-def note(config: TrainConfig) -> Any:
+def record(config: TrainConfig) -> Any:
     return run_file.read(config.output_path).training
 
 
@@ -105,7 +105,7 @@ def forget_validations(config: TrainConfig, after: int) -> None:
 
 
 def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(
-    config, told, monkeypatch
+    config, events, monkeypatch
 ):
     splits: set[str] = set()
     monkeypatch.setitem(
@@ -115,78 +115,81 @@ def test_each_checkpoint_is_validated_and_then_the_cluster_is_told_of_the_end(
     )
     run(config)
     assert splits == {"validation"}
-    assert told == [("validated", 5), *LAST_HALF]
+    assert events == [("validated", 5), *LAST_HALF]
     # Ten of 100 images a step.
     assert [row["epoch"] for row in Metrics(config.output_path).of("validation")] == [0.5, 1.0]
     assert checkpoints.latest_step(config.output_path) == 10
-    assert note(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
+    assert record(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
 
 
-def test_a_cluster_is_told_that_a_finished_run_is_over(config, told, monkeypatch):
+def test_a_cluster_is_told_that_a_finished_run_is_over(config, events, monkeypatch):
     run(config)
-    told.clear()
+    events.clear()
     monkeypatch.setattr(results, "describe_finished", lambda *_: "already trained")
     run(config)
-    assert told == [("end told", 10)]
+    assert events == [("end told", 10)]
 
 
-def test_the_time_limit_is_in_minutes_since_the_start_of_the_process(config, told):
+@pytest.mark.parametrize(("secs", "status"), [(20, "completed"), (70, "stopped by --max-minutes")])
+def test_the_time_limit_is_in_minutes_since_the_start_of_the_process(config, events, secs, status):
     config = dataclasses.replace(config, max_minutes=1.0)
-    train_and_evaluate(config, StopRequest(), time.monotonic() - 20)
-    assert told[-1] == ("figures", "completed")
+    train_and_evaluate(config, StopRequest(), time.monotonic() - secs)
+    assert events[-1] == ("evaluated", status)
 
 
 def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_goes_on(
-    config, told
+    config, events
 ):
     run(dataclasses.replace(config, train_steps=5))
     forget_validations(config, after=0)
-    told.clear()
+    events.clear()
     run(config)
-    assert told == [("validated", 5), *LAST_HALF]
+    assert events == [("validated", 5), *LAST_HALF]
     # So is that of the last step, without a step of training.
     forget_validations(config, after=5)
-    told.clear()
+    events.clear()
     run(config)
-    assert told == LAST_HALF
+    assert events == LAST_HALF
 
 
-def test_a_run_that_a_goal_keeps_from_going_on_only_makes_the_figures(config, told, capsys):
+def test_a_run_that_has_met_its_stopping_criterion_only_evaluates_and_reports(
+    config, events, capsys
+):
     run(dataclasses.replace(config, train_steps=5))
     metrics = Metrics(config.output_path)
     row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     metrics.add("validation", 5, **row)
-    told.clear()
+    events.clear()
     capsys.readouterr()
     run(dataclasses.replace(config, train_steps=1_000_000, stop_at_accuracy=0.5))
-    assert told == [("end told", 5), ("figures", "stopped by --stop-at-accuracy")]
+    assert events == [("end told", 5), ("evaluated", "stopped by --stop-at-accuracy")]
     out = capsys.readouterr().out
     assert "training ends: validation accuracy 0.5000 at step 5 has reached" in out
 
 
-def test_a_goal_that_a_validation_at_the_start_reaches_ends_training(config, told):
+def test_a_stopping_criterion_that_a_validation_at_the_start_meets_ends_training(config, events):
     run(dataclasses.replace(config, train_steps=5))
     forget_validations(config, after=0)
-    told.clear()
+    events.clear()
     run(dataclasses.replace(config, stop_at_accuracy=1e-6, train_steps=1_000_000))
-    assert told[-1] == ("figures", "stopped by --stop-at-accuracy")
+    assert events[-1] == ("evaluated", "stopped by --stop-at-accuracy")
     assert checkpoints.latest_step(config.output_path) == 5
 
 
-def test_a_goal_whose_validations_cannot_be_read_now_is_judged_later(
-    config, told, monkeypatch, capsys
+def test_a_stopping_criterion_whose_validations_cannot_be_read_now_is_judged_later(
+    config, events, monkeypatch, capsys
 ):
     def stale(*_: Any) -> None:
         raise tf.errors.AbortedError(None, None, "Stale file handle")
 
     monkeypatch.setattr("cifar10.run.validation.ended_before", stale)
     run(config)
-    assert told[-1] == ("figures", "completed")
+    assert events[-1] == ("evaluated", "completed")
     assert "the validations cannot be read now (Stale file handle)" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("evaluator")
-def test_a_damaged_file_of_validations_ends_a_run_that_they_may_end(config, told, monkeypatch):
+def test_a_damaged_file_of_validations_ends_a_run_that_they_may_end(config, events, monkeypatch):
     path = pathlib.Path(config.output_path, "metrics_evaluator.jsonl")
     after_save = Saving.after_save
 
@@ -200,38 +203,40 @@ def test_a_damaged_file_of_validations_ends_a_run_that_they_may_end(config, told
     assert checkpoints.latest_step(config.output_path) == 5  # The next start continues from it.
 
 
-def test_a_goal_that_the_last_validation_reaches_is_the_status(config, told, monkeypatch):
+def test_a_stopping_criterion_that_the_last_validation_meets_is_the_status(
+    config, events, monkeypatch
+):
     config = dataclasses.replace(config, train_steps=5, stop_at_accuracy=0.5)
     add = Metrics.add
 
-    def add_half(self: Metrics, split: str, step: int, **figures: Any) -> None:
-        add(self, split, step, **{**figures, "accuracy": 0.5})
+    def add_half(self: Metrics, split: str, step: int, **metrics: Any) -> None:
+        add(self, split, step, **{**metrics, "accuracy": 0.5})
 
     monkeypatch.setattr(Metrics, "add", add_half)
     run(config)
-    assert told[0] == ("validated", 5)
-    assert told[-1] == ("figures", "stopped by --stop-at-accuracy")
-    assert note(config)["status"] == "stopped by --stop-at-accuracy"
+    assert events[0] == ("validated", 5)
+    assert events[-1] == ("evaluated", "stopped by --stop-at-accuracy")
+    assert record(config)["status"] == "stopped by --stop-at-accuracy"
 
 
 @pytest.fixture
 def evaluator(config: TrainConfig) -> Iterator[None]:
     """A separate evaluator, which holds the output folder."""
-    place = config.output_path
-    tf.io.gfile.makedirs(place)
-    with folder_lock.hold(place, place, folder_lock.EVALUATOR, lambda: None):
+    output_dir = config.output_path
+    tf.io.gfile.makedirs(output_dir)
+    with folder_lock.hold(output_dir, output_dir, folder_lock.EVALUATOR, lambda: None):
         yield
 
 
 @pytest.mark.usefixtures("evaluator")
-def test_an_evaluator_that_is_here_validates_but_the_chief_makes_the_figures(config, told):
+def test_an_evaluator_that_is_here_validates_but_the_chief_evaluates_and_reports(config, events):
     run(config)
     # Nothing waits for the evaluator, which has not validated the last checkpoint.
-    assert told == [("end told", 10), ("validated", 10), ("figures", "completed")]
-    assert note(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
+    assert events == [("end told", 10), ("validated", 10), ("evaluated", "completed")]
+    assert record(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
 
 
-@pytest.mark.usefixtures("evaluator", "told")
+@pytest.mark.usefixtures("evaluator", "events")
 @pytest.mark.parametrize(
     ("target", "statuses"),
     [(None, ["completed"]), (1e-6, ["completed", "stopped by --stop-at-accuracy"])],
@@ -251,7 +256,7 @@ def test_the_end_is_recorded_again_only_if_the_last_validation_changes_the_statu
 
 
 @pytest.mark.usefixtures("evaluator")
-def test_validations_of_an_evaluator_are_not_repeated(config, told, monkeypatch):
+def test_validations_of_an_evaluator_are_not_repeated(config, events, monkeypatch):
     row = {"step": 10, "epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     write = run_file.write_training
 
@@ -261,10 +266,10 @@ def test_validations_of_an_evaluator_are_not_repeated(config, told, monkeypatch)
 
     monkeypatch.setattr(run_file, "write_training", validated_meanwhile)
     run(config)
-    assert told == [("end told", 10), ("figures", "completed")]
+    assert events == [("end told", 10), ("evaluated", "completed")]
 
 
-def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkeypatch):
+def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, events, monkeypatch):
     stop, before_run = StopRequest(), ChiefHook.before_run
 
     def signal_in_the_second_step(hook: ChiefHook, run_context: Any) -> Any:
@@ -276,17 +281,17 @@ def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkey
     with pytest.raises(Stopped):
         run(config, stop)
     assert checkpoints.latest_step(config.output_path) == 2
-    assert told == []
-    assert note(config)["ended_at_step"] is None
+    assert events == []
+    assert record(config)["ended_at_step"] is None
 
 
 def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_run(
-    config, told, monkeypatch
+    config, events, monkeypatch
 ):
     config = dataclasses.replace(config, train_steps=1)
     run(config)
     forget_validations(config, after=0)
-    told.clear()
+    events.clear()
     stop, export = StopRequest(), KeepBest.export
 
     def stopped(self: Any, *args: Any, **named: Any) -> None:
@@ -296,11 +301,11 @@ def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_
     monkeypatch.setattr(KeepBest, "export", stopped)
     with pytest.raises(Stopped):
         run(config, stop)
-    assert told[:1] == [("validated", 1)]
-    assert "figures" not in dict(told)
+    assert events[:1] == [("validated", 1)]
+    assert "evaluated" not in dict(events)
 
 
-def test_without_eval_records_nothing_is_begun(config, told, tmp_path):
+def test_without_eval_records_nothing_is_begun(config, events, tmp_path):
     record_files.write_numbered(tmp_path / "data", "train", 20)
     with pytest.raises(DataError, match="has no eval records"):
         run(dataclasses.replace(config, data_dir=str(tmp_path / "data")))
@@ -309,14 +314,14 @@ def test_without_eval_records_nothing_is_begun(config, told, tmp_path):
 
 @pytest.mark.parametrize("damaged", ["train", "eval"])
 def test_a_damaged_record_is_named_before_the_first_step(
-    config, told, tmp_path, prepared_data, damaged
+    config, events, tmp_path, prepared_data, damaged
 ):
     # With a manifest, no record is read in order to count it.
     data = pathlib.Path(shutil.copytree(prepared_data, tmp_path / "data"))
     flip_bit(next(data.glob(f"{damaged}*.tfrecords")), -100)
     with pytest.raises(DataError, match="a file is damaged in .* data_prep"), clear_errors(config):
         run(dataclasses.replace(config, data_dir=str(data)))
-    assert told == []
+    assert events == []
     assert not checkpoints.latest_step(config.output_path)
 
 
@@ -341,7 +346,7 @@ def joint_batch(config: TrainConfig, size: int, start: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("place", "size", "part"),
+    ("replication", "size", "part"),
     [
         ({}, 10, slice(0, 10)),
         ({"num_replicas": 3, "replica": 1}, 30, slice(10, 20)),
@@ -350,11 +355,11 @@ def joint_batch(config: TrainConfig, size: int, start: int) -> list[int]:
     ids=["alone", "the second of three", "for three machines"],
 )
 def test_a_process_goes_on_with_its_share_of_the_images_behind_those_seen(
-    config, place, size, part
+    config, replication, size, part
 ):
     job = make_job(config, open_records(config.data_path))
-    replication = Replication(("/cpu:0",), ("/cpu:0",), **place)
-    params = dataclasses.replace(job.params, replication=replication)
+    own = Replication(("/cpu:0",), ("/cpu:0",), **replication)
+    params = dataclasses.replace(job.params, replication=own)
     images, labels = first_batch(dataclasses.replace(job, params=params), seen=60)
     found = record_files.numbers(images)
     assert found == joint_batch(config, size, start=60)[part]

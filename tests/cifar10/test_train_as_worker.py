@@ -25,7 +25,7 @@ from cifar10.train import train_as_worker
 from tests.cifar10 import hooked
 from tests.cifar10.saved import validated
 
-# Three trainers of 10 images each, on 100 training images.
+# A chief and two workers, of 10 images each, on 100 training images.
 JOBS = {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
 CLUSTER = Cluster(JOBS, "worker", 1, has_evaluator=False, source="TF_CONFIG")
 
@@ -55,7 +55,7 @@ def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("cifar10.train"), "make_job", join)
 
 
-# The end of training, as the master has noted it.
+# The end of training, as the chief has recorded it.
 
 
 @pytest.fixture
@@ -83,14 +83,14 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(
     config, capsys, saved, settings, last_step
 ):
     config = dataclasses.replace(config, **settings)
-    place, images = config.output_path, 300 // last_step
+    output_dir, images = config.output_path, 300 // last_step
     for ended_at in (None, last_step - 1):  # it goes on, or ended before its time and will go on
         saved(last_step - 1, (last_step - 1) * images)
-        run_file.write_training(place, validates=True, ended_at=ended_at)
+        run_file.write_training(output_dir, validates=True, ended_at=ended_at)
         with pytest.raises(Joined):
             train_as_worker(config, CLUSTER, StopRequest())
     saved(last_step, last_step * images)
-    run_file.write_training(place, validates=True, ended_at=last_step)
+    run_file.write_training(output_dir, validates=True, ended_at=last_step)
     train_as_worker(config, CLUSTER, StopRequest())
     ended = f"worker/1 ends: training is over at step {last_step}; it trained 0 steps"
     assert capsys.readouterr().out.startswith(ended)
@@ -105,7 +105,7 @@ def test_the_end_of_an_older_run_whose_checkpoints_were_removed_is_no_end(config
 
 @pytest.mark.usefixtures("_joins")
 @pytest.mark.parametrize("by", ["the chief", "an evaluator"])
-def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
+def test_a_worker_that_comes_after_a_stopping_criterion_has_ended_training_does_not_join(
     config, capsys, saved, by
 ):
     saved(20, 600)
@@ -115,7 +115,7 @@ def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
     else:
         validated(config.output_path, [row])
     run_file.write_training(config.output_path, True, 20, "stopped by --stop-at-accuracy")
-    # The master goes on, too, if the job is started again with a higher goal.
+    # The chief goes on, too, if the job is started again with a higher criterion.
     with pytest.raises(Joined):
         train_as_worker(dataclasses.replace(config, stop_at_accuracy=0.6), CLUSTER, StopRequest())
     train_as_worker(dataclasses.replace(config, stop_at_accuracy=0.5), CLUSTER, StopRequest())
@@ -172,22 +172,28 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr("cifar10.guard.guard.watching", lambda _: contextlib.nullcontext())
         monkeypatch.setattr(Peers, "is_here", lambda *_: is_master_here())
         monkeypatch.setattr(start, "position_seen_by_worker", lambda _: position)
-        trainer = types.SimpleNamespace(
+        estimator = types.SimpleNamespace(
             train=lambda input_fn, hooks: hooked.train(
-                *hooks, AfterStep(after_step), first_step=position.step, steps=100, over_at=over_at
+                *hooks,
+                AfterStep(after_step),
+                first_step=position.step,
+                steps=100,
+                over_at=over_at,
+                # Ten images a step, as in asynchronous training.
+                images=lambda step: position.examples_seen + 10 * (step - position.step),
             )
         )
-        monkeypatch.setattr(tf.estimator, "Estimator", lambda *_, **named: trainer)
+        monkeypatch.setattr(tf.estimator, "Estimator", lambda *_, **named: estimator)
         train_as_worker(changed, CLUSTER, stop)
 
     return run
 
 
 @pytest.mark.parametrize(("sync", "steps"), [(True, 6), (False, 5)])
-def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_master(
+def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_chief(
     trained, capsys, sync, steps
 ):
-    # 250 of 300 images were seen in the first 20 steps; the master ends after step 26.
+    # 250 of 300 images were seen in the first 20 steps; the chief ends after step 26.
     position = TrainingPosition(20, 250)
     stop = StopRequest()
     trained(stop, 26, position=position, train_steps=None, train_epochs=3.0, sync=sync)
@@ -195,7 +201,7 @@ def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_maste
 
 
 @pytest.mark.parametrize(
-    ("sync", "last"), [(False, 4), (True, 10)], ids=["at once", "when the master has gone"]
+    ("sync", "last"), [(False, 4), (True, 10)], ids=["at once", "when the chief has gone"]
 )
 def test_a_signal_ends_a_worker(trained, sync, last):
     stop, taken = StopRequest(), [0]

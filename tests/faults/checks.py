@@ -9,14 +9,14 @@ from pathlib import Path
 from tests.faults.faults import Ending
 from tests.faults.runs import STEPS, Job
 
-_MORE_STEPS = 3  # asynchronous trainers may each add a step after the last
+_MORE_STEPS = 3  # the chief and the worker may add steps after the last
 _EVAL_IMAGES = 40
 # The temporary names of checkpoints, of atomic writes, of exports and of data_prep.
 _TEMPORARY = re.compile(r"tempstate|\.partial|\.part$|\.tmp$|-probe$|\.damaged|^temp-")
 
 
 def complete(job: Job) -> list[str]:
-    """Returns what is wrong with the figures of a job that has ended with 0."""
+    """Returns what is wrong with the metrics of a job that has ended with 0."""
     try:
         result = json.loads((job.output / "result.json").read_text())
     except (OSError, ValueError) as error:
@@ -43,9 +43,9 @@ def ended_as_told(job: Job, ending: Ending, code: int) -> list[str]:
     wrong = []
     if code not in ending.codes:
         wrong.append(f"exit code {code}, not {' or '.join(map(str, ending.codes))}")
-    if ending.line and not re.search(ending.line, job.said()):
+    if ending.line and not re.search(ending.line, job.printed()):
         wrong.append(f"no line {ending.line!r}")
-    if "Traceback (most recent call last)" in job.said():
+    if "Traceback (most recent call last)" in job.printed():
         wrong.append("a traceback")
     return wrong
 

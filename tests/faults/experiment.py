@@ -101,7 +101,7 @@ def _carry_out(cell: Cell, fault: Fault, job: Job) -> tuple[str, list[str]]:
         job.wait_for_moment(cell.task, cell.time)
         saved = job.saved_step()
         fault.strike()
-    # Unless the fault leaves it so, the lead, which stands still in a checkpoint, goes on.
+    # Unless the fault leaves it so, the chief, which stands still in a checkpoint, goes on.
     if cell.time == SAVING and (cell.fault, cell.task) != ("sigstop", MASTER):
         with suppress(ProcessLookupError, AssertionError):
             os.kill(job.pid(MASTER), signal.SIGCONT)
@@ -133,4 +133,4 @@ def _carry_out(cell: Cell, fault: Fault, job: Job) -> tuple[str, list[str]]:
 
 
 def _last_line(job: Job) -> str:
-    return next(reversed(job.said().strip().splitlines()), "no line")
+    return next(reversed(job.printed().strip().splitlines()), "no line")

@@ -301,6 +301,6 @@ FAULTS: dict[str, type[Fault]] = {
 def unmount_below(folder: Path) -> None:
     """Unmounts what is mounted below a folder."""
     for line in reversed(Path("/proc/mounts").read_text().splitlines()):
-        place = line.split()[1]
-        if place.startswith(f"{folder}/"):
-            subprocess.run(["umount", "--lazy", place], check=False)
+        mount_point = line.split()[1]
+        if mount_point.startswith(f"{folder}/"):
+            subprocess.run(["umount", "--lazy", mount_point], check=False)

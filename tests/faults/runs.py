@@ -91,7 +91,7 @@ class Job:
         self.python = sys.executable
         self.launcher_env: dict[str, str] = dict(nodes.env) if nodes is not None else {}
         self._launchers: list[subprocess.Popen[bytes]] = []
-        self.lead = "chief/0" if self._has_evaluator else "master/0"
+        self.chief = "chief/0" if self._has_evaluator else "master/0"
 
     @property
     def launcher(self) -> "subprocess.Popen[bytes]":
@@ -122,8 +122,8 @@ class Job:
             names = {f"node{i + 1}": role for i, role in enumerate(self.roles())}
         hosts = ""
         for name, tasks in names.items():
-            place = "" if self.nodes is None else f"    address: {self.nodes.address(name)}\n"
-            hosts += f"  - name: {name}\n{place}    roles: {{{tasks}}}\n"
+            address = "" if self.nodes is None else f"    address: {self.nodes.address(name)}\n"
+            hosts += f"  - name: {name}\n{address}    roles: {{{tasks}}}\n"
         backend = "local" if self.nodes is None else "ssh"
         where = {"backend": backend, "root": ROOT, "python": self.python, "hosts": hosts}
         return _CLUSTER.format(**where, ports=self.ports, lease=LEASE_SECS)
@@ -131,7 +131,7 @@ class Job:
     def roles(self) -> list[str]:
         """Returns the tasks of the cluster, each for a host of its own where there are several."""
         evaluator = ["evaluator: 1"] if self._has_evaluator else []
-        return [f"{self.lead[:-2]}: 1", "worker: 1", "ps: 1", *evaluator]
+        return [f"{self.chief[:-2]}: 1", "worker: 1", "ps: 1", *evaluator]
 
     def arguments(self) -> list[str]:
         """Returns the arguments of training."""
@@ -152,7 +152,7 @@ class Job:
         """Returns the ids of the job's runs, the oldest first."""
         return sorted(path.parent.name for path in self.state.glob("*/run.json"))
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """Returns what the launchers have printed, and with it what the tasks have."""
         paths = sorted(self.folder.glob("up-*.log"))
         return "\n".join(path.read_text(errors="replace") for path in paths)
@@ -165,7 +165,7 @@ class Job:
 
     def label(self, task: str) -> str:
         """Returns the label of a task's type: `master` is `chief/0` beside an evaluator."""
-        return self.lead if task == MASTER else f"{task}/0"
+        return self.chief if task == MASTER else f"{task}/0"
 
     def pid(self, task: str) -> int:
         """Waits until a task, the launcher or an agent runs, and returns its process id."""
@@ -183,13 +183,13 @@ class Job:
         return pid_of(run_id, self.label(task))
 
     def reached(self) -> int:
-        """Returns the highest step that a trainer has reported or that a checkpoint is of."""
+        """Returns the highest step that a task has reported or that a checkpoint is of."""
         saved = [int(path.stem[11:]) for path in self.output.glob("model.ckpt-*.index")]
-        return max([0, *_numbers(_STEP, self.said()), *saved])
+        return max([0, *_numbers(_STEP, self.printed()), *saved])
 
     def starts(self) -> list[int]:
-        """Returns the steps from which the master or chief has begun to train."""
-        return _numbers(_START, self.said())
+        """Returns the steps from which the chief has begun to train."""
+        return _numbers(_START, self.printed())
 
     def saved_step(self) -> int:
         """Returns the global step of the latest checkpoint; 0 if there is none."""
@@ -231,7 +231,7 @@ class Job:
         return (CellError if code else MissedError)(f"the job ended with {code} before {what}")
 
     def wait_for_moment(self, task: str, moment: str) -> None:
-        """Waits for one of TIMES; at SAVING, the lead is stopped in the middle of a checkpoint."""
+        """Waits for one of TIMES; at SAVING, the chief is stopped in the middle of a checkpoint."""
         if moment == cells.START:
             self.wait_for(lambda: self._has_begun(task), f"first line of {task}")
         elif moment == cells.SAVING:
@@ -239,17 +239,17 @@ class Job:
         elif moment == cells.FIGURES and task != MASTER:
             self.wait_for(lambda: self.reached() >= STEPS, "last step")
         elif moment == cells.FIGURES:
-            self.wait_for(lambda: "\nevaluating " in self.log(self.lead), "evaluation")
+            self.wait_for(lambda: "\nevaluating " in self.log(self.chief), "evaluation")
         else:
             self.wait_for(lambda: self.reached() >= CHECKPOINT_STEPS, "mid-run")
 
     def _has_begun(self, task: str) -> bool:
         if task == LAUNCHER:
             return bool(self.run_ids()) and bool(agent_pids(self.run_ids()[-1]))
-        if (
-            task == cells.AGENT
-        ):  # It has answered: a job whose agent ends before that has not begun.
-            return any((self.state / run / "status.json").exists() for run in self.run_ids()[-1:])
+        if task == cells.AGENT:  # All tasks run: one that never ran would not be started again.
+            runs = [RunFolder(self.state / run_id) for run_id in self.run_ids()[-1:]]
+            states = [row["state"] for run in runs for row in run.status()["tasks"]]
+            return bool(states) and set(states) == {"running"}
         return bool(self.log(self.label(task)))
 
     def _stop_while_saving(self) -> None:
@@ -289,7 +289,7 @@ class Job:
         return found
 
     def print_lines(self, count: int) -> None:
-        """Writes lines to the output of the job's lead, for its agent to read and log."""
+        """Writes lines to the output of the job's chief, for its agent to read and log."""
         line = b"# a line that the task did not print\n"
         output = os.open(f"/proc/{self.pid(MASTER)}/fd/1", os.O_WRONLY | os.O_NONBLOCK)
         with open(output, "wb", 0) as file, contextlib.suppress(BrokenPipeError):
@@ -315,7 +315,7 @@ def run(words: Sequence[object]) -> None:
     """Runs a command of the system.
 
     Raises:
-      CellError: it failed; with what it says.
+      CellError: it failed; with what it prints.
     """
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
     if done.returncode:

@@ -28,20 +28,20 @@ def of_bytes(rng: random.Random, example: bytes) -> bytes:
     """Changes bytes: flips, cuts, repeats, and writes extreme lengths and numbers."""
     data = bytearray(example)
     for _ in range(1 + rng.randrange(4)):
-        place = rng.randrange(len(data) + 1)
-        end = min(len(data), place + 1 + rng.randrange(1 << rng.randrange(12)))
+        position = rng.randrange(len(data) + 1)
+        end = min(len(data), position + 1 + rng.randrange(1 << rng.randrange(12)))
         choice = rng.randrange(6)
-        if choice == 0 and place < len(data):
-            data[place] ^= 1 << rng.randrange(8)
+        if choice == 0 and position < len(data):
+            data[position] ^= 1 << rng.randrange(8)
         elif choice == 1:
-            del data[place:end]
+            del data[position:end]
         elif choice == 2:
-            data[place:place] = bytes(data[place:end]) * rng.choice((1, 2, 100))
+            data[position:position] = bytes(data[position:end]) * rng.choice((1, 2, 100))
         elif choice == 3:
-            del data[place:]
+            del data[position:]
         else:
             mark = rng.choice(_MARKS)
-            data[place : place + len(mark) * (choice == 4)] = mark
+            data[position : position + len(mark) * (choice == 4)] = mark
     return bytes(data[:LONGEST])
 
 
@@ -49,10 +49,10 @@ def of_text(rng: random.Random, example: bytes) -> bytes:
     """Changes UTF-8 text, such as the words of a command line, which NUL bytes separate."""
     text = example.decode()
     for _ in range(1 + rng.randrange(4)):
-        place = rng.randrange(len(text) + 1)
-        end = min(len(text), place + 1 + rng.randrange(1 << rng.randrange(8)))
-        put = rng.choice((*_WORDS, "", text[place:end] * 3))
-        text = text[:place] + put + text[rng.choice((place, end)) :]
+        position = rng.randrange(len(text) + 1)
+        end = min(len(text), position + 1 + rng.randrange(1 << rng.randrange(8)))
+        put = rng.choice((*_WORDS, "", text[position:end] * 3))
+        text = text[:position] + put + text[rng.choice((position, end)) :]
     data = text.encode("utf-8", "surrogatepass")
     return of_bytes(rng, data) if rng.randrange(4) == 0 else data[:LONGEST]
 

@@ -374,7 +374,7 @@ PARSERS = [
     Parser(
         "pickle", lambda data, _: unpickle.load(data, "batches.meta"),
         examples=lambda: [
-            made.python2_pickle({b"label_names": [one.encode() for one in schema.CLASS_NAMES]})
+            made.python2_pickle({b"label_names": [name.encode() for name in schema.CLASS_NAMES]})
         ],
     ),
     Parser(
@@ -449,7 +449,7 @@ PARSERS = [
     Parser("status-json", functools.partial(_run_file, "status.json"), JSON),
     Parser("kubectl-poll", lambda data, _: state.read_poll(data.decode(errors="replace")), JSON),
 ]  # fmt: skip
-_ROWS = pytest.mark.parametrize("parser", PARSERS, ids=lambda one: one.name)
+_ROWS = pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
 
 
 @_ROWS

@@ -1,11 +1,16 @@
 """Other programs that load the export of a trained model answer as our own modes do."""
 
+import base64
 import contextlib
 import dataclasses
+import http.server
 import io
 import json
-import pathlib
 import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +21,7 @@ from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 from tests.data_prep.made import encode
 from tests.documents import FORMATS, code_blocks
-from tests.outside import serving, snippets
+from tests.outside import snippets
 
 pytestmark = pytest.mark.system
 
@@ -36,21 +41,21 @@ SAVE = "np.save('probabilities.npy', probabilities)\n"
 
 @dataclasses.dataclass
 class Trained:
-    """A run's folder, its figures, and the eval split as a plain script reads it."""
+    """A run's folder, its metrics, and the eval split as a plain script reads it."""
 
-    folder: pathlib.Path
-    figures: dict[str, float]
+    folder: Path
+    metrics: dict[str, float]
     images: np.ndarray  # uint8 [200, 32, 32, 3]
     labels: np.ndarray
     names: list[str]  # of the classes
 
     @property
-    def exports(self) -> pathlib.Path:
+    def exports(self) -> Path:
         return self.folder / "output" / "export"
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """900 training, 100 validation and 200 eval images."""
     return program.make_records(tmp_path_factory.mktemp("records") / "data", 1000)
 
@@ -58,7 +63,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="module", params=sorted(MODELS))
 def trained(
     request: pytest.FixtureRequest,
-    data: pathlib.Path,
+    data: Path,
     tmp_path_factory: pytest.TempPathFactory,
     forks: Forks,
 ) -> Trained:
@@ -66,14 +71,14 @@ def trained(
     arguments = (*MODELS[request.param], *SETTINGS, f"--data-dir={data}")
     done = forks.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
-    figures = json.loads((folder / "output/result.json").read_text())["figures"]
+    metrics = json.loads((folder / "output/result.json").read_text())["figures"]
     images, labels = eval_split(data)
     np.save(folder / "images.npy", images)
     names = json.loads((data / "manifest.json").read_text())["class_names"]
-    return Trained(folder, figures, images, labels, names)
+    return Trained(folder, metrics, images, labels, names)
 
 
-def eval_split(data: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+def eval_split(data: Path) -> tuple[np.ndarray, np.ndarray]:
     """The eval split, by tf.data alone."""
     features = {
         "image": tf.io.FixedLenFeature([], tf.string),
@@ -90,8 +95,8 @@ def assert_evaluates_alike(probabilities: np.ndarray, trained: Trained) -> None:
     assert probabilities.shape == (200, 10)
     accuracy = np.mean(probabilities.argmax(axis=1) == trained.labels)
     loss = -np.mean(np.log(probabilities[np.arange(200), trained.labels]))
-    assert accuracy == pytest.approx(trained.figures["eval_accuracy"], abs=1e-6)
-    assert loss == pytest.approx(trained.figures["eval_loss"], abs=1e-4)
+    assert accuracy == pytest.approx(trained.metrics["eval_accuracy"], abs=1e-6)
+    assert loss == pytest.approx(trained.metrics["eval_loss"], abs=1e-4)
     assert accuracy > 0.2  # Ten classes: it has learnt, and has something to be wrong about.
 
 
@@ -105,6 +110,73 @@ def assert_answers_alike(probabilities: np.ndarray, trained: Trained) -> None:
 def snippets_with(text: str) -> list[str]:
     """Returns the Python snippets about exports that contain a text."""
     return [code for code in code_blocks(FORMATS, "Exported models", "python") if text in code]
+
+
+# A stand-in for TensorFlow Serving, which the package registries do not have: its folder layout,
+# its REST API's paths and row format, as https://www.tensorflow.org/tfx/serving/api_rest
+# ("Specifying input tensors in row format", "Encoding binary values") and
+# https://www.tensorflow.org/tfx/serving/serving_config (versions) document them.
+
+
+def serve(base_path: Path, body: str) -> str:
+    """Answers the body of a POST to /v1/models/NAME:predict by the newest version of a model.
+
+    Args:
+      base_path: folder with a numbered folder for each version; others are ignored.
+      body: the JSON of the request.
+    """
+    version = max(int(path.name) for path in base_path.iterdir() if path.name.isdigit())
+    request, model = json.loads(body), tf.saved_model.load(str(base_path / str(version)))
+    signature = model.signatures[request.get("signature_name", "serving_default")]
+    # With a single input, an instance is its value; with several it would be a JSON object.
+    ((name, spec),) = signature.structured_input_signature[1].items()
+    rows = tf.constant([_value(instance) for instance in request["instances"]], spec.dtype)
+    found = {name: output.numpy() for name, output in signature(**{name: rows}).items()}
+    sizes = {len(value) for value in found.values()}
+    assert sizes == {len(rows)}, "in row format, every output has a row an instance"
+    return json.dumps({"predictions": [_row(found, row) for row in range(len(rows))]})
+
+
+@contextlib.contextmanager
+def listening(base_path: Path, name: str) -> Iterator[int]:
+    """Answers POST requests to /v1/models/NAME:predict, at the port of loopback it yields."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # noqa: N802
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode("utf-8")
+            assert self.path == f"/v1/models/{name}:predict"
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(serve(base_path, body).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Keeps requests out of the tests' output."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _value(instance: Any) -> Any:
+    if isinstance(instance, dict):
+        assert list(instance) == ["b64"]
+        return base64.b64decode(instance["b64"], validate=True)
+    return instance
+
+
+def _row(found: dict[str, Any], row: int) -> dict[str, Any]:
+    """Returns the prediction of a row by output name; byte strings become text."""
+    values = {name: value[row] for name, value in found.items()}
+    return {
+        name: value.decode("utf-8") if isinstance(value, bytes) else value.tolist()
+        for name, value in values.items()
+    }
 
 
 def test_saved_model_cli_shows_and_runs_it(trained):
@@ -164,13 +236,13 @@ def test_a_plain_script_gives_the_probabilities_of_our_evaluation(trained):
 def test_tensorflow_serving_answers_the_documented_request_and_rows_of_images(trained):
     (code,) = snippets_with("urllib")
     (trained.folder / "cat.png").write_bytes(encode(Image.fromarray(trained.images[0])))
-    with serving.listening(trained.exports, "cifar10") as port:
+    with listening(trained.exports, "cifar10") as port:
         assert code.count("localhost:8501") == 1
         code = code.replace("localhost:8501", f"127.0.0.1:{port}")
         code += "json.dump(answer, open('answer.json', 'w'))\n"
         snippets.run_python(code, trained.folder)
     body = json.dumps({"instances": trained.images.tolist()})
-    rows = serving.predict(trained.exports, body)
+    rows = serve(trained.exports, body)
     assert_evaluates_alike(
         np.array([row["probabilities"] for row in json.loads(rows)["predictions"]]), trained
     )

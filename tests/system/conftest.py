@@ -11,7 +11,6 @@ from testbeds import nodes as machines
 from testbeds.nodes import Nodes
 from testbeds.processes import tasks_started_by
 from tests import shell
-from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 from tests.shell import ROOT
 from tests.system.containers import Docker
@@ -70,9 +69,3 @@ def image(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
     (context / "notes.txt").touch()
     shell.run("docker build -t cifar10 .", context, env=docker.env, timeout_secs=800)
     return "cifar10"
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The --data-dir flag of records with 180 training, 20 validation and 40 eval images."""
-    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"

@@ -62,7 +62,7 @@ print(json.dumps({
     "code": " ".join(sorted(os.listdir("/data"))),
     "records": os.listdir("/data/data"),
     "ids": [os.getuid(), os.getgid()],
-    "packages": [f"{one.name}=={one.version}" for one in importlib.metadata.distributions()],
+    "packages": [f"{dist.name}=={dist.version}" for dist in importlib.metadata.distributions()],
     "kernels": kernels.why_not(cpu_flags()),
     "compiler": shutil.which("c++"),
 }))
@@ -79,10 +79,10 @@ def test_the_image_has_the_code_and_only_what_the_lock_names_and_is_no_root(
     )
     assert (found["records"], found["compiler"]) == ([], None)
     assert found["ids"] == [1000, 1000]
-    installed = {one.lower().replace("_", "-") for one in found["packages"]}
+    installed = {name.lower().replace("_", "-") for name in found["packages"]}
     lock = (shell.ROOT / "requirements.lock").read_text(encoding="utf-8")
     locked = set(re.findall(r"^(\S+==\S+)", lock, re.MULTILINE))
-    assert installed - locked <= {one for one in installed if one.startswith(_BASE_PACKAGES)}
+    assert installed - locked <= {name for name in installed if name.startswith(_BASE_PACKAGES)}
     assert "tensorflow==2.15.1" in installed
     if kernels.why_impossible(cpu_flags()) is None:
         assert found["kernels"] is None

@@ -22,6 +22,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         "sigkill/ps/mid-run/sync",
         "sigstop/worker/mid-run/sync",
         "sigkill/master/saving/sync",
+        "sigkill/master/figures/sync",
         "full-output/master/mid-run/async",
         "clock/worker/mid-run/sync",
     ],

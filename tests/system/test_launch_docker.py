@@ -128,7 +128,7 @@ class Lab:
     tasks: int
 
     def cluster(self, text: str = LIMITS, image: str = STAND_IN_IMAGE) -> tuple[str, ...]:
-        """Writes a cluster file with master, worker and at least one ps; returns its flags."""
+        """Writes a cluster file with a master, a worker and at least one ps; returns its flags."""
         workdir = self.launcher.workdir
         path = workdir.parent / "lab.yaml"
         path.write_text(
@@ -319,8 +319,8 @@ def test_check_looks_at_engines_images_and_mounted_records(lab: Lab) -> None:
     image = lab.ask("image", "inspect", "--format", "{{.Id}}", STAND_IN_IMAGE)
     image = image.strip().replace("sha256:", "")[:12]
     assert f", image {image}" in first
-    place = lab.launcher.workdir / "data"
-    assert f"no records in {place}; copy them there, or name `docker: {{data: }}`" in output
+    data = lab.launcher.workdir / "data"
+    assert f"no records in {data}; copy them there, or name `docker: {{data: }}`" in output
 
 
 def _status(lab: Lab, task: str) -> dict[str, str]:

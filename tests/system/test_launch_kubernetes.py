@@ -95,7 +95,7 @@ def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     config = json.loads(line.partition("=")[2])
     assert config["task"] == {"type": "worker", "index": 0}
     assert sorted(config["cluster"]) == ["master", "ps", "worker"]
-    posted = [one["kind"] for one in cluster.posted if one["kind"] != "Pod"]
+    posted = [manifest["kind"] for manifest in cluster.posted if manifest["kind"] != "Pod"]
     assert posted == ["Service", "NetworkPolicy", "Secret", "Job", "Job", "Job"]
     assert_nothing_left(cluster)
 
@@ -213,7 +213,7 @@ def test_a_job_ends_at_its_deadline_without_its_launcher(
 def test_real_training_saves_when_its_job_is_deleted(
     launcher: Launcher, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """All tasks are asked to end at once, and the ps stays until the master has saved."""
+    """All tasks are asked to end at once, and the ps stays until the chief has saved."""
     cluster.workdir, output = ROOT, tmp_path / "output"
     folders = (
         f"--data-dir={program.make_records(tmp_path / 'data', 200)}",
@@ -226,5 +226,5 @@ def test_real_training_saves_when_its_job_is_deleted(
     launcher.wait_for_log("master/0", "images/s")
     interrupt(process)
     assert latest_step(str(output)) > 0  # no checkpoint is due before
-    assert {one.process.returncode for one in cluster.processes.values()} == {143}
+    assert {container.process.returncode for container in cluster.processes.values()} == {143}
     assert_nothing_left(cluster)

@@ -1,39 +1,19 @@
-"""Jobs on this machine whose disk is full or does not answer."""
+"""Jobs on this machine: a disk that does not answer, and ports that the launcher has chosen."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.launch.launcher import LOCAL, Launcher, cluster_file
+from tests.launch.launcher import Launcher, cluster_file
 
 pytestmark = pytest.mark.system
-
-
-def test_a_full_disk_does_not_end_the_job_and_is_told(tmp_path: Path, small_disk: Path) -> None:
-    launcher = Launcher(tmp_path)
-    launcher.state = small_disk / "state"
-    try:
-        output = launcher.up((*LOCAL, "--workers", "1"), "--", "steps=20", "flood=2000")
-        run_id = launcher.run_id()
-        listed = launcher.verb("list")
-    finally:
-        launcher.end()
-    lines = output.splitlines()
-    assert (
-        lines.count(
-            f"{launcher.state / run_id}/output.log: No space left on device; it lacks lines"
-        )
-        == 1
-    )
-    assert lines.count(f"[worker/0 localhost] line 1999 {'x' * 100}") == 1
-    assert lines[-1] == "master/0 is done"
-    assert listed.splitlines()[1].split()[:2] == [run_id, "done"]
-    launcher.assert_nothing_left()
 
 
 @pytest.fixture
@@ -79,3 +59,45 @@ def test_a_disk_that_does_not_answer_for_longer_than_the_lease_costs_only_time(
         f"epoch 0.1/1  step {step}/{steps}  loss 1.9  512 images/s" for step in range(1, steps + 1)
     ]
     launcher.assert_nothing_left()
+
+
+# Holds 150 of the 200 ports that outgoing connections may get in this network, then connects until
+# it cannot.
+_IN_RANGE = """\
+import json, socket
+from launch.agent import tcp_ports
+held = [tcp_ports.hold_port(port) for port in range(20000, 20150)]
+server = socket.create_server(("127.0.0.1", 30000))
+calls = []
+try:
+    while True:
+        calls.append(socket.create_connection(("127.0.0.1", 30000)))
+except OSError:
+    used = sorted(call.getsockname()[1] for call in calls)
+bound = [socket.socket() for _ in range(300)]
+for outgoing in bound:
+    try:
+        outgoing.bind(("127.0.0.1", 0))
+    except OSError:
+        continue
+    used.append(outgoing.getsockname()[1])
+free = []
+for port in range(20000, 20150):
+    tcp_ports.listen(port).close()
+    free.append(port)
+chosen = [holder.getsockname()[1] for holder in tcp_ports.hold(300)]
+print(json.dumps({"used": used, "free": free, "chosen": chosen}))
+"""
+
+
+def test_neither_outgoing_connections_nor_the_kernels_choice_take_a_held_port(root: Path) -> None:
+    range_file = "/proc/sys/net/ipv4/ip_local_port_range"
+    script = f'ip link set lo up; echo 20000 20199 >{range_file}; exec {sys.executable} -c "$0"'
+    command = ["unshare", "--net", "sh", "-c", script, _IN_RANGE]
+    done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, timeout=120, check=True)
+    found = json.loads(done.stdout)
+    assert set(found["used"]) <= set(range(20150, 20200))
+    assert len(set(found["used"])) >= 25  # the kernel prefers every second port
+    assert found["free"] == list(range(20000, 20150))
+    assert len(set(found["chosen"])) == 300
+    assert not set(found["chosen"]) & set(range(20000, 20200))

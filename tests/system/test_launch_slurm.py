@@ -126,10 +126,10 @@ def test_a_detached_job_is_attached_to_with_and_without_its_launcher(
     assert f"Slurm job {job_of(slurm)}: submitted; " in output
     assert "the run goes on without this terminal; to see it again:\n" in output
     launcher.wait_for_log("worker/0", "step 3/")
-    place = ("--state-dir", str(launcher.state))
-    attached = launcher.start("attach", *place)
+    state_dir = ("--state-dir", str(launcher.state))
+    attached = launcher.start("attach", *state_dir)
     os.kill(launcher.pid(), signal.SIGKILL)
-    again = launcher.start("attach", *place)
+    again = launcher.start("attach", *state_dir)
     for process in (attached, again):
         assert process.stdout is not None
         assert any("[master/0 m1] epoch 0.1/1  step " in line for line in process.stdout)

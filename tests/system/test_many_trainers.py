@@ -42,7 +42,7 @@ def test_sixteen_trainers_and_two_ps_keep_few_descriptors_open(tmp_path: pathlib
                 tasks.wait_for_output(label, "  step ", timeout_secs=300)
         first = open_descriptors(tasks)
         time.sleep(WATCHED_SECS)
-        assert all(one.poll() is None for one in tasks.processes.values()), tasks.all_output()
+        assert all(task.poll() is None for task in tasks.processes.values()), tasks.all_output()
         last = open_descriptors(tasks)
         for label in tasks.labels:
             tasks.kill(label, signal.SIGTERM)

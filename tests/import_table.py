@@ -35,7 +35,9 @@ class Entry:
 def _entries(package: str, *rows: tuple[str, str, str, str]) -> tuple[Entry, ...]:
     """Makes entries from rows of (name, job, names that it may import, `Entry.world`)."""
     return tuple(
-        Entry(f"{package}.{name}", job, tuple(f"{package}.{one}" for one in ours.split()), world)
+        Entry(
+            f"{package}.{name}", job, tuple(f"{package}.{target}" for target in ours.split()), world
+        )
         for name, job, ours, world in rows
     )
 
@@ -195,4 +197,6 @@ def entry_of(module: str) -> Entry:
     for entry in ENTRIES:
         if module == entry.name or module.startswith(f"{entry.name}."):
             return entry
-    raise LookupError(f"{module} has no row; add one to tests/rooms.py and docs/architecture.md")
+    raise LookupError(
+        f"{module} has no row; add one to tests/import_table.py and docs/architecture.md"
+    )
