@@ -116,7 +116,7 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != preparing.LOCK_NAME
+        if path.is_file() and path.name != ".setup.lock"
     }
 
 
@@ -269,7 +269,7 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     folder = tmp_path / "records"
     folder.mkdir()
     run = Run(tmp_path / "own", here, str(folder))
-    hold, pipe = ["flock", preparing.LOCK_NAME, "-c", "echo; read line"], subprocess.PIPE
+    hold, pipe = ["flock", ".setup.lock", "-c", "echo; read line"], subprocess.PIPE
     with subprocess.Popen(hold, cwd=folder, stdin=pipe, stdout=pipe) as first:
         assert first.stdout is not None
         first.stdout.readline()
@@ -277,7 +277,7 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
         thread.start()
         wait_for(lambda: len(run.lines) > 1, "the line that it waits")
         assert run.lines[1] == f"records: waits for another setup in {folder}"
-        assert [path.name for path in folder.iterdir()] == [preparing.LOCK_NAME]
+        assert [path.name for path in folder.iterdir()] == [".setup.lock"]
         shutil.copytree(here / "data", folder, dirs_exist_ok=True)
         first.communicate()
     thread.join()
