@@ -14,7 +14,7 @@ from launch.backends.kubernetes import state
 from launch.backends.kubernetes.manifests import Manifest, selector
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Poll
-from launch.backends.tools import Meanings, call, last_line, meaning
+from launch.connect.tools import Meanings, call, last_line, meaning
 from launch.errors import HostError
 from launch.record.run_folder import Record
 

@@ -23,11 +23,11 @@ from launch.backends.slurm.script import (
     script,
     settings_of,
 )
-from launch.backends.tools import call, last_line
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import FREE_PORTS, Cluster
 from launch.cluster.show import Document
 from launch.cluster.tasks import PACKAGES, Job, make_job, script_of
+from launch.connect.tools import call, last_line
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import Record, RunFolder

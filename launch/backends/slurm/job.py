@@ -23,12 +23,12 @@ from typing import Optional
 from launch.backends.registry import KINDS
 from launch.backends.slurm import backend
 from launch.backends.slurm.script import arranged
-from launch.backends.tools import PYTHON, last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import expand
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
 from launch.connect.link import Transport
+from launch.connect.tools import PYTHON, last_line, meaning
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.output import writer

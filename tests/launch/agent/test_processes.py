@@ -83,5 +83,5 @@ def test_a_process_that_a_command_leaves_behind_does_not_hold_up_its_result() ->
 
 
 def test_a_command_that_writes_without_end_is_killed() -> None:
-    with pytest.raises(OSError, match="^its output is longer than 16 MiB$"):
+    with pytest.raises(OSError, match="^its output is longer than 64 MiB$"):
         processes.run(["yes"], 600)

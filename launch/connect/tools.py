@@ -1,17 +1,12 @@
-"""Calls tools such as kubectl and sbatch, and says what the errors of tools mean."""
+"""Calls tools such as kubectl and sbatch, and says what errors of tools and of ssh mean."""
 
-import contextlib
-import os
 import re
 import shutil
-import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Optional
 
-from launch.agent.processes import die_with
+from launch.agent.processes import run
 from launch.errors import HostError, NotHereError
 
 # (regular expression for a tool's standard error, what that means and the way out)
@@ -24,7 +19,6 @@ PYTHON: Meanings = (
     ),
     ("needs Python 3.9", "its {python} is older than 3.9; say `agent_python:`"),
 )
-_LONGEST_ANSWER = 1 << 26  # bytes
 
 
 def call(
@@ -52,31 +46,9 @@ def call(
     if shutil.which(tool) is None:
         raise NotHereError(f"no {tool} on PATH here; {way_out}")
     try:
-        # Files: what a program for credentials leaves behind may hold a pipe open.
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
-                env=env,
-                start_new_session=True,  # so that Ctrl-C reaches only the launcher
-                preexec_fn=partial(die_with, os.getpid()),
-            )
-            try:
-                process.communicate(given.encode(), timeout_secs)
-            except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # a program for credentials, too
-                process.communicate()
-                raise
-            starts = (os.pread(file.fileno(), _LONGEST_ANSWER, 0) for file in (output, errors))
-            texts = [start.decode(errors="replace") for start in starts]
-            return subprocess.CompletedProcess(command, process.returncode, *texts)
+        return run(command, timeout_secs, given=given, env=env)
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror or error}") from None
-    except subprocess.TimeoutExpired:
-        raise HostError(f"{tool}: no answer within {timeout_secs:g} s") from None
 
 
 def meaning(meanings: Meanings, errors: str, **facts: object) -> Optional[str]:
