@@ -14,7 +14,7 @@ from cifar10_program.streams import log_error
 from launch.backends.registry import KINDS, backend_named
 from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause
-from launch.record.output import Follower, Line
+from launch.record.output import Line, LogReader
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.display import print_json, say
 from launch.screen.row import duration, percent, plain, saved_rows
@@ -213,7 +213,7 @@ def logs(options: argparse.Namespace) -> int:
       LaunchError: there is no such run or task.
     """
     folder = _find(options)
-    tasks, log = _chosen(folder, options.tasks), Follower(folder.output_log)
+    tasks, log = _chosen(folder, options.tasks), LogReader(folder.output_log)
 
     def show(tail: Optional[int], *, final: bool) -> None:
         lines: Iterable[Line] = (line for line in log.lines(final=final) if line.task in tasks)

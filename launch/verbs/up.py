@@ -26,7 +26,7 @@ from launch.backends.registry import backend_named
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
 from launch.record.outcome import Outcome
-from launch.record.output import Follower, Line
+from launch.record.output import Line, LogReader
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import ERROR, Display, say
 from launch.screen.row import duration, percent, saved_rows
@@ -111,7 +111,7 @@ class View:
         self._folder, self._tail, self._is_start = folder, tail, is_start
         self._began = folder.record()["began"]
         self.errors = set[str]()
-        self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
+        self._logs = LogReader(folder.output_log), LogReader(folder.launcher_log)
         self._display: Optional[Display] = None
 
     def show_new(self, unlogged: Sequence[Line] = (), *, final: bool = False) -> None:

@@ -19,7 +19,6 @@ from typing import Optional
 from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import (
     RESTARTS,
     ForbiddenError,
@@ -29,6 +28,7 @@ from launch.backends.kubernetes.kubectl import (
 )
 from launch.backends.kubernetes.logs import Event, PodLogs
 from launch.backends.kubernetes.manifests import Manifest
+from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.kubernetes.state import Pod
 from launch.cluster import show
@@ -221,15 +221,15 @@ def _follow(
     tasks = [Task(kind, int(index), host, None, Devices(), "", ()) for kind, _, index in names]
     with stop_signals() as signals:
         now = time.monotonic()
-        follower = Follower(tasks, limits, rules["restarts"], now)
-        follower.heard(now, stepped=any(steps.values()))
+        watch = PodWatch(tasks, limits, rules["restarts"], now)
+        watch.heard(now, stepped=any(steps.values()))
         for name, manifest in jobs.items():
-            state, notes = follower.states[name], manifest["metadata"].get("annotations", {})
+            state, notes = watch.states[name], manifest["metadata"].get("annotations", {})
             state.restarts, state.step = int(notes.get(RESTARTS, 0)), steps.get(name, "")
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
-        loop = RunLoop(follower, folder, display, events, signals)
+        loop = RunLoop(watch, folder, display, events, signals)
         since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""
-        runner = Runner(objects, follower, loop, list(passed.values()), jobs, since)
+        runner = Runner(objects, watch, loop, list(passed.values()), jobs, since)
         is_left = False
         try:
             create()
@@ -248,11 +248,11 @@ class Left(Exception):
 
 
 class Runner:
-    """Tells the follower what polls show, and carries out what is decided.
+    """Tells the watch what polls show, and carries out what is decided.
 
     Args:
       objects: the job's objects in the cluster.
-      follower: the object that decides how the job ends.
+      watch: the object that decides how the job ends.
       loop: the run loop, which takes the tasks' lines and notes for the user.
       secrets: values to mask in the tasks' lines.
       jobs: task's name -> the manifest of its Job, to restart it.
@@ -262,14 +262,14 @@ class Runner:
     def __init__(
         self,
         objects: JobObjects,
-        follower: Follower,
+        watch: PodWatch,
         loop: RunLoop,
         secrets: Sequence[str],
         jobs: Mapping[str, Manifest],
         since: str = "",
     ) -> None:
         self._objects, self._jobs = objects, jobs
-        self._follower, self._loop, self._mask = follower, loop, Mask(secrets)
+        self._watch, self._loop, self._mask = watch, loop, Mask(secrets)
         # When the queue is full, the threads that read logs wait.
         self._logs = PodLogs(objects.kubectl, loop.events.put, self._take_line, since)
         self._has_polled = self._is_stopped = self._wants_deletion = False
@@ -316,19 +316,19 @@ class Runner:
         """
         name = signal.Signals(signum).name
         if signum == signal.SIGHUP:
-            if self._follower.verdict is None:
+            if self._watch.verdict is None:
                 raise Left
             self._loop.note(f"{name}: the job is ending already")
             return
         next_one = "ending its pods at once" if self._is_stopped else "a second one ends it at once"
         self._loop.note(f"{name}: deleting the job; {next_one}")
         self._is_stopped = self._wants_deletion = True
-        self._carry_out(self._follower.stop(signum, time.monotonic()))
+        self._carry_out(self._watch.stop(signum, time.monotonic()))
 
     def tick(self, now: float) -> None:
         """Does what is due: polls, restarts tasks, deletes the job once its logs are read."""
         self._poll(now)
-        self._carry_out(self._follower.tick(now))
+        self._carry_out(self._watch.tick(now))
         if self._wants_deletion:
             self._to_start.clear()
             self._logs_due = self._logs_due or now + _LOGS_SECS
@@ -336,8 +336,8 @@ class Runner:
             return
         try:
             for task in [*self._to_start]:
-                if task not in self._follower.held:
-                    restarts = self._follower.states[task].restarts
+                if task not in self._watch.held:
+                    restarts = self._watch.states[task].restarts
                     self._objects.make_anew(self._jobs[task], restarts)
                     self._to_start.remove(task)
                     self._held.discard(task)
@@ -347,7 +347,7 @@ class Runner:
                     self._loop.note(f"{task} starts again once its earlier pod has ended")
             are_read = self._is_stopped or self._logs.are_complete or now >= self._logs_due
             if self._wants_deletion and are_read:
-                self._follower.is_deleted = True  # it may reach the cluster though kubectl fails
+                self._watch.is_deleted = True  # it may reach the cluster though kubectl fails
                 # The Service goes last: while the tasks save, they find each other by its names.
                 self._objects.delete("jobs.batch")
                 self._again = math.inf
@@ -359,7 +359,7 @@ class Runner:
     def has_lines_to_come(self) -> bool:
         """Returns whether a pod has not ended, or the log of one is not read to its end."""
         self._poll(time.monotonic())
-        return bool(self._follower.live_tasks) or not self._logs.are_complete
+        return bool(self._watch.live_tasks) or not self._logs.are_complete
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -382,14 +382,14 @@ class Runner:
 
     def _tell_refusals(self, now: float) -> None:
         """Tells why Jobs have no pods, if they have had none for some time."""
-        if not self._follower.without_pod:
+        if not self._watch.without_pod:
             self._refusals_due = math.inf
         elif self._refusals_due == math.inf:
             self._refusals_due = now + _NO_POD_SECS
         elif now >= self._refusals_due:
             self._refusals_due = now + _NO_POD_SECS
             refusals, tasks = self._objects.refusals(), dict[str, list[str]]()
-            for task in self._follower.without_pod:
+            for task in self._watch.without_pod:
                 if why := refusals.get(manifests.job_name(self._objects.name, task)):
                     tasks.setdefault(why, []).append(task)
             for why, names in tasks.items():
@@ -406,15 +406,15 @@ class Runner:
         except HostError as error:
             if isinstance(error, ForbiddenError) and not self._has_polled:
                 raise
-            if self._follower.verdict is None:
+            if self._watch.verdict is None:
                 self._tell_once(f"{error}; the job goes on, trying again")
             return
         self._has_polled = True
         # A `stop` elsewhere deletes all Jobs, and the Service last.
         found = replace(found, is_deleted=found.is_deleted or not (found.jobs or self._to_start))
-        self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
-        self._carry_out(self._follower.saw(found, now))
-        self._follower.is_blind = self._logs.refusal is not None
+        self._logs.follow(pod for pod in found.pods if pod.task in self._watch.states)
+        self._carry_out(self._watch.saw(found, now))
+        self._watch.is_blind = self._logs.refusal is not None
         if self._logs.refusal is not None:
             self._tell_once(f"{self._logs.refusal}; the job goes on, and its lines are not shown")
         try:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Optional
 
 from launch.backends.base import Backend
-from launch.backends.slurm import follow
-from launch.backends.slurm.follow import CANCEL, SAVE, Ending, Follower, JobState, output_path
+from launch.backends.slurm import job_watch
+from launch.backends.slurm.job_watch import CANCEL, SAVE, Ending, JobState, JobWatch, output_path
 from launch.backends.slurm.script import (
     NAME,
     SlurmSettings,
@@ -131,8 +131,8 @@ class Slurm(Backend):
             if not folder.status()["tasks"]:  # until the job writes its own
                 tasks = [vars(TaskState(task).row()) for task in job.tasks]
                 folder.write_status({"time": time.time(), **end_record(None), "tasks": tasks})
-            follower = Follower(self, job_id, folder, display)
-            while (outcome := follower.step(time.monotonic(), stops)) is None:
+            watch = JobWatch(self, job_id, folder, display)
+            while (outcome := watch.step(time.monotonic(), stops)) is None:
                 time.sleep(_LOOK_SECS)
             return outcome
 
@@ -164,7 +164,7 @@ class Slurm(Backend):
             if time.monotonic() > deadline:
                 words = f"{state.words}, not over after {_END_SECS:g} s; {why}"
                 raise HostError(f"Slurm job {job_id}: {words}")
-            time.sleep(follow.HURRY_SECS)
+            time.sleep(job_watch.HURRY_SECS)
             state = self.poll(job_id)
         return first
 

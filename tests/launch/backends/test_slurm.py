@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from launch.backends.registry import KINDS
-from launch.backends.slurm import backend, follow
+from launch.backends.slurm import backend, job_watch
 from launch.backends.slurm import job as slurm_job
 from launch.backends.slurm.backend import Slurm, state_of
-from launch.backends.slurm.follow import Follower, JobState, how_it_ended
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
+from launch.backends.slurm.job_watch import JobState, JobWatch, how_it_ended
 from launch.backends.slurm.script import (
     SlurmSettings,
     arranged,
@@ -198,7 +198,7 @@ def test_cores_per_node_are_read_as_slurm_writes_them() -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
-    monkeypatch.setattr(follow, "HURRY_SECS", 0.05)
+    monkeypatch.setattr(job_watch, "HURRY_SECS", 0.05)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -365,14 +365,14 @@ class Scene:
     def __init__(self, folder: Path, slurm: Controller) -> None:
         self.slurm, self.folder, self.screen = slurm, RunFolder(folder), io.StringIO()
         self.display = Display(self.screen, live=False)
-        self.follower = Follower(slurm, "7", self.folder, self.display)
+        self.watch = JobWatch(slurm, "7", self.folder, self.display)
         self.now, self.stops = 0.0, list[int]()
         self.outcome: Any = None
 
     def steps(self, secs: float) -> None:
         until = self.now + secs
         while self.now < until and self.outcome is None:
-            self.outcome = self.follower.step(self.now, self.stops)
+            self.outcome = self.watch.step(self.now, self.stops)
             self.now += 0.2
 
     def shown(self) -> list[str]:

@@ -24,7 +24,7 @@ _BY_DELETION = (signal.SIGTERM, signal.SIGKILL)
 _TERMINATED = 128 + signal.SIGTERM
 
 
-class Follower:
+class PodWatch:
     """Follows one job.
 
     Args:

@@ -10,8 +10,8 @@ from typing import Any, Optional, cast
 import pytest
 
 from launch.backends.kubernetes.backend import Kubernetes, Left, Runner
-from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl
+from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll, read_refusals
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
@@ -123,14 +123,14 @@ def test_what_is_no_list_of_objects_is_named(printed: str) -> None:
 
 
 class Told:
-    """A follower of a master, a worker and a ps, what the next poll shows, and the clock."""
+    """A watch of a master, a worker and a ps, what the next poll shows, and the clock."""
 
     def __init__(self, restarts: int = 0, **limits: Any) -> None:
         self.now = 0.0
         tasks = make_job(kubernetes_cluster()).tasks
-        self.follower = Follower(tasks, Limits(**limits), restarts, self.now)
+        self.watch = PodWatch(tasks, Limits(**limits), restarts, self.now)
         self.is_deleted = False
-        self.jobs = dict.fromkeys(self.follower.states, "")
+        self.jobs = dict.fromkeys(self.watch.states, "")
         self.pods: dict[str, Pod] = {}
         self.wants_deletion = False
 
@@ -154,7 +154,7 @@ class Told:
         self.is_deleted = is_deleted or self.is_deleted
         self.jobs = {} if self.is_deleted else self.jobs
         poll = Poll(tuple(self.pods.values()), self.jobs, is_deleted=self.is_deleted)
-        return self._said(self.follower.saw(poll, self.now))
+        return self._said(self.watch.saw(poll, self.now))
 
     def _said(self, actions: Sequence[Action]) -> list[str]:
         """Returns what is told, and which tasks are to start."""
@@ -168,8 +168,8 @@ class Told:
 
     def stop(self) -> None:
         """The user stops the job, which is then deleted."""
-        self._said(self.follower.stop(signal.SIGINT, self.now))
-        self.follower.is_deleted = True
+        self._said(self.watch.stop(signal.SIGINT, self.now))
+        self.watch.is_deleted = True
 
     def all_run(self) -> None:
         for task in ("master/0", "worker/0", "ps/0"):
@@ -177,11 +177,11 @@ class Told:
 
     def pass_secs(self, secs: float) -> list[str]:
         self.now += secs
-        return self._said(self.follower.tick(self.now))
+        return self._said(self.watch.tick(self.now))
 
     def all_are_gone(self) -> None:
         """The launcher deletes the job, and all pods end by that."""
-        self.follower.is_deleted = True
+        self.watch.is_deleted = True
         for task in ("master/0", "worker/0", "ps/0"):
             self.pod(task, terminated(143), deleted=True)
         self.pods = {}
@@ -191,18 +191,18 @@ class Told:
 
     @property
     def cause(self) -> Optional[Cause]:
-        found = self.follower.outcome or self.follower.verdict
+        found = self.watch.outcome or self.watch.verdict
         assert found is not None
         return found.cause
 
     @property
     def end(self) -> tuple[int, str]:
-        assert self.follower.verdict is not None
-        return self.follower.verdict.exit_code, self.follower.verdict.reason
+        assert self.watch.verdict is not None
+        return self.watch.verdict.exit_code, self.watch.verdict.reason
 
 
 def running(restarts: int = 0, **limits: Any) -> Told:
-    """Returns a follower whose pods all run."""
+    """Returns a watch whose pods all run."""
     told = Told(restarts, **limits)
     told.all_run()
     return told
@@ -216,9 +216,9 @@ def test_the_job_is_over_with_its_master() -> None:
     assert not told.wants_deletion  # the worker may still end by itself
     told.pod("worker/0", terminated(0, "Completed"))
     assert told.wants_deletion
-    assert told.follower.outcome is None
+    assert told.watch.outcome is None
     told.all_are_gone()
-    assert told.follower.outcome is not None
+    assert told.watch.outcome is not None
 
 
 def test_the_launcher_restarts_a_task_after_a_wait_that_grows() -> None:
@@ -261,7 +261,7 @@ def test_a_queued_job_waits_without_limit_and_says_why_once() -> None:
     told.pod("master/0", RUNNING)
     told.pod("worker/0", RUNNING)
     told.pass_secs(99)
-    assert told.follower.verdict is None
+    assert told.watch.verdict is None
     told.pass_secs(2)  # the limit has counted since all pods run
     limits = "the limits are start_secs and idle_secs"
     assert told.end == (124, f"no training step within 100 s; {limits}")
@@ -283,7 +283,7 @@ def test_a_suspended_job_waits_and_is_told() -> None:
     assert told.pod("master/0", RUNNING) == [
         "ps/0 waits: Suspended: its Job is, as a queue does until there is room"
     ]
-    assert told.follower.without_pod == ["worker/0"]
+    assert told.watch.without_pod == ["worker/0"]
 
 
 def test_a_new_lead_waits_for_the_end_of_the_earlier_one() -> None:
@@ -299,12 +299,12 @@ def test_a_new_lead_waits_for_the_end_of_the_earlier_one() -> None:
     assert told.pass_secs(1) == ["start master/0"]  # the runner deletes the Job for now
     told.pods["new"] = replace(new, state="ended", code=2)
     assert told.poll() == []
-    assert told.follower.held == {"master/0"}
+    assert told.watch.held == {"master/0"}
     told.pods = {name: pod for name, pod in told.pods.items() if name not in ("old", "new")}
     assert told.poll() == []
-    assert told.follower.held == set()
+    assert told.watch.held == set()
     told.pod("master/0", RUNNING, uid="3")
-    assert told.follower.states["master/0"].status == "running"
+    assert told.watch.states["master/0"].status == "running"
 
 
 def test_pods_that_do_not_end_are_ended_and_named() -> None:
@@ -317,7 +317,7 @@ def test_pods_that_do_not_end_are_ended_and_named() -> None:
     assert told.pass_secs(39) == []  # the ps has as long as the others
     assert told.pass_secs(2) == ["ps/0 still running: killed"]
     told.pass_secs(6)
-    assert told.follower.outcome is not None
+    assert told.watch.outcome is not None
 
 
 def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
@@ -325,10 +325,10 @@ def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
     told.pod("master/0", RUNNING)
     told.stop()
     told.gone("master/0")
-    assert told.follower.outcome is None
+    assert told.watch.outcome is None
     told.poll(is_deleted=True)
     told.pass_secs(0)
-    assert told.follower.outcome is not None
+    assert told.watch.outcome is not None
 
 
 # Whose fault it is.
@@ -365,7 +365,7 @@ def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
 def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
     told = running()
     told.pod("worker/0", terminated(1))
-    told.follower.is_deleted = True
+    told.watch.is_deleted = True
     told.now += 1
     told.pod("ps/0", terminated(137, "OOMKilled"), deleted=True)
     code, reason = told.end
@@ -376,7 +376,7 @@ def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
 def test_a_worker_that_fails_because_of_a_drained_ps_is_not_the_cause() -> None:
     told = running()
     told.pod("ps/0", DRAINED, deleted=True)
-    assert told.follower.verdict is None
+    assert told.watch.verdict is None
     told.pod("worker/0", terminated(1))
     assert told.end == (1, "ps/0 on n1 failed: EvictionByEvictionAPI: evicting")
 
@@ -395,8 +395,8 @@ def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
     ]
     assert told.poll() == []
     told.pass_secs(10)
-    state = told.follower.states["worker/0"]
-    assert (state.status, state.restarts, told.follower.verdict) == ("running", 1, None)
+    state = told.watch.states["worker/0"]
+    assert (state.status, state.restarts, told.watch.verdict) == ("running", 1, None)
 
 
 @pytest.mark.parametrize("is_newest_first", [True, False])
@@ -414,7 +414,7 @@ def test_a_deleted_pod_and_the_one_in_its_place_cost_one_restart(is_newest_first
         pair = [read_pod(one) for one in (old, new)]
         poll = Poll((*told.pods.values(), *(pair[::-1] if is_newest_first else pair)))
         told.pods["worker/0"] = pair[1]
-        return told._said(told.follower.saw(poll, told.now))
+        return told._said(told.watch.saw(poll, told.now))
 
     waits = see(container_state(waiting={"reason": "ContainerCreating"}))
     assert waits == ["worker/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"]
@@ -478,9 +478,9 @@ class Rig:
     def __init__(self) -> None:
         self.cluster, self.loop, self.now = Cluster(), Loop(), 1000.0
         tasks = make_job(kubernetes_cluster()).tasks
-        self.follower = Follower(tasks, Limits(), 0, self.now)
+        self.watch = PodWatch(tasks, Limits(), 0, self.now)
         loop, secret = cast("RunLoop", self.loop), "first line\nthe second line\nlast\n"
-        self.runner = Runner(self.cluster, self.follower, loop, [secret], {})
+        self.runner = Runner(self.cluster, self.watch, loop, [secret], {})
         for task in ("master", "worker", "ps"):
             self.change(task, RUNNING)
 
@@ -576,7 +576,7 @@ def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Ri
     (note,) = rig.loop.notes
     assert note.startswith(words)
     assert note.endswith("; the job goes on, and its lines are not shown")
-    assert rig.follower.verdict is None
+    assert rig.watch.verdict is None
     rig.change("worker", terminated(3))
     rig.tick()
     rig.tick()  # it does not wait for lines
@@ -586,7 +586,7 @@ def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Ri
 def test_a_poll_follows_soon_where_a_log_has_ended(rig: Rig) -> None:
     rig.change("worker", terminated(3))
     rig.tick(0.4)
-    assert rig.follower.verdict is not None
+    assert rig.watch.verdict is not None
 
 
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:

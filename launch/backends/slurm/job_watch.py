@@ -12,7 +12,7 @@ from typing import Optional, Protocol
 
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome, read_cause
-from launch.record.output import Follower as Log
+from launch.record.output import LogReader
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 
@@ -89,7 +89,7 @@ class Ending:
         return ""
 
 
-class Follower:
+class JobWatch:
     """Follows one job: shows its states, ends it, and says how it ended.
 
     Args:
@@ -105,7 +105,7 @@ class Follower:
         self._backend, self._job_id = backend, job_id
         self._name = f"Slurm job {job_id}"
         self._folder, self._display = folder, display
-        self._output = Log(output_path(folder))
+        self._output = LogReader(output_path(folder))
         self._state, self._answers, self._asked_at = JobState(""), True, -math.inf
         self._ending_since = math.inf  # the scheduler says so, though the job has written its end
         self._ending, self._stops = Ending(backend), list[int]()
@@ -191,7 +191,7 @@ def how_it_ended(job_id: str, ended: JobState, status: Record, output: Path) -> 
         details = tuple(status.get("details", ()))
         return Outcome(int(status["exit_code"]), reason, details=details, cause=cause)
     why = ended.why or f"it ended as {ended.words}, exit code {ended.exit_code}"
-    lines = [line.text for line in Log(output).lines(final=True) if line.text.strip()]
+    lines = [line.text for line in LogReader(output).lines(final=True) if line.text.strip()]
     log = f"  log: {output}"
     if not lines:
         log += " is empty or not there; do the nodes share that folder? see --state-dir"
