@@ -81,12 +81,6 @@ class DockerSettings:
     options: tuple[str, ...] = setting((), option(r"[^\0-\x1f\x7f-\x9f]", _OURS))
 
 
-def settings_of(cluster: Cluster) -> DockerSettings:
-    """Returns the settings of the `docker:` section, or the defaults if there is no section."""
-    found: DockerSettings = cluster.settings.get("docker", DockerSettings())
-    return found
-
-
 def is_here(host: Host) -> bool:
     """Returns whether an agent needs no ssh: the host is this machine, and no user is named."""
     return host.user is None and is_this_machine(host.name)
@@ -133,13 +127,13 @@ class Docker(Backend):
     def containers(self, job: Job) -> ContainerNeeds:
         """Returns the engine, the image and the data folder that the hosts need."""
         check_folders(job)
-        settings, records = settings_of(job.cluster), _on_hosts(job, "data", DATA)
+        settings, records = job.cluster.section(DockerSettings), _on_hosts(job, "data", DATA)
         return ContainerNeeds(settings.engine, settings.image, records, settings.data)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs a container for each task, under an agent on each host."""
         check_folders(job)
-        engine = settings_of(job.cluster).engine
+        engine = job.cluster.section(DockerSettings).engine
         folder.add(engine=engine)
         return run_with_agents(
             job,
@@ -174,7 +168,7 @@ def planned(job: Job, *first: str) -> Job:
         chosen = [] if task.devices.gpus is None else ["CUDA_VISIBLE_DEVICES"]
         names = ["TF_CONFIG", *variables(job), *chosen]
         words = [*first, *(f"--env={name}" for name in names)]
-        words += gpu_words(settings_of(job.cluster).engine) if task.devices.gpus else []
+        words += gpu_words(job.cluster.section(DockerSettings).engine) if task.devices.gpus else []
         words += [
             mount(task.host.folder(source), target, readonly=readonly)
             for source, target, readonly in _mounts(job.cluster)
@@ -222,7 +216,7 @@ def _below(folder: str, place: str) -> Optional[str]:
 
 def _folders(cluster: Cluster) -> dict[str, str]:
     """Returns the hosts' folders by what they are in the containers of all tasks but ps."""
-    settings = settings_of(cluster)
+    settings = cluster.section(DockerSettings)
     return {DATA: settings.data or "data", OUTPUT: settings.output or "output"}
 
 
@@ -241,7 +235,7 @@ def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Ta
       words: the options that belong to this task alone. Variables are given by name: their values
         are in the client's environment, so that no process list shows them.
     """
-    settings = settings_of(job.cluster)
+    settings = job.cluster.section(DockerSettings)
     argv = (
         settings.engine,
         "run",

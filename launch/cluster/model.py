@@ -11,13 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar, Optional, TypeVar
 
 from launch.cluster.yaml_section import matching, seconds, seconds_or_off, setting, whole
 from launch.errors import LaunchError
 
+T = TypeVar("T")
+
 LEADS = ("master", "chief")
 TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
+# What reads records. Ports, GPUs and cores are assigned in this order; an evaluator has no port.
+TRAINERS = (*LEADS, "worker", "evaluator")
 
 MAX_TASKS = 2_000
 FIRST_PORT = 2222  # for the first trainer of a host; its first ps takes the next port
@@ -107,7 +111,7 @@ class Host:
     @property
     def trains(self) -> bool:
         """Whether a task on this host reads records, as all types but ps do."""
-        return self.count(*LEADS, "worker", "evaluator") > 0
+        return self.count(*TRAINERS) > 0
 
 
 class Kind:
@@ -230,6 +234,11 @@ class Cluster:
     def count(self, *task_types: str) -> int:
         """Returns how many tasks of these types there are on all hosts."""
         return sum(host.count(*task_types) for host in self.hosts)
+
+    def section(self, settings: type[T]) -> T:
+        """Returns the settings of a backend's section, or their defaults if there is no section."""
+        found = (found for found in self.settings.values() if isinstance(found, settings))
+        return next(found, settings())
 
 
 def _refuse_twice(what: str, names: Iterable[str], hint: str = "") -> None:

@@ -15,16 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import FREE_PORTS, LEADS, Cluster, Host
+from launch.cluster.model import FREE_PORTS, LEADS, TRAINERS, Cluster, Host
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
 PACKAGES = ("cifar10", "cifar10_program", "data_prep")
 CODE = (SCRIPT, *PACKAGES)  # what a task imports from a checkout
 FREE = "free"  # stands in TF_CONFIG for a port that is chosen when the job starts
-
-# Ports, GPUs and cores are assigned in this order; an evaluator has no port.
-_TRAINERS = (*LEADS, "worker", "evaluator")
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ def _tasks_of(
     cluster: Cluster, host: Host, found: Optional[Sequence[int]]
 ) -> Iterator[tuple[str, Optional[int], Devices]]:
     """Yields the type, port and devices of each task of one host: first trainers, then ps."""
-    trainers = [role for role in _TRAINERS for _ in range(host.count(role))]
+    trainers = [role for role in TRAINERS for _ in range(host.count(role))]
     ports = iter(_ports(cluster.ports, host) if found is None else found)
     for i, task_type in enumerate(trainers):
         port = None if task_type == "evaluator" else next(ports)

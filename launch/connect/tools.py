@@ -3,7 +3,8 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Optional
 
 from launch.agent.processes import run
@@ -49,6 +50,15 @@ def call(
         return run(command, timeout_secs, given=given, env=env)
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror or error}") from None
+
+
+def await_end(left: Callable[[], str], secs: float, pause_secs: float = 1.0) -> None:
+    """Asks what is left until it is nothing; HostError, which names it, after some seconds."""
+    deadline = time.monotonic() + secs
+    while words := left():
+        if time.monotonic() > deadline:
+            raise HostError(f"{words}: not ended within {secs:g} s")
+        time.sleep(pause_secs)
 
 
 def meaning(meanings: Meanings, errors: str, **facts: object) -> Optional[str]:

@@ -81,7 +81,7 @@ class RunFolder:
     def restore(cls, parent: Path, record: Record) -> "RunFolder":
         """Makes the folder of a run from its record; HostError if it cannot be written."""
         folder = cls(parent / record["run"])
-        with folder._writes():
+        with folder.writes():
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.path.mkdir(mode=0o700)
             folder.reserve_end()
@@ -90,11 +90,12 @@ class RunFolder:
 
     def remove(self) -> None:
         """Takes the run off the list, with all its files; HostError if they cannot be removed."""
-        with self._writes():
+        with self.writes():
             shutil.rmtree(self.path)
 
     @contextlib.contextmanager
-    def _writes(self) -> Iterator[None]:
+    def writes(self) -> Iterator[None]:
+        """Raises HostError for an OSError of the context, which writes into the folder."""
         try:
             yield
         except OSError as error:
@@ -123,7 +124,7 @@ class RunFolder:
 
     def add(self, **facts: Any) -> None:
         """Adds entries to run.json; HostError if it cannot be read or written."""
-        with self._writes():
+        with self.writes():
             _replace(self.path / "run.json", {**self.record(), **facts})
 
     def take_over(self) -> None:

@@ -29,7 +29,7 @@ from launch.backends.kubernetes.kubectl import (
 from launch.backends.kubernetes.logs import Event, PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.pod_watch import PodWatch
-from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
+from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Pod
 from launch.cluster import show
 from launch.cluster.model import Host, Limits
@@ -98,7 +98,8 @@ class Kubernetes(Backend):
 
     def check(self, job: Job) -> list[str]:
         """Returns what the cluster says of the user's rights, the claims and all objects."""
-        kubectl, settings = connect(settings_of(job.cluster)), settings_of(job.cluster)
+        settings = job.cluster.section(KubernetesSettings)
+        kubectl = connect(settings)
         where = f"namespace {kubectl.namespace} of {kubectl.context}"
         if missing := kubectl.missing_rights():
             lacks = f"you may not {', '.join(missing)} in {where}"
@@ -120,11 +121,11 @@ class Kubernetes(Backend):
 
         After SIGHUP, as from a terminal that was closed, the job goes on without its launcher.
         """
-        job, settings, limits = with_token(job), settings_of(job.cluster), job.cluster.limits
+        job, limits = with_token(job), job.cluster.limits
         passed = passed_values(job.cluster.passed)
         values = {**dict(job.cluster.environment), **passed}
         name = f"{manifests.NAME}-{folder.run_id}"
-        kubectl = connect(settings)
+        kubectl = connect(job.cluster.section(KubernetesSettings))
         jobs = manifests.task_jobs(job, name)
         secret = manifests.secret(job, name, values)
         owned = [manifests.network_policy(job, name), secret, *jobs.values()]

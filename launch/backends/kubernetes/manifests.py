@@ -22,7 +22,7 @@ from typing import Any, Optional
 
 import yaml
 
-from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
+from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.cluster.model import FIRST_PORT, Limits
 from launch.cluster.tasks import SCRIPT, Job, Task
 
@@ -74,7 +74,7 @@ def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
 
 def tfjob(job: Job, name: str) -> Manifest:
     """Returns the TFJob."""
-    settings, restarts = settings_of(job.cluster), job.cluster.restarts
+    settings, restarts = job.cluster.section(KubernetesSettings), job.cluster.restarts
     first = {task.task_type: task for task in reversed(job.tasks)}
     policy = {
         # An evaluator still evaluates after the chief has ended; then it and the ps end by
@@ -148,7 +148,7 @@ def tf_config(job: Job, task: Task, name: str) -> str:
 
 def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = None) -> Manifest:
     """Returns the metadata and spec of a task's pod; the pods of a role differ in nothing."""
-    settings, limits = settings_of(job.cluster), job.cluster.limits
+    settings, limits = job.cluster.section(KubernetesSettings), job.cluster.limits
     user: Manifest = {}
     if settings.user is not None:  # fsGroup makes new volumes writable for it
         user = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), settings.user)
@@ -180,7 +180,7 @@ def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = 
 
 
 def _container(job: Job, task: Task, name: str) -> Manifest:
-    settings, cluster = settings_of(job.cluster), job.cluster
+    settings, cluster = job.cluster.section(KubernetesSettings), job.cluster
     is_ps = task.task_type == "ps"
     gpus = 0 if is_ps else cluster.gpus_per_task or 0
     arguments = [posixpath.join(_WORKDIR, cluster.program or SCRIPT), *job.arguments]
@@ -290,7 +290,7 @@ def as_yaml(manifests: "list[Manifest]") -> str:
 def _metadata(
     job: Job, instance: str, name: Optional[str], more: Optional[Manifest] = None
 ) -> Manifest:
-    settings = settings_of(job.cluster)
+    settings = job.cluster.section(KubernetesSettings)
     own = {"app.kubernetes.io/name": NAME, _INSTANCE: instance, _MANAGED_BY: _LAUNCHER}
     labels = {**dict(settings.labels), **own, **(more or {})}
     metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}

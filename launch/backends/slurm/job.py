@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Optional
 
 from launch.backends.registry import KINDS
-from launch.backends.slurm import backend
+from launch.backends.slurm import scheduler
 from launch.backends.slurm.script import arranged
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import expand
@@ -122,8 +122,8 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
         )
     # Some clusters have no scontrol on compute nodes; there a node's address is its name.
     words = ("scontrol", "--oneliner", "show", "node", nodes)
-    shown = backend.run(*words).stdout.splitlines() if shutil.which("scontrol") else []
-    known = {found.get("NodeName"): found.get("NodeAddr") for found in map(backend.fields, shown)}
+    shown = scheduler.ask(*words).stdout.splitlines() if shutil.which("scontrol") else []
+    known = {found.get("NodeName"): found.get("NodeAddr") for found in map(scheduler.fields, shown)}
     hosts = [
         replace(host, name=name, address=known.get(name) or name)
         for host, name in zip(cluster.hosts, names)
@@ -165,7 +165,7 @@ def explain_srun(host: Host, code: int, errors: str) -> str:
 def _shown() -> dict[str, str]:
     """Returns what Slurm says of this job; {} if it does not answer."""
     try:
-        return backend.show(os.environ["SLURM_JOB_ID"])
+        return scheduler.show(os.environ["SLURM_JOB_ID"])
     except HostError as error:
         print(error)
         return {}
@@ -192,7 +192,7 @@ def _requeue(folder: RunFolder) -> None:
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
     try:
-        backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
+        scheduler.ask("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
     except HostError as error:  # the requeue may also have ended scontrol before it answered
         print(error)
     time.sleep(_REQUEUE_SECS)

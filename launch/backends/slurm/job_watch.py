@@ -6,11 +6,11 @@ The job itself runs the tasks and writes the run's folder, which the nodes share
 import math
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Protocol
+from typing import Optional
 
-from launch.errors import HostError, LaunchError
+from launch.backends.slurm.scheduler import CANCEL, JobState, SlurmJob
+from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome, read_cause
 from launch.record.output import LogReader
 from launch.record.run_folder import Record, RunFolder
@@ -21,94 +21,27 @@ _WAIT_SECS = 5.0  # between two questions otherwise: the scheduler serves many u
 _CLEAR_UP_SECS = 40.0  # beyond those 30 s
 _LAST_LINES = 12
 
-SAVE, CANCEL = 1, 2  # how urgently a job is to end
-
-
-@dataclass(frozen=True)
-class JobState:
-    """What a scheduler says of a job.
-
-    Attributes:
-      words: its state for people, such as `RUNNING m[1-2]`.
-      is_pending: whether it waits in the queue, before its start or after a requeue.
-      is_ending: whether its script has ended, or was told to, but the scheduler has not cleared up.
-      is_over: whether it has ended, and the scheduler has cleared up.
-      exit_code: the exit code of the script; 128 + n for signal n.
-      cause: why the scheduler has ended it; None if it ended by itself.
-      why: the same in words, with the way out.
-    """
-
-    words: str
-    is_pending: bool = False
-    is_ending: bool = False
-    is_over: bool = False
-    exit_code: int = 0
-    cause: Optional[Cause] = None
-    why: str = ""
-
-
-class Scheduler(Protocol):
-    """What is asked of Slurm; see `launch.backends.slurm.backend.Slurm`."""
-
-    def poll(self, job_id: str) -> JobState: ...  # noqa: D102
-
-    def end(self, job_id: str, *, saves: bool) -> None: ...  # noqa: D102
-
 
 def output_path(folder: RunFolder) -> Path:
     """Returns the path of the file that receives the output of the batch script."""
     return folder.path.absolute() / "slurm.out"
 
 
-class Ending:
-    """What is asked of the scheduler until a job has ended, in whatever state it is seen.
-
-    A job may start, end or return to the queue at any moment, also between a question to the
-    scheduler and the request that follows from its answer. So requests follow from every answer.
-
-    Attributes:
-      urgency: how urgently the job is to end; 0 if it is to go on.
-    """
-
-    def __init__(self, backend: Scheduler, urgency: int = 0) -> None:
-        self._backend, self.urgency = backend, urgency
-        self._is_asked = False  # whether the script, in its present start, has been
-
-    def ask(self, job_id: str, state: JobState) -> str:
-        """Makes the request that the latest answer calls for; returns why it was refused, or ""."""
-        if state.is_pending or state.is_ending:
-            self._is_asked = False  # if it is requeued, another script starts
-        saves = self.urgency == SAVE and not state.is_pending
-        if not self.urgency or state.is_ending or (saves and self._is_asked):
-            return ""
-        try:
-            self._backend.end(job_id, saves=saves)
-        except LaunchError as error:  # it may have ended or begun since the answer
-            return str(error)
-        self._is_asked = saves
-        return ""
-
-
 class JobWatch:
     """Follows one job: shows its states, ends it, and says how it ended.
 
     Args:
-      backend: the scheduler.
-      job_id: the job's id there.
+      job: the job.
       folder: the run's folder, to which the job writes.
       display: shows the job's progress to the user.
     """
 
-    def __init__(
-        self, backend: Scheduler, job_id: str, folder: RunFolder, display: Display
-    ) -> None:
-        self._backend, self._job_id = backend, job_id
-        self._name = f"Slurm job {job_id}"
-        self._folder, self._display = folder, display
+    def __init__(self, job: SlurmJob, folder: RunFolder, display: Display) -> None:
+        self._job, self._folder, self._display = job, folder, display
         self._output = LogReader(output_path(folder))
         self._state, self._answers, self._asked_at = JobState(""), True, -math.inf
         self._ending_since = math.inf  # the scheduler says so, though the job has written its end
-        self._ending, self._stops = Ending(backend), list[int]()
+        self._stops: list[int] = []
 
     def step(self, now: float, stops: Sequence[int]) -> Optional[Outcome]:
         """Does what is due at a time; returns how the job ended, once that is known.
@@ -123,18 +56,18 @@ class JobWatch:
         for signum in stops[len(self._stops) :]:
             if signum == signal.SIGHUP:
                 goes_on = "is asked to end" if self._stops else "goes on"
-                words = f"not followed any more; {self._name} {goes_on}"
+                words = f"not followed any more; {self._job.title} {goes_on}"
                 return Outcome(128 + signum, words, cause=Cause.USER)
             self._stops.append(signum)
-            self._ending.urgency = min(len(self._stops), CANCEL)
-            self._display.note(f"{signal.Signals(signum).name}: stopping {self._name}")
+            self._job.urgency = min(len(self._stops), CANCEL)
+            self._display.note(f"{signal.Signals(signum).name}: stopping {self._job.title}")
             self._asked_at = -math.inf  # the last answer may be old
         hurries = self._stops or self._folder.status().get("exit_code") is not None
         if now < self._asked_at + (HURRY_SECS if hurries else _WAIT_SECS):
             return None
         self._asked_at = now
         try:
-            state = self._backend.poll(self._job_id)
+            state = self._job.poll()
         except HostError as error:
             if self._answers:
                 self._display.note(f"{error}; the job goes on")
@@ -148,8 +81,8 @@ class JobWatch:
         if state.is_over or now >= self._ending_since + _CLEAR_UP_SECS:  # as when a node is down
             return self._over()
         if state.words != before.words and not state.is_ending:
-            self._display.note(f"{self._name}: {state.words}")
-        if refusal := self._ending.ask(self._job_id, state):
+            self._display.note(f"{self._job.title}: {state.words}")
+        if refusal := self._job.end(state):
             self._display.note(refusal)
         return None
 
@@ -168,16 +101,16 @@ class JobWatch:
             outcome = Outcome(128 + signum, words, details=details, cause=Cause.USER)
         else:
             output = output_path(self._folder)
-            outcome = how_it_ended(self._job_id, self._state, status, output)
+            outcome = how_it_ended(self._job.title, self._state, status, output)
         self._folder.write_end(outcome)
         return outcome
 
 
-def how_it_ended(job_id: str, ended: JobState, status: Record, output: Path) -> Outcome:
+def how_it_ended(title: str, ended: JobState, status: Record, output: Path) -> Outcome:
     """Returns how a job ended that this launcher did not stop.
 
     Args:
-      job_id: the job's id there.
+      title: what to call the job.
       ended: the last answer about the job.
       status: the content of the run's status file; it has no exit code if the job could not write
         its end. Then the last lines of its output are shown as details.
@@ -197,7 +130,7 @@ def how_it_ended(job_id: str, ended: JobState, status: Record, output: Path) -> 
         log += " is empty or not there; do the nodes share that folder? see --state-dir"
     return Outcome(
         124 if ended.cause is Cause.TIME_LIMIT else ended.exit_code or 1,
-        f"Slurm job {job_id}: {why}",
+        f"{title}: {why}",
         details=(*(f"  | {line}" for line in lines[-_LAST_LINES:]), log),
         cause=ended.cause or Cause.TASK_FAILED,
     )

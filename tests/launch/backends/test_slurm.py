@@ -12,24 +12,26 @@ from typing import Any
 import pytest
 
 from launch.backends.registry import KINDS
-from launch.backends.slurm import backend, job_watch
 from launch.backends.slurm import job as slurm_job
-from launch.backends.slurm.backend import Slurm, state_of
+from launch.backends.slurm import job_watch
+from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
-from launch.backends.slurm.job_watch import JobState, JobWatch, how_it_ended
+from launch.backends.slurm.job_watch import JobWatch, how_it_ended
+from launch.backends.slurm.scheduler import JobState, SlurmJob, state_of
 from launch.backends.slurm.script import (
     SlurmSettings,
     arranged,
+    batch_script,
     description,
     options,
     ps_options,
-    script,
     seconds_of,
 )
 from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import FREE_PORTS, Limits
 from launch.cluster.tasks import make_job
+from launch.connect import tools as tools_called
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
@@ -75,7 +77,7 @@ CLUSTER
 
 
 def test_the_script_reads_as_it_runs() -> None:
-    assert script(make_job(slurm_cluster(), ["--train-batch-size=16", "a b"])) == SCRIPT
+    assert batch_script(make_job(slurm_cluster(), ["--train-batch-size=16", "a b"])) == SCRIPT
 
 
 def test_a_script_that_bash_runs_says_that_sbatch_takes_it(
@@ -117,7 +119,7 @@ def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path)
                                      "--gres=gpu:1", "--partition=gpu"]  # fmt: skip
     assert ps_options(cluster) == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
                                    "--partition=cpu", "--time=30"]  # fmt: skip
-    assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in script(make_job(cluster))
+    assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in batch_script(make_job(cluster))
     # The job itself, on its nodes, finds the same.
     assert arranged(read(tmp_path, description(cluster))).hosts == cluster.hosts
     with pytest.raises(LaunchError, match="^slurm.ps: nodes must be a whole number from 1 to 2, g"):
@@ -126,7 +128,7 @@ def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path)
 
 def test_values_of_variables_are_not_in_the_script() -> None:
     cluster = slurm_cluster(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
-    text = script(make_job(cluster))
+    text = batch_script(make_job(cluster))
     assert "green" not in text
     assert "COLOUR" in text
 
@@ -208,9 +210,9 @@ def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Pa
         tools / "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
     )
     put_script(tools / "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert Slurm().poll("7") == JobState("forgotten", is_over=True)
+    assert SlurmJob("7").poll() == JobState("forgotten", is_over=True)
     put_script(tools / "sacct", "[ $1 = --jobs=7 ] && echo 'CANCELLED by 0|m[1-2]|0:15'")
-    found = Slurm().poll("7")
+    found = SlurmJob("7").poll()
     assert (found.words, found.is_over, found.exit_code) == ("CANCELLED m[1-2]", True, 143)
     assert (found.cause, found.why) == (Cause.CANCELLED, "cancelled in Slurm")
 
@@ -219,7 +221,7 @@ def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Pa
 def test_an_answer_that_says_nothing_of_a_job_is_no_end_of_it(tools: Path, said: str) -> None:
     put_script(tools / "scontrol", said)
     with pytest.raises(HostError, match="^scontrol: (words that nobody knows|job 77 has no state)"):
-        Slurm().poll("77")
+        SlurmJob("77").poll()
 
 
 @pytest.mark.parametrize(
@@ -235,13 +237,13 @@ def test_an_end_without_a_word_is_explained(
 ) -> None:
     ended = state_of({"JobState": state, "NodeList": "m[1-2]"})
     (tmp_path / "slurm.out").write_text("".join(f"line {i}\n\n" for i in range(14)))
-    outcome = how_it_ended("7", ended, {}, tmp_path / "slurm.out")
+    outcome = how_it_ended("Slurm job 7", ended, {}, tmp_path / "slurm.out")
     assert outcome.exit_code == exit_code
     assert outcome.reason.startswith(f"Slurm job 7: {words}")
     lines = [f"  | line {i}" for i in range(2, 14)]
     assert outcome.details == (*lines, f"  log: {tmp_path}/slurm.out")
     assert outcome.cause is cause
-    (line,) = how_it_ended("7", ended, {}, tmp_path / "no.out").details
+    (line,) = how_it_ended("Slurm job 7", ended, {}, tmp_path / "no.out").details
     words = "is empty or not there; do the nodes share that folder? see --state-dir"
     assert line == f"  log: {tmp_path}/no.out {words}"
 
@@ -249,7 +251,7 @@ def test_an_end_without_a_word_is_explained(
 def test_the_jobs_own_word_goes_before_slurms(tmp_path: Path) -> None:
     def end(state: str, status: dict[str, Any]) -> Outcome:
         ended = state_of({"JobState": state, "NodeList": "m2"})
-        return how_it_ended("7", ended, status, tmp_path / "slurm.out")
+        return how_it_ended("Slurm job 7", ended, status, tmp_path / "slurm.out")
 
     status = {"exit_code": 3, "reason": "worker/0 on m2 failed: exit code 3", "details": ["  | x"]}
     outcome = end("NODE_FAIL", status)
@@ -334,26 +336,24 @@ def test_the_nodes_of_a_job_are_known_without_scontrol(monkeypatch: pytest.Monke
         slurm_job._on_its_nodes(slurm_cluster())
 
 
-class Controller(Slurm):
-    """Slurm with one job; a test sets the job's state."""
+class Controller(SlurmJob):
+    """The job of Slurm, whose state a test sets."""
 
     def __init__(self) -> None:
+        super().__init__("7")
         self.state, self.reason = "PENDING", ""
         self.requests: list[str] = []
         self.num_questions = 0
         self.after: dict[str, str] = {}  # request -> the state that it leads to
         self.is_silent = False
 
-    def poll(self, job_id: str) -> JobState:
+    def poll(self) -> JobState:
         self.num_questions += 1
         if self.is_silent:
             raise HostError("slurmctld: no answer")
         return state_of({"JobState": self.state, "Reason": self.reason})
 
-    def find(self, record: Any) -> str:
-        return "7"
-
-    def end(self, job_id: str, *, saves: bool) -> None:
+    def cancel(self, *, saves: bool) -> None:
         request = "ask_to_end" if saves else "cancel"
         self.requests.append(request)
         self.state = self.after.get(request, self.state)
@@ -365,7 +365,7 @@ class Scene:
     def __init__(self, folder: Path, slurm: Controller) -> None:
         self.slurm, self.folder, self.screen = slurm, RunFolder(folder), io.StringIO()
         self.display = Display(self.screen, live=False)
-        self.watch = JobWatch(slurm, "7", self.folder, self.display)
+        self.watch = JobWatch(slurm, self.folder, self.display)
         self.now, self.stops = 0.0, list[int]()
         self.outcome: Any = None
 
@@ -461,15 +461,14 @@ def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
     assert scene.folder.status()["exit_code"] is None
 
 
-def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    script = tmp_path / "cifar10.sbatch"
-    script.symlink_to("/dev/full")
+def test_a_script_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cifar10.sbatch").symlink_to("/dev/full")
     with pytest.raises(HostError) as caught:
         Slurm().run(
             make_job(slurm_cluster()), RunFolder(tmp_path), Display(io.StringIO(), live=False)
         )
     words = "No space left on device; --state-dir names another place"
-    assert str(caught.value) == f"{script}: {words}"
+    assert str(caught.value) == f"{tmp_path}: {words}"
 
 
 def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(tools: Path) -> None:
@@ -529,8 +528,9 @@ def test_clean_of_a_job_that_is_being_requeued_leaves_none_that_starts_later(
         slurm.state = states.pop(0)
 
     clock = SimpleNamespace(sleep=sleep, monotonic=itertools.count(step=3).__next__)
-    monkeypatch.setattr(backend, "time", clock)
+    monkeypatch.setattr(tools_called, "time", clock)
+    monkeypatch.setattr(Slurm, "find", lambda *_: slurm)
     slurm.state, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
-    assert slurm.clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
+    assert Slurm().clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
     assert slurm.requests == ["cancel"] * 3
     assert states == []
