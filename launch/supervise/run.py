@@ -220,13 +220,12 @@ class Agents:
                 self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
-        now = self._clock()
+        now, waiting, reason = self._clock(), self._waiting[host], message.get("reason", "")
         if link is not None:
             self._connections.use(host, link)
         else:
-            reason = message["reason"]
             since, _ = self._unreachable.get(host, (now, reason))
-            if self._waiting[host] and now < since + self._rejoin_secs:
+            if waiting and now < since + self._rejoin_secs:
                 if host not in self._unreachable:
                     again = f"tried again for {self._rejoin_secs:g} s (rejoin_secs)"
                     self._loop.note(f"{reason}; {again}")
@@ -234,14 +233,17 @@ class Agents:
                 self._supervisor.heard(now, stepped=False)  # This wait has a limit of its own.
                 self._connections.reopen(host, _REOPEN_SECS)
                 return
-        while self._waiting[host]:  # the end of the job withdraws the rest
-            order = self._waiting[host].pop(0)
+        while waiting:  # the end of the job withdraws the rest
+            order = waiting.pop(0)
             if not self._connections.send(host, order):
-                ended = self._supervisor.ended
-                lost = (order["task"], None, now, message["reason"], Cause.HOST_LOST)
-                self._carry_out(ended(*lost, is_final=True))
+                self._give_up(order, reason)
         del self._waiting[host]
         self._unreachable.pop(host, None)
+
+    def _give_up(self, order: Message, reason: str) -> None:
+        """Records that a task cannot be started, since its host cannot be reached."""
+        lost = (order["task"], None, self._clock(), reason, Cause.HOST_LOST)
+        self._carry_out(self._supervisor.ended(*lost, is_final=True))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -250,23 +252,19 @@ class Agents:
                 continue
             host = self._supervisor.states[action.task].task.host.name
             if isinstance(action, Start):
-                self._send_start(host, self._orders[action.task])
+                order = self._orders[action.task]
             else:
                 order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
-                self._connections.send(host, order)
+            if not self._connections.send(host, order) and isinstance(action, Start):
+                if host not in self._waiting:
+                    self._connections.reopen(host)
+                self._waiting.setdefault(host, []).append(order)
+        verdict = self._supervisor.verdict
         for host, orders in self._waiting.items() if self._supervisor.ending else ():
             while orders:  # nothing is started any more
-                name, now, verdict = orders.pop()["task"], self._clock(), self._supervisor.verdict
+                order = orders.pop()
                 if host in self._unreachable and verdict and verdict.cause is Cause.TASK_FAILED:
                     # The others have failed without it: its host is the cause.
-                    lost = (name, None, now, self._unreachable[host][1], Cause.HOST_LOST)
-                    self._carry_out(self._supervisor.ended(*lost, is_final=True))
+                    self._give_up(order, self._unreachable[host][1])
                 else:
-                    self._carry_out(self._supervisor.withdrawn(name, now))
-
-    def _send_start(self, host: str, order: Message) -> None:
-        """Sends the order to start a task, now or when its host is connected again."""
-        if not self._connections.send(host, order):
-            if host not in self._waiting:
-                self._connections.reopen(host)
-            self._waiting.setdefault(host, []).append(order)
+                    self._carry_out(self._supervisor.withdrawn(order["task"], self._clock()))

@@ -16,7 +16,7 @@ from launch.agent.protocol import SHOWN
 from launch.record.outcome import Outcome, end_record
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.task_state import TaskState
+from launch.supervise.supervisor import Supervisor
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
@@ -24,18 +24,8 @@ _LAST_LINES_SECS = 30.0  # the longest wait for missing lines after the job is o
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Decider(Protocol):
-    """Decides how the job continues, and when it is over."""
-
-    states: dict[str, TaskState]  # task's name -> its state
-    outcome: Optional[Outcome]  # set once the job is over
-
-    def heard(self, now: float, *, stepped: bool) -> None:
-        """Records that a task wrote lines; `stepped` is whether one reported a training step."""
-
-
 class Runner(Protocol):
-    """Runs the tasks: reports events to the decider, and carries out its decisions."""
+    """Runs the tasks: reports events to the supervisor, and carries out its decisions."""
 
     def start(self) -> None:
         """Starts the tasks."""
@@ -57,7 +47,7 @@ class RunLoop:
     """Follows one job to its end.
 
     Args:
-      decider: the object that decides when the job is over.
+      supervisor: the object that decides how the job goes on, and when it is over.
       folder: the run's folder, for the status.
       display: shows the job's progress to the user.
       events: a queue of events for the runner.
@@ -69,13 +59,13 @@ class RunLoop:
 
     def __init__(
         self,
-        decider: Decider,
+        supervisor: Supervisor,
         folder: RunFolder,
         display: Display,
         events: "Union[queue.Queue[Any], queue.SimpleQueue[Any]]",
         signals: Sequence[int],
     ) -> None:
-        self._decider, self._folder, self._display = decider, folder, display
+        self._supervisor, self._folder, self._display = supervisor, folder, display
         self.events, self._signals = events, signals
 
     def note(self, text: str) -> None:
@@ -85,8 +75,8 @@ class RunLoop:
     def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
         """Shows lines that a task has written."""
         shown = [line[:SHOWN] for line in lines]
-        stepped = self._decider.states[task].take(shown)
-        self._decider.heard(time.monotonic(), stepped=stepped)
+        stepped = self._supervisor.states[task].take(shown)
+        self._supervisor.heard(time.monotonic(), stepped=stepped)
         for line in shown:
             self._display.task_line(task, host, line)
 
@@ -94,7 +84,7 @@ class RunLoop:
         """Runs until the outcome is known; returns it with the details that `_details` lists."""
         heeded, next_status = 0, 0.0
         runner.start()
-        while self._decider.outcome is None:
+        while self._supervisor.outcome is None:
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
                 heeded += 1
@@ -109,7 +99,7 @@ class RunLoop:
             self._hear(runner, 0.05)
         if is_short:
             self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
-        outcome = self._decider.outcome
+        outcome = self._supervisor.outcome
         self._show(outcome)
         return replace(outcome, details=self._details(outcome))
 
@@ -121,17 +111,17 @@ class RunLoop:
                 runner.handle(self.events.get_nowait())
 
     def _show(self, outcome: Optional[Outcome]) -> None:
-        tasks = [vars(state.row()) for state in self._decider.states.values()]
+        tasks = [vars(state.row()) for state in self._supervisor.states.values()]
         self._folder.write_status({"time": time.time(), **end_record(outcome), "tasks": tasks})
 
     def _details(self, outcome: Outcome) -> tuple[str, ...]:
         """Returns a failed task's last lines, the path of the log, and what the lead saved."""
         lines: list[str] = []
         if outcome.task is not None:
-            lines += [f"  | {line}" for line in self._decider.states[outcome.task].lines]
+            lines += [f"  | {line}" for line in self._supervisor.states[outcome.task].lines]
             log = self._folder.output_log
             lines += [f"  log: {log}"] if log.exists() else []
-        leads = [state for state in self._decider.states.values() if state.task.is_lead]
+        leads = [state for state in self._supervisor.states.values() if state.task.is_lead]
         if outcome.exit_code:
             lines += [f"saved {lead.saved}" for lead in leads if lead.saved]
         return tuple(lines)

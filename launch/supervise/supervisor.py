@@ -9,8 +9,8 @@ that the job ends. For a moment, later reports may replace its cause and its wor
 """
 
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Optional, Union
 
 from launch.cluster.model import LEADS, Limits
@@ -69,32 +69,6 @@ class Stage:
 def ask_then_kill(tasks: Sequence[str], secs: float) -> list[Stage]:
     """Returns the stages that leave tasks `secs` seconds between SIGTERM and SIGKILL."""
     return [Stage(tasks, signal.SIGTERM, secs), Stage(tasks, signal.SIGKILL, KILL_SECS)]
-
-
-def advance(stages: list[Stage], now: float, is_alive: Callable[[str], bool]) -> list[Action]:
-    """Starts stages, up to the first one whose tasks still run and have time left.
-
-    Args:
-      stages: the remaining stages, from which this removes those that are over.
-      now: the time.
-      is_alive: returns whether the task of that name may have a process.
-    """
-    actions: list[Action] = []
-    while stages:
-        stage = stages[0]
-        alive = [name for name in stage.tasks if is_alive(name)]
-        if stage.since is None:
-            stage.since = now
-            if stage.signum is not None:
-                actions += [Signal(name, stage.signum) for name in alive]
-            if alive and stage.signum == signal.SIGKILL:
-                actions.append(Note(f"{', '.join(alive)} still running: killed"))
-        if alive and now < stage.since + stage.secs:
-            break
-        if alive and stage.signum == signal.SIGKILL:
-            actions.append(Note(f"{', '.join(alive)}: end not confirmed; run `clean`"))
-        stages.pop(0)
-    return actions
 
 
 _RANKS = {
@@ -181,8 +155,26 @@ class Supervisor:
 
     def started(self, name: str) -> None:
         """Records that a task has a process."""
-        if self.states[name].status == "starting":
-            self.states[name].status = "running"
+        state = self.states[name]
+        if state.status == "starting":
+            state.status, state.last = "running", ""
+
+    def waits(self, name: str, words: str) -> bool:
+        """Records why a task waits; returns whether that has another reason than before."""
+        state = self.states[name]
+        is_news = words.partition(":")[0] != state.last.partition(":")[0]
+        state.last = words if is_news else state.last
+        return is_news
+
+    def starts_again(self, name: str) -> None:
+        """Records that a task that is to be restarted starts without an order of this launcher."""
+        if self.states[name].status == "restarting":
+            self._start(self.states[name])
+
+    def placed(self, name: str, host: str) -> None:
+        """Records the host of a task that a scheduler has placed there."""
+        state = self.states[name]
+        state.task = replace(state.task, host=replace(state.task.host, name=host))
 
     def begins(self, now: float) -> None:
         """Counts `start_secs` from now on."""
@@ -221,9 +213,15 @@ class Supervisor:
         has_run = state.status == "running" or state.restarts > 0
         state.status, state.code = "ended", code
         state.last, state.cause = reason or words_for(code), cause
-        by_itself = ended_by_itself(code, state.signals if signals is None else signals)
+        sent = state.signals if signals is None else signals
+        signum = 0 if code is None else -code if code < 0 else code - 128
+        by_itself = code is None or not sent or (signum > 0 and signum not in sent)
         if code == 0 and state.task.is_lead and by_itself:
-            return self._lead_is_done(state, now)
+            done = Outcome(0, f"{name} is done", cause=Cause.DONE)
+            # Unless the job's end has another cause that is settled.
+            if self.report(done, now) and self._stop_signals < 2:
+                self._end = self._in_order(is_done=True)
+            return self._advance(now)
         if self.ending:
             late = self._fail(state, now) if by_itself and code != 0 else []
             return [*late, *self._advance(now)]
@@ -237,13 +235,6 @@ class Supervisor:
     def withdrawn(self, name: str, now: float) -> list[Action]:
         """Records that a task was not started, because the job has ended before it could be."""
         self.states[name].status = "ended"
-        return self._advance(now)
-
-    def _lead_is_done(self, state: TaskState, now: float) -> list[Action]:
-        """Ends the job with success, unless its end has another cause that is settled."""
-        done = Outcome(0, f"{state.task.name} is done", cause=Cause.DONE)
-        if self.report(done, now) and self._stop_signals < 2:
-            self._end = self._in_order(is_done=True)
         return self._advance(now)
 
     def stop(
@@ -264,8 +255,9 @@ class Supervisor:
         is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
         self._stop_signals += cause is Cause.USER and not (is_told and signum == signal.SIGTERM)
         words = reason or f"stopped by {signal.Signals(signum).name}"
+        exit_code = {Cause.TIME_LIMIT: 124, Cause.CANCELLED: 1}.get(cause, 128 + signum)
         is_done = self.verdict is not None and self.verdict.exit_code == 0
-        took = self.report(Outcome(128 + signum, words, cause=cause), now)
+        took = self.report(Outcome(exit_code, words, cause=cause), now)
         if took and cause is Cause.PLATFORM:  # then a SIGTERM that came before was its own
             self._stop_signals = 0
         if self._stop_signals == 2 and cause is Cause.USER:
@@ -347,10 +339,23 @@ class Supervisor:
         for state in self.states.values():
             if state.status in ("waiting", "restarting"):
                 state.status = "ended"
-        actions = advance(self._end, now, lambda name: self.states[name].alive)
-        for action in actions:
-            if isinstance(action, Signal):
-                self.states[action.task].signals += (int(action.signum),)
+        actions: list[Action] = []
+        while self._end:  # up to the first stage whose tasks still run and have time left
+            stage = self._end[0]
+            alive = [name for name in stage.tasks if self.states[name].alive]
+            is_kill = bool(alive) and stage.signum == signal.SIGKILL
+            if stage.since is None:
+                stage.since = now
+                for name in alive if (signum := stage.signum) is not None else ():
+                    actions.append(Signal(name, signum))
+                    self.states[name].signals += (int(signum),)
+                if is_kill:
+                    actions.append(Note(f"{', '.join(alive)} still running: killed"))
+            if alive and now < stage.since + stage.secs:
+                break
+            if is_kill:
+                actions.append(Note(f"{', '.join(alive)}: end not confirmed; run `clean`"))
+            self._end.pop(0)
         verdict = self.verdict
         if not self._end and verdict is not None:
             # Word of who has sent a SIGTERM to a task may still be on its way.
@@ -358,16 +363,3 @@ class Supervisor:
             if not is_sigterm or verdict.cause is not Cause.TASK_FAILED or now >= self._settled_at:
                 self.outcome = verdict
         return actions
-
-
-def ended_by_itself(code: Optional[int], signals: Sequence[int]) -> bool:
-    """Returns whether a task ended by itself rather than by signals that it got.
-
-    Args:
-      code: its exit code, -n for signal n; None if it was lost or not started.
-      signals: the signals that the launcher has sent to it.
-    """
-    if not signals or code is None:
-        return True
-    signum = -code if code < 0 else code - 128
-    return signum > 0 and signum not in signals

@@ -90,9 +90,9 @@ class KubernetesRun:
     def run(self) -> "KubernetesRun":
         """Runs until the watch has ended; returns this run, with what was wrong."""
         self._step()
-        self.world.run(_LONGEST_SECS, lambda: self._watch.outcome is not None)
-        self.world.say("outcome:", self._watch.outcome)
-        self._check(self._watch.outcome)
+        self.world.run(_LONGEST_SECS, lambda: self._watch.supervisor.outcome is not None)
+        self.world.say("outcome:", self._watch.supervisor.outcome)
+        self._check(self._watch.supervisor.outcome)
         return self
 
     def _breach(self, invariant: str, words: str) -> None:
@@ -111,7 +111,7 @@ class KubernetesRun:
             self._change(pod)
         if any(pod.task == "master/0" and pod.runs for pod in self._pods) and not self._silent_from:
             self._heard = now
-            self._watch.heard(now, stepped=True)
+            self._watch.supervisor.heard(now, stepped=True)
         actions: list[Action] = []
         if now >= self._down_until:
             self._down_until = now + 20 * (rng.random() < self._fault_rate)
@@ -169,7 +169,7 @@ class KubernetesRun:
 
     def _cancel(self) -> None:
         """Somebody deletes the Service, which all belongs to."""
-        if self._watch.verdict is None:
+        if self._watch.supervisor.verdict is None:
             self.world.say("somebody deletes the Service")
             self._harmed = self._harmed or self.world.now
             self._exists, self._is_cancelled = False, True
@@ -178,12 +178,12 @@ class KubernetesRun:
     def _stop(self) -> None:
         self.world.say("the user stops the job")
         self._stopped = self.world.now
-        self._carry_out(self._watch.stop(signal.SIGINT, self.world.now))
+        self._carry_out(self._watch.supervisor.stop(signal.SIGINT, self.world.now))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         """Does what the launcher's runner does."""
         watch = self._watch
-        if watch.verdict is not None and not self._end_began:
+        if watch.supervisor.verdict is not None and not self._end_began:
             self._end_began = self.world.now
         for action in actions:
             self.world.say(action)

@@ -223,12 +223,12 @@ def _follow(
     with stop_signals() as signals:
         now = time.monotonic()
         watch = PodWatch(tasks, limits, rules["restarts"], now)
-        watch.heard(now, stepped=any(steps.values()))
+        watch.supervisor.heard(now, stepped=any(steps.values()))
         for name, manifest in jobs.items():
             state, notes = watch.states[name], manifest["metadata"].get("annotations", {})
             state.restarts, state.step = int(notes.get(RESTARTS, 0)), steps.get(name, "")
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
-        loop = RunLoop(watch, folder, display, events, signals)
+        loop = RunLoop(watch.supervisor, folder, display, events, signals)
         since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""
         runner = Runner(objects, watch, loop, list(passed.values()), jobs, since)
         is_left = False
@@ -317,14 +317,14 @@ class Runner:
         """
         name = signal.Signals(signum).name
         if signum == signal.SIGHUP:
-            if self._watch.verdict is None:
+            if self._watch.supervisor.verdict is None:
                 raise Left
             self._loop.note(f"{name}: the job is ending already")
             return
         next_one = "ending its pods at once" if self._is_stopped else "a second one ends it at once"
         self._loop.note(f"{name}: deleting the job; {next_one}")
         self._is_stopped = self._wants_deletion = True
-        self._carry_out(self._watch.stop(signum, time.monotonic()))
+        self._carry_out(self._watch.supervisor.stop(signum, time.monotonic()))
 
     def tick(self, now: float) -> None:
         """Does what is due: polls, restarts tasks, deletes the job once its logs are read."""
@@ -407,7 +407,7 @@ class Runner:
         except HostError as error:
             if isinstance(error, ForbiddenError) and not self._has_polled:
                 raise
-            if self._watch.verdict is None:
+            if self._watch.supervisor.verdict is None:
                 self._tell_once(f"{error}; the job goes on, trying again")
             return
         self._has_polled = True

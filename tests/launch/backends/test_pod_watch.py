@@ -168,7 +168,7 @@ class Told:
 
     def stop(self) -> None:
         """The user stops the job, which is then deleted."""
-        self._said(self.watch.stop(signal.SIGINT, self.now))
+        self._said(self.watch.supervisor.stop(signal.SIGINT, self.now))
         self.watch.is_deleted = True
 
     def all_run(self) -> None:
@@ -191,14 +191,14 @@ class Told:
 
     @property
     def cause(self) -> Optional[Cause]:
-        found = self.watch.outcome or self.watch.verdict
+        found = self.watch.supervisor.outcome or self.watch.supervisor.verdict
         assert found is not None
         return found.cause
 
     @property
     def end(self) -> tuple[int, str]:
-        assert self.watch.verdict is not None
-        return self.watch.verdict.exit_code, self.watch.verdict.reason
+        assert self.watch.supervisor.verdict is not None
+        return self.watch.supervisor.verdict.exit_code, self.watch.supervisor.verdict.reason
 
 
 def running(restarts: int = 0, **limits: Any) -> Told:
@@ -216,9 +216,9 @@ def test_the_job_is_over_with_its_master() -> None:
     assert not told.wants_deletion  # the worker may still end by itself
     told.pod("worker/0", terminated(0, "Completed"))
     assert told.wants_deletion
-    assert told.watch.outcome is None
+    assert told.watch.supervisor.outcome is None
     told.all_are_gone()
-    assert told.watch.outcome is not None
+    assert told.watch.supervisor.outcome is not None
 
 
 def test_the_launcher_restarts_a_task_after_a_wait_that_grows() -> None:
@@ -261,7 +261,7 @@ def test_a_queued_job_waits_without_limit_and_says_why_once() -> None:
     told.pod("master/0", RUNNING)
     told.pod("worker/0", RUNNING)
     told.pass_secs(99)
-    assert told.watch.verdict is None
+    assert told.watch.supervisor.verdict is None
     told.pass_secs(2)  # the limit has counted since all pods run
     limits = "the limits are start_secs and idle_secs"
     assert told.end == (124, f"no training step within 100 s; {limits}")
@@ -317,7 +317,7 @@ def test_pods_that_do_not_end_are_ended_and_named() -> None:
     assert told.pass_secs(39) == []  # the ps has as long as the others
     assert told.pass_secs(2) == ["ps/0 still running: killed"]
     told.pass_secs(6)
-    assert told.watch.outcome is not None
+    assert told.watch.supervisor.outcome is not None
 
 
 def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
@@ -325,10 +325,10 @@ def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
     told.pod("master/0", RUNNING)
     told.stop()
     told.gone("master/0")
-    assert told.watch.outcome is None
+    assert told.watch.supervisor.outcome is None
     told.poll(is_deleted=True)
     told.pass_secs(0)
-    assert told.watch.outcome is not None
+    assert told.watch.supervisor.outcome is not None
 
 
 # Whose fault it is.
@@ -376,7 +376,7 @@ def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
 def test_a_worker_that_fails_because_of_a_drained_ps_is_not_the_cause() -> None:
     told = running()
     told.pod("ps/0", DRAINED, deleted=True)
-    assert told.watch.verdict is None
+    assert told.watch.supervisor.verdict is None
     told.pod("worker/0", terminated(1))
     assert told.end == (1, "ps/0 on n1 failed: EvictionByEvictionAPI: evicting")
 
@@ -396,7 +396,7 @@ def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
     assert told.poll() == []
     told.pass_secs(10)
     state = told.watch.states["worker/0"]
-    assert (state.status, state.restarts, told.watch.verdict) == ("running", 1, None)
+    assert (state.status, state.restarts, told.watch.supervisor.verdict) == ("running", 1, None)
 
 
 @pytest.mark.parametrize("is_newest_first", [True, False])
@@ -576,7 +576,7 @@ def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Ri
     (note,) = rig.loop.notes
     assert note.startswith(words)
     assert note.endswith("; the job goes on, and its lines are not shown")
-    assert rig.watch.verdict is None
+    assert rig.watch.supervisor.verdict is None
     rig.change("worker", terminated(3))
     rig.tick()
     rig.tick()  # it does not wait for lines
@@ -586,7 +586,7 @@ def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Ri
 def test_a_poll_follows_soon_where_a_log_has_ended(rig: Rig) -> None:
     rig.change("worker", terminated(3))
     rig.tick(0.4)
-    assert rig.watch.verdict is not None
+    assert rig.watch.supervisor.verdict is not None
 
 
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:

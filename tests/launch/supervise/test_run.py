@@ -17,7 +17,7 @@ import pytest
 from launch.agent.protocol import Message
 from launch.backends.local import TRANSPORT
 from launch.cluster.host_list import on_this_machine
-from launch.cluster.model import Host
+from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task, make_job
 from launch.connect.connections import Connections
 from launch.record.outcome import Cause, Outcome
@@ -189,15 +189,13 @@ def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Outcome]:
 LoopEvent = Callable[[], None]
 
 
-class Decider:
-    """Decides nothing; a test sets the outcome."""
+class Listener(Supervisor):
+    """Decides nothing of its own; a test sets the outcome."""
 
     def __init__(self) -> None:
         host = Host("node0", "node0", (), "/data")
-        task = Task("worker", 0, host, 2222, Devices(), "{}", ())
-        self.states = {"worker/0": TaskState(task, "running")}
-        self.outcome: Optional[Outcome] = None
-        self.verdict: Optional[Outcome] = None
+        super().__init__([Task("worker", 0, host, 2222, Devices(), "{}", ())], Limits(), 0, 0.0)
+        self.states["worker/0"].status = "running"
         self.stepped: list[bool] = []
 
     def heard(self, now: float, *, stepped: bool) -> None:
@@ -235,16 +233,16 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.folder, self.screen = RunFolder(folder), io.StringIO()
-        self.decider, self.signals = Decider(), list[int]()
+        self.supervisor, self.signals = Listener(), list[int]()
         self.display = Display(self.screen, live=False)
         events: queue.SimpleQueue[LoopEvent] = queue.SimpleQueue()
-        self.loop = RunLoop(self.decider, self.folder, self.display, events, self.signals)
+        self.loop = RunLoop(self.supervisor, self.folder, self.display, events, self.signals)
 
     def lines(self, *lines: str) -> LoopEvent:
         return lambda: self.loop.take_lines("worker/0", "node0", lines)
 
     def end(self, exit_code: int = 0, task: Optional[str] = None) -> None:
-        self.decider.outcome = Outcome(exit_code, "it is over", task)
+        self.supervisor.outcome = Outcome(exit_code, "it is over", task)
 
     def run(self, *events: LoopEvent, runner: Optional[Runner] = None) -> Outcome:
         finals: list[LoopEvent] = [self.end] if runner is None else []
@@ -264,7 +262,7 @@ def test_lines_are_shown_and_the_status_file_has_the_outcome_in_the_end(scene: S
     scene.run(scene.lines("step 3/9", "hello"), scene.lines("x" * 5000))
     lines = ("step 3/9", "hello", "x" * 4096)
     assert scene.screen.getvalue() == "".join(f"[worker/0 node0] {line}\n" for line in lines)
-    assert scene.decider.stepped == [True, False]
+    assert scene.supervisor.stepped == [True, False]
     status = json.loads((scene.folder.path / "status.json").read_text())
     assert (status["exit_code"], status["reason"]) == (0, "it is over")
     assert status["tasks"][0]["step"] == "3/9"
@@ -279,9 +277,9 @@ def test_a_failed_tasks_last_lines_and_log_are_in_the_outcome(scene: Scene) -> N
 
 
 def test_what_the_job_saved_is_what_its_lead_saved(scene: Scene) -> None:
-    worker = scene.decider.states["worker/0"]
+    worker = scene.supervisor.states["worker/0"]
     master = TaskState(replace(worker.task, task_type="master"), "running")
-    scene.decider.states["master/0"] = master
+    scene.supervisor.states["master/0"] = master
     worker.take(["saved here/model.ckpt-3"])
     assert scene.run(lambda: scene.end(143), runner=Runner()).details == ()
     master.take(["saved output/model.ckpt-3", "stopped by signal 15"])
