@@ -1,7 +1,7 @@
 """What a backend is: one class, the same for all."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar, Optional, Protocol
 
 from launch.cluster import show
 from launch.cluster.model import Kind
@@ -32,6 +32,16 @@ class ContainerNeeds:
     image: str
     records: str
     data: Optional[str]
+
+
+class RemoteJob(Protocol):
+    """A job that goes on without its launcher. Each method raises HostError if nobody answers."""
+
+    def state(self) -> str:
+        """Returns its name and state in words; "" once it is over."""
+
+    def end(self, *, now: bool) -> list[str]:
+        """Ends it, waits for that, and returns what was ended; with `now`, it need not save."""
 
 
 class Backend(Kind):
@@ -107,13 +117,13 @@ class Backend(Kind):
         assert self.transport is not None
         return run_with_agents(job, folder, self.transport, display)
 
-    def going_on(self, record: Record) -> str:
-        """Returns the state, in words, of a job that goes on without its launcher; "" if none does.
+    def job_of(self, record: Record) -> Optional[RemoteJob]:
+        """Returns the job of a run that goes on without its launcher; None if there is none.
 
         Args:
           record: the content of the run's `run.json`.
         """
-        return ""
+        return None
 
     def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
         """Follows a job that goes on without its launcher to its end, if this `can_rejoin`.
@@ -126,10 +136,6 @@ class Backend(Kind):
     def known(self, run_id: str) -> Optional[Record]:
         """Returns the record of a run that is in the cluster, also of another machine; or None."""
         return None
-
-    def stop(self, record: Record, *, now: bool) -> None:
-        """Ends a job without a launcher and waits for its end; with `now`, tasks need not save."""
-        raise NotImplementedError
 
     def clean(self, record: Record) -> list[str]:
         """Ends what is left of a run whose launcher is gone.
@@ -145,6 +151,8 @@ class Backend(Kind):
         Raises:
           HostError: a host or the cluster could not be reached, or something did not end in time.
         """
-        assert self.transport is not None
+        if self.transport is None:
+            job = self.job_of(record)
+            return [] if job is None else job.end(now=False)
         with stop_signals() as stops:
             return sweep(record, self.transport, stops)

@@ -62,7 +62,7 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
     survives = backend.is_lasting or backend.can_rejoin
     if asks and (elsewhere is None or survives):
         try:
-            job = backend.going_on(record)
+            job = found.state() if (found := backend.job_of(record)) else ""
         except NotHereError as error:
             unknown = f"; whether the job goes on is not known: {error}"
     if job:
@@ -267,7 +267,8 @@ def stop(options: argparse.Namespace) -> int:
             return 0
         if state.name != GOES_ON or not (backend.is_lasting or backend.can_rejoin):
             raise HostError(f"run {folder.run_id}: {state.words}")
-        backend.stop(record, now=options.now)
+        if (job := backend.job_of(record)) is not None:
+            job.end(now=options.now)
     else:
         with contextlib.suppress(ProcessLookupError):  # It has ended by now.
             for _ in range(2 if options.now else 1):

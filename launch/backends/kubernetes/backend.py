@@ -19,15 +19,9 @@ from typing import Optional
 from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.kubectl import (
-    RESTARTS,
-    ForbiddenError,
-    JobObjects,
-    Kubectl,
-    connect,
-)
+from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl, connect
 from launch.backends.kubernetes.logs import Event, PodLogs
-from launch.backends.kubernetes.manifests import Manifest
+from launch.backends.kubernetes.manifests import Manifest, restarts_of
 from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Pod
@@ -35,6 +29,7 @@ from launch.cluster import show
 from launch.cluster.model import Host, Limits
 from launch.cluster.show import Document
 from launch.cluster.tasks import Devices, Job, Task, with_token
+from launch.connect.tools import await_end
 from launch.errors import HostError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import Record, RunFolder
@@ -56,7 +51,6 @@ _AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
 _NO_POD_SECS = 15.0  # until a Job without a pod is news, and between two looks at why
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 _GONE_SECS = 30.0  # until a stopped job's pods, which have ended, are gone
-_END_SECS = 180.0  # how long `clean` waits for pods to end
 
 
 class Kubernetes(Backend):
@@ -124,7 +118,7 @@ class Kubernetes(Backend):
         job, limits = with_token(job), job.cluster.limits
         passed = passed_values(job.cluster.passed)
         values = {**dict(job.cluster.environment), **passed}
-        name = f"{manifests.NAME}-{folder.run_id}"
+        name = manifests.name_of(folder.run_id)
         kubectl = connect(job.cluster.section(KubernetesSettings))
         jobs = manifests.task_jobs(job, name)
         secret = manifests.secret(job, name, values)
@@ -142,7 +136,7 @@ class Kubernetes(Backend):
     def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
         """Follows a job that was left, to its end; see `Backend.rejoin`."""
         record = folder.record()
-        objects, rules = _objects(record), record.get("kubernetes", {})
+        objects, rules = self.job_of(record), record.get("kubernetes", {})
         way_out = f"to end it: stop --run {folder.run_id}"
         if objects is None or "limits" not in rules:
             lacks = "lacks its limits, as one of an earlier version"
@@ -157,53 +151,18 @@ class Kubernetes(Backend):
     def known(self, run_id: str) -> Optional[Record]:
         """Returns the record of a run in the namespace of the current context; None if none."""
         kubectl = connect(KubernetesSettings())
-        record = JobObjects(kubectl, f"{manifests.NAME}-{run_id}").record()
+        record = JobObjects(kubectl, manifests.name_of(run_id)).record()
         if record is None:
             return None
         place = {"context": kubectl.context, "namespace": kubectl.namespace}
         return {**record, "kubernetes": {**record["kubernetes"], **place}}
 
-    def stop(self, record: Record, *, now: bool) -> None:
-        """Ends the job and waits until its pods are gone; with `now`, they need not save."""
-        self._end(record, *(["--grace-period=1"] if now else []))
-
-    def going_on(self, record: Record) -> str:
-        """Returns the name of the run's job in words; an empty string once it is over."""
-        objects = _objects(record)
-        if objects is None:
-            return ""
-        found = objects.poll()
-        is_over = found.is_deleted or all(pod.state == "ended" for pod in found.pods)
-        return "" if is_over else objects.title
-
-    def clean(self, record: Record) -> list[str]:
-        """Deletes the objects with the run's labels: the job, then what the job has left."""
-        return [f"{name}: deleted" for name in self._end(record)]
-
-    def _end(self, record: Record, *words: str) -> list[str]:
-        objects = _objects(record)
-        found = [] if objects is None else objects.left()
-        if objects is None or not found:
-            return []
-        objects.delete("jobs.batch")  # the Service goes last, so that tasks find each other
-        objects.delete("pods", *words)
-        deadline = time.monotonic() + _END_SECS
-        while left := objects.left():
-            if left == [f"service/{objects.name}"]:
-                objects.delete()
-            if time.monotonic() > deadline:
-                raise HostError(f"{', '.join(left)}: not ended {_END_SECS:g} s after the deletion")
-            time.sleep(1)
-        return found
-
-
-def _objects(record: Record) -> Optional[JobObjects]:
-    """Returns the objects of a run; None if it ended before it reached the cluster."""
-    place = record.get("kubernetes")
-    if place is None:
-        return None
-    kubectl = Kubectl(place["context"], place["namespace"])
-    return JobObjects(kubectl, place["name"])
+    def job_of(self, record: Record) -> Optional[JobObjects]:
+        """Returns the objects of a run; None if it ended before it reached the cluster."""
+        place = record.get("kubernetes")
+        if place is None:
+            return None
+        return JobObjects(Kubectl(place["context"], place["namespace"]), place["name"])
 
 
 def _follow(
@@ -225,8 +184,8 @@ def _follow(
         watch = PodWatch(tasks, limits, rules["restarts"], now)
         watch.supervisor.heard(now, stepped=any(steps.values()))
         for name, manifest in jobs.items():
-            state, notes = watch.states[name], manifest["metadata"].get("annotations", {})
-            state.restarts, state.step = int(notes.get(RESTARTS, 0)), steps.get(name, "")
+            state = watch.states[name]
+            state.restarts, state.step = restarts_of(manifest), steps.get(name, "")
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
         loop = RunLoop(watch.supervisor, folder, display, events, signals)
         since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""
@@ -296,11 +255,8 @@ class Runner:
         try:
             if not is_left:  # also if an answer to `create` was lost
                 self._objects.delete()
-                deadline = time.monotonic() + _GONE_SECS
-                while self._is_stopped and (left := self._objects.left()):
-                    if time.monotonic() > deadline:
-                        raise HostError(f"{', '.join(left)}: not gone within {_GONE_SECS:g} s")
-                    time.sleep(_SOON_SECS)
+                if self._is_stopped:
+                    await_end(lambda: ", ".join(self._objects.left()), _GONE_SECS, _SOON_SECS)
         except HostError as error:
             if self._objects.owner:
                 self._loop.note(f"{error}; to end what is left: clean --run {run_id}")

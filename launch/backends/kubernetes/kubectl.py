@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from typing import Optional
 
 from launch.backends.kubernetes import state
-from launch.backends.kubernetes.manifests import Manifest, selector
+from launch.backends.kubernetes.manifests import RESTARTS, Manifest, annotated, selector
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Poll
-from launch.connect.tools import Meanings, call, last_line, meaning
+from launch.connect.tools import Meanings, await_end, call, last_line, meaning
 from launch.errors import HostError
 from launch.record.run_folder import Record
 
 _TIMEOUT_SECS = 60.0
 _CALL_SECS = 10.0  # for calls while the job runs
+_END_SECS = 180.0  # for pods to end
 _INSTALL = "install it: https://kubernetes.io/docs/tasks/tools"
 _MEANINGS: Meanings = (
     (
@@ -33,7 +34,6 @@ _FORBIDDEN = re.compile(
     r'(?: in API group "[^"]*")?(?: in the namespace "(?P<where>[^"]+)")?'
 )
 _RUN = "cifar10-launch/run"  # annotation of the Service: the run's record
-RESTARTS = "cifar10-launch/restarts"  # annotation of a Job: how often its task was restarted
 # What the Role in docs/launch.md allows: API group, resource, verbs.
 RIGHTS = (
     ("", "pods", "get list delete"),
@@ -154,8 +154,7 @@ class JobObjects:
           HostError: the cluster refuses one of them.
         """
         words = ("create", "--filename=-", "--output=jsonpath={.metadata.uid}")
-        notes = {**owner["metadata"].get("annotations", {}), _RUN: json.dumps(record)}
-        found = {**owner, "metadata": {**owner["metadata"], "annotations": notes}}
+        found = annotated(owner, **{_RUN: json.dumps(record)})
         self._own(self.kubectl(*words, given=json.dumps(found)))
         self._create(owned, _TIMEOUT_SECS)
 
@@ -187,10 +186,7 @@ class JobObjects:
     def make_anew(self, manifest: Manifest, restarts: int) -> None:
         """Creates a Job once more, in the place of the earlier one; HostError if kubectl failed."""
         self.remove(manifest)
-        metadata = manifest["metadata"]
-        notes = {**metadata.get("annotations", {}), RESTARTS: str(restarts)}
-        anew = {**manifest, "metadata": {**metadata, "annotations": notes}}
-        self._create([anew], _CALL_SECS)
+        self._create([annotated(manifest, **{RESTARTS: str(restarts)})], _CALL_SECS)
 
     def remove(self, manifest: Manifest) -> None:
         """Deletes a Job, and with it its pods; HostError if kubectl failed."""
@@ -214,6 +210,28 @@ class JobObjects:
     def left(self) -> list[str]:
         """Returns what exists of the job, as `kind/name`; HostError if kubectl failed."""
         return self.kubectl("get", "services,pods", selector(self.name), "--output=name").split()
+
+    def state(self) -> str:
+        """Returns what to call the job; "" once it is over; HostError if kubectl failed."""
+        found = self.poll()
+        is_over = found.is_deleted or all(pod.state == "ended" for pod in found.pods)
+        return "" if is_over else self.title
+
+    def end(self, *, now: bool) -> list[str]:
+        """Deletes all that is left of the job, and waits for its end; see `RemoteJob`."""
+        found = self.left()
+        if found:
+            self.delete("jobs.batch")
+            self.delete("pods", *(["--grace-period=1"] if now else []))
+
+        def left() -> str:
+            left = self.left()
+            if left == [f"service/{self.name}"]:  # the last, so that tasks find each other
+                self.delete()
+            return ", ".join(left)
+
+        await_end(left, _END_SECS)
+        return [f"{name}: deleted" for name in found]
 
     def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
         owners = {"ownerReferences": [self.owner]}

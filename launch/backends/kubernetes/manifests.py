@@ -32,6 +32,7 @@ from launch.cluster.tasks import SCRIPT, Job, Task
 Manifest = dict[str, Any]
 
 NAME = "cifar10"  # of a planned job; a run's id follows in its own
+RESTARTS = "cifar10-launch/restarts"  # annotation of a Job: how often its task was restarted
 CONTAINER = "tensorflow"
 _ROLES = {role.lower(): role for role in ("Master", "Chief", "Worker", "PS", "Evaluator")}
 _INSTANCE = "app.kubernetes.io/instance"
@@ -248,6 +249,23 @@ def grace_secs(task_type: str, limits: Limits) -> int:
 def overdue_secs(limits: Limits) -> int:
     """Returns the seconds after the deletion within which every pod should have ended."""
     return grace_secs("ps", limits) + _NODE_SECS
+
+
+def name_of(run_id: str) -> str:
+    """Returns the name of a run's job."""
+    return f"{NAME}-{run_id}"
+
+
+def annotated(manifest: Manifest, **annotations: str) -> Manifest:
+    """Returns a manifest with further annotations."""
+    metadata = manifest["metadata"]
+    notes = {**metadata.get("annotations", {}), **annotations}
+    return {**manifest, "metadata": {**metadata, "annotations": notes}}
+
+
+def restarts_of(manifest: Manifest) -> int:
+    """Returns how often the task of a Job was restarted."""
+    return int(manifest["metadata"].get("annotations", {}).get(RESTARTS, 0))
 
 
 def secret_name(name: str) -> str:

@@ -10,13 +10,12 @@ from typing import Optional
 from launch.backends.base import Backend
 from launch.backends.slurm import script
 from launch.backends.slurm.job_watch import JobWatch, output_path
-from launch.backends.slurm.scheduler import CANCEL, SAVE, SlurmJob, ask
+from launch.backends.slurm.scheduler import SlurmJob, ask
 from launch.backends.slurm.script import NAME, SlurmSettings
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import FREE_PORTS, Cluster
 from launch.cluster.show import Document
 from launch.cluster.tasks import PACKAGES, Job, make_job, script_of
-from launch.connect.tools import await_end
 from launch.errors import HostError
 from launch.record.outcome import Outcome, end_record
 from launch.record.run_folder import Record, RunFolder
@@ -27,7 +26,6 @@ from launch.supervise.task_state import TaskState
 
 _SUBMIT_SECS = 60
 _LOOK_SECS = 0.5  # between two looks at what the job has written
-_END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
 
 
 class Slurm(Backend):
@@ -77,7 +75,7 @@ class Slurm(Backend):
         done = ask("sbatch", *words, env=env, secs=_SUBMIT_SECS)
         return done.stdout.strip().split(";")[0]
 
-    def find(self, record: Record) -> Optional[SlurmJob]:
+    def job_of(self, record: Record) -> Optional[SlurmJob]:
         """Returns this user's job that has the run's name; None if Slurm knows none."""
         name = _name(record["run"], record.get("name"))
         words = ("squeue", "--noheader", "--me", f"--name={name}", "--format=%i")
@@ -100,36 +98,10 @@ class Slurm(Backend):
                 time.sleep(_LOOK_SECS)
             return outcome
 
-    def going_on(self, record: Record) -> str:
-        """Returns the id and state of the run's job in words; an empty string once it is over."""
-        job = self.find(record)
-        state = None if job is None else job.poll()
-        return (
-            "" if job is None or state is None or state.is_over else f"{job.title}: {state.words}"
-        )
-
-    def stop(self, record: Record, *, now: bool) -> None:
-        """Ends the run's job, and waits for its end; with `now`, the scheduler ends its tasks."""
-        self._end(record, CANCEL if now else SAVE)
-
     def clean(self, record: Record) -> list[str]:
         """Cancels the run's job if it is not over, and waits for its end."""
-        return self._end(record, CANCEL)
-
-    def _end(self, record: Record, urgency: int) -> list[str]:
-        """Ends the run's job, also if it is requeued meanwhile; returns what it was, in words."""
-        job = self.find(record)
-        if job is None or (first := job.poll()).is_over:
-            return []
-        job.urgency = urgency
-
-        def left() -> str:
-            state = job.poll()
-            why = "" if state.is_over else job.end(state)
-            return "" if state.is_over else f"{job.title}: {state.words}; {why}".rstrip("; ")
-
-        await_end(left, _END_SECS)
-        return [f"{job.title}: cancelled; it was {first.words}"]
+        job = self.job_of(record)
+        return [] if job is None else job.end(now=True)
 
 
 def _with_snapshot(job: Job, folder: RunFolder, display: Display) -> tuple[Job, Path]:

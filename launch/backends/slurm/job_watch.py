@@ -82,7 +82,7 @@ class JobWatch:
             return self._over()
         if state.words != before.words and not state.is_ending:
             self._display.note(f"{self._job.title}: {state.words}")
-        if refusal := self._job.end(state):
+        if refusal := self._job.ask_to_end(state):
             self._display.note(refusal)
         return None
 

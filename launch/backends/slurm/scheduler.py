@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from launch.connect.tools import call, last_line
+from launch.connect.tools import await_end, call, last_line
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause
 
 SAVE, CANCEL = 1, 2  # how urgently a job is to end
 _ANSWER_SECS = 20.0
+_END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
 
 # Slurm's state of an ended job -> (cause of the end, what the state means, with the way out).
 ENDS: dict[str, tuple[Optional[Cause], str]] = {
@@ -74,7 +75,25 @@ class SlurmJob:
         """Sends SIGTERM to the batch script alone, or ends the job, in whatever state it is."""
         ask("scancel", *(["--batch", "--signal=TERM"] if saves else []), self.id)
 
-    def end(self, state: JobState) -> str:
+    def state(self) -> str:
+        """Returns the job's id and state in words; "" once it is over."""
+        found = self.poll()
+        return "" if found.is_over else f"{self.title}: {found.words}"
+
+    def end(self, *, now: bool) -> list[str]:
+        """Ends the job, also if it is requeued meanwhile, and waits; see `RemoteJob`."""
+        self.urgency = CANCEL if now else SAVE
+        first = self.poll()
+
+        def left() -> str:
+            state = self.poll()
+            why = "" if state.is_over else self.ask_to_end(state)
+            return "" if state.is_over else f"{self.title}: {state.words}; {why}".rstrip("; ")
+
+        await_end(left, _END_SECS)
+        return [] if first.is_over else [f"{self.title}: cancelled; it was {first.words}"]
+
+    def ask_to_end(self, state: JobState) -> str:
         """Makes the request that the latest answer calls for; returns why it was refused, or ""."""
         if state.is_pending or state.is_ending:
             self._is_asked = False  # if it is requeued, another script starts

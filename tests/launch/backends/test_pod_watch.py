@@ -632,4 +632,6 @@ def test_a_job_is_over_with_its_pods(
 ) -> None:
     monkeypatch.setattr(JobObjects, "poll", lambda _: Poll(tuple(pods)))
     place = {"context": "lab", "namespace": "vision", "name": "x"}
-    assert Kubernetes().going_on({"kubernetes": place}) == goes_on
+    job = Kubernetes().job_of({"kubernetes": place})
+    assert job is not None
+    assert job.state() == goes_on

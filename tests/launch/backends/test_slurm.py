@@ -529,7 +529,7 @@ def test_clean_of_a_job_that_is_being_requeued_leaves_none_that_starts_later(
 
     clock = SimpleNamespace(sleep=sleep, monotonic=itertools.count(step=3).__next__)
     monkeypatch.setattr(tools_called, "time", clock)
-    monkeypatch.setattr(Slurm, "find", lambda *_: slurm)
+    monkeypatch.setattr(Slurm, "job_of", lambda *_: slurm)
     slurm.state, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
     assert Slurm().clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
     assert slurm.requests == ["cancel"] * 3

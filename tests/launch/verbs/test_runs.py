@@ -116,7 +116,8 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
 ) -> None:
     folder = a_run(tmp_path)
     folder.add(backend="kubernetes")
-    monkeypatch.setattr(Kubernetes, "going_on", lambda *_: "job cifar10-r1")
+    job = SimpleNamespace(state=lambda: "job cifar10-r1")
+    monkeypatch.setattr(Kubernetes, "job_of", lambda *_: job)
     monkeypatch.setattr(Kubernetes, "clean", None)
     words = f"run {folder.run_id}: continues without its launcher: job cifar10-r1; to end it:"
     assert said(tmp_path, "status").startswith(f"{words} stop --run {folder.run_id}\n")
@@ -128,7 +129,7 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     def refuse(*_: object) -> str:
         raise HostError("kubectl: it failed without an error message")
 
-    monkeypatch.setattr(Kubernetes, "going_on", refuse)
+    job.state = refuse
     for verb in ("status", "clean"):
         error = "error: kubectl: it failed without an error message\n"
         assert said(tmp_path, verb, code=1) == error
