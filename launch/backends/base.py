@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Optional, Protocol
 
 from launch.cluster import show
-from launch.cluster.model import Kind
+from launch.cluster.model import BackendFacts
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job, Task
 from launch.connect.agent_client import sweep
@@ -44,7 +44,7 @@ class RemoteJob(Protocol):
         """Ends it, waits for that, and returns what was ended; with `now`, it need not save."""
 
 
-class Backend(Kind):
+class Backend(BackendFacts):
     """Runs jobs in one kind of place, such as hosts behind ssh or a Slurm cluster.
 
     A backend with a transport has an agent on each host, and needs little else. One without
@@ -53,15 +53,18 @@ class Backend(Kind):
     Attributes:
       transport: how the launcher reaches an agent on each host; None if there are no agents.
       is_checked_first: whether `up` checks the hosts before it starts a job.
-      is_lasting: whether a job writes its run's folder itself, so that it can be followed and
-        stopped when its launcher is gone.
-      can_rejoin: whether a new launcher, also on another machine, can follow a job that was left.
+      job_writes_log: whether a job writes the log of its run itself, on a file system that it
+        shares with the launcher. Otherwise a new launcher has to follow a job that was left.
     """
 
     transport: ClassVar[Optional[Transport]] = None
     is_checked_first: ClassVar[bool] = False
-    is_lasting: ClassVar[bool] = False
-    can_rejoin: ClassVar[bool] = False
+    job_writes_log: ClassVar[bool] = False
+
+    @property
+    def survives(self) -> bool:
+        """Whether a job survives its launcher, since a scheduler runs it rather than agents."""
+        return self.transport is None
 
     def plan(self, job: Job) -> list[Document]:
         """Returns shell lines, scripts or manifests that run the job by hand.
@@ -79,7 +82,7 @@ class Backend(Kind):
 
     def plan_text(self, job: Job) -> str:
         """Returns the plan for people: what is submitted, or a description of every task."""
-        return show.as_documents(self.plan(job)) if self.transport is None else show.as_text(job)
+        return show.as_documents(self.plan(job)) if self.survives else show.as_text(job)
 
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns the folder to which training writes its results, as a path on the master's host.
@@ -126,7 +129,7 @@ class Backend(Kind):
         return None
 
     def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
-        """Follows a job that goes on without its launcher to its end, if this `can_rejoin`.
+        """Follows a job that goes on without its launcher to its end.
 
         Raises:
           LaunchError: it cannot be followed.

@@ -12,16 +12,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import (
-    FREE_PORTS,
-    LEADS,
-    MAX_TASKS,
-    USER_NAME,
-    Cluster,
-    Host,
-    Kind,
-    host_name,
-)
+from launch.cluster.model import FREE_PORTS, LEADS, MAX_TASKS, BackendFacts, Cluster, Host
 from launch.errors import LaunchError
 
 # The folder that holds this package, and in a checkout cifar10_main.py.
@@ -77,19 +68,6 @@ def nameless_host(python: Optional[str] = None, workdir: Optional[str] = None) -
       workdir: the folder with the code on the hosts; by default, `code_folder()`.
     """
     return Host("", "", (), workdir or code_folder(), python=python or default_python())
-
-
-def named(base: Host, word: str) -> Host:
-    """Returns a copy of `base` with the name, and the user if given, of NAME or USER@NAME.
-
-    Raises:
-      LaunchError: `word` has another form, or a port.
-    """
-    user, at, name = word.rpartition("@")
-    if at and not re.fullmatch(USER_NAME, user):
-        raise LaunchError(f"{user!r} is not a user: it must be a name of letters, digits, . _ -")
-    name = host_name(name)
-    return replace(base, name=name, address=name, user=user or base.user)
 
 
 _RANGES = re.compile(r"\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]")
@@ -184,7 +162,7 @@ def from_hosts(
     """
     base = nameless_host(python, workdir)
     slots = [(name, 1) for name in expand(names)] if isinstance(names, str) else names.items()
-    hosts = [named(base, name) for name, _ in slots]
+    hosts = [base.named(name) for name, _ in slots]
     roles = [{"worker": count, "ps": 1} for _, count in slots]
     roles[0] = {"chief" if evaluator else "master": 1, "worker": roles[0]["worker"] - 1, "ps": 1}
     roles[-1].update({"evaluator": 1} if evaluator else {})
@@ -218,22 +196,26 @@ def _with_roles(host: Host, counts: Mapping[str, int]) -> Host:
 
 
 def on_chosen_hosts(
-    kind: Kind, counts: Mapping[str, int], num_hosts: Optional[int] = None, **place: Optional[str]
+    backend: BackendFacts,
+    counts: Mapping[str, int],
+    num_hosts: Optional[int] = None,
+    **place: Optional[str],
 ) -> Cluster:
     """Makes a cluster on hosts that a scheduler will choose; see `chosen_hosts`."""
-    hosts = chosen_hosts(kind, counts, num_hosts, nameless_host(**place))
-    return Cluster(hosts, backend=kind.name, ports=kind.default_ports, source=f"--on {kind.name}")
+    hosts = chosen_hosts(backend, counts, num_hosts, nameless_host(**place))
+    ports, source = backend.default_ports, f"--on {backend.name}"
+    return Cluster(hosts, backend=backend.name, ports=ports, source=source)
 
 
 def chosen_hosts(
-    kind: Kind, counts: Mapping[str, int], num_hosts: Optional[int], base: Host
+    backend: BackendFacts, counts: Mapping[str, int], num_hosts: Optional[int], base: Host
 ) -> tuple[Host, ...]:
     """Distributes tasks over hosts in turns: first the trainers, then the ps and the evaluator.
 
     Until a scheduler has chosen the hosts, they are called `node0`, `node1` and so on.
 
     Args:
-      kind: a backend that chooses the hosts.
+      backend: the backend, which chooses the hosts.
       counts: task type -> the number of tasks.
       num_hosts: the number of hosts; by default, one for each trainer, which the ps share. It must
         be None for a backend that gives each task its own host.
@@ -246,9 +228,7 @@ def chosen_hosts(
     order = Counter({role: counts.get(role, 0) for role in (*LEADS, "worker", "ps", "evaluator")})
     types = list(order.elements())
     num_trainers = len(types) - order["ps"] - order["evaluator"]
-    if kind.host_per_task and num_hosts is not None:
-        raise LaunchError(f"{kind.name} chooses nodes itself, a pod for each task; leave them out")
-    num_hosts = num_hosts or (len(types) if kind.host_per_task else max(1, num_trainers))
+    num_hosts = backend.num_hosts(len(types), num_trainers, num_hosts)
     if num_hosts > len(types):
         raise LaunchError(
             f"{num_hosts} nodes are too many for {len(types)} tasks; use at most {len(types)}"

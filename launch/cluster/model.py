@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from typing import Any, ClassVar, Optional, TypeVar
 
 from launch.cluster.yaml_section import matching, seconds, seconds_or_off, setting, whole
@@ -104,6 +104,19 @@ class Host:
         """Returns the number of this host's tasks of these types."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
 
+    def named(self, word: str) -> "Host":
+        """Returns a copy with the name, and the user if given, of NAME or USER@NAME.
+
+        Raises:
+          LaunchError: `word` has another form, or a port.
+        """
+        user, at, name = word.rpartition("@")
+        if at and not re.fullmatch(USER_NAME, user):
+            rule = "it must be a name of letters, digits, . _ -"
+            raise LaunchError(f"{user!r} is not a user: {rule}")
+        name = host_name(name)
+        return replace(self, name=name, address=name, user=user or self.user)
+
     def folder(self, path: str) -> str:
         """Returns the path of a folder that is named from `workdir`; one in the home stays."""
         return path if path.startswith("~/") else posixpath.join(self.workdir, path)
@@ -114,7 +127,7 @@ class Host:
         return self.count(*TRAINERS) > 0
 
 
-class Kind:
+class BackendFacts:
     """The facts about a backend that the description of a cluster depends on.
 
     Attributes:
@@ -122,7 +135,6 @@ class Kind:
         file.
       chooses_hosts: whether the backend chooses the hosts; users then give only the number of
         tasks of each type.
-      host_per_task: whether a backend that chooses the hosts gives each task its own host.
       is_this_machine: whether the backend runs all tasks on the launcher's machine.
       has_image: whether tasks run in an image, which has its own Python and code.
       default_ports: the ports of a cluster whose description gives none.
@@ -132,11 +144,14 @@ class Kind:
 
     name: ClassVar[str]
     chooses_hosts: ClassVar[bool] = False
-    host_per_task: ClassVar[bool] = False
     is_this_machine: ClassVar[bool] = False
     has_image: ClassVar[bool] = False
     default_ports: ClassVar[int] = FIRST_PORT
     settings: ClassVar[Optional[type]] = None
+
+    def num_hosts(self, num_tasks: int, num_trainers: int, asked: Optional[int]) -> int:
+        """Returns over how many hosts a scheduler distributes tasks; `asked` is what users gave."""
+        return asked or max(1, num_trainers)
 
     def arranged(self, cluster: "Cluster") -> "Cluster":
         """Returns the cluster with its tasks on the hosts that the backend's settings ask for."""

@@ -88,17 +88,6 @@ class Section:
         return self.left.pop(key, (None, None))[1]
 
 
-def read_settings(section: Section, settings: type[T]) -> T:
-    """Reads a whole section into a dataclass whose fields are made with `rules.setting`.
-
-    Raises:
-      LaunchError: a key is unknown, or a value is wrong; the message names the file and the line.
-    """
-    found = settings(**read_fields(section, settings))
-    section.finish()
-    return found
-
-
 def read_fields(section: Section, settings: type) -> dict[str, Any]:
     """Reads from a section the dataclass fields that are made with `rules.setting`.
 

@@ -161,16 +161,15 @@ def _work(
         folder.take_over()
         display = Display(writer(log, lost), live=False)
         said = backend.run(job, folder, display) if job else backend.rejoin(folder, display)
-        # A job without agents that has no end yet may go on.
-        end = said if backend.transport is not None or folder.end() is not None else None
+        # A job that survives its launcher may go on if its folder does not tell of its end.
+        end = None if backend.survives and folder.end() is None else said
     except LaunchError as error:
         said = error
         if job and (isinstance(error, NotHereError) or not isinstance(error, HostError)):
             with contextlib.suppress(HostError):
                 folder.remove()  # nothing was started, so there is nothing to list
-        # Without agents, something may have been submitted.
         failed = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
-        end = failed if backend.transport is not None else None
+        end = None if backend.survives else failed  # it may have been submitted
     except KeyboardInterrupt:  # before the job's own handling of signals
         said = end = Outcome(128 + signal.SIGINT, "stopped before the start", cause=Cause.USER)
     if end is not None and folder.path.exists():

@@ -50,8 +50,7 @@ def plan(options: argparse.Namespace) -> int:
              "TF_CONFIG": json.loads(backend.tf_config(job, task)), "gpus": task.devices.gpus}
             for task in job.tasks
         ]  # fmt: skip
-        is_script = backend.transport is None
-        files = [vars(document) for document in backend.plan(job)] if is_script else []
+        files = [vars(document) for document in backend.plan(job)] if backend.survives else []
         names = variables(job)
         print_json(backend=backend.name, tasks=tasks, environment=names, documents=files)
         return 0
@@ -73,7 +72,7 @@ def check_job(job: Job, *, as_json: bool = False) -> int:
       LaunchError: the backend can check neither hosts nor the job.
     """
     backend = backend_named(job.cluster.backend)
-    if backend.transport is None:
+    if backend.survives:
         said = backend.check(job)
         if as_json:
             print_json(hosts={}, problems=[], said=said)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
 from cifar10_program.streams import log_error
-from launch.backends.registry import KINDS, backend_named
+from launch.backends.registry import BACKENDS, backend_named
 from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.outcome import Cause
 from launch.record.output import Line, LogReader
@@ -59,17 +59,15 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
     record, elsewhere = folder.record(), folder.other_machine()
     backend = backend_named(record["backend"])
     job = unknown = ""
-    survives = backend.is_lasting or backend.can_rejoin
-    if asks and (elsewhere is None or survives):
+    if asks:
         try:
             job = found.state() if (found := backend.job_of(record)) else ""
         except NotHereError as error:
             unknown = f"; whether the job goes on is not known: {error}"
     if job:
         owner = "its launcher" if elsewhere is None else "a launcher here"
-        way_out = f"to end it: {'stop' if survives else 'clean'} --run {folder.run_id}"
-        words = f"continues without {owner}: {job}; {way_out}"
-        return State(GOES_ON, words, writes=backend.is_lasting)
+        words = f"continues without {owner}: {job}; to end it: stop --run {folder.run_id}"
+        return State(GOES_ON, words, writes=backend.job_writes_log)
     rest = f"to end the remaining processes: clean --run {folder.run_id}{unknown}"
     if elsewhere is None:
         return State("not followed", f"its launcher has ended; {rest}")
@@ -87,9 +85,9 @@ def _find(options: argparse.Namespace) -> RunFolder:
     try:
         return find(parent, options.run)
     except LaunchError as error:
-        for kind in KINDS.values() if options.run else ():
+        for backend in BACKENDS.values() if options.run else ():
             try:
-                record = backend_named(kind.name).known(options.run)
+                record = backend.known(options.run)
             except NotHereError:
                 continue
             except LaunchError as unknown:
@@ -100,9 +98,9 @@ def _find(options: argparse.Namespace) -> RunFolder:
 
 
 def _rejoin(folder: RunFolder) -> Optional[background.Background]:
-    """Starts a launcher for a job that goes on without one, if it can be followed again."""
-    backend = backend_named(folder.record()["backend"])
-    if not backend.can_rejoin or state_of(folder).name != GOES_ON:
+    """Starts a launcher for a job that goes on without one, unless it writes its log itself."""
+    state, backend = state_of(folder), backend_named(folder.record()["backend"])
+    if state.name != GOES_ON or state.writes:
         return None
     process = background.start(backend, None, folder, folder.output_log)
     process.leave()
@@ -261,14 +259,13 @@ def stop(options: argparse.Namespace) -> int:
     folder = _find(options)
     pid, record = folder.launcher_pid(), folder.record()
     if pid is None:
-        state, backend = state_of(folder), backend_named(record["backend"])
+        state, job = state_of(folder), backend_named(record["backend"]).job_of(record)
         if folder.end() is not None:
             say(f"run {folder.run_id} has ended before: {state.words}")
             return 0
-        if state.name != GOES_ON or not (backend.is_lasting or backend.can_rejoin):
+        if state.name != GOES_ON or job is None:
             raise HostError(f"run {folder.run_id}: {state.words}")
-        if (job := backend.job_of(record)) is not None:
-            job.end(now=options.now)
+        job.end(now=options.now)
     else:
         with contextlib.suppress(ProcessLookupError):  # It has ended by now.
             for _ in range(2 if options.now else 1):

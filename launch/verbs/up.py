@@ -57,8 +57,8 @@ def up(options: argparse.Namespace) -> int:
         refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))
     say(f"run {folder.run_id}, its folder:", f"  {folder.path}")
-    # A lasting job writes output.log itself; two machines cannot append to one file.
-    log = folder.launcher_log if backend.is_lasting else folder.output_log
+    # Two machines cannot append to one file.
+    log = folder.launcher_log if backend.job_writes_log else folder.output_log
     view = View(folder, is_start=options.detach)
     process = background.start(backend, job, folder, log)
 
@@ -82,7 +82,7 @@ def _has_started(folder: RunFolder, backend: Backend) -> bool:
     """
     tasks = folder.status().get("tasks", [])
     states = [str(row.get("state")).partition(" ")[0] for row in tasks]
-    return bool(tasks) and (backend.transport is None or {*states} <= {"running", "done"})
+    return bool(tasks) and (backend.survives or {*states} <= {"running", "done"})
 
 
 def _is_full(folder: RunFolder) -> bool:

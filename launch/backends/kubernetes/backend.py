@@ -30,7 +30,7 @@ from launch.cluster.model import Host, Limits
 from launch.cluster.show import Document
 from launch.cluster.tasks import Devices, Job, Task, with_token
 from launch.connect.tools import await_end
-from launch.errors import HostError
+from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
@@ -58,9 +58,15 @@ class Kubernetes(Backend):
 
     name = "kubernetes"
     chooses_hosts = True
-    host_per_task = can_rejoin = True
     has_image = True
     settings = KubernetesSettings
+
+    def num_hosts(self, num_tasks: int, num_trainers: int, asked: Optional[int]) -> int:
+        """Returns the number of tasks: each gets a pod."""
+        if asked is not None:
+            words = "kubernetes chooses nodes itself, a pod for each task; leave them out"
+            raise LaunchError(words)
+        return num_tasks
 
     def plan(self, job: Job) -> list[Document]:
         """Returns the manifests for `kubectl apply -f -`, without the values of variables.

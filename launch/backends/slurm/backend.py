@@ -35,7 +35,7 @@ class Slurm(Backend):
     settings = SlurmSettings
     chooses_hosts = True
     default_ports = FREE_PORTS
-    is_lasting = True
+    job_writes_log = True
 
     def arranged(self, cluster: Cluster) -> Cluster:
         """Returns the cluster with the ps on nodes of their own if `ps:` asks for such nodes."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional
 
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.backends.slurm import scheduler
 from launch.backends.slurm.script import arranged
 from launch.cluster.cluster_file import read_cluster
@@ -61,7 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if folder is not None:
             with contextlib.suppress(OSError):
                 folder.reserve_end()  # an earlier start of this job may have ended
-        cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", KINDS)))
+        cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", BACKENDS)))
         values = passed_values([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.backends.docker import Docker, DockerSettings, for_agents, is_here
-from launch.backends.registry import KINDS, backend_named
+from launch.backends.registry import BACKENDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
@@ -127,7 +127,7 @@ def test_a_work_dir_that_no_container_has_is_refused_by_name() -> None:
 )
 def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, error: str) -> None:
     with pytest.raises(LaunchError) as caught:
-        read_cluster(write(tmp_path, f"docker:\n  {text}\n"), KINDS)
+        read_cluster(write(tmp_path, f"docker:\n  {text}\n"), BACKENDS)
     assert error in str(caught.value)
 
 

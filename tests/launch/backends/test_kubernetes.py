@@ -16,7 +16,7 @@ import yaml
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import RIGHTS, Kubectl
 from launch.backends.kubernetes.settings import KubernetesSettings
-from launch.backends.registry import KINDS, backend_named
+from launch.backends.registry import BACKENDS, backend_named
 from launch.cluster import show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster
@@ -55,7 +55,7 @@ kubernetes:
 def read(folder: Path, text: str) -> Cluster:
     path = folder / "lab.yaml"
     path.write_text(text)
-    return read_cluster(str(path), KINDS)
+    return read_cluster(str(path), BACKENDS)
 
 
 def small(**settings: Any) -> Cluster:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.backends.slurm import job as slurm_job
 from launch.backends.slurm import job_watch
 from launch.backends.slurm.backend import Slurm
@@ -90,7 +90,9 @@ def test_a_script_that_bash_runs_says_that_sbatch_takes_it(
 
 
 def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
-    cluster = on_chosen_hosts(KINDS["slurm"], {"chief": 1, "worker": 3, "ps": 2, "evaluator": 1}, 3)
+    cluster = on_chosen_hosts(
+        BACKENDS["slurm"], {"chief": 1, "worker": 3, "ps": 2, "evaluator": 1}, 3
+    )
     cluster = replace(
         cluster,
         hosts=tuple(

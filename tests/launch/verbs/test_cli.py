@@ -121,7 +121,6 @@ def test_keys_of_a_cluster_file_are_set_from_the_command_line(run: Run, tmp_path
         ("slurm.time=soon", "--set slurm.time: time must be minutes, h:mm:ss or d-hh:mm:ss, as s"),
         ("slurm.shelf=1", "--set slurm.shelf: shelf is not a key of slurm; known: partition, acc"),
         ("shelf=1", "--set shelf: shelf is not a key of a cluster file; known: gpus_per_task, po"),
-        ("local.a=1", "--set local.a: local has no settings"),
         ("slurm=1", "--set slurm: slurm must be a mapping (`key: value` lines)"),
         ("slurm.options=[--x", "--set slurm.options=[--x: not a list as in YAML, such as [a, b]"),
         ("slurm.time", "--set must be KEY=VALUE, such as slurm.partition=gpu, got 'slurm.time'"),

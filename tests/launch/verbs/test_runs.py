@@ -5,11 +5,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launch.backends.kubernetes.backend import Kubernetes
-from launch.backends.registry import KINDS, backend_named
+from launch.backends.registry import BACKENDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
@@ -254,7 +255,7 @@ def test_the_folder_of_the_results_is_known_for_each_backend(
     tmp_path: Path, text: str, arguments: "list[str]", folder: "str | None"
 ) -> None:
     (tmp_path / "lab.yaml").write_text(text)
-    job = make_job(read_cluster(str(tmp_path / "lab.yaml"), KINDS), arguments)
+    job = make_job(read_cluster(str(tmp_path / "lab.yaml"), BACKENDS), arguments)
     assert backend_named(job.cluster.backend).output_folder(job) == folder
 
 
