@@ -89,8 +89,7 @@ class Backend(BackendFacts):
 
         None if that is no folder of a host.
         """
-        lead = next((task for task in job.tasks if task.is_lead), None)
-        return None if lead is None else lead.host.folder(job.folder("output"))
+        return job.lead.host.folder(job.folder("output"))
 
     def containers(self, job: Job) -> Optional[ContainerNeeds]:
         """Returns what the hosts need to run the tasks in containers; None if they run in none.

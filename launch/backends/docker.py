@@ -87,9 +87,8 @@ def is_here(host: Host) -> bool:
 
 
 def _command(host: Host, words: Sequence[str], line: str, lease_secs: float) -> list[str]:
-    if is_here(host):
-        return [sys.executable, *words[1:]]
-    return ssh.TRANSPORT.command(host, words, line, lease_secs)
+    here = [sys.executable, *words[1:]]
+    return here if is_here(host) else ssh.TRANSPORT.command(host, words, line, lease_secs)
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
@@ -110,29 +109,27 @@ class Docker(Backend):
         """Returns for each host a line that makes its output folder, and runs its containers."""
         output = _folders(job.cluster)[OUTPUT]
         return show.shell_documents(
-            planned(job, _USER),
+            planned(job),
             lambda host: f"mkdir -p {show.quoted_path(host.folder(output))}",
             line,
         )
 
     def plan_text(self, job: Job) -> str:
         """Describes every task, with its `docker run` command quoted for a shell."""
-        return show.as_text(planned(job, _USER), line)
+        return show.as_text(planned(job), line)
 
-    def output_folder(self, job: Job) -> Optional[str]:
+    def output_folder(self, job: Job) -> str:
         """Returns the folder on the master's host that its container writes its results to."""
-        lead = next((task for task in job.tasks if task.is_lead), None)
-        return None if lead is None else lead.host.folder(_on_hosts(job, "output", OUTPUT))
+        return job.lead.host.folder(checked_folders(job)["output"])
 
     def containers(self, job: Job) -> ContainerNeeds:
         """Returns the engine, the image and the data folder that the hosts need."""
-        check_folders(job)
-        settings, records = job.cluster.section(DockerSettings), _on_hosts(job, "data", DATA)
+        settings, records = job.cluster.section(DockerSettings), checked_folders(job)["data"]
         return ContainerNeeds(settings.engine, settings.image, records, settings.data)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs a container for each task, under an agent on each host."""
-        check_folders(job)
+        checked_folders(job)
         engine = job.cluster.section(DockerSettings).engine
         folder.add(engine=engine)
         return run_with_agents(
@@ -152,22 +149,18 @@ def for_agents(job: Job, run_id: str) -> Job:
     return replace(job, tasks=tuple(_with_command(job, task, run_id, words) for task in job.tasks))
 
 
-def planned(job: Job, *first: str) -> Job:
+def planned(job: Job) -> Job:
     """Returns the job with the commands that agents would run, as far as they are known here.
 
-    Args:
-      job: the job.
-      *first: options to add before all others.
-
     Raises:
-      LaunchError: `check_folders` refuses a folder.
+      LaunchError: `checked_folders` refuses a folder.
     """
-    check_folders(job)
+    checked_folders(job)
     tasks = []
     for task in job.tasks:
         chosen = [] if task.devices.gpus is None else ["CUDA_VISIBLE_DEVICES"]
         names = ["TF_CONFIG", *variables(job), *chosen]
-        words = [*first, *(f"--env={name}" for name in names)]
+        words = [_USER, *(f"--env={name}" for name in names)]
         words += gpu_words(job.cluster.section(DockerSettings).engine) if task.devices.gpus else []
         words += [
             mount(task.host.folder(source), target, readonly=readonly)
@@ -183,35 +176,27 @@ def line(task: Task) -> str:
     return " ".join(map(_for_a_shell, task.argv))
 
 
-def check_folders(job: Job) -> None:
-    """Checks that the data and output folders are mounted from the hosts.
+def checked_folders(job: Job) -> dict[str, str]:
+    """Returns the hosts' folders for training's `data` and `output`, from the working directory.
 
-    Anything else would be missing in the container, or lost with it.
+    Anything that is not mounted from the hosts would be missing in the container, or lost with it.
 
     Raises:
       LaunchError: `--data-dir` or `--output-dir`, which start from `--work-dir`, is outside the
         mounted folders.
     """
-    for name, place in (("data", DATA), ("output", OUTPUT)):
+    found = {}
+    for name, target in (("data", DATA), ("output", OUTPUT)):
         chosen = job.folder(name)
-        if _below(chosen, place) is None:
+        below = posixpath.relpath(posixpath.join(CODE, chosen), target)
+        if below.partition("/")[0] == "..":
             too = " and --work-dir" if folder_of(job.arguments, "work_dir") else ""
             raise LaunchError(
-                f"--{name}-dir {chosen}: in a container it is {place}; leave it{too} out, and name "
-                f"the hosts' folder with `docker: {{{name}: {chosen}}}`"
+                f"--{name}-dir {chosen}: in a container it is {target}; leave it{too} out, and "
+                f"name the hosts' folder with `docker: {{{name}: {chosen}}}`"
             )
-
-
-def _on_hosts(job: Job, name: str, place: str) -> str:
-    """Returns the hosts' folder that training calls `--NAME-dir`, from the working directory."""
-    below = _below(job.folder(name), place) or "."
-    return posixpath.normpath(posixpath.join(_folders(job.cluster)[place], below))
-
-
-def _below(folder: str, place: str) -> Optional[str]:
-    """Returns a container's folder relative to the mount `place`; None if it is outside."""
-    path = posixpath.relpath(posixpath.join(CODE, folder), place)
-    return None if path.partition("/")[0] == ".." else path
+        found[name] = posixpath.normpath(posixpath.join(_folders(job.cluster)[target], below))
+    return found
 
 
 def _folders(cluster: Cluster) -> dict[str, str]:

@@ -85,6 +85,11 @@ class Job:
     arguments: tuple[str, ...]
     tasks: tuple[Task, ...]
 
+    @property
+    def lead(self) -> Task:
+        """The master or chief."""
+        return next(task for task in self.tasks if task.is_lead)
+
     def on(self, host: Host) -> list[Task]:
         """Returns the tasks of one host."""
         return [task for task in self.tasks if task.host.name == host.name]
@@ -133,7 +138,9 @@ def make_job(
             places.append((task_type, counts[task_type], host, port, devices))
             counts[task_type] += 1
             if task_type != "evaluator":
-                spec.setdefault(task_type, []).append(_dial(host.address, port))
+                address = f"[{host.address}]" if ":" in host.address else host.address
+                found_port = FREE if port is None else port
+                spec.setdefault(task_type, []).append(f"{address}:{found_port}")
     spec = {task_type: spec[task_type] for task_type in sorted(spec)}
     tasks = []
     for task_type, index, host, port, devices in places:
@@ -149,11 +156,6 @@ def script_of(cluster: Cluster) -> Optional[str]:
     """Returns the script that tasks run, from `workdir`; None for the installed package."""
     # Without a checkout here, the hosts have the package, too.
     return cluster.program or (None if IS_INSTALLED else SCRIPT)
-
-
-def _dial(address: str, port: Optional[int]) -> str:
-    bracketed = f"[{address}]" if ":" in address else address
-    return f"{bracketed}:{FREE if port is None else port}"
 
 
 def _tasks_of(

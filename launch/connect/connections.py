@@ -11,7 +11,7 @@ from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
 from launch.connect.agent_client import everywhere
 from launch.connect.link import Link, Transport, end
-from launch.errors import HostError
+from launch.errors import HostError, LaunchError
 
 _CLOSE_SECS = 4.0
 _BEATS = 6  # in `lease_secs`
@@ -23,7 +23,7 @@ _UNREAD = 64  # messages of hosts, which may have a megabyte each
 Event = tuple[str, Optional[Link], Message]
 
 
-class Connections:
+class Connections(contextlib.AbstractContextManager["Connections"]):
     """The connections of a run, one to the agent on each host.
 
     Args:
@@ -156,16 +156,17 @@ class Connections:
         """Ends a host's connection, and sends nothing more to the host."""
         self._links.pop(host_name).kill()
 
-    def close_all(self) -> None:
-        """Ends every agent that can be reached, and closes every connection."""
-        self._closed.set()
-        end(self._all, _CLOSE_SECS)
+    def __exit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
+        """Ends every agent that can be reached, and closes every connection.
 
-    def abandon(self) -> None:
-        """Closes every connection without a word: the agents end their tasks, which save."""
+        After an error of the launcher, it only closes them: the agents let their tasks save.
+        """
         self._closed.set()
-        for link in self._all:
-            link.hang_up()
+        if kind is None or issubclass(kind, LaunchError):
+            end(self._all, _CLOSE_SECS)
+        else:
+            for link in self._all:
+                link.hang_up()
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(self.lease_secs / _BEATS):

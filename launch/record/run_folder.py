@@ -75,7 +75,9 @@ class RunFolder:
         Raises:
           HostError: the folder cannot be written.
         """
-        return cls.restore(parent, _describe(_new_id(), job, output))
+        now = time.time()
+        moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+        return cls.restore(parent, _describe(f"{moment}-{int(now % 1 * 0x10000):04x}", job, output))
 
     @classmethod
     def restore(cls, parent: Path, record: Record) -> "RunFolder":
@@ -251,11 +253,6 @@ def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
             {"task": t.name, "host": t.host.name, "port": t.port, "argv": t.argv} for t in job.tasks
         ],
     }
-
-
-def _new_id() -> str:
-    now = time.time()
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 0x10000):04x}"
 
 
 def _process(pid: int) -> Record:

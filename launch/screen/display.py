@@ -33,7 +33,8 @@ class Display:
     ) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._table: Optional[LiveTable] = None
-        if _is_terminal(self._stream) if live is None else live:
+        is_plain = os.environ.get("TERM") == "dumb" or os.environ.get("CI")
+        if self._stream.isatty() and not is_plain if live is None else live:
             from launch.screen import table
 
             with contextlib.suppress(OSError):
@@ -86,7 +87,3 @@ def say(*lines: str) -> None:
 def print_json(**content: object) -> None:
     """Prints content in the form that docs/formats.md describes, as one JSON object."""
     print(json.dumps({"version": JSON_VERSION, **content}, indent=1))
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")

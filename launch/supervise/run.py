@@ -53,34 +53,23 @@ def run_with_agents(
     finds_ports = job.cluster.ports == FREE_PORTS
 
     connections = Connections(job.cluster, folder.run_id, transport, containers)
-    with stop_signals() as signals:
-        try:
-            ports = connections.open_all(
-                lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
-            )
-            if ports is None:
-                words = "stopped before the start"
-                outcome = Outcome(128 + signals[0], words, cause=Cause.USER)
-            else:
-                ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
-                cluster, now = ready.cluster, time.monotonic()
-                supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, now)
-                loop = RunLoop(supervisor, folder, display, connections.events, signals)
-                variables = {**dict(cluster.environment), **passed}
-                orders = {
-                    task.name: _order_to_start(task, script_of(cluster), variables, passed)
-                    for task in ready.tasks
-                }
-                rejoin_secs = cluster.limits.rejoin_secs
-                outcome = loop.run(Agents(supervisor, loop, connections, orders, rejoin_secs))
-        except LaunchError:
-            connections.close_all()
-            raise
-        except BaseException:
-            connections.abandon()
-            raise
-        connections.close_all()
-    return outcome
+    with stop_signals() as signals, connections:
+        ports = connections.open_all(
+            lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
+        )
+        if ports is None:
+            return Outcome(128 + signals[0], "stopped before the start", cause=Cause.USER)
+        ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
+        cluster, now = ready.cluster, time.monotonic()
+        supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, now)
+        loop = RunLoop(supervisor, folder, display, connections.events, signals)
+        variables = {**dict(cluster.environment), **passed}
+        orders = {
+            task.name: _order_to_start(task, script_of(cluster), variables, passed)
+            for task in ready.tasks
+        }
+        rejoin_secs = cluster.limits.rejoin_secs
+        return loop.run(Agents(supervisor, loop, connections, orders, rejoin_secs))
 
 
 def passed_values(names: Sequence[str]) -> dict[str, str]:

@@ -6,14 +6,15 @@ The job itself runs the tasks and writes the run's folder, which the nodes share
 import math
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
 from launch.backends.slurm.scheduler import CANCEL, JobState, SlurmJob
 from launch.errors import HostError
-from launch.record.outcome import Cause, Outcome, read_cause
+from launch.record.outcome import Cause, Outcome
 from launch.record.output import LogReader
-from launch.record.run_folder import Record, RunFolder
+from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
 HURRY_SECS = 1.0  # between two questions to the scheduler while the job starts or ends
@@ -94,35 +95,34 @@ class JobWatch:
     def _over(self) -> Outcome:
         """Shows what is left, and writes how the job ended."""
         self._show_output(final=True)
-        status = self._folder.status()
-        if self._stops and status.get("exit_code") in (None, 128 + signal.SIGTERM):
-            signum, details = self._stops[0], tuple(status.get("details", ()))
+        outcome = self._folder.end()
+        if self._stops and (outcome is None or outcome.exit_code == 128 + signal.SIGTERM):
+            signum, details = self._stops[0], () if outcome is None else outcome.details
             words = f"stopped by {signal.Signals(signum).name}"
             outcome = Outcome(128 + signum, words, details=details, cause=Cause.USER)
         else:
             output = output_path(self._folder)
-            outcome = how_it_ended(self._job.title, self._state, status, output)
+            outcome = how_it_ended(self._job.title, self._state, outcome, output)
         self._folder.write_end(outcome)
         return outcome
 
 
-def how_it_ended(title: str, ended: JobState, status: Record, output: Path) -> Outcome:
+def how_it_ended(title: str, ended: JobState, said: Optional[Outcome], output: Path) -> Outcome:
     """Returns how a job ended that this launcher did not stop.
 
     Args:
       title: what to call the job.
       ended: the last answer about the job.
-      status: the content of the run's status file; it has no exit code if the job could not write
-        its end. Then the last lines of its output are shown as details.
+      said: how it ended, as the job itself has written; None if it could not. Then the last lines
+        of its output are shown as details.
       output: the file with the output of the batch script.
     """
-    if status.get("exit_code") is not None:
-        cause, why = read_cause(status), ended.why
+    if said is not None:
+        cause, why = said.cause, ended.why
         if cause is Cause.PLATFORM:
             cause, why = ended.cause or cause, why or f"it ended the job; state {ended.words}"
-        reason = f"{status['reason']} (Slurm: {why})" if why else str(status["reason"])
-        details = tuple(status.get("details", ()))
-        return Outcome(int(status["exit_code"]), reason, details=details, cause=cause)
+        reason = f"{said.reason} (Slurm: {why})" if why else said.reason
+        return replace(said, reason=reason, cause=cause)
     why = ended.why or f"it ended as {ended.words}, exit code {ended.exit_code}"
     lines = [line.text for line in LogReader(output).lines(final=True) if line.text.strip()]
     log = f"  log: {output}"

@@ -239,32 +239,32 @@ def test_an_end_without_a_word_is_explained(
 ) -> None:
     ended = state_of({"JobState": state, "NodeList": "m[1-2]"})
     (tmp_path / "slurm.out").write_text("".join(f"line {i}\n\n" for i in range(14)))
-    outcome = how_it_ended("Slurm job 7", ended, {}, tmp_path / "slurm.out")
+    outcome = how_it_ended("Slurm job 7", ended, None, tmp_path / "slurm.out")
     assert outcome.exit_code == exit_code
     assert outcome.reason.startswith(f"Slurm job 7: {words}")
     lines = [f"  | line {i}" for i in range(2, 14)]
     assert outcome.details == (*lines, f"  log: {tmp_path}/slurm.out")
     assert outcome.cause is cause
-    (line,) = how_it_ended("Slurm job 7", ended, {}, tmp_path / "no.out").details
+    (line,) = how_it_ended("Slurm job 7", ended, None, tmp_path / "no.out").details
     words = "is empty or not there; do the nodes share that folder? see --state-dir"
     assert line == f"  log: {tmp_path}/no.out {words}"
 
 
 def test_the_jobs_own_word_goes_before_slurms(tmp_path: Path) -> None:
-    def end(state: str, status: dict[str, Any]) -> Outcome:
+    def end(state: str, said: Outcome) -> Outcome:
         ended = state_of({"JobState": state, "NodeList": "m2"})
-        return how_it_ended("Slurm job 7", ended, status, tmp_path / "slurm.out")
+        return how_it_ended("Slurm job 7", ended, said, tmp_path / "slurm.out")
 
-    status = {"exit_code": 3, "reason": "worker/0 on m2 failed: exit code 3", "details": ["  | x"]}
-    outcome = end("NODE_FAIL", status)
+    said = Outcome(3, "worker/0 on m2 failed: exit code 3", details=("  | x",))
+    outcome = end("NODE_FAIL", said)
     assert (outcome.exit_code, outcome.details) == (3, ("  | x",))
     assert outcome.reason.startswith("worker/0 on m2 failed: exit code 3 (Slurm: a node has failed")
     # An end by the platform that the job could not explain is explained; no other one is.
     words = "m2: it was asked to end"
-    status = {"exit_code": 143, "reason": words, "cause": "platform"}
-    assert end("FAILED", status).reason == f"{words} (Slurm: it ended the job; state FAILED m2)"
-    assert end("FAILED", {**status, "cause": "cancelled"}).reason == words
-    outcome = end("PREEMPTED", status)
+    said = Outcome(143, words, cause=Cause.PLATFORM)
+    assert end("FAILED", said).reason == f"{words} (Slurm: it ended the job; state FAILED m2)"
+    assert end("FAILED", replace(said, cause=Cause.CANCELLED)).reason == words
+    outcome = end("PREEMPTED", said)
     assert (
         outcome.reason
         == f"{words} (Slurm: preempted by another job; `requeue: true` lets it go on)"

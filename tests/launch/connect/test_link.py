@@ -196,12 +196,10 @@ def test_an_agent_is_late_only_for_a_launcher_that_has_looked_all_the_time() -> 
 
 
 def test_a_host_with_too_few_ports_is_named() -> None:
+    words = "^ip0: found 1 free ports for 2 tasks; end what uses"
     connections = Connections(from_hosts("ip0"), "run", cast(Any, FakeTransport()))
-    try:
-        with pytest.raises(HostError, match="^ip0: found 1 free ports for 2 tasks; end what uses"):
-            connections.open_all(lambda: False, lambda host: 2)
-    finally:
-        connections.close_all()
+    with pytest.raises(HostError, match=words), connections:
+        connections.open_all(lambda: False, lambda host: 2)
 
 
 def name_of(host: Host) -> str:
@@ -242,12 +240,12 @@ def test_a_host_waits_for_the_reader_of_its_messages_and_not_for_one_that_has_go
             sent.append(number)
 
     sender = threading.Thread(target=send, daemon=True)
-    sender.start()
-    wait_for(lambda: len(sent) == size, "full events")
-    assert connections.events.get()[2]["text"] == "0"
-    wait_for(lambda: len(sent) == size + 1, "the next event")
-    assert connections.events.full()
-    connections.close_all()
+    with connections:
+        sender.start()
+        wait_for(lambda: len(sent) == size, "full events")
+        assert connections.events.get()[2]["text"] == "0"
+        wait_for(lambda: len(sent) == size + 1, "the next event")
+        assert connections.events.full()
     sender.join(60)
     assert len(sent) == size + 3
     assert connections.events.full()
