@@ -1,6 +1,5 @@
 """What a backend is: one class, the same for all."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Optional, Protocol
 
 from launch.cluster import show
@@ -8,6 +7,7 @@ from launch.cluster.model import BackendFacts
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job, Task
 from launch.connect.agent_client import sweep
+from launch.connect.host_check import Checked, HostNeeds, examine
 from launch.connect.link import Transport
 from launch.errors import LaunchError
 from launch.record.outcome import Outcome
@@ -15,23 +15,6 @@ from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
 from launch.supervise.run_loop import stop_signals
-
-
-@dataclass(frozen=True)
-class ContainerNeeds:
-    """What a host needs to run tasks in containers.
-
-    Attributes:
-      engine: the container engine's command, such as `docker`.
-      image: the name of the image.
-      records: the host's folder with the training's records, relative to the working directory.
-      data: the data folder that the cluster's description names; None if it names none.
-    """
-
-    engine: str
-    image: str
-    records: str
-    data: Optional[str]
 
 
 class RemoteJob(Protocol):
@@ -91,21 +74,25 @@ class Backend(BackendFacts):
         """
         return job.lead.host.folder(job.folder("output"))
 
-    def containers(self, job: Job) -> Optional[ContainerNeeds]:
-        """Returns what the hosts need to run the tasks in containers; None if they run in none.
+    def needs(self, job: Job) -> HostNeeds:
+        """Returns what the hosts need to run the tasks.
 
         Raises:
-          LaunchError: the training's arguments name folders that do not exist in the containers.
+          LaunchError: the training's arguments name folders that do not exist in containers.
         """
-        return None
+        return HostNeeds(job.folder("data"))
 
-    def check(self, job: Job) -> list[str]:
-        """Returns what a scheduler says about a job before it is submitted.
+    def check(self, job: Job) -> Checked:
+        """Examines the hosts, or asks a scheduler about a job before it is submitted.
 
         Raises:
           LaunchError: the job would never start, or this backend cannot ask.
         """
-        raise LaunchError(f"check examines hosts, but {self.name} chooses them when the job starts")
+        if self.transport is None:
+            words = f"check examines hosts, but {self.name} chooses them when the job starts"
+            raise LaunchError(words)
+        with stop_signals() as stops:
+            return examine(job, self.needs(job), self.transport, stops)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Starts the job and follows it; leaves nothing of an ended job behind.

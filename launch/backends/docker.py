@@ -22,13 +22,14 @@ from typing import Optional
 from launch.agent.containers import CODE, DATA, OUTPUT, gpu_words, mount, needs
 from launch.agent.processes import RUN
 from launch.backends import local, ssh
-from launch.backends.base import Backend, ContainerNeeds
+from launch.backends.base import Backend
 from launch.cluster import show
 from launch.cluster.host_list import is_this_machine
 from launch.cluster.model import COMMAND_NAME, Cluster, Host
 from launch.cluster.show import Document, variables
 from launch.cluster.tasks import SCRIPT, Job, Task, folder_of
 from launch.cluster.yaml_section import matching, option, setting, yes_or_no
+from launch.connect.host_check import HostNeeds
 from launch.errors import LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
@@ -122,10 +123,10 @@ class Docker(Backend):
         """Returns the folder on the master's host that its container writes its results to."""
         return job.lead.host.folder(checked_folders(job)["output"])
 
-    def containers(self, job: Job) -> ContainerNeeds:
+    def needs(self, job: Job) -> HostNeeds:
         """Returns the engine, the image and the data folder that the hosts need."""
         settings, records = job.cluster.section(DockerSettings), checked_folders(job)["data"]
-        return ContainerNeeds(settings.engine, settings.image, records, settings.data)
+        return HostNeeds(records, settings.engine, settings.image, settings.data)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs a container for each task, under an agent on each host."""

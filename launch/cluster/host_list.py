@@ -36,6 +36,9 @@ def code_folder() -> str:
     return here if is_code else str(ROOT)
 
 
+SETUP_PYTHON = ".venv/bin/python"  # of the venv that `setup` and `make venv` make
+
+
 def default_python() -> str:
     """Returns the Python that runs the training if nothing else is said.
 
@@ -44,7 +47,7 @@ def default_python() -> str:
     """
     if IS_INSTALLED:
         return sys.executable
-    return ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python3"
+    return SETUP_PYTHON if Path(sys.prefix) == ROOT / ".venv" else "python3"
 
 
 def is_this_machine(name: str) -> bool:

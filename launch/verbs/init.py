@@ -8,11 +8,10 @@ import yaml
 
 from cifar10_program import LAUNCH, started_as
 from launch.backends.registry import BACKENDS
+from launch.cluster.host_list import SETUP_PYTHON
 from launch.cluster.model import TASK_TYPES, Host
 from launch.errors import LaunchError
 from launch.verbs.flags import cluster_of
-
-SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
 
 
 def init(options: argparse.Namespace) -> int:

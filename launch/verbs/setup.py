@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launch.backends.registry import backend_named
-from launch.cluster.host_list import code_folder, default_python
+from launch.cluster.host_list import SETUP_PYTHON, code_folder, default_python
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
 from launch.connect import preparing
@@ -15,7 +15,6 @@ from launch.screen.row import plain, plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.check import check_job
 from launch.verbs.flags import cluster_of
-from launch.verbs.init import SETUP_PYTHON
 
 
 def setup(options: argparse.Namespace) -> int:

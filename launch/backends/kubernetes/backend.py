@@ -29,6 +29,7 @@ from launch.cluster import show
 from launch.cluster.model import Host, Limits
 from launch.cluster.show import Document
 from launch.cluster.tasks import Devices, Job, Task, with_token
+from launch.connect.host_check import Checked
 from launch.connect.tools import await_end
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
@@ -96,7 +97,7 @@ class Kubernetes(Backend):
         """Returns None: training writes to a volume."""
         return None
 
-    def check(self, job: Job) -> list[str]:
+    def check(self, job: Job) -> Checked:
         """Returns what the cluster says of the user's rights, the claims and all objects."""
         settings = job.cluster.section(KubernetesSettings)
         kubectl = connect(settings)
@@ -114,7 +115,7 @@ class Kubernetes(Backend):
         listed = {"apiVersion": "v1", "kind": "List", "items": [*manifests.planned(job), secret]}
         words = ("create", "--dry-run=server", "--filename=-", "--output=name")
         objects = kubectl(*words, given=json.dumps(listed)).split()
-        return [f"{where}: it would take all {len(objects)} objects", found]
+        return Checked(said=[f"{where}: it would take all {len(objects)} objects", found])
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Creates the job, follows it to its end, and deletes it.

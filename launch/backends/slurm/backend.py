@@ -16,6 +16,7 @@ from launch.cluster.host_list import ROOT
 from launch.cluster.model import FREE_PORTS, Cluster
 from launch.cluster.show import Document
 from launch.cluster.tasks import PACKAGES, Job, make_job, script_of
+from launch.connect.host_check import Checked
 from launch.errors import HostError
 from launch.record.outcome import Outcome, end_record
 from launch.record.run_folder import Record, RunFolder
@@ -45,13 +46,14 @@ class Slurm(Backend):
         """Returns the batch script."""
         return [Document(f"{NAME}.sbatch", script.batch_script(job))]
 
-    def check(self, job: Job) -> list[str]:
+    def check(self, job: Job) -> Checked:
         """Returns what sbatch says about when and where the job would start."""
         passed_values(job.cluster.passed)
         words = ("sbatch", "--test-only", *script.options(job.cluster))
         done = ask(*words, given=script.batch_script(job))
         said = (done.stdout or done.stderr).strip()
-        return [said, "Slurm chooses the nodes later: their code and data could not be looked at"]
+        later = "Slurm chooses the nodes later: their code and data could not be looked at"
+        return Checked(said=[said, later])
 
     def submit(self, job: Job, folder: RunFolder, root: Path = ROOT) -> str:
         """Submits the batch script, with the variables that the tasks get; returns the job's id."""

@@ -12,8 +12,8 @@ from launch.backends.registry import BACKENDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
+from launch.connect.host_check import problems
 from launch.errors import LaunchError
-from launch.verbs.check import problems
 
 GOOD: dict[str, Any] = {
     "engine_error": None,
@@ -150,5 +150,5 @@ def test_this_machine_needs_no_ssh(host: str, here: bool) -> None:
 def test_check_tells_what_is_wrong_with_an_engine(second: dict[str, Any], problem: str) -> None:
     job = make_cluster(data="/records")
     facts = {"ip0": GOOD, "ip1": {**GOOD, "gpus": ["A"], **second}}
-    (found,) = problems(job, facts, Docker().containers(job))
+    (found,) = problems(job, facts, Docker().needs(job))
     assert found.startswith(problem)

@@ -310,7 +310,7 @@ def test_check_asks_for_the_rights_of_the_documented_role_the_claims_and_a_dry_r
     with pytest.raises(HostError, match="you may not list events in namespace vision of lab; docs"):
         backend.check(job)
     (tmp_path / "may").write_text("yes")
-    assert backend.check(job) == [
+    assert backend.check(job).said == [
         "namespace vision of lab: it would take all 2 objects", "claims: cifar10-output",
     ]  # fmt: skip
     assert "get persistentvolumeclaims cifar10-output\n" in (tmp_path / "calls").read_text()

@@ -8,7 +8,8 @@ import pytest
 from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
-from launch.verbs.check import Facts, problems
+from launch.connect.host_check import Facts, HostNeeds
+from launch.connect.host_check import problems as problems_of
 
 GOOD: dict[str, Any] = {
     "has_workdir": True,
@@ -25,6 +26,10 @@ GOOD: dict[str, Any] = {
 
 def job(*arguments: str) -> Job:
     return make_job(from_hosts("a,b", python="python3", workdir="/data"), arguments)
+
+
+def problems(checked: Job, found: dict[str, Facts]) -> list[str]:
+    return problems_of(checked, found, HostNeeds(checked.folder("data")))
 
 
 def facts(**second: Any) -> dict[str, Facts]:
