@@ -1,5 +1,6 @@
 """Reads a cluster from a YAML file and checks it strictly; docs/launch.md shows the keys."""
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -168,3 +169,33 @@ def _counts(roles: Section) -> tuple[tuple[str, int], ...]:
     if not found:
         raise roles.error(roles.node, f"{roles.name} must name a task, such as {LEADS[0]}: 1")
     return tuple(found)
+
+
+def as_text(cluster: Cluster, keys: Mapping[str, Any]) -> str:
+    """Returns a cluster on chosen hosts as the text of a cluster file, one key on each line.
+
+    It has every key that a file can set for hosts and tasks, but `environment`, whose values may be
+    secrets.
+
+    Args:
+      cluster: the cluster.
+      keys: further keys of the file.
+    """
+    counts = {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)}
+    content = {"backend": cluster.backend, "tasks": counts, **keys}
+    content |= {**_said(cluster.hosts[0]), **_said(cluster), "limits": _said(cluster.limits)}
+    content.pop("environment", None)
+    # JSON is valid YAML, and json.dumps writes each value on one line.
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
+    return "\n".join(lines)
+
+
+def _said(settings: object) -> dict[str, Any]:
+    """Returns the keys with which a file sets the fields of a dataclass, as `read_fields` reads."""
+    found = {}
+    for key, known in keys_of(type(settings)).items():
+        value = getattr(settings, known.name)
+        if value != known.default or not isinstance(value, (type(None), bool, tuple)):
+            is_plain = isinstance(value, (str, int, float, tuple))
+            found[key] = value if is_plain else "off" if value is None else str(value)
+    return found

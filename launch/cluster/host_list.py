@@ -105,7 +105,10 @@ def _numbers(part: str) -> list[str]:
     return [str(number).zfill(len(first)) for number in range(int(first), end + 1)]
 
 
-def counts_of(workers: int, ps: int, evaluator: bool = False) -> dict[str, int]:
+Counts = Mapping[str, int]  # task type -> the number of tasks
+
+
+def counts_of(workers: int, ps: int, evaluator: bool = False) -> Counts:
     """Returns how many tasks of each type a job has; with an evaluator, its master is a chief."""
     counts = {"chief" if evaluator else "master": 1, "worker": workers, "ps": ps}
     return {**counts, "evaluator": int(evaluator)}
@@ -149,21 +152,17 @@ def read_hostfile(path: str) -> dict[str, int]:
 
 
 def from_hosts(
-    names: Union[str, Mapping[str, int]],
-    python: Optional[str] = None,
-    workdir: Optional[str] = None,
-    evaluator: bool = False,
+    names: Union[str, Mapping[str, int]], evaluator: bool = False, **place: Optional[str]
 ) -> Cluster:
     """Makes a cluster with a master on the first host, a worker on each other, and a ps on each.
 
     Args:
       names: host names or addresses, with or without `user@`, separated by commas; see `expand`. Or
         host -> the number of its workers, of which the first host's first one is the master.
-      python: the same as for `nameless_host`.
-      workdir: the same as for `nameless_host`.
       evaluator: whether to add an evaluator on the last host; the master is then called chief.
+      **place: `python` and `workdir`, as for `nameless_host`.
     """
-    base = nameless_host(python, workdir)
+    base = nameless_host(**place)
     slots = [(name, 1) for name in expand(names)] if isinstance(names, str) else names.items()
     hosts = [base.named(name) for name, _ in slots]
     roles = [{"worker": count, "ps": 1} for _, count in slots]
@@ -173,36 +172,29 @@ def from_hosts(
 
 
 def on_this_machine(
-    workers: int,
-    ps: int,
-    python: Optional[str] = None,
-    workdir: Optional[str] = None,
-    evaluator: bool = False,
+    workers: int, ps: int, evaluator: bool = False, **place: Optional[str]
 ) -> Cluster:
     """Makes a cluster of processes on this machine, with free ports.
 
     Args:
       workers: the number of workers besides the master.
       ps: the number of parameter servers.
-      python: the Python that runs the training; by default, the launcher's own.
-      workdir: the folder with the code; by default, `code_folder()`.
       evaluator: whether to add an evaluator; the master is then called chief.
+      **place: `python`, by default the launcher's own, and `workdir`, as for `nameless_host`.
     """
-    place = nameless_host(python or sys.executable, os.path.abspath(workdir or code_folder()))
-    here = replace(place, name="localhost", address="127.0.0.1", agent_python=sys.executable)
+    base = nameless_host(**{**place, "python": place.get("python") or sys.executable})
+    here = replace(base, name="localhost", address="127.0.0.1", agent_python=sys.executable)
+    here = replace(here, workdir=os.path.abspath(base.workdir))
     hosts = (_with_roles(here, counts_of(workers, ps, evaluator)),)
     return Cluster(hosts, backend="local", ports=FREE_PORTS, source="--on local")
 
 
-def _with_roles(host: Host, counts: Mapping[str, int]) -> Host:
+def _with_roles(host: Host, counts: Counts) -> Host:
     return replace(host, roles=tuple((role, count) for role, count in counts.items() if count))
 
 
 def on_chosen_hosts(
-    backend: BackendFacts,
-    counts: Mapping[str, int],
-    num_hosts: Optional[int] = None,
-    **place: Optional[str],
+    backend: BackendFacts, counts: Counts, num_hosts: Optional[int] = None, **place: Optional[str]
 ) -> Cluster:
     """Makes a cluster on hosts that a scheduler will choose; see `chosen_hosts`."""
     hosts = chosen_hosts(backend, counts, num_hosts, nameless_host(**place))
@@ -211,7 +203,7 @@ def on_chosen_hosts(
 
 
 def chosen_hosts(
-    backend: BackendFacts, counts: Mapping[str, int], num_hosts: Optional[int], base: Host
+    backend: BackendFacts, counts: Counts, num_hosts: Optional[int], base: Host
 ) -> tuple[Host, ...]:
     """Distributes tasks over hosts in turns: first the trainers, then the ps and the evaluator.
 

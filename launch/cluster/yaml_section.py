@@ -222,17 +222,6 @@ def option(values: str, ours: str) -> Callable[[str], str]:
     )
 
 
-def said(settings: object) -> dict[str, Any]:
-    """Returns the keys with which a file sets the fields of a dataclass, as `read_fields` reads."""
-    found = {}
-    for key, known in keys_of(type(settings)).items():
-        value = getattr(settings, known.name)
-        if value != known.default or not isinstance(value, (type(None), bool, tuple)):
-            is_plain = isinstance(value, (str, int, float, tuple))
-            found[key] = value if is_plain else "off" if value is None else str(value)
-    return found
-
-
 def keys_of(settings: type) -> "dict[str, dataclasses.Field[Any]]":
     """Returns the keys of a file that set fields of a dataclass -> these fields."""
     fields = dataclasses.fields(settings)

@@ -37,6 +37,7 @@ class Connections(contextlib.AbstractContextManager["Connections"]):
       events: what the hosts send. Where it is full, they must wait, and their agents leave out
         lines of their tasks that are too many.
       lease_secs: the seconds of silence after which an agent counts as lost.
+      rejoin_secs: for how long a host that cannot be reached is tried again.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Connections(contextlib.AbstractContextManager["Connections"]):
         containers: Optional[Message] = None,
     ) -> None:
         self.lease_secs = cluster.limits.lease_secs
+        self.rejoin_secs = cluster.limits.rejoin_secs
         self.events: queue.Queue[Event] = queue.Queue(_UNREAD + 2 * len(cluster.hosts))
         self._next_look = 0.0
         self._closed = threading.Event()

@@ -88,18 +88,6 @@ def records_step(files: Mapping[str, Path], folder: str) -> Step:
     return Step("records", {"folder": folder}, files, os.fsencode(before))
 
 
-def venv_step(venv: str, agent_python: str, requirements: str) -> Step:
-    """Returns the step that makes a venv as `make venv` does, unless it is there.
-
-    Args:
-      venv: its folder there.
-      agent_python: a Python there to make it with, if there is no other one.
-      requirements: path of the requirements file, which has come with the code, in the checkout.
-    """
-    values = {"venv": venv, "lock": requirements, "agent_python": agent_python}
-    return Step("venv", values)
-
-
 def kernels_step(python: str) -> Step:
     """Returns the step that compiles the kernels, with a Python there."""
     return Step("kernels", {"python": python})

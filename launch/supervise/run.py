@@ -68,8 +68,7 @@ def run_with_agents(
             task.name: _order_to_start(task, script_of(cluster), variables, passed)
             for task in ready.tasks
         }
-        rejoin_secs = cluster.limits.rejoin_secs
-        return loop.run(Agents(supervisor, loop, connections, orders, rejoin_secs))
+        return loop.run(Agents(supervisor, loop, connections, orders))
 
 
 def passed_values(names: Sequence[str]) -> dict[str, str]:
@@ -112,7 +111,6 @@ class Agents:
       loop: the run loop, which takes the tasks' lines and notes for the user.
       connections: the connections to the agents.
       orders: task's name -> the order that starts the task.
-      rejoin_secs: for how long a host that cannot be reached is tried again.
       clock: returns the time in seconds.
     """
 
@@ -122,10 +120,8 @@ class Agents:
         loop: RunLoop,
         connections: Connections,
         orders: Mapping[str, Message],
-        rejoin_secs: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rejoin_secs = rejoin_secs
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
@@ -214,9 +210,9 @@ class Agents:
             self._connections.use(host, link)
         else:
             since, _ = self._unreachable.get(host, (now, reason))
-            if waiting and now < since + self._rejoin_secs:
+            if waiting and now < since + self._connections.rejoin_secs:
                 if host not in self._unreachable:
-                    again = f"tried again for {self._rejoin_secs:g} s (rejoin_secs)"
+                    again = f"tried again for {self._connections.rejoin_secs:g} s (rejoin_secs)"
                     self._loop.note(f"{reason}; {again}")
                 self._unreachable[host] = since, reason
                 self._supervisor.heard(now, stepped=False)  # This wait has a limit of its own.

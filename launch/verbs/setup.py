@@ -57,7 +57,8 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
             yield data
         if host.python == SETUP_PYTHON:
             venv = SETUP_PYTHON.partition("/")[0]
-            yield preparing.venv_step(venv, host.agent_python, options.requirements)
+            values = {"lock": options.requirements, "agent_python": host.agent_python}
+            yield preparing.Step("venv", {"venv": venv, **values})
         if host.trains:
             yield preparing.kernels_step(host.python)
 

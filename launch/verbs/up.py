@@ -63,7 +63,12 @@ def up(options: argparse.Namespace) -> int:
     process = background.start(backend, job, folder, log)
 
     def is_enough() -> bool:
-        return options.detach and (_has_started(folder, backend) or _is_full(folder))
+        if not options.detach or _has_started(folder, backend):
+            return bool(options.detach)
+        with contextlib.suppress(OSError):  # the folder was removed
+            # What the run does cannot be seen on a full disk.
+            return shutil.disk_usage(folder.path).free < _ROOM
+        return False
 
     outcome = follow(process, view, is_enough)
     if outcome is None:
@@ -83,13 +88,6 @@ def _has_started(folder: RunFolder, backend: Backend) -> bool:
     tasks = folder.status().get("tasks", [])
     states = [str(row.get("state")).partition(" ")[0] for row in tasks]
     return bool(tasks) and (backend.survives or {*states} <= {"running", "done"})
-
-
-def _is_full(folder: RunFolder) -> bool:
-    """Returns whether the disk is full, so that what the run does cannot be seen there."""
-    with contextlib.suppress(OSError):  # the folder was removed
-        return shutil.disk_usage(folder.path).free < _ROOM
-    return False
 
 
 class View:

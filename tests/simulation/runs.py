@@ -112,8 +112,8 @@ class AgentRun:
         self.connections.world = world
         orders = {task.name: _order(task) for task in tasks}
         loop: Any = self
-        clock, rejoin_secs = lambda: self.world.now, self.limits.rejoin_secs
-        self.agents = Agents(self.supervisor, loop, self.connections, orders, rejoin_secs, clock)
+        clock = lambda: self.world.now  # noqa: E731
+        self.agents = Agents(self.supervisor, loop, self.connections, orders, clock)
         self._queue: list[Any] = []
         self.paused_until = 0.0
         self.is_dead = False

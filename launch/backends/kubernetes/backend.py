@@ -346,12 +346,11 @@ class Runner:
 
     def _tell_refusals(self, now: float) -> None:
         """Tells why Jobs have no pods, if they have had none for some time."""
-        if not self._watch.without_pod:
+        is_due = now >= self._refusals_due
+        if is_due or not self._watch.without_pod:
             self._refusals_due = math.inf
-        elif self._refusals_due == math.inf:
-            self._refusals_due = now + _NO_POD_SECS
-        elif now >= self._refusals_due:
-            self._refusals_due = now + _NO_POD_SECS
+        self._refusals_due = min(self._refusals_due, now + _NO_POD_SECS)
+        if is_due and self._watch.without_pod:
             refusals, tasks = self._objects.refusals(), dict[str, list[str]]()
             for task in self._watch.without_pod:
                 if why := refusals.get(manifests.job_name(self._objects.name, task)):

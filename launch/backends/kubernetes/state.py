@@ -98,7 +98,8 @@ def read_poll(found: str) -> Poll:
         items = json.loads(found)["items"]
         named = [item for item in items if {TYPE, INDEX} <= {*item["metadata"].get("labels", ())}]
         pods = tuple(read_pod(item) for item in named if item["kind"] == "Pod")
-        jobs = {_task(item): _true_condition(item) for item in named if item["kind"] == "Job"}
+        found_jobs = [item for item in named if item["kind"] == "Job"]
+        jobs = {_task(job): _condition(job, "True").get("type", "") for job in found_jobs}
         owners = [item["metadata"] for item in items if item["kind"] == "Service"]
         exists = any("deletionTimestamp" not in metadata for metadata in owners)
         return Poll(pods, jobs, is_deleted=not exists)
@@ -167,7 +168,7 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     ended = state.get("terminated")
     code = None if ended is None else int(ended["exitCode"])
     # Why Kubernetes ends or ended the pod.
-    why = status if status.get("reason") else _condition(pod, "DisruptionTarget", "True") or {}
+    why = status if status.get("reason") else _condition(pod, "True", "DisruptionTarget")
     is_oom = ended is not None and ended.get("reason") == "OOMKilled"
     is_killed = not (why or is_oom) and code in _KILLED
     # A pod that was deleted after its end has no grace.
@@ -184,7 +185,7 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     else:
         now, waits = "waiting", state.get("waiting", {})
         if waits.get("reason") in _PASSING:
-            waits = _condition(pod, "PodScheduled", "False") or {}
+            waits = _condition(pod, "False", "PodScheduled")
         elif waits.get("reason") == "ErrImagePull":
             answer = waits.get("message", "").rpartition('": ')[2]
             waits = {**waits, "message": f"{container['image']}: {answer}"}
@@ -201,15 +202,10 @@ def _task(found: dict[str, Any]) -> str:
     return f"{labels[TYPE]}/{labels[INDEX]}"
 
 
-def _true_condition(job: dict[str, Any]) -> str:
-    conditions = job.get("status", {}).get("conditions", ())
-    return next((str(found["type"]) for found in conditions if found["status"] == "True"), "")
-
-
-def _condition(found: dict[str, Any], kind: str, value: str) -> Optional[dict[str, Any]]:
-    """Returns an object's condition of a type, if it has this value; None if not."""
+def _condition(found: dict[str, Any], value: str, kind: str = "") -> dict[str, Any]:
+    """Returns an object's condition with this value, of a type if one is given; {} if none."""
     conditions = found.get("status", {}).get("conditions", ())
-    return next((c for c in conditions if (c["type"], c["status"]) == (kind, value)), None)
+    return next((c for c in conditions if c["status"] == value and kind in ("", c["type"])), {})
 
 
 def _exit_words(ended: Optional[dict[str, Any]]) -> str:

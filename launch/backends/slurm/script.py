@@ -13,7 +13,6 @@ slurm:                          # a section of a cluster file
   options: [--constraint=ib, --mail-type=END]
 """
 
-import json
 import os
 import re
 import shlex
@@ -21,13 +20,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
+from launch.cluster.cluster_file import as_text
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import TASK_TYPES, TRAINERS, Cluster, Host
 from launch.cluster.show import quoted_path, variables
 from launch.cluster.tasks import Job
-from launch.cluster.yaml_section import matching, option, said, setting, whole, yes_or_no
+from launch.cluster.yaml_section import matching, option, setting, whole, yes_or_no
 from launch.errors import LaunchError
 
 NAME = "cifar10"
@@ -179,19 +179,8 @@ def seconds_of(time: str) -> int:
 def description(cluster: Cluster) -> str:
     """Returns the cluster as the text of a cluster file, one key on each line.
 
-    It has every key that a cluster file can set for hosts and tasks, except that the values of
-    `environment` come from the batch script's own environment.
+    The values of `environment` come from the batch script's own environment.
     """
-    counts = {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)}
     of_ps = dict(cluster.section(SlurmSettings).ps)
-    content: dict[str, Any] = {
-        "backend": cluster.backend,
-        "tasks": counts,
-        "nodes": sum(host.trains or not of_ps for host in cluster.hosts),
-    }
-    content |= {"slurm": {"ps": of_ps}} if of_ps else {}
-    content |= {**said(cluster.hosts[0]), **said(cluster), "limits": said(cluster.limits)}
-    content.pop("environment", None)
-    # JSON is valid YAML, and json.dumps writes each value on one line.
-    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
-    return "\n".join(lines)
+    nodes = sum(host.trains or not of_ps for host in cluster.hosts)
+    return as_text(cluster, {"nodes": nodes, **({"slurm": {"ps": of_ps}} if of_ps else {})})

@@ -52,7 +52,7 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     display = Display(shown, live=False)
     loop = RunLoop(supervisor, folder, display, connections.events, [])
     orders = {"master/0": {"task": "master/0"}}
-    agents = Agents(supervisor, loop, connections, orders, 600, lambda: 0.0)
+    agents = Agents(supervisor, loop, connections, orders, lambda: 0.0)
     agents.start()
     supervisor.started("master/0")
     yield agents
@@ -124,7 +124,7 @@ def test_a_host_that_cannot_be_reached_is_tried_again_without_a_restart_for_rejo
     orders: dict[str, Message] = {name: {"task": name} for name in supervisor.states}
     now = [0.0]
     connections, loop = agents._connections, agents._loop
-    agents = Agents(supervisor, loop, connections, orders, 600, lambda: now[0])
+    agents = Agents(supervisor, loop, connections, orders, lambda: now[0])
     agents.start()
     for secs in (10.0, 609.0, 610.0):
         assert {state.status for state in supervisor.states.values()} == {"starting"}
@@ -146,7 +146,8 @@ def test_a_job_that_ends_for_want_of_a_host_that_is_tried_again_names_that_host(
     ps = supervisor.states["ps/0"]
     ps.task = replace(ps.task, host=replace(ps.task.host, name="far"))
     orders: dict[str, Message] = {name: {"task": name} for name in supervisor.states}
-    found = (supervisor, agents._loop, agents._connections, orders, 6000, lambda: now[0])
+    agents._connections.rejoin_secs = 6000
+    found = (supervisor, agents._loop, agents._connections, orders, lambda: now[0])
     agents = Agents(*found)
     agents.start()
     supervisor.heard(0.0, stepped=True)

@@ -37,7 +37,7 @@ def facts(**second: Any) -> dict[str, Facts]:
 
 
 def test_on_this_machine_setup_is_not_the_way_out() -> None:
-    cluster = on_this_machine(0, 1, "python3", "/data")
+    cluster = on_this_machine(0, 1, python="python3", workdir="/data")
     found = {**GOOD, "tensorflow": None, "data": None, "code": None}
     assert not any("setup" in one for one in problems(make_job(cluster), {"localhost": found}))
 

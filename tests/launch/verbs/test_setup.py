@@ -289,7 +289,8 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     makes = "mkdir -p .venv/bin; ln -sf $0 .venv/bin/python; [ $2 = venv ]"
     lines = f"case $1 in -c) ;; *) {makes} || {{ echo 'No space left'; exit 1; }};; esac"
     put_script(tmp_path / "bin" / "python3.11", lines)
-    step = preparing.venv_step(".venv", "python3", "requirements.lock")
+    values = {"venv": ".venv", "lock": "requirements.lock", "agent_python": "python3"}
+    step = preparing.Step("venv", values)
     there, say = host(tmp_path / "there"), lambda *words: None
     tell = transport(f"PATH={tmp_path}/bin:$PATH")
     reason = preparing.prepare([there], lambda host: [step], tell, say, [])["node1"]
@@ -405,7 +406,7 @@ def test_hosts_without_a_file_get_a_venv_and_the_other_commands_are_told_of_it(
         return 7
 
     monkeypatch.setattr(verb, "setup_hosts", prepare_all)
-    monkeypatch.setattr(verb, "cluster_of", lambda given: from_hosts("node1", given.python))
+    monkeypatch.setattr(verb, "cluster_of", lambda given: from_hosts("node1", python=given.python))
     words = "the other commands need it, too: --python .venv/bin/python\n"
     for default, is_told in (("python3", True), (".venv/bin/python", False)):
         monkeypatch.setattr(verb, "default_python", lambda default=default: default)
