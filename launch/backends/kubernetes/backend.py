@@ -39,7 +39,6 @@ from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Signal, Start
 
-_TFJOB = "#T "  # begins each line of the TFJob
 _INSTEAD = (
     "# Where Kubeflow's training operator runs, this TFJob can take the place of the Service and "
     "the\n# Jobs: sed -n 's/^#T //p'. `launch` does not follow it."
@@ -82,7 +81,7 @@ class Kubernetes(Backend):
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
             )
         tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.NAME)])
-        comments = [f"{_TFJOB}{line}" for line in tfjob.splitlines()]
+        comments = [f"#T {line}" for line in tfjob.splitlines()]
         return [Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
 
     def tf_config(self, job: Job, task: Task) -> str:

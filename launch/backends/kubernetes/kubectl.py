@@ -8,7 +8,10 @@ with it.
 import json
 import re
 from collections.abc import Sequence
+from importlib import resources
 from typing import Optional
+
+import yaml
 
 from launch.backends.kubernetes import state
 from launch.backends.kubernetes.manifests import RESTARTS, Manifest, annotated, selector
@@ -34,16 +37,6 @@ _FORBIDDEN = re.compile(
     r'(?: in API group "[^"]*")?(?: in the namespace "(?P<where>[^"]+)")?'
 )
 _RUN = "cifar10-launch/run"  # annotation of the Service: the run's record
-# What the Role in docs/launch.md allows: API group, resource, verbs.
-RIGHTS = (
-    ("", "pods", "get list delete"),
-    ("", "pods/log", "get"),
-    ("", "events", "list"),
-    ("", "services", "create list delete"),
-    ("", "secrets", "create"),
-    ("networking.k8s.io", "networkpolicies", "create"),
-    ("batch", "jobs", "create list delete"),
-)
 _QUIETLY = ("--ignore-not-found", "--wait=false")
 
 
@@ -80,12 +73,18 @@ class Kubectl:
         return done.stdout
 
     def missing_rights(self) -> list[str]:
-        """Returns those of `RIGHTS` that the user lacks; HostError if kubectl does not answer."""
+        """Returns the rights of the Role in docs/launch.md that the user lacks.
+
+        Raises:
+          HostError: kubectl does not answer.
+        """
+        role = resources.files("launch.backends.kubernetes") / "templates" / "role.yaml"
         missing = []
-        for group, what, verbs in RIGHTS:
+        for rule in yaml.safe_load(role.read_text("utf-8"))["rules"]:
+            (group,), (what,) = rule["apiGroups"], rule["resources"]
             plural, _, part = what.partition("/")
             resource = [f"{plural}.{group}" if group else plural, f"--subresource={part}"]
-            for verb in verbs.split():
+            for verb in rule["verbs"]:
                 command = self.command("auth", "can-i", verb, *resource)
                 if call(command, _TIMEOUT_SECS, _INSTALL).stdout.strip() != "yes":
                     missing.append(f"{verb} {what}")
