@@ -2,7 +2,7 @@
 
 This module adds options that depend on the host to `docker run` commands, and removes containers.
 A container does not end with the client that started it. Each container therefore carries its
-task's marks as labels, so that it can be found and removed even if the client is gone.
+task's labels, so that it can be found and removed even if the client is gone.
 """
 
 import os
@@ -64,12 +64,12 @@ class Containers:
         self.engine = engine
         self._mounts = mounts
 
-    def prepare(self, order: Message, marks: dict[str, str]) -> Message:
+    def prepare(self, order: Message, labels: dict[str, str]) -> Message:
         """Adds the options that depend on this host to an order to start a task.
 
         Args:
           order: the launcher's order, whose argv is `ENGINE run ...`.
-          marks: the task's marks, which become labels of its container.
+          labels: the task's labels, which its container gets, too.
 
         Returns:
           A copy of the order with the complete command.
@@ -79,7 +79,7 @@ class Containers:
         """
         if shutil.which(self.engine) is None:
             raise OSError(_MISSING.format(self.engine))
-        words = [f"--label={name}={value}" for name, value in marks.items()]
+        words = [f"--label={name}={value}" for name, value in labels.items()]
         # These ids own the files that a container writes; rootless podman would map them.
         words += ["--userns=keep-id"] if is_podman(self.engine) and os.getuid() else []
         words.append(f"--user={os.getuid()}:{os.getgid()}")
@@ -95,12 +95,12 @@ class Containers:
             if needs(target, order.get("script"), is_ps=order["last"])
         ]
         engine, run, *rest = order["argv"]
-        earlier = {name: marks[name] for name in (processes.RUN, processes.TASK)}
+        earlier = {name: labels[name] for name in (processes.RUN, processes.TASK)}
         clearing = ["sh", "-c", _CLEARING, engine, " ".join(_filters(earlier))]
         argv = [*clearing, run, *words, *rest]
         return {**order, "cwd": "/", "script": None, "argv": argv, "contained": True}
 
-    def look(self, image: str) -> dict[str, Any]:
+    def probe(self, image: str) -> dict[str, Any]:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""
         try:
             self._ask("ps", "--quiet")
@@ -111,12 +111,12 @@ class Containers:
         return {"engine_error": None, "image": found}
 
     def remove(
-        self, marks: dict[str, str], settle_secs: float = 0.0
+        self, labels: dict[str, str], settle_secs: float = 0.0
     ) -> tuple[list[str], Optional[str]]:
-        """Kills and removes containers until none with these marks is left.
+        """Kills and removes containers until none with these labels is left.
 
         Args:
-          marks: the value of each of the marks RUN, HOST or TASK to search for.
+          labels: the value of each of the labels RUN, HOST or TASK to search for.
           settle_secs: the minimum time in seconds to keep searching, because a container that a
             killed client was creating may appear late.
 
@@ -128,7 +128,7 @@ class Containers:
         began = time.monotonic()
         while True:
             try:
-                found = self._ask("ps", "--all", "--quiet", "--no-trunc", *_filters(marks))
+                found = self._ask("ps", "--all", "--quiet", "--no-trunc", *_filters(labels))
                 now = time.monotonic()
                 if not found and now >= began + settle_secs:
                     processes.end_monitors(removed)
@@ -170,8 +170,8 @@ class Containers:
             raise OSError(f"{self.engine}: {error}") from None
 
 
-def _filters(marks: dict[str, str]) -> list[str]:
-    return [f"--filter=label={name}={value}" for name, value in marks.items()]
+def _filters(labels: dict[str, str]) -> list[str]:
+    return [f"--filter=label={name}={value}" for name, value in labels.items()]
 
 
 def _folder(cwd: str, path: str, readonly: bool) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Optional
 
-# Marks: environment variables with the run, the host and the task. Child processes inherit them.
+# Labels: environment variables with the run, the host and the task. Child processes inherit them.
 RUN, HOST, TASK = "LAUNCH_RUN_ID", "LAUNCH_HOST", "LAUNCH_TASK"
 AGENT_WORD = "launch-agent"  # precedes the run's id on the agent's command line
 
@@ -80,13 +80,13 @@ def die_with(parent: int) -> None:
         os._exit(128 + signal.SIGKILL)  # the parent ended before prctl
 
 
-def marked(**marks: str) -> list[int]:
-    """Returns the ids of the processes with all of these marks, except this process.
+def labelled(**labels: str) -> list[int]:
+    """Returns the ids of the processes with all of these labels, except this process.
 
     Args:
-      **marks: the value of each of the marks RUN, HOST or TASK to search for.
+      **labels: the value of each of the labels RUN, HOST or TASK to search for.
     """
-    wanted = {f"{name}={value}".encode() for name, value in marks.items()}
+    wanted = {f"{name}={value}".encode() for name, value in labels.items()}
     return [pid for pid, words in _all("environ") if wanted <= set(words)]
 
 

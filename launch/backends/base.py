@@ -6,7 +6,7 @@ from launch.cluster import show
 from launch.cluster.model import BackendFacts
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job, Task
-from launch.connect.agent_client import sweep
+from launch.connect.agent_client import reap
 from launch.connect.host_check import Checked, HostNeeds, examine
 from launch.connect.link import Transport
 from launch.errors import LaunchError
@@ -144,4 +144,4 @@ class Backend(BackendFacts):
             job = self.job_of(record)
             return [] if job is None else job.end(now=False)
         with stop_signals() as stops:
-            return sweep(record, self.transport, stops)
+            return reap(record, self.transport, stops)

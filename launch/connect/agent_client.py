@@ -119,8 +119,8 @@ class Questions(contextlib.AbstractContextManager["Questions"]):
         return answers
 
 
-def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) -> list[str]:
-    """Ends what a run has left behind on its hosts, found by its marks, in parallel.
+def reap(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) -> list[str]:
+    """Ends what a run has left behind on its hosts, found by its labels, in parallel.
 
     Signals that ask for the end close the connections, and raise SystemExit (128 + n).
 
@@ -134,9 +134,9 @@ def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int])
 
     Raises:
       HostError: a host could not be reached, or its containers could not be removed; the other
-        hosts were swept.
+        hosts were reaped.
     """
-    order = {"do": "sweep", "run": record["run"], "engine": record.get("engine")}
+    order = {"do": "reap", "run": record["run"], "engine": record.get("engine")}
     hosts = [
         Host(one["name"], one["name"], (), "", one["user"], agent_python=one["agent_python"])
         for one in record["hosts"]

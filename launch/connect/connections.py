@@ -188,6 +188,6 @@ class Connections(contextlib.AbstractContextManager["Connections"]):
         )
         self._all.append(link)
         # It tells what an agent leaves behind from what its successor starts.
-        mark = f"{host.name}.{secrets.token_hex(4)}"
-        answer = link.ask({**self._settings, "ports": num_ports, "mark": mark})
+        label = f"{host.name}.{secrets.token_hex(4)}"
+        answer = link.ask({**self._settings, "ports": num_ports, "label": label})
         return link, answer["ports"]

@@ -17,7 +17,7 @@ _IMAGE = "copy the same image to all hosts: docker save, docker load, or a regis
 _COMPARED = ("image", "code", "python", "tensorflow", "data")  # the same on all hosts
 _LEAST_DISK = 1 << 30
 
-# What a host's agent has found, see launch.agent.host_facts.look, with `failures`: (address, port,
+# What a host's agent has found, see launch.agent.host_facts.probe, with `failures`: (address, port,
 # error) of each port of other hosts that it could not connect to; or why it is `unreachable`.
 Facts = Mapping[str, Any]
 
@@ -79,9 +79,9 @@ def examine(job: Job, needs: HostNeeds, transport: Transport, stops: Sequence[in
     """
     script, records = script_of(job.cluster), needs.records
 
-    def look(host: Host) -> Message:
+    def probe(host: Host) -> Message:
         return {
-            "do": "look",
+            "do": "probe",
             "cwd": host.workdir,
             "python": host.python if needs.engine is None else None,
             "code": (script, *PACKAGES) if script else (),
@@ -96,20 +96,20 @@ def examine(job: Job, needs: HostNeeds, transport: Transport, stops: Sequence[in
             (other.address, port)
             for other in reached
             # The tasks of one host reach each other by its address, too.
-            if other is not host or len(looked.found[other.name]["ports"]) > 1
-            for port, why_not in looked.found[other.name]["ports"]
+            if other is not host or len(probed.found[other.name]["ports"]) > 1
+            for port, why_not in probed.found[other.name]["ports"]
             if why_not is None
         ]
-        return {"do": "dial", "targets": targets}
+        return {"do": "check", "targets": targets}
 
     with Questions(transport, stops) as questions:
-        looked = questions.ask(job.cluster.hosts, look)
-        reached = [host for host in job.cluster.hosts if host.name in looked.found]
+        probed = questions.ask(job.cluster.hosts, probe)
+        reached = [host for host in job.cluster.hosts if host.name in probed.found]
         connected = questions.ask(reached, connect)
-    failed = {**looked.failed, **connected.failed}
+    failed = {**probed.failed, **connected.failed}
     facts: dict[str, Facts] = {name: {"unreachable": why} for name, why in failed.items()}
     for name, answer in connected.found.items():
-        facts[name] = {**looked.found[name], **answer}
+        facts[name] = {**probed.found[name], **answer}
     is_remote = "://" in records
     said = [f"{records}: not looked at; the tasks read it by themselves"] if is_remote else []
     return Checked(facts, problems(job, facts, needs), said)

@@ -27,7 +27,7 @@ _OPEN_SECS = 30.0
 LEASE_SECS = 30.0  # of silence, after which a connection without a run may be given up
 
 # Orders that ask -> the event that answers.
-_ANSWERS = {"begin": "hello", "look": "looked", "dial": "dialled", "sweep": "swept"}
+_ANSWERS = {"begin": "ready", "probe": "probed", "check": "checked", "reap": "reaped"}
 
 # Imports the agent's modules from SOURCES: name -> source, which is empty for a package.
 _LOADER = """\

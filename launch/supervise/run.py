@@ -157,12 +157,12 @@ class Agents:
                 self._take_from_task(state.task.name, host, message)
         elif what == "lost":
             self._lose(host, f"lost: {link.why()}")
-        elif what == "orphaned":
+        elif what == "launcher_lost":
             cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
             self._lose(host, f"lost: its agent stopped: {message['reason']}", cause)
         elif what == "note":
             self._loop.note(f"{host}: {message['text']}")
-        elif what == "told":
+        elif what == "preempted":
             reason, now = f"{host}: {message['reason']}", self._clock()
             self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM))
 

@@ -37,7 +37,7 @@ class SimLink:
             raise HostError(f"{host.name}: no answer within {_OPEN_SECS:g} s")
         self._agent = host.agent(self)
         self.send(order)
-        return {"event": "hello", "ports": []}
+        return {"event": "ready", "ports": []}
 
     def send(self, message: Message) -> None:
         """Sends an order."""

@@ -20,7 +20,7 @@ from tests.simulation.world import World
 
 _TICK_SECS = 0.5
 _LONGEST_SECS = 400.0
-_ORPHAN_SECS = 15.0
+_LOST_SECS = 15.0
 
 
 class WatchedSupervisor(Supervisor):
@@ -235,7 +235,7 @@ class AgentRun:
 
     def _check_that_nothing_is_left(self) -> None:
         """Lets the agents end without the launcher, and checks that they do."""
-        patience = self.limits.lease_secs + min(_ORPHAN_SECS, self.limits.stop_secs) + 8
+        patience = self.limits.lease_secs + min(_LOST_SECS, self.limits.stop_secs) + 8
         until = self.world.now + patience
         while self.world.now < until and not self._is_empty():  # more may go wrong meanwhile
             self.world.run(self.world.now + 1, self._is_empty)

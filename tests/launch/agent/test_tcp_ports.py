@@ -90,7 +90,7 @@ def test_a_check_finds_ports_that_listen_over_ipv4_and_ipv6(held: list[socket.so
     one, two = ports_of(held)[:2]
     addresses = ["127.0.0.1", *(["::1"] if os.path.exists("/proc/net/if_inet6") else [])]
     with tcp_ports.listen(one):
-        assert host_facts.dial([(address, one) for address in addresses]) == []
+        assert host_facts.unreached([(address, one) for address in addresses]) == []
         with pytest.raises(OSError, match=f"^port {one} is in use "):
             tcp_ports.listen(one)
-    assert host_facts.dial([("127.0.0.1", two)]) == [("127.0.0.1", two, "connection refused")]
+    assert host_facts.unreached([("127.0.0.1", two)]) == [("127.0.0.1", two, "connection refused")]

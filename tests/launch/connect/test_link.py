@@ -24,7 +24,7 @@ from tests.launch.launcher import wait_for
 
 HOSTS = [Host(name, name, (), "/data") for name in ("node0", "node1", "node2")]
 BEGIN: Message = {"do": "begin"}
-GREETING = MAGIC + b'{"event":"hello","ports":[]}\n'
+GREETING = MAGIC + b'{"event":"ready","ports":[]}\n'
 
 
 def make_link(*command: str) -> Link:
@@ -120,9 +120,9 @@ def test_the_lock_of_an_editor_is_no_part_of_the_agent(
 
 
 def test_another_answer_than_the_one_that_was_asked_for_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sent").write_bytes(MAGIC + b'{"event":"dialled","failures":[]}\n')
+    (tmp_path / "sent").write_bytes(MAGIC + b'{"event":"checked","failures":[]}\n')
     link = make_link("sh", "-c", f"cat {tmp_path / 'sent'}; exec sleep 300")
-    with pytest.raises(HostError, match="^node1: its agent answered dialled to begin$"):
+    with pytest.raises(HostError, match="^node1: its agent answered checked to begin$"):
         link.ask(BEGIN)
     link.close(0)
 
@@ -167,7 +167,7 @@ class FakeLink:
     heard = 0.0
 
     def ask(self, order: Message) -> Message:
-        return {"event": "hello", "ports": [20001]}
+        return {"event": "ready", "ports": [20001]}
 
     def send(self, message: Message) -> None:
         pass

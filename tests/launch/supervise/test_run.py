@@ -31,7 +31,7 @@ from launch.supervise.task_state import TaskState
 from testbeds.ports import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir, wait_for
 
-TOLD: Message = {"event": "told", "reason": "the agent got SIGTERM"}
+PREEMPTED: Message = {"event": "preempted", "reason": "the agent got SIGTERM"}
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def _tell(agents: Agents, message: Message) -> None:
 def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_platforms(
     agents: Agents, signals: Sequence[int]
 ) -> None:
-    _tell(agents, TOLD)
+    _tell(agents, PREEMPTED)
     state = agents._supervisor.states["master/0"]
     for number, signum in enumerate(signals, 1):
         agents.stop(signum)
