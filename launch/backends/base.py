@@ -10,7 +10,7 @@ from launch.connect.agent_client import reap
 from launch.connect.host_check import Checked, HostNeeds, examine
 from launch.connect.link import Transport
 from launch.errors import LaunchError
-from launch.record.outcome import Outcome
+from launch.record.result import Result
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
@@ -72,7 +72,7 @@ class Backend(BackendFacts):
 
         None if that is no folder of a host.
         """
-        return job.lead.host.folder(job.folder("output"))
+        return job.chief.host.folder(job.folder("output"))
 
     def needs(self, job: Job) -> HostNeeds:
         """Returns what the hosts need to run the tasks.
@@ -94,7 +94,7 @@ class Backend(BackendFacts):
         with stop_signals() as stops:
             return examine(job, self.needs(job), self.transport, stops)
 
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Starts the job and follows it; leaves nothing of an ended job behind.
 
         Shows on `display`, which the run's log receives, the lines of the tasks, and writes their
@@ -114,7 +114,7 @@ class Backend(BackendFacts):
         """
         return None
 
-    def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
+    def rejoin(self, folder: RunFolder, display: Display) -> Result:
         """Follows a job that goes on without its launcher to its end.
 
         Raises:

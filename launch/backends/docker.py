@@ -31,7 +31,7 @@ from launch.cluster.tasks import SCRIPT, Job, Task, folder_of
 from launch.cluster.yaml_section import matching, option, setting, yes_or_no
 from launch.connect.host_check import HostNeeds
 from launch.errors import LaunchError
-from launch.record.outcome import Outcome
+from launch.record.result import Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
@@ -50,7 +50,7 @@ _OURS = (
 _USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
 _USER = f"--user={_USER_IDS}"
 # What training can do without. Programs of the user's own may need some of it: `restricted: false`.
-_RESTRICTIONS = (
+_HARDENING = (
     "--cap-drop=ALL",
     "--security-opt=no-new-privileges",
     "--read-only",
@@ -121,14 +121,14 @@ class Docker(Backend):
 
     def output_folder(self, job: Job) -> str:
         """Returns the folder on the master's host that its container writes its results to."""
-        return job.lead.host.folder(checked_folders(job)["output"])
+        return job.chief.host.folder(checked_folders(job)["output"])
 
     def needs(self, job: Job) -> HostNeeds:
         """Returns the engine, the image and the data folder that the hosts need."""
         settings, records = job.cluster.section(DockerSettings), checked_folders(job)["data"]
         return HostNeeds(records, settings.engine, settings.image, settings.data)
 
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Runs a container for each task, under an agent on each host."""
         checked_folders(job)
         engine = job.cluster.section(DockerSettings).engine
@@ -231,7 +231,7 @@ def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Ta
         "--network=host",
         "--pull=never",  # a public registry may hold another image of this name
         "--log-driver=none",  # the client gets the output; another copy would fill the disk
-        *(_RESTRICTIONS if settings.restricted else ()),
+        *(_HARDENING if settings.restricted else ()),
         *settings.options,
         settings.image,
         posixpath.join(CODE, job.cluster.program or SCRIPT),

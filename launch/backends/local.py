@@ -25,4 +25,4 @@ class Local(Backend):
 
     def output_folder(self, job: Job) -> str:
         """Returns the folder of the results; the tasks start in this process's folder."""
-        return os.path.abspath(os.path.expanduser(job.lead.host.folder(job.folder("output"))))
+        return os.path.abspath(os.path.expanduser(job.chief.host.folder(job.folder("output"))))

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import yaml
 
 from launch.cluster.host_list import chosen_hosts, expand, is_this_machine, nameless_host
-from launch.cluster.model import LEADS, TASK_TYPES, BackendFacts, Cluster, Host, Limits, host_name
+from launch.cluster.model import CHIEFS, TASK_TYPES, BackendFacts, Cluster, Host, Limits, host_name
 from launch.cluster.yaml_section import Node, Section, keys_of, matching, read, read_fields, whole
 from launch.errors import LaunchError
 
@@ -167,7 +167,7 @@ def _counts(roles: Section) -> tuple[tuple[str, int], ...]:
     found = [(kind, count) for kind in TASK_TYPES if (count := roles.take(kind, whole_number, 0))]
     roles.finish()
     if not found:
-        raise roles.error(roles.node, f"{roles.name} must name a task, such as {LEADS[0]}: 1")
+        raise roles.error(roles.node, f"{roles.name} must name a task, such as {CHIEFS[0]}: 1")
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import FREE_PORTS, LEADS, MAX_TASKS, BackendFacts, Cluster, Host
+from launch.cluster.model import CHIEFS, FREE_PORTS, MAX_TASKS, BackendFacts, Cluster, Host
 from launch.errors import LaunchError
 
 # The folder that holds this package, and in a checkout cifar10_main.py.
@@ -220,7 +220,7 @@ def chosen_hosts(
       LaunchError: there are more hosts than tasks, or `num_hosts` is given where each task has its
         own host.
     """
-    order = Counter({role: counts.get(role, 0) for role in (*LEADS, "worker", "ps", "evaluator")})
+    order = Counter({role: counts.get(role, 0) for role in (*CHIEFS, "worker", "ps", "evaluator")})
     types = list(order.elements())
     num_trainers = len(types) - order["ps"] - order["evaluator"]
     num_hosts = backend.num_hosts(len(types), num_trainers, num_hosts)

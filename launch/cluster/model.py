@@ -18,10 +18,10 @@ from launch.errors import LaunchError
 
 T = TypeVar("T")
 
-LEADS = ("master", "chief")
+CHIEFS = ("master", "chief")
 TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
 # What reads records. Ports, GPUs and cores are assigned in this order; an evaluator has no port.
-TRAINERS = (*LEADS, "worker", "evaluator")
+TRAINERS = (*CHIEFS, "worker", "evaluator")
 
 MAX_TASKS = 2_000
 FIRST_PORT = 2222  # for the first trainer of a host; its first ps takes the next port
@@ -200,7 +200,7 @@ class Cluster:
       gpus_per_task: the number of GPUs of each trainer; None divides a host's GPUs among its
         trainers, and gives none on Kubernetes.
       environment: (name, value) pairs of variables for every task.
-      passed: the names of variables that every task gets with their values in the launcher.
+      pass_environment: the names of variables that every task gets as the launcher has them.
       program: the script that tasks run, from `workdir`; None for cifar10_main.py.
       restarts: how often each task may be started again.
       name: a name for the run, which `list` and schedulers show; None for none.
@@ -214,7 +214,7 @@ class Cluster:
     gpus_per_task: Optional[int] = setting(None, whole(0, 64))
     ports: int = setting(FIRST_PORT, _ports)
     environment: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_VARIABLE)
-    passed: tuple[str, ...] = setting((), _VARIABLE, name="pass_environment")
+    pass_environment: tuple[str, ...] = setting((), _VARIABLE)
     limits: Limits = Limits()
     program: Optional[str] = setting(None, PROGRAM_RULE)
     restarts: int = setting(0, whole(0, 1_000_000))
@@ -226,16 +226,16 @@ class Cluster:
         several = "; `roles:` in a cluster file gives it several tasks"
         _refuse_twice("host", (host.name for host in self.hosts), several)
         _refuse_twice("address", (host.address for host in self.hosts))
-        _refuse_twice("variable", [*(name for name, _ in self.environment), *self.passed])
+        _refuse_twice("variable", [*(name for name, _ in self.environment), *self.pass_environment])
         if self.count(*TASK_TYPES) > MAX_TASKS:
             raise LaunchError(
                 f"{self.count(*TASK_TYPES):,} tasks: a cluster has at most {MAX_TASKS:,}, since "
                 "each task's TF_CONFIG lists all of them; give fewer"
             )
-        leads = self.count(*LEADS)
-        if leads != 1:
+        chiefs = self.count(*CHIEFS)
+        if chiefs != 1:
             raise LaunchError(
-                f"{leads} masters: a cluster has exactly one master or chief; "
+                f"{chiefs} masters: a cluster has exactly one master or chief; "
                 "give one host the role `master: 1`"
             )
         if self.count("evaluator") and self.count("master"):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import FREE_PORTS, LEADS, TRAINERS, Cluster, Host
+from launch.cluster.model import CHIEFS, FREE_PORTS, TRAINERS, Cluster, Host
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
@@ -72,9 +72,9 @@ class Task:
         return f"{self.task_type}/{self.index}"
 
     @property
-    def is_lead(self) -> bool:
+    def is_chief(self) -> bool:
         """Whether this is the master or chief, whose success ends the job."""
-        return self.task_type in LEADS
+        return self.task_type in CHIEFS
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Job:
     tasks: tuple[Task, ...]
 
     @property
-    def lead(self) -> Task:
+    def chief(self) -> Task:
         """The master or chief."""
-        return next(task for task in self.tasks if task.is_lead)
+        return next(task for task in self.tasks if task.is_chief)
 
     def on(self, host: Host) -> list[Task]:
         """Returns the tasks of one host."""
@@ -190,7 +190,7 @@ TOKEN = "CIFAR10_JOB_TOKEN"
 def with_token(job: Job) -> Job:
     """Returns the job with a new token among its variables, unless the user gives one."""
     cluster = job.cluster
-    if TOKEN in (*dict(cluster.environment), *cluster.passed):
+    if TOKEN in (*dict(cluster.environment), *cluster.pass_environment):
         return job
     variables = (*cluster.environment, (TOKEN, secrets.token_hex(16)))
     return replace(job, cluster=replace(cluster, environment=variables))
@@ -198,7 +198,7 @@ def with_token(job: Job) -> Job:
 
 def num_ports(host: Host) -> int:
     """Returns the number of ports on which a host's tasks listen; an evaluator needs none."""
-    return host.count(*LEADS, "worker", "ps")
+    return host.count(*CHIEFS, "worker", "ps")
 
 
 def _ports(first: int, host: Host) -> list[Optional[int]]:
@@ -212,7 +212,7 @@ def _ports(first: int, host: Host) -> list[Optional[int]]:
     Raises:
       LaunchError: there are too few ports.
     """
-    trainers, ps = host.count(*LEADS, "worker"), host.count("ps")
+    trainers, ps = host.count(*CHIEFS, "worker"), host.count("ps")
     if first == FREE_PORTS:
         return [None] * (trainers + ps)
     turns = [*range(0, 2 * trainers, 2), *range(1, 2 * ps, 2)]

@@ -90,8 +90,8 @@ class Connections(contextlib.AbstractContextManager["Connections"]):
             self._links[host.name] = link
             if len(set(found)) != count:
                 few = f"found {len(set(found))} free ports for {count} tasks"
-                way_out = "end what uses so many, or name some with `ports:`"
-                raise HostError(f"{host.name}: {few}; {way_out}")
+                hint = "end what uses so many, or name some with `ports:`"
+                raise HostError(f"{host.name}: {few}; {hint}")
             return found
 
         def meanwhile() -> None:

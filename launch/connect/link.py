@@ -90,7 +90,7 @@ class Transport:
         login shell, seconds of silence that the connection is to outlast) that returns the
         command to run on this machine.
       explain: a function of (host, exit code, standard error) that returns why the connection
-        ended, and the way out.
+        ended, with a hint what to do.
     """
 
     command: Callable[[Host, Sequence[str], str, float], list[str]]
@@ -117,8 +117,8 @@ class Link:
     Args:
       name: the host's name.
       command: the command that starts the agent, through ssh for another host.
-      explain: a function of (exit code, standard error) that returns why the connection ended, and
-        the way out.
+      explain: a function of (exit code, standard error) that returns why the connection ended,
+        with a hint what to do.
       hear: a function that the reading thread calls with this link and each message except answers
         and heartbeats; the last message is `{"event": "lost"}`.
 
@@ -301,6 +301,6 @@ def start(
             start_new_session=True,
         )
     except OSError as error:
-        ways_out = {errno.ENOENT: "; is it installed?", errno.EMFILE: "; raise `ulimit -n`"}
-        way_out = ways_out.get(error.errno or 0, "")
-        raise HostError(f"{name}: {command[0]}: {error.strerror}{way_out}") from None
+        hints = {errno.ENOENT: "; is it installed?", errno.EMFILE: "; raise `ulimit -n`"}
+        hint = hints.get(error.errno or 0, "")
+        raise HostError(f"{name}: {command[0]}: {error.strerror}{hint}") from None

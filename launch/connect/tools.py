@@ -10,7 +10,7 @@ from typing import Optional
 from launch.agent.processes import run
 from launch.errors import HostError, NotHereError
 
-# (regular expression for a tool's standard error, what that means and the way out)
+# (regular expression for a tool's standard error, what that means, with a hint)
 Meanings = Sequence[tuple[str, str]]
 
 PYTHON: Meanings = (
@@ -25,7 +25,7 @@ PYTHON: Meanings = (
 def call(
     command: Sequence[str],
     timeout_secs: float,
-    way_out: str,
+    hint: str,
     *,
     given: str = "",
     env: Optional[Mapping[str, str]] = None,
@@ -35,7 +35,7 @@ def call(
     Args:
       command: the tool and its arguments.
       timeout_secs: how long to wait for its end.
-      way_out: what to do if the tool is not installed.
+      hint: what to do if the tool is not installed.
       given: the text for its standard input.
       env: its environment; None for this process's.
 
@@ -45,7 +45,7 @@ def call(
     """
     tool = command[0]
     if shutil.which(tool) is None:
-        raise NotHereError(f"no {tool} on PATH here; {way_out}")
+        raise NotHereError(f"no {tool} on PATH here; {hint}")
     try:
         return run(command, timeout_secs, given=given, env=env)
     except OSError as error:
@@ -62,7 +62,7 @@ def await_end(left: Callable[[], str], secs: float, pause_secs: float = 1.0) -> 
 
 
 def meaning(meanings: Meanings, errors: str, **facts: object) -> Optional[str]:
-    """Returns what a tool's standard error means, and the way out; None if that is unknown.
+    """Returns what a tool's standard error means, with a hint; None if that is unknown.
 
     Args:
       meanings: the known errors; case does not matter, and the first match counts.

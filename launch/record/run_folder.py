@@ -1,7 +1,7 @@
 """The folder of one run, which the verbs for existing runs read.
 
 RUN/run.json     what was started, on which hosts, by which process; no values of variables
-RUN/status.json  the status of each task, and the outcome; each update replaces the file
+RUN/status.json  the status of each task, and the result; each update replaces the file
 RUN/end.json     blanks, until how the job ended takes their room: a full disk cannot prevent it
 RUN/output.log   what tasks and launcher have written, line by line (`launch.record.output`)
 RUN/launcher.log what the launcher has written, if the job writes output.log itself
@@ -20,7 +20,7 @@ from typing import Any, Optional
 
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Outcome, end_record, read_cause
+from launch.record.result import Result, end_record, read_cause
 
 Record = dict[str, Any]
 
@@ -101,8 +101,8 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            way_out = "--state-dir names another place"
-            raise HostError(f"{self.path}: {error.strerror}; {way_out}") from None
+            hint = "--state-dir names another place"
+            raise HostError(f"{self.path}: {error.strerror}; {hint}") from None
 
     def record(self) -> Record:
         """Returns the content of run.json.
@@ -159,21 +159,21 @@ class RunFolder:
         finally:
             os.close(descriptor)
 
-    def write_end(self, outcome: Outcome) -> None:
+    def write_end(self, result: Result) -> None:
         """Writes how the job ended into end.json and status.json."""
-        end = {"time": time.time(), **end_record(outcome)}
-        data = json.dumps({**end, "details": outcome.details}).encode()
+        end = {"time": time.time(), **end_record(result)}
+        data = json.dumps({**end, "details": result.details}).encode()
         with contextlib.suppress(OSError):
             self._write_end_file(data if len(data) <= _END_SIZE else json.dumps(end).encode())
-        self.write_status({**self.status(), **end, "details": outcome.details})
+        self.write_status({**self.status(), **end, "details": result.details})
 
-    def end(self) -> Optional[Outcome]:
+    def end(self) -> Optional[Result]:
         """Returns how the job ended, as its files say; None if they do not."""
         status = self.status()
         if status.get("exit_code") is None:
             return None
         words, details = status["reason"] or "ended", tuple(status["details"])
-        return Outcome(int(status["exit_code"]), words, details=details, cause=read_cause(status))
+        return Result(int(status["exit_code"]), words, details=details, cause=read_cause(status))
 
     def accuracy(self) -> Optional[float]:
         """Returns the accuracy in the run's result.json, within [0, 1].

@@ -12,7 +12,7 @@ from launch.cluster.tasks import Job, Task, make_job, num_ports, script_of, with
 from launch.connect.connections import Connections, Event
 from launch.connect.link import Link, Transport
 from launch.errors import LaunchError
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop, stop_signals
@@ -28,7 +28,7 @@ def run_with_agents(
     display: Display,
     adapt: Callable[[Job], Job] = lambda job: job,
     containers: Optional[Message] = None,
-) -> Outcome:
+) -> Result:
     """Runs a job to its end, then ends every agent that can be reached, even after a LaunchError.
 
     Any other exception is an error of the launcher itself: it only closes the connections, and the
@@ -49,7 +49,7 @@ def run_with_agents(
       HostError: a host could not be reached at the start, or did not report free ports.
     """
     job = with_token(job)
-    passed = passed_values(job.cluster.passed)
+    allowed = allowed_variables(job.cluster.pass_environment)
     finds_ports = job.cluster.ports == FREE_PORTS
 
     connections = Connections(job.cluster, folder.run_id, transport, containers)
@@ -58,20 +58,20 @@ def run_with_agents(
             lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
         )
         if ports is None:
-            return Outcome(128 + signals[0], "stopped before the start", cause=Cause.USER)
+            return Result(128 + signals[0], "stopped before the start", cause=ExitReason.USER)
         ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
         cluster, now = ready.cluster, time.monotonic()
         supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, now)
         loop = RunLoop(supervisor, folder, display, connections.events, signals)
-        variables = {**dict(cluster.environment), **passed}
+        variables = {**dict(cluster.environment), **allowed}
         orders = {
-            task.name: _order_to_start(task, script_of(cluster), variables, passed)
+            task.name: _order_to_start(task, script_of(cluster), variables, allowed)
             for task in ready.tasks
         }
         return loop.run(Agents(supervisor, loop, connections, orders))
 
 
-def passed_values(names: Sequence[str]) -> dict[str, str]:
+def allowed_variables(names: Sequence[str]) -> dict[str, str]:
     """Returns the values of variables in this process's environment.
 
     Raises:
@@ -86,7 +86,7 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
 
 
 def _order_to_start(
-    task: Task, script: Optional[str], variables: Mapping[str, str], passed: Mapping[str, str]
+    task: Task, script: Optional[str], variables: Mapping[str, str], allowed: Mapping[str, str]
 ) -> Message:
     return {
         "do": "start",
@@ -95,7 +95,7 @@ def _order_to_start(
         "script": script,
         "cwd": task.host.workdir,
         "env": {"PYTHONUNBUFFERED": "1", **variables, "TF_CONFIG": task.tf_config},
-        "masked": sorted(passed),
+        "masked": sorted(allowed),
         "gpus": task.devices.gpus,
         "share": task.devices.share,
         "port": task.port,
@@ -158,13 +158,13 @@ class Agents:
         elif what == "lost":
             self._lose(host, f"lost: {link.why()}")
         elif what == "launcher_lost":
-            cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
+            cause = ExitReason.PLATFORM if message["by_platform"] else ExitReason.HOST_LOST
             self._lose(host, f"lost: its agent stopped: {message['reason']}", cause)
         elif what == "note":
             self._loop.note(f"{host}: {message['text']}")
         elif what == "preempted":
             reason, now = f"{host}: {message['reason']}", self._clock()
-            self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM))
+            self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, ExitReason.PLATFORM))
 
     def stop(self, signum: int) -> None:
         """Stops all tasks in order at the first signal, and kills them at the second one."""
@@ -196,7 +196,7 @@ class Agents:
             reason, signals = str(message["reason"]), [int(signum) for signum in message["signals"]]
             self._carry_out(self._supervisor.ended(name, code, now, reason, signals=signals))
 
-    def _lose(self, host: str, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
+    def _lose(self, host: str, reason: str, cause: ExitReason = ExitReason.HOST_LOST) -> None:
         """Drops a host's connection, and records its tasks as ended: the agent will end them."""
         self._connections.drop(host)
         for name, state in self._supervisor.states.items():
@@ -227,7 +227,7 @@ class Agents:
 
     def _give_up(self, order: Message, reason: str) -> None:
         """Records that a task cannot be started, since its host cannot be reached."""
-        lost = (order["task"], None, self._clock(), reason, Cause.HOST_LOST)
+        lost = (order["task"], None, self._clock(), reason, ExitReason.HOST_LOST)
         self._carry_out(self._supervisor.ended(*lost, is_final=True))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
@@ -244,11 +244,15 @@ class Agents:
                 if host not in self._waiting:
                     self._connections.reopen(host)
                 self._waiting.setdefault(host, []).append(order)
-        verdict = self._supervisor.verdict
+        expected = self._supervisor.expected
         for host, orders in self._waiting.items() if self._supervisor.ending else ():
             while orders:  # nothing is started any more
                 order = orders.pop()
-                if host in self._unreachable and verdict and verdict.cause is Cause.TASK_FAILED:
+                if (
+                    host in self._unreachable
+                    and expected
+                    and expected.cause is ExitReason.TASK_FAILED
+                ):
                     # The others have failed without it: its host is the cause.
                     self._give_up(order, self._unreachable[host][1])
                 else:

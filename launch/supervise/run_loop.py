@@ -1,6 +1,6 @@
 """The loop that follows a job to its end, whether agents or Kubernetes run its tasks.
 
-Until the outcome is known, the loop waits for events and signals, shows the tasks' output, and
+Until the result is known, the loop waits for events and signals, shows the tasks' output, and
 updates the status file.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Optional, Protocol, Union
 
 from launch.agent.protocol import SHOWN
-from launch.record.outcome import Outcome, end_record
+from launch.record.result import Result, end_record
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.supervisor import Supervisor
@@ -40,7 +40,7 @@ class Runner(Protocol):
         """Does what is due at the time `now`; called several times a second."""
 
     def has_lines_to_come(self) -> bool:
-        """Returns whether lines of tasks are still to arrive; called once the outcome is known."""
+        """Returns whether lines of tasks are still to arrive; called once the result is known."""
 
 
 class RunLoop:
@@ -80,11 +80,11 @@ class RunLoop:
         for line in shown:
             self._display.task_line(task, host, line)
 
-    def run(self, runner: Runner) -> Outcome:
-        """Runs until the outcome is known; returns it with the details that `_details` lists."""
+    def run(self, runner: Runner) -> Result:
+        """Runs until the result is known; returns it with the details that `_details` lists."""
         heeded, next_status = 0, 0.0
         runner.start()
-        while self._supervisor.outcome is None:
+        while self._supervisor.result is None:
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
                 heeded += 1
@@ -99,9 +99,9 @@ class RunLoop:
             self._hear(runner, 0.05)
         if is_short:
             self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
-        outcome = self._supervisor.outcome
-        self._show(outcome)
-        return replace(outcome, details=self._details(outcome))
+        result = self._supervisor.result
+        self._show(result)
+        return replace(result, details=self._details(result))
 
     def _hear(self, runner: Runner, secs: float) -> None:
         """Waits at most `secs` for an event, and passes the events to the runner."""
@@ -110,20 +110,20 @@ class RunLoop:
             for _ in range(1000):
                 runner.handle(self.events.get_nowait())
 
-    def _show(self, outcome: Optional[Outcome]) -> None:
+    def _show(self, result: Optional[Result]) -> None:
         tasks = [vars(state.row()) for state in self._supervisor.states.values()]
-        self._folder.write_status({"time": time.time(), **end_record(outcome), "tasks": tasks})
+        self._folder.write_status({"time": time.time(), **end_record(result), "tasks": tasks})
 
-    def _details(self, outcome: Outcome) -> tuple[str, ...]:
-        """Returns a failed task's last lines, the path of the log, and what the lead saved."""
+    def _details(self, result: Result) -> tuple[str, ...]:
+        """Returns a failed task's last lines, the path of the log, and what the chief saved."""
         lines: list[str] = []
-        if outcome.task is not None:
-            lines += [f"  | {line}" for line in self._supervisor.states[outcome.task].lines]
+        if result.task is not None:
+            lines += [f"  | {line}" for line in self._supervisor.states[result.task].lines]
             log = self._folder.output_log
             lines += [f"  log: {log}"] if log.exists() else []
-        leads = [state for state in self._supervisor.states.values() if state.task.is_lead]
-        if outcome.exit_code:
-            lines += [f"saved {lead.saved}" for lead in leads if lead.saved]
+        chiefs = [state for state in self._supervisor.states.values() if state.task.is_chief]
+        if result.exit_code:
+            lines += [f"saved {chief.saved}" for chief in chiefs if chief.saved]
         return tuple(lines)
 
 

@@ -129,7 +129,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(words)
     if unknown:
         keys = [key for word in unknown if word.startswith("-") and (key := _key_of(word, words))]
-        way_out = f"write it as {', '.join(f'--set {key}=VALUE' for key in keys)}" if keys else ""
-        way_out = way_out or "training's own arguments go after --"
-        parser.error(f"unknown: {' '.join(unknown)}; {way_out}")
+        hint = f"write it as {', '.join(f'--set {key}=VALUE' for key in keys)}" if keys else ""
+        hint = hint or "training's own arguments go after --"
+        parser.error(f"unknown: {' '.join(unknown)}; {hint}")
     return options

@@ -13,8 +13,8 @@ from typing import NamedTuple, Optional
 from cifar10_program.streams import log_error
 from launch.backends.registry import BACKENDS, backend_named
 from launch.errors import HostError, LaunchError, NotHereError
-from launch.record.outcome import Cause
 from launch.record.output import Line, LogReader
+from launch.record.result import ExitReason
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.display import print_json, say
 from launch.screen.row import duration, percent, plain, saved_rows
@@ -55,7 +55,7 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         failed = f"exit code {end.exit_code}" if end.exit_code else ""
         name = f"failed ({failed})" if failed else "done"
         words = f"{failed}: {end.reason}" if failed else end.reason
-        return State("stopped" if end.cause is Cause.USER else name, words)
+        return State("stopped" if end.cause is ExitReason.USER else name, words)
     record, elsewhere = folder.record(), folder.other_machine()
     backend = backend_named(record["backend"])
     job = unknown = ""
@@ -139,7 +139,7 @@ def _cells(folder: RunFolder) -> "tuple[str, ...]":
         duration(time.time() - record["began"]),
         record["backend"],
         str(len(record["tasks"])),
-        next((row.step for row in rows if row.is_lead), ""),
+        next((row.step for row in rows if row.is_chief), ""),
         accuracy,
     )
 
@@ -195,13 +195,13 @@ def attach(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         ways_back(folder)
         return 128 + signal.SIGINT
-    outcome = folder.end()
-    if outcome is None and launcher is not None and launcher.wait(LOOK_SECS):
-        outcome = launcher.outcome()
-    if outcome is None:
+    result = folder.end()
+    if result is None and launcher is not None and launcher.wait(LOOK_SECS):
+        result = launcher.result()
+    if result is None:
         raise HostError(f"run {folder.run_id}: {state_of(folder).words}")
-    say(*closing_lines(folder, outcome, view.errors))
-    return outcome.exit_code
+    say(*closing_lines(folder, result, view.errors))
+    return result.exit_code
 
 
 def logs(options: argparse.Namespace) -> int:

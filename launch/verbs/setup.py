@@ -40,8 +40,8 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
     """Prepares and checks the hosts of a cluster, as `setup` does."""
     backend = backend_named(cluster.backend)
     if cluster.backend != "ssh" or backend.transport is None:
-        way_out = "`make venv` prepares a checkout, and docs/launch.md says what each backend needs"
-        raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}; {way_out}")
+        hint = "`make venv` prepares a checkout, and docs/launch.md says what each backend needs"
+        raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}; {hint}")
     job = make_job(cluster, options.arguments)
     root, folder = Path(code_folder()), job.folder("data")
     found = preparing.records(root / os.path.expanduser(folder))

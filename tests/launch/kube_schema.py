@@ -68,11 +68,11 @@ def check_operator_rules(job: dict[str, Any]) -> list[str]:
     errors = [f"no such role: {role}" for role in replicas if role not in ROLES]
     if not _LABEL.fullmatch(name):
         errors.append(f"{name} is no DNS-1035 label")
-    leads = sum(
+    chiefs = sum(
         replicas[role].get("replicas", 1) for role in ("Chief", "Master") if role in replicas
     )
-    if leads != 1:
-        errors.append(f"{leads} chiefs and masters; there must be one")
+    if chiefs != 1:
+        errors.append(f"{chiefs} chiefs and masters; there must be one")
     for role, replica in replicas.items():
         errors += _check_replica(name, role, replica)
     return errors

@@ -14,7 +14,7 @@ from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.state import read_poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.supervise.supervisor import Action, Signal, Start
 from tests.launch.backends import samples
 from tests.simulation import invariants
@@ -90,9 +90,9 @@ class KubernetesRun:
     def run(self) -> "KubernetesRun":
         """Runs until the watch has ended; returns this run, with what was wrong."""
         self._step()
-        self.world.run(_LONGEST_SECS, lambda: self._watch.supervisor.outcome is not None)
-        self.world.say("outcome:", self._watch.supervisor.outcome)
-        self._check(self._watch.supervisor.outcome)
+        self.world.run(_LONGEST_SECS, lambda: self._watch.supervisor.result is not None)
+        self.world.say("result:", self._watch.supervisor.result)
+        self._check(self._watch.supervisor.result)
         return self
 
     def _breach(self, invariant: str, words: str) -> None:
@@ -169,7 +169,7 @@ class KubernetesRun:
 
     def _cancel(self) -> None:
         """Somebody deletes the Service, which all belongs to."""
-        if self._watch.supervisor.verdict is None:
+        if self._watch.supervisor.expected is None:
             self.world.say("somebody deletes the Service")
             self._harmed = self._harmed or self.world.now
             self._exists, self._is_cancelled = False, True
@@ -183,7 +183,7 @@ class KubernetesRun:
     def _carry_out(self, actions: Sequence[Action]) -> None:
         """Does what the launcher's runner does."""
         watch = self._watch
-        if watch.supervisor.verdict is not None and not self._end_began:
+        if watch.supervisor.expected is not None and not self._end_began:
             self._end_began = self.world.now
         for action in actions:
             self.world.say(action)
@@ -204,9 +204,9 @@ class KubernetesRun:
                 self._jobs.add(task)
                 self._to_start.remove(task)
 
-    def _check(self, outcome: Optional[Outcome]) -> None:
+    def _check(self, result: Optional[Result]) -> None:
         """Checks the end of the launcher."""
-        if outcome is None:
+        if result is None:
             self._breach("the job ends within its limits", "it never ended")
             return
         secs = self.world.now - self._end_began
@@ -215,19 +215,19 @@ class KubernetesRun:
             self._breach("the job ends within its limits", f"after {secs:.1f} s")
         idle_secs = _LIMITS.idle_secs or 0
         is_true = {
-            Cause.DONE: self._done > 0,
-            Cause.USER: self._stopped > 0,
-            Cause.TIME_LIMIT: self._end_began > self._heard + idle_secs,
-            Cause.CANCELLED: self._is_cancelled,
-            Cause.TASK_FAILED: outcome.task in self._failed,
-            Cause.PLATFORM: self._harmed > 0 and outcome.task is not None,
+            ExitReason.DONE: self._done > 0,
+            ExitReason.USER: self._stopped > 0,
+            ExitReason.TIME_LIMIT: self._end_began > self._heard + idle_secs,
+            ExitReason.CANCELLED: self._is_cancelled,
+            ExitReason.TASK_FAILED: result.task in self._failed,
+            ExitReason.PLATFORM: self._harmed > 0 and result.task is not None,
         }
-        if outcome.cause is None or not is_true[outcome.cause]:
-            self._breach("what ends the job has happened", str(outcome))
-        if (outcome.exit_code == 0) != (outcome.cause is Cause.DONE):
-            self._breach("a failure is no success", str(outcome))
+        if result.cause is None or not is_true[result.cause]:
+            self._breach("what ends the job has happened", str(result))
+        if (result.exit_code == 0) != (result.cause is ExitReason.DONE):
+            self._breach("a failure is no success", str(result))
         was_ended = 0 < self._harmed <= self._done or self._stopped or self._is_cancelled
-        if self._done and outcome.exit_code and not was_ended:
-            self._breach("a success is no failure", str(outcome))
+        if self._done and result.exit_code and not was_ended:
+            self._breach("a success is no failure", str(result))
         if max(state.restarts for state in self._watch.states.values()) > self._restarts:
-            self._breach("no task is restarted too often", str(outcome))
+            self._breach("no task is restarted too often", str(result))

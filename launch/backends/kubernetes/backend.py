@@ -32,10 +32,10 @@ from launch.cluster.tasks import Devices, Job, Task, with_token
 from launch.connect.host_check import Checked
 from launch.connect.tools import await_end
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-from launch.supervise.run import passed_values
+from launch.supervise.run import allowed_variables
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Signal, Start
 
@@ -110,49 +110,51 @@ class Kubernetes(Backend):
             found = f"claims: {', '.join(claims)}"
         except ForbiddenError:
             found = f"claims {', '.join(claims)}: you may not get them, so they were not looked at"
-        secret = manifests.secret(job, manifests.NAME, passed_values(job.cluster.passed))
+        secret = manifests.secret(
+            job, manifests.NAME, allowed_variables(job.cluster.pass_environment)
+        )
         listed = {"apiVersion": "v1", "kind": "List", "items": [*manifests.planned(job), secret]}
         words = ("create", "--dry-run=server", "--filename=-", "--output=name")
         objects = kubectl(*words, given=json.dumps(listed)).split()
         return Checked(said=[f"{where}: it would take all {len(objects)} objects", found])
 
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Creates the job, follows it to its end, and deletes it.
 
         After SIGHUP, as from a terminal that was closed, the job goes on without its launcher.
         """
         job, limits = with_token(job), job.cluster.limits
-        passed = passed_values(job.cluster.passed)
-        values = {**dict(job.cluster.environment), **passed}
+        allowed = allowed_variables(job.cluster.pass_environment)
+        values = {**dict(job.cluster.environment), **allowed}
         name = manifests.name_of(folder.run_id)
         kubectl = connect(job.cluster.section(KubernetesSettings))
         jobs = manifests.task_jobs(job, name)
         secret = manifests.secret(job, name, values)
         owned = [manifests.network_policy(job, name), secret, *jobs.values()]
         place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
-        rules = {"limits": vars(limits), "restarts": job.cluster.restarts, "passed": [*passed]}
+        rules = {"limits": vars(limits), "restarts": job.cluster.restarts, "passed": [*allowed]}
         folder.add(kubernetes={**place, **rules})
         record, service = folder.record(), manifests.service(job, name)
         tasks = [{"task": task["task"]} for task in record["tasks"]]  # a Service has 256 KiB
         short = {**record, "hosts": [], "arguments": [], "tasks": tasks}
         objects = JobObjects(kubectl, name)
         create = partial(objects.create, service, owned, short)
-        return _follow(objects, folder, display, passed, jobs, create)
+        return _follow(objects, folder, display, allowed, jobs, create)
 
-    def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
+    def rejoin(self, folder: RunFolder, display: Display) -> Result:
         """Follows a job that was left, to its end; see `Backend.rejoin`."""
         record = folder.record()
         objects, rules = self.job_of(record), record.get("kubernetes", {})
-        way_out = f"to end it: stop --run {folder.run_id}"
+        hint = f"to end it: stop --run {folder.run_id}"
         if objects is None or "limits" not in rules:
             lacks = "lacks its limits, as one of an earlier version"
-            raise HostError(f"run {folder.run_id} {lacks}; {way_out}")
-        passed = passed_values(rules["passed"])
+            raise HostError(f"run {folder.run_id} {lacks}; {hint}")
+        allowed = allowed_variables(rules["passed"])
         jobs = objects.rejoin()
         if missing := [task["task"] for task in record["tasks"] if task["task"] not in jobs]:
             lacks = f"has no Job for {', '.join(missing)} any more, so it cannot go on"
-            raise HostError(f"{objects.title} {lacks}; {way_out}")
-        return _follow(objects, folder, display, passed, jobs, lambda: None)
+            raise HostError(f"{objects.title} {lacks}; {hint}")
+        return _follow(objects, folder, display, allowed, jobs, lambda: None)
 
     def known(self, run_id: str) -> Optional[Record]:
         """Returns the record of a run in the namespace of the current context; None if none."""
@@ -175,10 +177,10 @@ def _follow(
     objects: JobObjects,
     folder: RunFolder,
     display: Display,
-    passed: Mapping[str, str],
+    allowed: Mapping[str, str],
     jobs: Mapping[str, Manifest],
     create: Callable[[], None],
-) -> Outcome:
+) -> Result:
     """Creates a job by `create`, follows it to its end, and deletes it."""
     record, status = folder.record(), folder.status()
     rules, steps = record["kubernetes"], {row["task"]: row["step"] for row in status["tasks"]}
@@ -195,21 +197,21 @@ def _follow(
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
         loop = RunLoop(watch.supervisor, folder, display, events, signals)
         since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""
-        runner = Runner(objects, watch, loop, list(passed.values()), jobs, since)
+        runner = Runner(objects, watch, loop, list(allowed.values()), jobs, since)
         is_left = False
         try:
             create()
             return loop.run(runner)
-        except Left:
+        except Detached:
             is_left = True
             words = f"not followed any more; {objects.title} goes on"
             ways = f"to see or end it: attach or stop --run {folder.run_id}"
-            return Outcome(128 + signal.SIGHUP, f"{words}; {ways}", cause=Cause.USER)
+            return Result(128 + signal.SIGHUP, f"{words}; {ways}", cause=ExitReason.USER)
         finally:
             runner.end(folder.run_id, is_left=is_left)
 
 
-class Left(Exception):
+class Detached(Exception):
     """The launcher does not follow the job any more, which goes on."""
 
 
@@ -275,12 +277,12 @@ class Runner:
         """Ends the job in order at the first signal, and deletes its pods at once at the second.
 
         Raises:
-          Left: the signal is SIGHUP, and the job is not ending: it goes on.
+          Detached: the signal is SIGHUP, and the job is not ending: it goes on.
         """
         name = signal.Signals(signum).name
         if signum == signal.SIGHUP:
-            if self._watch.supervisor.verdict is None:
-                raise Left
+            if self._watch.supervisor.expected is None:
+                raise Detached
             self._loop.note(f"{name}: the job is ending already")
             return
         next_one = "ending its pods at once" if self._is_stopped else "a second one ends it at once"
@@ -368,7 +370,7 @@ class Runner:
         except HostError as error:
             if isinstance(error, ForbiddenError) and not self._has_polled:
                 raise
-            if self._watch.supervisor.verdict is None:
+            if self._watch.supervisor.expected is None:
                 self._tell_once(f"{error}; the job goes on, trying again")
             return
         self._has_polled = True

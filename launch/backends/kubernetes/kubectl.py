@@ -65,7 +65,7 @@ class Kubectl:
 
         Raises:
           HostError: kubectl is not installed, failed, or did not answer in time; the message says
-            why, and the way out. It is a ForbiddenError if the user lacks the right.
+            why, and a hint what to do. It is a ForbiddenError if the user lacks the right.
         """
         done = call(self.command(*words), timeout_secs, _INSTALL, given=given)
         if done.returncode:

@@ -190,7 +190,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     secs = str(hold_secs(task.task_type, cluster.limits))
     hold = ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]
     hook = {"ps": hold, "worker": ["sleep", secs]}.get(task.task_type)  # delays SIGTERM
-    has_variables = cluster.environment or cluster.passed
+    has_variables = cluster.environment or cluster.pass_environment
     container = _template("container")
     container["ports"][0]["containerPort"] = _port(task)
     mounts = container["volumeMounts"][: None if _has_volumes(job, task) else 1]

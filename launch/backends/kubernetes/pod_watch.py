@@ -15,7 +15,7 @@ from launch.backends.kubernetes.manifests import overdue_secs
 from launch.backends.kubernetes.state import DELETED, Pod, Poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
-from launch.record.outcome import Cause
+from launch.record.result import ExitReason
 from launch.supervise.supervisor import Action, Note, Supervisor
 
 _SUSPENDED = "Suspended: its Job is, as a queue does until there is room"
@@ -36,7 +36,7 @@ class PodWatch:
       supervisor: the object that decides how the job continues and ends.
       live_tasks: the name of the task of each pod that has not ended, by the last poll.
       without_pod: the tasks for which no pod could be created, by the last poll.
-      held: the leads whose earlier pod may still run, by the last poll: a new one would be refused
+      held: the chiefs whose earlier pod may still run, by the last poll: a new one would be refused
         the output folder.
       is_blind: whether the tasks' lines cannot be read, so that nothing is known of their steps.
       is_deleted: whether this launcher has asked for the deletion of the job.
@@ -74,7 +74,7 @@ class PodWatch:
         if poll.is_deleted and not self.is_deleted:
             self.is_deleted = True
             words = "the job was deleted by someone else"
-            actions = self.supervisor.stop(signal.SIGTERM, now, words, Cause.CANCELLED)
+            actions = self.supervisor.stop(signal.SIGTERM, now, words, ExitReason.CANCELLED)
         pods = [pod for pod in poll.pods if pod.task in self.states]
         alive = [pod for pod in pods if pod.state != "ended"]
         self.live_tasks = [pod.task for pod in alive]
@@ -101,7 +101,7 @@ class PodWatch:
         for name in without if poll.is_deleted or self.is_deleted else ():
             if name not in poll.jobs:  # no further pod will be created
                 actions += self.supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
-        self.held = {pod.task for pod in alive if pod.uid in self._past and self._is_lead(pod)}
+        self.held = {pod.task for pod in alive if pod.uid in self._past and self._is_chief(pod)}
         for name in without:
             if poll.jobs.get(name) == "Suspended":
                 self._waits.setdefault(_SUSPENDED, []).append(name)
@@ -114,13 +114,13 @@ class PodWatch:
             actions.append(Note(f"{', '.join(tasks)} wait{'s' * (len(tasks) == 1)}: {words}"))
         return actions
 
-    def _is_lead(self, pod: Pod) -> bool:
-        return self.states[pod.task].task.is_lead
+    def _is_chief(self, pod: Pod) -> bool:
+        return self.states[pod.task].task.is_chief
 
     def _hold(self, pod: Pod, shown: Mapping[str, Pod], now: float) -> list[Action]:
-        """Ignores a lead's pod that was made in place of one that may still run."""
+        """Ignores a chief's pod that was made in place of one that may still run."""
         before = self._newest.get(pod.task)
-        if before is None or pod.uid in {before.uid, *self._past} or not self._is_lead(pod):
+        if before is None or pod.uid in {before.uid, *self._past} or not self._is_chief(pod):
             return []
         if before.uid not in shown or before.state == "ended":
             return []
@@ -156,7 +156,7 @@ class PodWatch:
         if self.supervisor.ending:
             return self._ended(replace(pod, code=_TERMINATED, by_deletion=True), now)
         if not pod.is_disrupted:
-            pod = replace(pod, words=DELETED, cause=Cause.PLATFORM)
+            pod = replace(pod, words=DELETED, cause=ExitReason.PLATFORM)
         return self._ended(replace(pod, code=None), now)
 
     def _ended(self, pod: Pod, now: float) -> list[Action]:
@@ -165,10 +165,10 @@ class PodWatch:
         self._to_run.discard(pod.task)
         supervisor.started(pod.task)
         actions: list[Action] = []
-        is_late = pod.cause is Cause.TIME_LIMIT
+        is_late = pod.cause is ExitReason.TIME_LIMIT
         if is_late:  # a new pod would be late, too
             words = f"{pod.task} on {state.task.host.name} failed: {pod.words}"
-            actions = supervisor.stop(signal.SIGTERM, now, words, Cause.TIME_LIMIT)
+            actions = supervisor.stop(signal.SIGTERM, now, words, ExitReason.TIME_LIMIT)
         signals = _BY_DELETION if pod.by_deletion or is_late else ()
         found = (pod.task, pod.code, now, pod.words, pod.cause, signals)
         return [*actions, *supervisor.ended(*found)]

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from launch.backends.kubernetes.manifests import CONTAINER, INDEX, TYPE
 from launch.errors import HostError
-from launch.record.outcome import Cause
+from launch.record.result import ExitReason
 
 _LONGEST_TEXT = 2000  # characters
 _IMAGE = "look at `image:`, `image_pull_policy:` and `imagePullSecrets` in `pod:`"
@@ -58,14 +58,14 @@ class Pod:
     state: str
     code: Optional[int] = None
     words: str = ""
-    cause: Cause = Cause.TASK_FAILED
+    cause: ExitReason = ExitReason.TASK_FAILED
     by_deletion: bool = False
     created: str = ""
 
     @property
     def is_disrupted(self) -> bool:
         """Whether Kubernetes, or whoever deleted the pod, ends or ended it."""
-        return self.cause is not Cause.TASK_FAILED
+        return self.cause is not ExitReason.TASK_FAILED
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,11 @@ def read_pod(pod: dict[str, Any]) -> Pod:
             answer = waits.get("message", "").rpartition('": ')[2]
             waits = {**waits, "message": f"{container['image']}: {answer}"}
         words = words or _words(waits)
-    cause = Cause.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else Cause.PLATFORM
+    cause = (
+        ExitReason.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else ExitReason.PLATFORM
+    )
     if not why or _OWN_FAULT.search(why.get("message", "")):
-        cause = Cause.TASK_FAILED
+        cause = ExitReason.TASK_FAILED
     names = (_task(pod), metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
     return Pod(*names, now, code, words, cause, by_deletion, metadata.get("creationTimestamp", ""))
 

@@ -18,10 +18,10 @@ from launch.cluster.show import Document
 from launch.cluster.tasks import PACKAGES, Job, make_job, script_of
 from launch.connect.host_check import Checked
 from launch.errors import HostError
-from launch.record.outcome import Outcome, end_record
+from launch.record.result import Result, end_record
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-from launch.supervise.run import passed_values
+from launch.supervise.run import allowed_variables
 from launch.supervise.run_loop import stop_signals
 from launch.supervise.task_state import TaskState
 
@@ -48,7 +48,7 @@ class Slurm(Backend):
 
     def check(self, job: Job) -> Checked:
         """Returns what sbatch says about when and where the job would start."""
-        passed_values(job.cluster.passed)
+        allowed_variables(job.cluster.pass_environment)
         words = ("sbatch", "--test-only", *script.options(job.cluster))
         done = ask(*words, given=script.batch_script(job))
         said = (done.stdout or done.stderr).strip()
@@ -57,7 +57,7 @@ class Slurm(Backend):
 
     def submit(self, job: Job, folder: RunFolder, root: Path = ROOT) -> str:
         """Submits the batch script, with the variables that the tasks get; returns the job's id."""
-        passed_values(job.cluster.passed)
+        allowed_variables(job.cluster.pass_environment)
         path, output = folder.path / f"{NAME}.sbatch", output_path(folder)
         with folder.writes():
             for file in (path, output):
@@ -84,7 +84,7 @@ class Slurm(Backend):
         job_id = ask(*words).stdout.partition("\n")[0]
         return SlurmJob(job_id) if job_id else None
 
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Submits the batch script, and follows the job to its end."""
         with stop_signals() as stops:
             # A signal waits: only the answer names the job.
@@ -96,9 +96,9 @@ class Slurm(Backend):
                 tasks = [vars(TaskState(task).row()) for task in job.tasks]
                 folder.write_status({"time": time.time(), **end_record(None), "tasks": tasks})
             watch = JobWatch(submitted, folder, display)
-            while (outcome := watch.step(time.monotonic(), stops)) is None:
+            while (result := watch.step(time.monotonic(), stops)) is None:
                 time.sleep(_LOOK_SECS)
-            return outcome
+            return result
 
     def clean(self, record: Record) -> list[str]:
         """Cancels the run's job if it is not over, and waits for its end."""
@@ -131,8 +131,8 @@ def _with_snapshot(job: Job, folder: RunFolder, display: Display) -> tuple[Job, 
         for path in [workdir / program, *(workdir / program).parent.glob("*.py")]:
             shutil.copy(path, root)
     except (OSError, shutil.Error) as error:
-        way_out = "`snapshot: false` under `slurm:` runs the code as it is when the job starts"
-        raise HostError(f"no copy of the code in {workdir}: {error}; {way_out}") from None
+        hint = "`snapshot: false` under `slurm:` runs the code as it is when the job starts"
+        raise HostError(f"no copy of the code in {workdir}: {error}; {hint}") from None
     copied = replace(cluster, program=str(root / os.path.basename(program)))
     return make_job(copied, job.arguments), root
 

@@ -30,11 +30,11 @@ from launch.cluster.tasks import make_job
 from launch.connect.link import Transport
 from launch.connect.tools import PYTHON, last_line, meaning
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.output import writer
+from launch.record.result import ExitReason, Result, end_record
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
-from launch.supervise.run import passed_values, run_with_agents
+from launch.supervise.run import allowed_variables, run_with_agents
 
 _NEAR_ITS_END = signal.SIGUSR1  # Slurm sends it some time before the job's time limit
 _REQUEUE_SECS = 60.0
@@ -62,40 +62,40 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             with contextlib.suppress(OSError):
                 folder.reserve_end()  # an earlier start of this job may have ended
         cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", BACKENDS)))
-        values = passed_values([name for name in options.environment.split(",") if name])
+        values = allowed_variables([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
         display = Display(writer(folder.output_log) if options.run else None, live=False)
         try:
-            outcome = run_with_agents(job, folder, _transport(job.cluster), display)
+            result = run_with_agents(job, folder, _transport(job.cluster), display)
         finally:
             display.close()
-        is_late = bool(warnings) and outcome.exit_code == 128 + signal.SIGTERM
-        if is_late or outcome.cause is Cause.PLATFORM:
+        is_late = bool(warnings) and result.exit_code == 128 + signal.SIGTERM
+        if is_late or result.cause is ExitReason.PLATFORM:
             shown = _shown()
             is_preempted = "PreemptTime" in shown
             if is_late and is_preempted:
                 why = "stopped in time to save before another job takes the nodes"
-                outcome = replace(outcome, reason=why, cause=Cause.PREEMPTED)
+                result = replace(result, reason=why, cause=ExitReason.PREEMPTED)
             elif is_late:
                 why = "stopped in time to save before Slurm's time limit; raise `time:`"
-                outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
+                result = replace(result, exit_code=124, reason=why, cause=ExitReason.TIME_LIMIT)
             if shown.get("Requeue") == "1" and (is_late or is_preempted):
                 # Each start of a script that was submitted by hand makes a folder of its own.
                 by_hand = folder.path.with_name(f"slurm-{os.environ['SLURM_JOB_ID']}.timeouts")
                 counted = folder.path / "timeouts" if options.run else by_hand
-                if is_preempted or _may_go_on(counted, outcome):
+                if is_preempted or _may_go_on(counted, result):
                     _requeue(folder)
                 else:
                     why = f"{_MOST_TIMEOUTS} time limits without a newer checkpoint; raise `time:`"
-                    outcome = replace(outcome, reason=why)
+                    result = replace(result, reason=why)
     except LaunchError as error:
-        outcome = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
+        result = Result(error.exit_code, str(error), cause=ExitReason.LAUNCHER)
     if folder is not None:
-        folder.write_end(outcome)  # which the launcher reads
+        folder.write_end(result)  # which the launcher reads
     if not options.run:  # otherwise the launcher that submitted the job prints these lines
-        print(*outcome.details, outcome.reason, sep="\n")
-    return outcome.exit_code
+        print(*result.details, result.reason, sep="\n")
+    return result.exit_code
 
 
 def cores_per_node(words: str) -> list[int]:
@@ -157,7 +157,7 @@ def _transport(cluster: Cluster) -> Transport:
 
 
 def explain_srun(host: Host, code: int, errors: str) -> str:
-    """Returns why a step of srun ended, and the way out."""
+    """Returns why a step of srun ended, with a hint what to do."""
     known = meaning(PYTHON, errors, python=host.agent_python)
     return known or f"{last_line(errors, 'its step ended')} (srun exit code {code})"
 
@@ -171,17 +171,17 @@ def _shown() -> dict[str, str]:
         return {}
 
 
-def _may_go_on(path: Path, outcome: Outcome) -> bool:
+def _may_go_on(path: Path, result: Result) -> bool:
     """Counts time limits without a newer checkpoint, which would come again and again.
 
     Args:
       path: the file with the count and the last checkpoint, for all starts of this job.
-      outcome: how this start of the job ended; its details name the checkpoint that was saved.
+      result: how this start of the job ended; its details name the checkpoint that was saved.
     """
     known, count = "", 0
     with contextlib.suppress(OSError, ValueError):
         known, count = json.loads(path.read_text())
-    saved = next((line for line in outcome.details if line.startswith("saved ")), known)
+    saved = next((line for line in result.details if line.startswith("saved ")), known)
     count = count + 1 if saved == known else 1
     path.write_text(json.dumps([saved, count]))
     return count < _MOST_TIMEOUTS

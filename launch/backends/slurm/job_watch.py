@@ -12,8 +12,8 @@ from typing import Optional
 
 from launch.backends.slurm.scheduler import CANCEL, JobState, SlurmJob
 from launch.errors import HostError
-from launch.record.outcome import Cause, Outcome
 from launch.record.output import LogReader
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
@@ -44,7 +44,7 @@ class JobWatch:
         self._ending_since = math.inf  # the scheduler says so, though the job has written its end
         self._stops: list[int] = []
 
-    def step(self, now: float, stops: Sequence[int]) -> Optional[Outcome]:
+    def step(self, now: float, stops: Sequence[int]) -> Optional[Result]:
         """Does what is due at a time; returns how the job ended, once that is known.
 
         Args:
@@ -58,7 +58,7 @@ class JobWatch:
             if signum == signal.SIGHUP:
                 goes_on = "is asked to end" if self._stops else "goes on"
                 words = f"not followed any more; {self._job.title} {goes_on}"
-                return Outcome(128 + signum, words, cause=Cause.USER)
+                return Result(128 + signum, words, cause=ExitReason.USER)
             self._stops.append(signum)
             self._job.urgency = min(len(self._stops), CANCEL)
             self._display.note(f"{signal.Signals(signum).name}: stopping {self._job.title}")
@@ -92,22 +92,22 @@ class JobWatch:
         for line in self._output.lines(final=final):
             self._display.note(line.text)
 
-    def _over(self) -> Outcome:
+    def _over(self) -> Result:
         """Shows what is left, and writes how the job ended."""
         self._show_output(final=True)
-        outcome = self._folder.end()
-        if self._stops and (outcome is None or outcome.exit_code == 128 + signal.SIGTERM):
-            signum, details = self._stops[0], () if outcome is None else outcome.details
+        result = self._folder.end()
+        if self._stops and (result is None or result.exit_code == 128 + signal.SIGTERM):
+            signum, details = self._stops[0], () if result is None else result.details
             words = f"stopped by {signal.Signals(signum).name}"
-            outcome = Outcome(128 + signum, words, details=details, cause=Cause.USER)
+            result = Result(128 + signum, words, details=details, cause=ExitReason.USER)
         else:
             output = output_path(self._folder)
-            outcome = how_it_ended(self._job.title, self._state, outcome, output)
-        self._folder.write_end(outcome)
-        return outcome
+            result = how_it_ended(self._job.title, self._state, result, output)
+        self._folder.write_end(result)
+        return result
 
 
-def how_it_ended(title: str, ended: JobState, said: Optional[Outcome], output: Path) -> Outcome:
+def how_it_ended(title: str, ended: JobState, said: Optional[Result], output: Path) -> Result:
     """Returns how a job ended that this launcher did not stop.
 
     Args:
@@ -119,7 +119,7 @@ def how_it_ended(title: str, ended: JobState, said: Optional[Outcome], output: P
     """
     if said is not None:
         cause, why = said.cause, ended.why
-        if cause is Cause.PLATFORM:
+        if cause is ExitReason.PLATFORM:
             cause, why = ended.cause or cause, why or f"it ended the job; state {ended.words}"
         reason = f"{said.reason} (Slurm: {why})" if why else said.reason
         return replace(said, reason=reason, cause=cause)
@@ -128,9 +128,9 @@ def how_it_ended(title: str, ended: JobState, said: Optional[Outcome], output: P
     log = f"  log: {output}"
     if not lines:
         log += " is empty or not there; do the nodes share that folder? see --state-dir"
-    return Outcome(
-        124 if ended.cause is Cause.TIME_LIMIT else ended.exit_code or 1,
+    return Result(
+        124 if ended.cause is ExitReason.TIME_LIMIT else ended.exit_code or 1,
         f"{title}: {why}",
         details=(*(f"  | {line}" for line in lines[-_LAST_LINES:]), log),
-        cause=ended.cause or Cause.TASK_FAILED,
+        cause=ended.cause or ExitReason.TASK_FAILED,
     )

@@ -8,20 +8,23 @@ from typing import Optional
 
 from launch.connect.tools import await_end, call, last_line
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause
+from launch.record.result import ExitReason
 
 SAVE, CANCEL = 1, 2  # how urgently a job is to end
 _ANSWER_SECS = 20.0
 _END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
 
-# Slurm's state of an ended job -> (cause of the end, what the state means, with the way out).
-ENDS: dict[str, tuple[Optional[Cause], str]] = {
-    "CANCELLED": (Cause.CANCELLED, "cancelled in Slurm"),
-    "TIMEOUT": (Cause.TIME_LIMIT, "over its time limit; raise `time:` under `slurm:`"),
-    "PREEMPTED": (Cause.PREEMPTED, "preempted by another job; `requeue: true` lets it go on"),
-    "NODE_FAIL": (Cause.HOST_LOST, "a node has failed; `requeue: true` lets it go on elsewhere"),
-    "OUT_OF_MEMORY": (Cause.TASK_FAILED, "out of memory; raise `mem:` under `slurm:`"),
-    "DEADLINE": (Cause.TIME_LIMIT, "over its deadline in Slurm"),
+# Slurm's state of an ended job -> (reason of the end, what the state means, with a hint).
+ENDS: dict[str, tuple[Optional[ExitReason], str]] = {
+    "CANCELLED": (ExitReason.CANCELLED, "cancelled in Slurm"),
+    "TIMEOUT": (ExitReason.TIME_LIMIT, "over its time limit; raise `time:` under `slurm:`"),
+    "PREEMPTED": (ExitReason.PREEMPTED, "preempted by another job; `requeue: true` lets it go on"),
+    "NODE_FAIL": (
+        ExitReason.HOST_LOST,
+        "a node has failed; `requeue: true` lets it go on elsewhere",
+    ),
+    "OUT_OF_MEMORY": (ExitReason.TASK_FAILED, "out of memory; raise `mem:` under `slurm:`"),
+    "DEADLINE": (ExitReason.TIME_LIMIT, "over its deadline in Slurm"),
 }
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _LIVE = {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"}
@@ -40,7 +43,7 @@ class JobState:
       is_over: whether it has ended, and the scheduler has cleared up.
       exit_code: the exit code of the script; 128 + n for signal n.
       cause: why the scheduler has ended it; None if it ended by itself.
-      why: the same in words, with the way out.
+      why: the same in words, with a hint.
     """
 
     words: str
@@ -48,7 +51,7 @@ class JobState:
     is_ending: bool = False
     is_over: bool = False
     exit_code: int = 0
-    cause: Optional[Cause] = None
+    cause: Optional[ExitReason] = None
     why: str = ""
 
 

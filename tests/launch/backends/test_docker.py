@@ -31,7 +31,10 @@ def make_cluster(*arguments: str, **settings: Any) -> Job:
         Host("ip1", "ip1", (("worker", 1),), workdir="~/it's", user="alice", gpus=1),
     )
     cluster = Cluster(
-        hosts, "docker", settings={"docker": DockerSettings(**settings)}, passed=("TOKEN",)
+        hosts,
+        "docker",
+        settings={"docker": DockerSettings(**settings)},
+        pass_environment=("TOKEN",),
     )
     return make_job(cluster, arguments)
 

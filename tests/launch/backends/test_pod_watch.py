@@ -9,14 +9,14 @@ from typing import Any, Optional, cast
 
 import pytest
 
-from launch.backends.kubernetes.backend import Kubernetes, Left, Runner
+from launch.backends.kubernetes.backend import Detached, Kubernetes, Runner
 from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl
 from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll, read_refusals
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
-from launch.record.outcome import Cause
+from launch.record.result import ExitReason
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Action, Note, Signal, Start
 from tests.launch.backends.samples import (
@@ -62,29 +62,31 @@ DRAINED = disrupted(RUNNING, "EvictionByEvictionAPI", "evicting")
 @pytest.mark.parametrize(
     ("status", "state", "code", "words", "cause"),
     [
-        (RUNNING, "running", None, "", Cause.TASK_FAILED),
+        (RUNNING, "running", None, "", ExitReason.TASK_FAILED),
         (container_state(waiting={"reason": "ContainerCreating"}), "waiting", None, "",
-         Cause.TASK_FAILED),
-        (terminated(3), "ended", 3, "exit code 3", Cause.TASK_FAILED),
+         ExitReason.TASK_FAILED),
+        (terminated(3), "ended", 3, "exit code 3", ExitReason.TASK_FAILED),
         (terminated(137, "OOMKilled"), "ended", 137, "exit code 137, OOMKilled; it needs more mem",
-         Cause.TASK_FAILED),
-        (EVICTED, "ended", None, "Evicted: The node was low on memory.", Cause.PLATFORM),
+         ExitReason.TASK_FAILED),
+        (EVICTED, "ended", None, "Evicted: The node was low on memory.", ExitReason.PLATFORM),
         (UNSCHEDULABLE, "waiting", None, "Unschedulable: 0/3 nodes are available: 3 Insufficient",
-         Cause.TASK_FAILED),
+         ExitReason.TASK_FAILED),
         (PULLING, "waiting", None, "ErrImagePull: lab/x:1: not found; look at `image:`, `image",
-         Cause.TASK_FAILED),
-        (BACKING_OFF, "waiting", None, "", Cause.TASK_FAILED),
+         ExitReason.TASK_FAILED),
+        (BACKING_OFF, "waiting", None, "", ExitReason.TASK_FAILED),
         (PAST_DEADLINE, "ended", 143, "DeadlineExceeded: Pod was active; `deadline_secs:` under ",
-         Cause.TIME_LIMIT),
+         ExitReason.TIME_LIMIT),
         (BY_PREEMPTION, "ended", 143, "PreemptionByScheduler: preempting; exit code 143",
-         Cause.PLATFORM),
-        (DRAINED, "running", None, "EvictionByEvictionAPI: evicting", Cause.PLATFORM),
-        (OWN_VOLUME, "ended", None, "Evicted: Usage of EmptyDir volume", Cause.TASK_FAILED),
+         ExitReason.PLATFORM),
+        (DRAINED, "running", None, "EvictionByEvictionAPI: evicting", ExitReason.PLATFORM),
+        (OWN_VOLUME, "ended", None, "Evicted: Usage of EmptyDir volume", ExitReason.TASK_FAILED),
         (disrupted({}, "PreemptionByScheduler", "preempting"), "waiting", None,
-         "PreemptionByScheduler: preempting", Cause.PLATFORM),
+         "PreemptionByScheduler: preempting", ExitReason.PLATFORM),
     ],
 )  # fmt: skip
-def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str, cause: Cause) -> None:
+def test_a_pod_says_how_it_is(
+    status: Any, state: str, code: Any, words: str, cause: ExitReason
+) -> None:
     found = read_pod(pod_status(status))
     assert (found.task, found.node) == ("worker/0", "n1")
     assert (found.state, found.code, found.cause) == (state, code, cause)
@@ -92,8 +94,10 @@ def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str, ca
     assert bool(found.words) == bool(words)
 
 
-@pytest.mark.parametrize(("grace", "cause"), [(30, Cause.PLATFORM), (0, Cause.TASK_FAILED)])
-def test_a_pod_that_is_deleted_after_its_end_has_failed(grace: int, cause: Cause) -> None:
+@pytest.mark.parametrize(
+    ("grace", "cause"), [(30, ExitReason.PLATFORM), (0, ExitReason.TASK_FAILED)]
+)
+def test_a_pod_that_is_deleted_after_its_end_has_failed(grace: int, cause: ExitReason) -> None:
     pod = pod_status(terminated(137))
     deleted = "2026-01-31T09:00:00Z"
     pod["metadata"] |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace}
@@ -190,15 +194,18 @@ class Told:
         self.pass_secs(0)
 
     @property
-    def cause(self) -> Optional[Cause]:
-        found = self.watch.supervisor.outcome or self.watch.supervisor.verdict
+    def cause(self) -> Optional[ExitReason]:
+        found = self.watch.supervisor.result or self.watch.supervisor.expected
         assert found is not None
         return found.cause
 
     @property
     def end(self) -> tuple[int, str]:
-        assert self.watch.supervisor.verdict is not None
-        return self.watch.supervisor.verdict.exit_code, self.watch.supervisor.verdict.reason
+        assert self.watch.supervisor.expected is not None
+        return (
+            self.watch.supervisor.expected.exit_code,
+            self.watch.supervisor.expected.reason,
+        )
 
 
 def running(restarts: int = 0, **limits: Any) -> Told:
@@ -216,9 +223,9 @@ def test_the_job_is_over_with_its_master() -> None:
     assert not told.wants_deletion  # the worker may still end by itself
     told.pod("worker/0", terminated(0, "Completed"))
     assert told.wants_deletion
-    assert told.watch.supervisor.outcome is None
+    assert told.watch.supervisor.result is None
     told.all_are_gone()
-    assert told.watch.supervisor.outcome is not None
+    assert told.watch.supervisor.result is not None
 
 
 def test_the_launcher_restarts_a_task_after_a_wait_that_grows() -> None:
@@ -245,7 +252,7 @@ def test_a_pod_whose_deadline_is_over_is_not_made_anew() -> None:
     told.pod("worker/0", PAST_DEADLINE)
     assert told.end[0] == 124
     assert told.end[1].startswith("worker/0 on n1 failed: DeadlineExceeded: Pod was active")
-    assert told.cause is Cause.TIME_LIMIT
+    assert told.cause is ExitReason.TIME_LIMIT
 
 
 def test_a_queued_job_waits_without_limit_and_says_why_once() -> None:
@@ -261,7 +268,7 @@ def test_a_queued_job_waits_without_limit_and_says_why_once() -> None:
     told.pod("master/0", RUNNING)
     told.pod("worker/0", RUNNING)
     told.pass_secs(99)
-    assert told.watch.supervisor.verdict is None
+    assert told.watch.supervisor.expected is None
     told.pass_secs(2)  # the limit has counted since all pods run
     limits = "the limits are start_secs and idle_secs"
     assert told.end == (124, f"no training step within 100 s; {limits}")
@@ -317,7 +324,7 @@ def test_pods_that_do_not_end_are_ended_and_named() -> None:
     assert told.pass_secs(39) == []  # the ps has as long as the others
     assert told.pass_secs(2) == ["ps/0 still running: killed"]
     told.pass_secs(6)
-    assert told.watch.supervisor.outcome is not None
+    assert told.watch.supervisor.result is not None
 
 
 def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
@@ -325,10 +332,10 @@ def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
     told.pod("master/0", RUNNING)
     told.stop()
     told.gone("master/0")
-    assert told.watch.supervisor.outcome is None
+    assert told.watch.supervisor.result is None
     told.poll(is_deleted=True)
     told.pass_secs(0)
-    assert told.watch.supervisor.outcome is not None
+    assert told.watch.supervisor.result is not None
 
 
 # Whose fault it is.
@@ -340,7 +347,7 @@ def test_a_pod_that_kubernetes_ended_is_the_cause_of_the_end() -> None:
     told.all_are_gone()
     reason = "worker/0 on n1 failed: PreemptionByScheduler: preempting; exit code 143"
     assert told.end == (143, reason)
-    assert told.cause is Cause.PLATFORM
+    assert told.cause is ExitReason.PLATFORM
 
 
 def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
@@ -351,7 +358,7 @@ def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
     assert told.wants_deletion
     assert "start worker/0" not in told.pass_secs(99.0)
     told.all_are_gone()
-    assert told.cause is Cause.CANCELLED
+    assert told.cause is ExitReason.CANCELLED
 
 
 def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
@@ -359,7 +366,7 @@ def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
     told.pod("worker/0", terminated(143), deleted=True)
     told.all_are_gone()
     assert told.end == (143, "worker/0 on n1 failed: its pod was deleted; exit code 143")
-    assert told.cause is Cause.PLATFORM
+    assert told.cause is ExitReason.PLATFORM
 
 
 def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
@@ -376,7 +383,7 @@ def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
 def test_a_worker_that_fails_because_of_a_drained_ps_is_not_the_cause() -> None:
     told = running()
     told.pod("ps/0", DRAINED, deleted=True)
-    assert told.watch.supervisor.verdict is None
+    assert told.watch.supervisor.expected is None
     told.pod("worker/0", terminated(1))
     assert told.end == (1, "ps/0 on n1 failed: EvictionByEvictionAPI: evicting")
 
@@ -385,7 +392,7 @@ def test_a_pod_that_is_gone_unseen_fails_the_job() -> None:
     told = running()
     words = "worker/0 on n1 failed: its pod was deleted; stopping the others"
     assert told.gone("worker/0") == [words]
-    assert told.cause is Cause.PLATFORM
+    assert told.cause is ExitReason.PLATFORM
 
 
 def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
@@ -396,7 +403,11 @@ def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
     assert told.poll() == []
     told.pass_secs(10)
     state = told.watch.states["worker/0"]
-    assert (state.status, state.restarts, told.watch.supervisor.verdict) == ("running", 1, None)
+    assert (state.status, state.restarts, told.watch.supervisor.expected) == (
+        "running",
+        1,
+        None,
+    )
 
 
 @pytest.mark.parametrize("is_newest_first", [True, False])
@@ -576,7 +587,7 @@ def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Ri
     (note,) = rig.loop.notes
     assert note.startswith(words)
     assert note.endswith("; the job goes on, and its lines are not shown")
-    assert rig.watch.supervisor.verdict is None
+    assert rig.watch.supervisor.expected is None
     rig.change("worker", terminated(3))
     rig.tick()
     rig.tick()  # it does not wait for lines
@@ -586,11 +597,11 @@ def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Ri
 def test_a_poll_follows_soon_where_a_log_has_ended(rig: Rig) -> None:
     rig.change("worker", terminated(3))
     rig.tick(0.4)
-    assert rig.watch.supervisor.verdict is not None
+    assert rig.watch.supervisor.expected is not None
 
 
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
-    with pytest.raises(Left):
+    with pytest.raises(Detached):
         rig.runner.stop(signal.SIGHUP)
     rig.runner.stop(signal.SIGINT)
     rig.runner.stop(signal.SIGHUP)

@@ -33,7 +33,7 @@ from launch.cluster.model import FREE_PORTS, Limits
 from launch.cluster.tasks import make_job
 from launch.connect import tools as tools_called
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.verbs.up import _has_started
@@ -101,7 +101,7 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
         ),
         name="exp1",
         ports=3000,
-        passed=("API_TOKEN",),
+        pass_environment=("API_TOKEN",),
         limits=Limits(start_secs=None, stop_secs=2.5),
         restarts=3,
         gpus_per_task=1,
@@ -129,7 +129,7 @@ def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path)
 
 
 def test_values_of_variables_are_not_in_the_script() -> None:
-    cluster = slurm_cluster(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
+    cluster = slurm_cluster(environment=(("COLOUR", "green"),), pass_environment=("API_TOKEN",))
     text = batch_script(make_job(cluster))
     assert "green" not in text
     assert "COLOUR" in text
@@ -216,7 +216,7 @@ def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Pa
     put_script(tools / "sacct", "[ $1 = --jobs=7 ] && echo 'CANCELLED by 0|m[1-2]|0:15'")
     found = SlurmJob("7").poll()
     assert (found.words, found.is_over, found.exit_code) == ("CANCELLED m[1-2]", True, 143)
-    assert (found.cause, found.why) == (Cause.CANCELLED, "cancelled in Slurm")
+    assert (found.cause, found.why) == (ExitReason.CANCELLED, "cancelled in Slurm")
 
 
 @pytest.mark.parametrize("said", ["echo 'words that nobody knows' >&2; exit 1", "echo JobId=77"])
@@ -229,47 +229,56 @@ def test_an_answer_that_says_nothing_of_a_job_is_no_end_of_it(tools: Path, said:
 @pytest.mark.parametrize(
     ("state", "exit_code", "cause", "words"),
     [
-        ("TIMEOUT", 124, Cause.TIME_LIMIT, "over its time limit; raise `time:` under `slurm:`"),
-        ("NODE_FAIL", 1, Cause.HOST_LOST, "a node has failed; `requeue: true` lets it go on else"),
-        ("FAILED", 1, Cause.TASK_FAILED, "it ended as FAILED m[1-2], exit code 0"),
+        (
+            "TIMEOUT",
+            124,
+            ExitReason.TIME_LIMIT,
+            "over its time limit; raise `time:` under `slurm:`",
+        ),
+        (
+            "NODE_FAIL",
+            1,
+            ExitReason.HOST_LOST,
+            "a node has failed; `requeue: true` lets it go on else",
+        ),
+        ("FAILED", 1, ExitReason.TASK_FAILED, "it ended as FAILED m[1-2], exit code 0"),
     ],
 )
 def test_an_end_without_a_word_is_explained(
-    tmp_path: Path, state: str, exit_code: int, cause: Cause, words: str
+    tmp_path: Path, state: str, exit_code: int, cause: ExitReason, words: str
 ) -> None:
     ended = state_of({"JobState": state, "NodeList": "m[1-2]"})
     (tmp_path / "slurm.out").write_text("".join(f"line {i}\n\n" for i in range(14)))
-    outcome = how_it_ended("Slurm job 7", ended, None, tmp_path / "slurm.out")
-    assert outcome.exit_code == exit_code
-    assert outcome.reason.startswith(f"Slurm job 7: {words}")
+    result = how_it_ended("Slurm job 7", ended, None, tmp_path / "slurm.out")
+    assert result.exit_code == exit_code
+    assert result.reason.startswith(f"Slurm job 7: {words}")
     lines = [f"  | line {i}" for i in range(2, 14)]
-    assert outcome.details == (*lines, f"  log: {tmp_path}/slurm.out")
-    assert outcome.cause is cause
+    assert result.details == (*lines, f"  log: {tmp_path}/slurm.out")
+    assert result.cause is cause
     (line,) = how_it_ended("Slurm job 7", ended, None, tmp_path / "no.out").details
     words = "is empty or not there; do the nodes share that folder? see --state-dir"
     assert line == f"  log: {tmp_path}/no.out {words}"
 
 
 def test_the_jobs_own_word_goes_before_slurms(tmp_path: Path) -> None:
-    def end(state: str, said: Outcome) -> Outcome:
+    def end(state: str, said: Result) -> Result:
         ended = state_of({"JobState": state, "NodeList": "m2"})
         return how_it_ended("Slurm job 7", ended, said, tmp_path / "slurm.out")
 
-    said = Outcome(3, "worker/0 on m2 failed: exit code 3", details=("  | x",))
-    outcome = end("NODE_FAIL", said)
-    assert (outcome.exit_code, outcome.details) == (3, ("  | x",))
-    assert outcome.reason.startswith("worker/0 on m2 failed: exit code 3 (Slurm: a node has failed")
+    said = Result(3, "worker/0 on m2 failed: exit code 3", details=("  | x",))
+    result = end("NODE_FAIL", said)
+    assert (result.exit_code, result.details) == (3, ("  | x",))
+    assert result.reason.startswith("worker/0 on m2 failed: exit code 3 (Slurm: a node has failed")
     # An end by the platform that the job could not explain is explained; no other one is.
     words = "m2: it was asked to end"
-    said = Outcome(143, words, cause=Cause.PLATFORM)
+    said = Result(143, words, cause=ExitReason.PLATFORM)
     assert end("FAILED", said).reason == f"{words} (Slurm: it ended the job; state FAILED m2)"
-    assert end("FAILED", replace(said, cause=Cause.CANCELLED)).reason == words
-    outcome = end("PREEMPTED", said)
+    assert end("FAILED", replace(said, cause=ExitReason.CANCELLED)).reason == words
+    result = end("PREEMPTED", said)
     assert (
-        outcome.reason
-        == f"{words} (Slurm: preempted by another job; `requeue: true` lets it go on)"
+        result.reason == f"{words} (Slurm: preempted by another job; `requeue: true` lets it go on)"
     )
-    assert (outcome.exit_code, outcome.cause) == (143, Cause.PREEMPTED)
+    assert (result.exit_code, result.cause) == (143, ExitReason.PREEMPTED)
 
 
 def test_a_job_in_a_state_that_is_neither_waiting_nor_live_is_over() -> None:
@@ -293,10 +302,10 @@ def test_a_script_submitted_by_hand_says_why_it_was_ended(
     code: int,
     cause: str,
 ) -> None:
-    def run(job: Any, folder: RunFolder, transport: Any, display: Display) -> Outcome:
+    def run(job: Any, folder: RunFolder, transport: Any, display: Display) -> Result:
         display.task_line("master/0", "m1", "hello")
         os.kill(os.getpid(), signal.SIGUSR1)
-        return Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
+        return Result(143, "stopped by SIGTERM", cause=ExitReason.USER)
 
     put_script(tools / "scontrol", f"echo {shown}")
     monkeypatch.setattr("launch.backends.slurm.job.read_cluster", lambda *_: slurm_cluster())
@@ -319,8 +328,8 @@ def test_a_script_submitted_by_hand_says_why_it_was_ended(
 
 def test_the_third_time_limit_without_a_newer_checkpoint_is_the_last(tmp_path: Path) -> None:
     def time_limit(*details: str) -> bool:
-        outcome = Outcome(124, "late", details=details, cause=Cause.TIME_LIMIT)
-        return slurm_job._may_go_on(tmp_path / "timeouts", outcome)
+        result = Result(124, "late", details=details, cause=ExitReason.TIME_LIMIT)
+        return slurm_job._may_go_on(tmp_path / "timeouts", result)
 
     assert [time_limit() for _ in range(3)] == [True, True, False]
     assert [time_limit("saved o/model.ckpt-40") for _ in range(3)] == [True, True, False]
@@ -369,12 +378,12 @@ class Scene:
         self.display = Display(self.screen, live=False)
         self.watch = JobWatch(slurm, self.folder, self.display)
         self.now, self.stops = 0.0, list[int]()
-        self.outcome: Any = None
+        self.result: Any = None
 
     def steps(self, secs: float) -> None:
         until = self.now + secs
-        while self.now < until and self.outcome is None:
-            self.outcome = self.watch.step(self.now, self.stops)
+        while self.now < until and self.result is None:
+            self.result = self.watch.step(self.now, self.stops)
             self.now += 0.2
 
     def shown(self) -> list[str]:
@@ -424,7 +433,7 @@ def test_a_job_that_clears_up_for_long_is_over_if_it_has_written_its_end(
     scene.steps(100)
     scene.job_writes(2.0, exit_code=0, reason="master/0 is done")
     scene.steps(ended_secs)
-    assert (scene.outcome is not None) == is_over
+    assert (scene.result is not None) == is_over
 
 
 def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene) -> None:
@@ -435,8 +444,8 @@ def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene) -> None:
     scene.job_writes(2.0, exit_code=143, reason="told", details=["saved output/model.ckpt-3"])
     scene.slurm.state = "FAILED"
     scene.steps(60)
-    assert (scene.slurm.requests, scene.outcome.reason) == (["ask_to_end"], "stopped by SIGINT")
-    assert scene.outcome.details == ("saved output/model.ckpt-3",)
+    assert (scene.slurm.requests, scene.result.reason) == (["ask_to_end"], "stopped by SIGINT")
+    assert scene.result.details == ("saved output/model.ckpt-3",)
 
 
 def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(scene: Scene) -> None:
@@ -457,8 +466,8 @@ def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
     scene.job_writes(1.0)
     scene.stops.append(signal.SIGHUP)
     scene.steps(1)
-    assert scene.outcome.exit_code == 129
-    assert scene.outcome.reason == "not followed any more; Slurm job 7 goes on"
+    assert scene.result.exit_code == 129
+    assert scene.result.reason == "not followed any more; Slurm job 7 goes on"
     assert scene.slurm.requests == []
     assert scene.folder.status()["exit_code"] is None
 
@@ -485,9 +494,9 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(tools: Path)
     (tools / "run").mkdir()
     folder, display = RunFolder(tools / "run"), Display(io.StringIO(), live=False)
     with signals_once(asked.exists, signal.SIGINT):
-        outcome = Slurm().run(make_job(slurm_cluster()), folder, display)
+        result = Slurm().run(make_job(slurm_cluster()), folder, display)
     display.close()
-    assert outcome == Outcome(130, "stopped by SIGINT", cause=Cause.USER)
+    assert result == Result(130, "stopped by SIGINT", cause=ExitReason.USER)
     assert folder.status()["exit_code"] == 130
     assert cancelled.read_text() == "7\n"
 

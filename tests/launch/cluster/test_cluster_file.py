@@ -87,7 +87,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         backend="ssh",
         ports=3000,
         environment=(("OMP_NUM_THREADS", "2"), ("SWITCH", "on")),
-        passed=("API_TOKEN",),
+        pass_environment=("API_TOKEN",),
         limits=Limits(start_secs=30, idle_secs=None, lease_secs=2.5),
         restarts=3,
         gpus_per_task=1,

@@ -20,7 +20,7 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task, make_job
 from launch.connect.connections import Connections
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise import run_loop
@@ -157,10 +157,10 @@ def test_a_job_that_ends_for_want_of_a_host_that_is_tried_again_names_that_host(
         assert not supervisor.ending
     failed = {"event": "exit", "task": "worker/0", "code": 1, "reason": "", "signals": []}
     _tell(agents, failed)
-    verdict = supervisor.verdict
-    assert verdict is not None
-    assert (verdict.cause, verdict.exit_code) == (Cause.HOST_LOST, 1)
-    assert verdict.reason == "ps/0 on far failed: far: no route"
+    expected = supervisor.expected
+    assert expected is not None
+    assert (expected.cause, expected.exit_code) == (ExitReason.HOST_LOST, 1)
+    assert expected.reason == "ps/0 on far failed: far: no route"
 
 
 def test_after_an_error_of_the_launcher_itself_the_tasks_save(
@@ -179,7 +179,7 @@ def test_after_an_error_of_the_launcher_itself_the_tasks_save(
     assert_nothing_left(folder.name, timeout_secs=20)
 
 
-def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Outcome]:
+def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Result]:
     """Runs a job of a master and a worker under an agent here."""
     job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(folder / "work"))), arguments)
     found = RunFolder.create(folder / "state", job)
@@ -191,7 +191,7 @@ LoopEvent = Callable[[], None]
 
 
 class Listener(Supervisor):
-    """Decides nothing of its own; a test sets the outcome."""
+    """Decides nothing of its own; a test sets the result."""
 
     def __init__(self) -> None:
         host = Host("node0", "node0", (), "/data")
@@ -243,15 +243,15 @@ class Scene:
         return lambda: self.loop.take_lines("worker/0", "node0", lines)
 
     def end(self, exit_code: int = 0, task: Optional[str] = None) -> None:
-        self.supervisor.outcome = Outcome(exit_code, "it is over", task)
+        self.supervisor.result = Result(exit_code, "it is over", task)
 
-    def run(self, *events: LoopEvent, runner: Optional[Runner] = None) -> Outcome:
+    def run(self, *events: LoopEvent, runner: Optional[Runner] = None) -> Result:
         finals: list[LoopEvent] = [self.end] if runner is None else []
         for event in [*events, *finals]:
             self.loop.events.put(event)
-        outcome = self.loop.run(runner or Runner())
+        result = self.loop.run(runner or Runner())
         self.display.close()
-        return outcome
+        return result
 
 
 @pytest.fixture
@@ -271,10 +271,10 @@ def test_lines_are_shown_and_the_status_file_has_the_outcome_in_the_end(scene: S
 
 def test_a_failed_tasks_last_lines_and_log_are_in_the_outcome(scene: Scene) -> None:
     scene.folder.output_log.touch()
-    outcome = scene.run(
+    result = scene.run(
         scene.lines("a", " ", "b"), lambda: scene.end(3, "worker/0"), runner=Runner()
     )
-    assert outcome.details == ("  | a", "  | b", f"  log: {scene.folder.output_log}")
+    assert result.details == ("  | a", "  | b", f"  log: {scene.folder.output_log}")
 
 
 def test_what_the_job_saved_is_what_its_lead_saved(scene: Scene) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
-from launch.record.outcome import Outcome
 from launch.record.output import Line
+from launch.record.result import Result
 from launch.record.run_folder import RunFolder
 from launch.verbs import up as up_verb
 from launch.verbs.background import Background
@@ -167,14 +167,14 @@ def test_a_reader_that_stands_still_keeps_no_signal_from_the_run(
         def signal(self, signum: int) -> None:
             os.close(reading)  # else this process would wait for ever
 
-        def outcome(self) -> Outcome:
-            return Outcome(143, "stopped by SIGTERM")
+        def result(self) -> Result:
+            return Result(143, "stopped by SIGTERM")
 
     with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         with signals_once(lambda: not select.select([], [writing], [], 0)[1], signal.SIGTERM):
-            outcome = up_verb.follow(cast(Background, Process()), View(folder), lambda: False)
-    assert outcome == Outcome(143, "stopped by SIGTERM")
+            result = up_verb.follow(cast(Background, Process()), View(folder), lambda: False)
+    assert result == Result(143, "stopped by SIGTERM")
 
 
 def test_a_job_runs_to_its_end_though_all_streams_of_up_are_closed(launcher: Launcher) -> None:

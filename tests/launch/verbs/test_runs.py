@@ -16,7 +16,7 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli
 from tests.launch.launcher import TWO, Launcher, assert_nothing_left, processes_of, wait_for
@@ -161,7 +161,7 @@ def test_a_run_whose_scheduler_is_not_here_is_listed_and_can_be_forgotten(
 
 def test_a_stop_of_a_run_that_has_ended_is_no_error(tmp_path: Path, said: Said) -> None:
     folder = a_run(tmp_path)
-    folder.write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
+    folder.write_end(Result(3, "worker/0 failed", cause=ExitReason.TASK_FAILED))
     words = f"run {folder.run_id} has ended before: exit code 3: worker/0 failed\n"
     assert said(tmp_path, "stop") == words
 
@@ -190,9 +190,13 @@ def test_runs_are_listed_with_the_newest_first(
     done = numbered(tmp_path / "runs", 1, output=str(output), began=time.time() - 7500)
     (output / "result.json").write_text('{"figures": {"eval_accuracy": 0.9132}}')
     done.write_status({"tasks": [{"task": "master/0", "step": "282/282"}]})
-    done.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
-    numbered(tmp_path / "runs", 2).write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
-    numbered(tmp_path / "runs", 3).write_end(Outcome(130, "stopped by SIGINT", cause=Cause.USER))
+    done.write_end(Result(0, "master/0 is done", cause=ExitReason.DONE))
+    numbered(tmp_path / "runs", 2).write_end(
+        Result(3, "worker/0 failed", cause=ExitReason.TASK_FAILED)
+    )
+    numbered(tmp_path / "runs", 3).write_end(
+        Result(130, "stopped by SIGINT", cause=ExitReason.USER)
+    )
     numbered(tmp_path / "runs", 4)
     numbered(
         tmp_path / "runs", 5, launcher=RunFolder.create(tmp_path / "x", JOB).record()["launcher"]
@@ -202,7 +206,7 @@ def test_runs_are_listed_with_the_newest_first(
     there = {"pid": 1, "started": "5", "boot": "b", "machine": "login1"}
     numbered(tmp_path / "runs", 6, launcher=there)
     ended = numbered(tmp_path / "runs", 7, launcher=there)
-    ended.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
+    ended.write_end(Result(0, "master/0 is done", cause=ExitReason.DONE))
     assert [" ".join(line.split()) for line in said(tmp_path / "runs", "list").splitlines()] == [
         "run name state age backend tasks step accuracy",
         "20260131-000007-abcd done 3m13s local 3",
