@@ -175,7 +175,9 @@ class Agent:
 
     def say(self, event: str, **content: Any) -> None:
         """Sends a message, whose texts may come from programs and be longer than any message."""
-        self._machine.send({"event": event, **{name: shown(one) for name, one in content.items()}})
+        self._machine.send(
+            {"event": event, **{name: shown(value) for name, value in content.items()}}
+        )
 
     def hear(self, order: Any) -> None:
         """Carries out an order; ends the tasks in order at what is none."""
@@ -234,7 +236,7 @@ class Agent:
         self._machine.end_labelled(0, **labels)
         labels[processes.HOST] = self._settings["label"]
         order["env"].update(labels)
-        if port is not None and port not in (one.getsockname()[1] for one in self._held_ports):
+        if port is not None and port not in (held.getsockname()[1] for held in self._held_ports):
             with contextlib.suppress(OSError):  # another process has it, as the task will tell
                 self._held_ports.append(tcp_ports.hold_port(port, shared=True))
         try:

@@ -138,8 +138,8 @@ def reap(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) 
     """
     order = {"do": "reap", "run": record["run"], "engine": record.get("engine")}
     hosts = [
-        Host(one["name"], one["name"], (), "", one["user"], agent_python=one["agent_python"])
-        for one in record["hosts"]
+        Host(host["name"], host["name"], (), "", host["user"], agent_python=host["agent_python"])
+        for host in record["hosts"]
     ]
     with Questions(transport, stops) as questions:
         answers = questions.ask(hosts, lambda _: order)
@@ -149,5 +149,10 @@ def reap(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) 
     return [
         f"{name}: ended {len(ids)} ({', '.join(ids)})"
         for name, answer in answers.of_all().items()
-        if (ids := [*map(str, answer["pids"]), *(one[:12] for one in answer["containers"])])
+        if (
+            ids := [
+                *map(str, answer["pids"]),
+                *(container[:12] for container in answer["containers"]),
+            ]
+        )
     ]

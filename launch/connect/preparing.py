@@ -209,7 +209,7 @@ def code_files(
         for part in parts
         for path in (part, *part.rglob("*"))
         if path.is_file()
-        and not any(one in _NO_CODE or one[0] == "." for one in path.relative_to(part).parts)
+        and not any(name in _NO_CODE or name[0] == "." for name in path.relative_to(part).parts)
     }
 
 

@@ -65,7 +65,7 @@ def words_for(code: Optional[int]) -> str:
         return "lost"
     if code >= 0:
         return f"exit code {code}"
-    names = {one.value: one.name for one in signal.Signals}
+    names = {known.value: known.name for known in signal.Signals}
     return f"killed by {names.get(-code, f'signal {-code}')}"
 
 

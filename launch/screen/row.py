@@ -21,7 +21,9 @@ def plain(line: str) -> str:
     """
     if line.isprintable():
         return line
-    return "".join(one for one in line if one.isprintable() or one in _SPACES)
+    return "".join(
+        character for character in line if character.isprintable() or character in _SPACES
+    )
 
 
 def plain_lines(text: str) -> str:

@@ -352,9 +352,10 @@ class Supervisor:
             is_kill = bool(alive) and stage.signum == signal.SIGKILL
             if stage.since is None:
                 stage.since = now
-                for name in alive if (signum := stage.signum) is not None else ():
-                    actions.append(Signal(name, signum))
-                    self.states[name].signals += (int(signum),)
+                signals = () if stage.signum is None else (int(stage.signum),)
+                for name in alive:
+                    actions += [Signal(name, signum) for signum in signals]
+                    self.states[name].signals += signals
                 if is_kill:
                     actions.append(Note(f"{', '.join(alive)} still running: killed"))
             if alive and now < stage.since + stage.secs:

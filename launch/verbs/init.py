@@ -29,7 +29,7 @@ def init(options: argparse.Namespace) -> int:
     text = string.Template(template.read_text("utf-8")).substitute(
         path=options.out,
         hosts="\n".join(map(_host, cluster.hosts)),
-        tasks=_mapping({one: cluster.count(one) for one in TASK_TYPES}),
+        tasks=_mapping({task_type: cluster.count(task_type) for task_type in TASK_TYPES}),
         workdir=_scalar(cluster.hosts[0].workdir),
         python=_scalar(options.python or SETUP_PYTHON),
     )

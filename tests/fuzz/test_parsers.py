@@ -343,7 +343,7 @@ def _hear(data: bytes, folder: Path) -> None:
     connections.use("localhost", link)
     supervisor = Supervisor(job.tasks, job.cluster.limits, 0, 0.0)
     loop = RunLoop(supervisor, run, Display(io.StringIO(), live=False), connections.events, [])
-    agents = Agents(supervisor, loop, connections, {task.name: {} for task in job.tasks}, 9)
+    agents = Agents(supervisor, loop, connections, {task.name: {} for task in job.tasks})
     agents.start()
     for line in data.splitlines():
         event = read_event(line)

@@ -51,10 +51,12 @@ def check_object(found: dict[str, Any]) -> list[str]:
 
 def _unknown_words(found: Any) -> list[str]:
     if isinstance(found, list):
-        return [error for one in found for error in _unknown_words(one)]
+        return [error for part in found for error in _unknown_words(part)]
     if not isinstance(found, dict):
         return []
-    errors = [f"{key}: {one}" for key, one in found.items() if one not in _ENUMS.get(key, [one])]
+    errors = [
+        f"{key}: {value}" for key, value in found.items() if value not in _ENUMS.get(key, [value])
+    ]
     return errors + _unknown_words([*found.values()])
 
 
@@ -81,7 +83,7 @@ def check_operator_rules(job: dict[str, Any]) -> list[str]:
 def _check_replica(name: str, role: str, replica: dict[str, Any]) -> list[str]:
     errors = []
     pod = replica["template"]["spec"]
-    containers = [one for one in pod["containers"] if one["name"] == "tensorflow"]
+    containers = [found for found in pod["containers"] if found["name"] == "tensorflow"]
     longest = f"{name}-{role.lower()}-{replica.get('replicas', 1) - 1}"
     if len(longest) > 63:
         errors.append(f"{longest} is too long for a service's name")
@@ -92,7 +94,7 @@ def _check_replica(name: str, role: str, replica: dict[str, Any]) -> list[str]:
     for container in containers:
         if "command" in container:
             errors.append(f"{role}: a command hides the image's entry point")
-        if any(one["name"] == "TF_CONFIG" for one in container.get("env", [])):
+        if any(variable["name"] == "TF_CONFIG" for variable in container.get("env", [])):
             errors.append(f"{role}: TF_CONFIG is the operator's")
         ports = [port for port in container.get("ports", []) if port["name"] == "tfjob-port"]
         if len(ports) != 1:

@@ -132,7 +132,7 @@ class Launcher:
         """Returns the lines of a task, `worker/0` or `worker-0`, in the newest run's log."""
         log = LogReader(self.state / self.run_id() / "output.log")
         name = task.replace("-", "/")
-        return "".join(f"{one.text}\n" for one in log.lines(final=True) if one.task == name)
+        return "".join(f"{line.text}\n" for line in log.lines(final=True) if line.task == name)
 
     def has_saved(self, task: str, folder: str = ".") -> bool:
         """Returns whether a task of the newest run, in a folder of `workdir`, saved at SIGTERM."""

@@ -39,7 +39,7 @@ class Training:
 
     def chief(self) -> "Optional[Program]":
         """Returns the program of the newest chief."""
-        chiefs = [one for one in self.programs if one.is_chief]
+        chiefs = [program for program in self.programs if program.is_chief]
         return chiefs[-1] if chiefs else None
 
 

@@ -130,11 +130,11 @@ class AgentRun:
         types = [rng.choice(("master", "chief")), *["worker"] * rng.randint(0, 3)]
         types += ["ps"] * rng.randint(1, 2) + ["evaluator"] * rng.choice((0, 0, 1))
         tasks, counts = [], dict.fromkeys(types, 0)
-        for i, one in enumerate(types):
+        for i, task_type in enumerate(types):
             name = names[i % len(names)]
             host = Host(name, name, (), workdir="/data")
-            tasks.append(Task(one, counts[one], host, None, Devices(), "{}", ()))
-            counts[one] += 1
+            tasks.append(Task(task_type, counts[task_type], host, None, Devices(), "{}", ()))
+            counts[task_type] += 1
         return tasks
 
     def _watch_orders(self) -> None:

@@ -34,11 +34,11 @@ def _start(code: str = _DEAF, **labels: str) -> "subprocess.Popen[bytes]":
 
 
 def test_only_processes_with_all_marks_are_found() -> None:
-    with _start(LAUNCH_RUN_ID="t1", LAUNCH_TASK="a") as one, _start(LAUNCH_RUN_ID="t1") as other:
-        assert processes.labelled(LAUNCH_RUN_ID="t1", LAUNCH_TASK="a") == [one.pid]
-        assert processes.labelled(LAUNCH_RUN_ID="t1") == sorted([one.pid, other.pid])
+    with _start(LAUNCH_RUN_ID="t1", LAUNCH_TASK="a") as first, _start(LAUNCH_RUN_ID="t1") as other:
+        assert processes.labelled(LAUNCH_RUN_ID="t1", LAUNCH_TASK="a") == [first.pid]
+        assert processes.labelled(LAUNCH_RUN_ID="t1") == sorted([first.pid, other.pid])
         assert processes.labelled(LAUNCH_RUN_ID="t") == []
-        one.kill()
+        first.kill()
         other.kill()
 
 

@@ -233,7 +233,11 @@ def test_lines_for_a_launcher_that_does_not_read_are_left_out_but_no_event(
     while found[-1]["event"] != "exit":
         found.append(json.loads(agent.stdout.readline()))
     assert found[-1]["code"] == 0
-    assert 10_000 < sum(len(one["lines"]) for one in found if one["event"] == "lines") < 60_000
+    assert (
+        10_000
+        < sum(len(message["lines"]) for message in found if message["event"] == "lines")
+        < 60_000
+    )
 
 
 def test_the_end_of_a_task_names_the_signals_that_it_got(agent: Agent) -> None:

@@ -162,8 +162,8 @@ def test_a_child_that_writes_without_end_does_not_hold_up_the_end_of_its_task(
     child = "import signal; signal.alarm(60)\nwhile True: print('more')"
     code = (
         "import subprocess, sys\n"
-        f"one = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
-        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(one.pid))\n"
+        f"process = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(process.pid))\n"
     )
     task = Running(_order(code), sent)
     try:

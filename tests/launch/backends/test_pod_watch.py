@@ -113,7 +113,7 @@ def test_a_poll_shows_the_job_and_its_pods() -> None:
     pod = {"kind": "Pod", **pod_status(RUNNING)}
     service: dict[str, Any] = {"kind": "Service", "metadata": {}}
     poll = read_poll(json.dumps({"kind": "List", "items": [pod, service]}))
-    assert [one.name for one in poll.pods] == ["job-worker-0"]
+    assert [pod.name for pod in poll.pods] == ["job-worker-0"]
     assert not poll.is_deleted
     assert read_poll('{"kind": "List", "items": []}') == Poll(is_deleted=True)
     service["metadata"] = {"deletionTimestamp": "2026-01-31T09:00:00Z"}
@@ -162,9 +162,9 @@ class Told:
 
     def _said(self, actions: Sequence[Action]) -> list[str]:
         """Returns what is told, and which tasks are to start."""
-        self.wants_deletion |= any(isinstance(one, Signal) for one in actions)
-        said = [one.text for one in actions if isinstance(one, Note)]
-        return said + [f"start {one.task}" for one in actions if isinstance(one, Start)]
+        self.wants_deletion |= any(isinstance(action, Signal) for action in actions)
+        said = [action.text for action in actions if isinstance(action, Note)]
+        return said + [f"start {action.task}" for action in actions if isinstance(action, Start)]
 
     def gone(self, task: str) -> list[str]:
         del self.pods[task]
@@ -422,7 +422,7 @@ def test_a_deleted_pod_and_the_one_in_its_place_cost_one_restart(is_newest_first
         new = pod_status(status, uid="worker/0-2")
         new["metadata"] |= {"creationTimestamp": "2026-01-31T09:05:00Z"}
         del told.pods["worker/0"]
-        pair = [read_pod(one) for one in (old, new)]
+        pair = [read_pod(shown) for shown in (old, new)]
         poll = Poll((*told.pods.values(), *(pair[::-1] if is_newest_first else pair)))
         told.pods["worker/0"] = pair[1]
         return told._said(told.watch.saw(poll, told.now))
@@ -546,7 +546,7 @@ def test_an_outage_is_told_once(rig: Rig) -> None:
         rig.cluster.error = error
         rig.tick()
     goes_on = "the job goes on, trying again"
-    assert rig.loop.notes == [f"{one}; {goes_on}" for one in (DOWN, refused)]
+    assert rig.loop.notes == [f"{error}; {goes_on}" for error in (DOWN, refused)]
 
 
 def test_a_refusal_of_the_first_poll_ends_the_run() -> None:

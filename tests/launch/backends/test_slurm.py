@@ -352,7 +352,7 @@ class Controller(SlurmJob):
 
     def __init__(self) -> None:
         super().__init__("7")
-        self.state, self.reason = "PENDING", ""
+        self.now_in, self.reason = "PENDING", ""
         self.requests: list[str] = []
         self.num_questions = 0
         self.after: dict[str, str] = {}  # request -> the state that it leads to
@@ -362,12 +362,12 @@ class Controller(SlurmJob):
         self.num_questions += 1
         if self.is_silent:
             raise HostError("slurmctld: no answer")
-        return state_of({"JobState": self.state, "Reason": self.reason})
+        return state_of({"JobState": self.now_in, "Reason": self.reason})
 
     def cancel(self, *, saves: bool) -> None:
         request = "ask_to_end" if saves else "cancel"
         self.requests.append(request)
-        self.state = self.after.get(request, self.state)
+        self.now_in = self.after.get(request, self.now_in)
 
 
 class Scene:
@@ -415,7 +415,7 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(scene: Scene) 
     scene.steps(30)
     scene.slurm.is_silent = True
     scene.steps(30)
-    scene.slurm.is_silent, scene.slurm.state, scene.slurm.reason = False, "RUNNING", ""
+    scene.slurm.is_silent, scene.slurm.now_in, scene.slurm.reason = False, "RUNNING", ""
     scene.steps(40)
     assert scene.slurm.num_questions == 20
     assert scene.shown() == [
@@ -429,7 +429,7 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(scene: Scene) 
 def test_a_job_that_clears_up_for_long_is_over_if_it_has_written_its_end(
     scene: Scene, ended_secs: float, is_over: bool
 ) -> None:
-    scene.slurm.state = "COMPLETING"
+    scene.slurm.now_in = "COMPLETING"
     scene.steps(100)
     scene.job_writes(2.0, exit_code=0, reason="master/0 is done")
     scene.steps(ended_secs)
@@ -437,12 +437,12 @@ def test_a_job_that_clears_up_for_long_is_over_if_it_has_written_its_end(
 
 
 def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene) -> None:
-    scene.slurm.state = "RUNNING"
+    scene.slurm.now_in = "RUNNING"
     scene.steps(1)
     scene.stops.append(signal.SIGINT)
     scene.steps(1)
     scene.job_writes(2.0, exit_code=143, reason="told", details=["saved output/model.ckpt-3"])
-    scene.slurm.state = "FAILED"
+    scene.slurm.now_in = "FAILED"
     scene.steps(60)
     assert (scene.slurm.requests, scene.result.reason) == (["ask_to_end"], "stopped by SIGINT")
     assert scene.result.details == ("saved output/model.ckpt-3",)
@@ -451,7 +451,7 @@ def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene) -> None:
 def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(scene: Scene) -> None:
     scene.stops.append(signal.SIGTERM)
     for state in ("RUNNING", "PENDING", "RUNNING", "COMPLETING", "RUNNING"):  # it is requeued twice
-        scene.slurm.state = state
+        scene.slurm.now_in = state
         scene.steps(5)
         scene.slurm.requests.append(state)
     scene.stops.append(signal.SIGTERM)  # The second one cancels what runs, too.
@@ -461,7 +461,7 @@ def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(scene: Sc
 
 
 def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
-    scene.slurm.state = "RUNNING"
+    scene.slurm.now_in = "RUNNING"
     scene.steps(1)
     scene.job_writes(1.0)
     scene.stops.append(signal.SIGHUP)
@@ -536,12 +536,12 @@ def test_clean_of_a_job_that_is_being_requeued_leaves_none_that_starts_later(
     states = ["COMPLETING", "COMPLETING", "PENDING", "PENDING", "CANCELLED"]
 
     def sleep(secs: float) -> None:
-        slurm.state = states.pop(0)
+        slurm.now_in = states.pop(0)
 
     clock = SimpleNamespace(sleep=sleep, monotonic=itertools.count(step=3).__next__)
     monkeypatch.setattr(tools_called, "time", clock)
     monkeypatch.setattr(Slurm, "job_of", lambda *_: slurm)
-    slurm.state, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
+    slurm.now_in, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
     assert Slurm().clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
     assert slurm.requests == ["cancel"] * 3
     assert states == []

@@ -45,7 +45,7 @@ def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path
         "node1",
         ("sh", "-c", f"cat {file}; exec sleep 300"),
         lambda *_: "",
-        lambda _, one: heard.append(one),
+        lambda _, message: heard.append(message),
     )
     link.ask(BEGIN)
     wait_for(lambda: {"event": "lost"} in heard, "the end")
@@ -69,7 +69,7 @@ def test_endless_bytes_of_a_host_need_no_memory(before: str, words: str) -> None
         "node1",
         ("sh", "-c", f"printf '{before}'; tr '\\0' x </dev/zero"),
         lambda code, _: f"it ended with {code}",
-        lambda *one: heard.append(one[1]),
+        lambda *event: heard.append(event[1]),
     )
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(HostError, match=words):

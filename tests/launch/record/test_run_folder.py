@@ -24,8 +24,8 @@ JOB = make_job(on_this_machine(1, 1), ["--train-steps=10"])
 
 
 def test_the_newest_run_or_the_one_with_the_whole_id_is_found(tmp_path: Path) -> None:
-    one, other = (RunFolder.create(tmp_path, JOB).path for _ in "12")
-    assert find(tmp_path, one.name).path == one
+    first, other = (RunFolder.create(tmp_path, JOB).path for _ in "12")
+    assert find(tmp_path, first.name).path == first
     assert find(tmp_path).path == other
     with pytest.raises(
         LaunchError, match=rf"^no run 2 in {tmp_path} \(`launch list`\); --state-dir "

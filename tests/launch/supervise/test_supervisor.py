@@ -396,10 +396,10 @@ def test_a_stopped_task_shows_what_it_saved_and_not_its_exit_code() -> None:
         "last": "exit code 143",
     }
     found = [state(**stopped), state("worker", **stopped)]
-    for one in found:
-        one.take(["step 3/60  loss 2", "stopped by signal 15"])
+    for task_state in found:
+        task_state.take(["step 3/60  loss 2", "stopped by signal 15"])
     found[0].take(["saved output/model.ckpt-3", "stopped by signal 15"])
-    assert [one.row().last for one in found] == ["saved output/model.ckpt-3", ""]
+    assert [task_state.row().last for task_state in found] == ["saved output/model.ckpt-3", ""]
 
 
 def test_a_validation_is_progress_too() -> None:

@@ -73,7 +73,7 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     assert os.getsid(pid) == pid  # a session of its own, with no file of the starter's
     opened = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
     assert os.devnull in opened
-    ours = [one for one in opened if one.startswith("/") and not one.startswith(str(folder))]
+    ours = [path for path in opened if path.startswith("/") and not path.startswith(str(folder))]
     assert ours == [os.devnull]
     assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
     assert "[master/0 localhost] saved" in (folder / "output.log").read_text()

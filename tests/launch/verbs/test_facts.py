@@ -1,5 +1,6 @@
 """The problems and warnings that a check reports."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ def job(*arguments: str) -> Job:
     return make_job(from_hosts("a,b", python="python3", workdir="/data"), arguments)
 
 
-def problems(checked: Job, found: dict[str, Facts]) -> list[str]:
+def problems(checked: Job, found: Mapping[str, Facts]) -> list[str]:
     return problems_of(checked, found, HostNeeds(checked.folder("data")))
 
 
@@ -39,7 +40,9 @@ def facts(**second: Any) -> dict[str, Facts]:
 def test_on_this_machine_setup_is_not_the_way_out() -> None:
     cluster = on_this_machine(0, 1, python="python3", workdir="/data")
     found = {**GOOD, "tensorflow": None, "data": None, "code": None}
-    assert not any("setup" in one for one in problems(make_job(cluster), {"localhost": found}))
+    assert not any(
+        "setup" in problem for problem in problems(make_job(cluster), {"localhost": found})
+    )
 
 
 def test_setup_makes_the_python_that_a_cluster_file_names() -> None:

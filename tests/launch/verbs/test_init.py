@@ -1,6 +1,5 @@
 """The cluster file that `init` writes."""
 
-import dataclasses
 import os
 import re
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host, Limits
+from launch.cluster.yaml_section import keys_of
 from launch.verbs.cli import main
 
 FLAGS = {
@@ -58,12 +58,7 @@ def test_every_key_is_there_and_can_be_uncommented(tmp_path: Path, kind: str) ->
     settings = [Cluster, Limits, *filter(None, [BACKENDS[kind].settings])]
     if kind in ("ssh", "docker", "local"):
         settings.append(Host)
-    keys = {
-        field.metadata["name"] or field.name
-        for one in settings
-        for field in dataclasses.fields(one)
-        if "rule" in field.metadata
-    }
+    keys = {key for section in settings for key in keys_of(section)}
     unused = set[str]()
     if kind in ("slurm", "kubernetes"):
         unused |= {"ports", "operator"}  # the latter is refused

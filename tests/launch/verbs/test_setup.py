@@ -336,7 +336,7 @@ def checked(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     def check(job: Any) -> int:
-        found.extend(one.name for one in job.cluster.hosts)
+        found.extend(host.name for host in job.cluster.hosts)
         return 7
 
     monkeypatch.chdir(here)
@@ -347,7 +347,7 @@ def checked(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def of_two(tmp_path: Path) -> Cluster:
     cluster = from_hosts("node1,node2", python="python3", workdir="x")
-    hosts = [dataclasses.replace(one, workdir=str(tmp_path / one.name)) for one in cluster.hosts]
+    hosts = [dataclasses.replace(host, workdir=str(tmp_path / host.name)) for host in cluster.hosts]
     return dataclasses.replace(cluster, hosts=tuple(hosts))
 
 
