@@ -1,10 +1,20 @@
-"""The folder of one run, which the verbs for existing runs read.
+"""The folder of one run, which the verbs for existing runs read; each file, who writes it and when.
 
-RUN/run.json     what was started, on which hosts, by which process; no values of variables
-RUN/status.json  the status of each task, and the result; each update replaces the file
-RUN/end.json     blanks, until how the job ended takes their room: a full disk cannot prevent it
-RUN/output.log   what tasks and launcher have written, line by line (`launch.record.output`)
-RUN/launcher.log what the launcher has written, if the job writes output.log itself
+file          who writes it                 when, and what
+run.json      up, attach                    at the start: what runs, on which hosts, by which
+                                            process; no values of variables
+status.json   the run loop                  once a second: each task's state, and at last the
+                                            result; each update replaces the file
+end.json      the launcher, Slurm's job     at the start blanks, whose room the result takes at
+                                            the end: a full disk cannot prevent it
+output.log    the launcher, Slurm's job     each line of tasks and launcher (`launch.record.output`)
+launcher.log  the launcher                  its own lines, where the job writes output.log
+cifar10.sbatch, code/   the launcher        when it submits a job of Slurm: its script, and a copy
+                                            of the code
+slurm.out     Slurm                         what the batch script prints
+timeouts      Slurm's job                   at each time limit: how many have come in a row
+
+The run loop is in the launcher, or in Slurm's job. An agent writes nothing.
 """
 
 import contextlib
