@@ -341,12 +341,18 @@ def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
 # Whose fault it is.
 
 
-def test_a_pod_that_kubernetes_ended_is_the_cause_of_the_end() -> None:
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (BY_PREEMPTION, "PreemptionByScheduler: preempting"),
+        (terminated(143), "its pod was deleted"),
+    ],
+)
+def test_a_pod_that_somebody_ended_is_not_a_task_that_failed(status: Any, words: str) -> None:
     told = running()
-    told.pod("worker/0", BY_PREEMPTION)
+    told.pod("worker/0", status, deleted=True)
     told.all_are_gone()
-    reason = "worker/0 on n1 failed: PreemptionByScheduler: preempting; exit code 143"
-    assert told.end == (143, reason)
+    assert told.end == (143, f"worker/0 on n1 failed: {words}; exit code 143")
     assert told.cause is ExitReason.PLATFORM
 
 
@@ -359,14 +365,6 @@ def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
     assert "start worker/0" not in told.pass_secs(99.0)
     told.all_are_gone()
     assert told.cause is ExitReason.CANCELLED
-
-
-def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
-    told = running()
-    told.pod("worker/0", terminated(143), deleted=True)
-    told.all_are_gone()
-    assert told.end == (143, "worker/0 on n1 failed: its pod was deleted; exit code 143")
-    assert told.cause is ExitReason.PLATFORM
 
 
 def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:

@@ -472,16 +472,6 @@ def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
     assert scene.folder.status()["exit_code"] is None
 
 
-def test_a_script_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "cifar10.sbatch").symlink_to("/dev/full")
-    with pytest.raises(HostError) as caught:
-        Slurm().run(
-            make_job(slurm_cluster()), RunFolder(tmp_path), Display(io.StringIO(), live=False)
-        )
-    words = "No space left on device; --state-dir names another place"
-    assert str(caught.value) == f"{tmp_path}: {words}"
-
-
 def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(tools: Path) -> None:
     asked, cancelled = tools / "asked", tools / "cancelled"
     put_script(tools / "sbatch", f"touch {asked}; sleep 1; echo 7")

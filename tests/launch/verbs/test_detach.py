@@ -213,10 +213,3 @@ def test_ctrl_c_in_a_script_stops_without_a_question(launcher: Launcher) -> None
         assert not terminal.screen.cursor.hidden
     assert launcher.has_saved("master/0")
     launcher.assert_nothing_left()
-
-
-def test_logs_of_all_tasks_are_followed_with_their_names(launcher: Launcher) -> None:
-    launcher.up(TWO, "--detach", "--", "steps=20", "ps/0:print=serving")
-    output = launcher.verb("logs", "-f")
-    assert "[ps/0 localhost] serving\n" in output
-    assert "[master/0 localhost] epoch 0.1/1  step 20/20  loss 1.9  512 images/s\n" in output
