@@ -104,7 +104,7 @@ class Containers:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""
         try:
             self._ask("ps", "--quiet")
-            done = self._run("image", "inspect", "--format={{.Id}}", image)
+            done = self._client("image", "inspect", "--format={{.Id}}", image)
         except OSError as error:
             return {"engine_error": str(error), "image": None}
         found = None if done.returncode else done.stdout.strip().removeprefix("sha256:")[:12]
@@ -139,8 +139,8 @@ class Containers:
                     removed.update(found)
                     # Both commands may fail if a container ends at this moment. `podman rm` alone
                     # would first ask the container to end and wait.
-                    self._run("kill", *found)
-                    self._run("rm", "--force", *found)
+                    self._client("kill", *found)
+                    self._client("rm", "--force", *found)
             except OSError as error:
                 return sorted(removed), str(error)
             time.sleep(_LOOK_SECS)
@@ -154,16 +154,16 @@ class Containers:
         )
 
     def _ask(self, *words: str) -> list[str]:
-        done = self._run(*words)
+        done = self._client(*words)
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise OSError(f"{self.engine} does not work: {lines[-1]}")
         return done.stdout.split()
 
-    def _run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def _client(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Runs the engine's client; OSError if there is none, or if it does not answer."""
         try:
-            return processes.run([self.engine, *words], _ANSWER_SECS)
+            return processes.execute([self.engine, *words], _ANSWER_SECS)
         except FileNotFoundError:
             raise OSError(_MISSING.format(self.engine)) from None
         except OSError as error:

@@ -72,7 +72,7 @@ def probe(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
 def _versions(python: str, cwd: str) -> dict[str, Any]:
     """Returns the versions of Python and packages, or the error; does not import TensorFlow."""
     try:
-        done = processes.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
+        done = processes.execute([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
         if done.returncode == 0:
             return dict(json.loads(done.stdout))
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -21,7 +21,7 @@ from typing import Any, Optional
 from launch.agent import host_facts, processes, tcp_ports
 from launch.agent.containers import Containers
 from launch.agent.protocol import MAGIC, Message, encode, shown
-from launch.agent.task_process import Running
+from launch.agent.task_process import TaskProcess
 
 _TICK_SECS = 0.5
 _LAST_WORDS_SECS = 2.0  # to collect killed tasks and to send the last messages
@@ -118,9 +118,9 @@ class Machine:
                 while data:
                     data = data[os.write(1, data) :]
 
-    def spawn(self, order: Message) -> Running:
+    def spawn(self, order: Message) -> TaskProcess:
         """Starts a task; OSError, which says why, if it cannot be started."""
-        return Running(order, self.send)
+        return TaskProcess(order, self.send)
 
     def end_labelled(self, patience_secs: float, **labels: str) -> list[int]:
         """Ends all processes with these labels; returns their ids. See `processes.end_all`."""
@@ -154,7 +154,7 @@ class Agent:
         self._run_id, self._machine = run_id, machine
         self._settings = _NO_RUN
         self._containers: Optional[Containers] = None
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, TaskProcess] = {}
         self._held_ports: list[socket.socket] = []
         self._heard = machine.now()
         self._has_lost_launcher = self._has_asked_the_last = self._is_ending = False
@@ -262,7 +262,7 @@ class Agent:
                 del self._running[task.name]
                 self._take_end(task, code)
 
-    def _take_end(self, task: Running, code: int) -> None:
+    def _take_end(self, task: TaskProcess, code: int) -> None:
         task.kill_group()
         patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
         labels = {**self._own_labels(), processes.TASK: task.name}

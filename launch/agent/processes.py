@@ -20,7 +20,7 @@ _MOST = 1 << 26  # bytes of a command's output
 _libc = ctypes.CDLL(None)
 
 
-def run(
+def execute(
     argv: Sequence[str],
     timeout_secs: float,
     *,

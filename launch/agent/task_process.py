@@ -51,7 +51,7 @@ class Mask:
         return text
 
 
-class Running:
+class TaskProcess:
     """A task that has been started.
 
     Args:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Optional
 
-from launch.agent.processes import run
+from launch.agent.processes import execute
 from launch.errors import HostError, NotHereError
 
 # (regular expression for a tool's standard error, what that means, with a hint)
@@ -47,7 +47,7 @@ def call(
     if shutil.which(tool) is None:
         raise NotHereError(f"no {tool} on PATH here; {hint}")
     try:
-        return run(command, timeout_secs, given=given, env=env)
+        return execute(command, timeout_secs, given=given, env=env)
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror or error}") from None
 

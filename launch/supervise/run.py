@@ -68,7 +68,7 @@ def run_with_agents(
             task.name: _order_to_start(task, script_of(cluster), variables, allowed)
             for task in ready.tasks
         }
-        return loop.run(Agents(supervisor, loop, connections, orders))
+        return loop.follow(Agents(supervisor, loop, connections, orders))
 
 
 def allowed_variables(names: Sequence[str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ _LAST_LINES_SECS = 30.0  # the longest wait for missing lines after the job is o
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Runner(Protocol):
+class Driver(Protocol):
     """Runs the tasks: reports events to the supervisor, and carries out its decisions."""
 
     def start(self) -> None:
@@ -50,7 +50,7 @@ class RunLoop:
       supervisor: the object that decides how the job goes on, and when it is over.
       folder: the run's folder, for the status.
       display: shows the job's progress to the user.
-      events: a queue of events for the runner.
+      events: a queue of events for the driver.
       signals: a list to which each signal that asks for the job's end is added.
 
     Attributes:
@@ -80,35 +80,35 @@ class RunLoop:
         for line in shown:
             self._display.task_line(task, host, line)
 
-    def run(self, runner: Runner) -> Result:
+    def follow(self, driver: Driver) -> Result:
         """Runs until the result is known; returns it with the details that `_details` lists."""
         heeded, next_status = 0, 0.0
-        runner.start()
+        driver.start()
         while self._supervisor.result is None:
-            self._hear(runner, _LOOK_SECS)
+            self._hear(driver, _LOOK_SECS)
             for signum in self._signals[heeded:]:
                 heeded += 1
-                runner.stop(signum)
+                driver.stop(signum)
             now = time.monotonic()
-            runner.tick(now)
+            driver.tick(now)
             if now >= next_status:
                 next_status = now + _STATUS_SECS
                 self._show(None)
         deadline = time.monotonic() + _LAST_LINES_SECS
-        while (is_short := runner.has_lines_to_come()) and time.monotonic() < deadline:
-            self._hear(runner, 0.05)
+        while (is_short := driver.has_lines_to_come()) and time.monotonic() < deadline:
+            self._hear(driver, 0.05)
         if is_short:
             self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
         result = self._supervisor.result
         self._show(result)
         return replace(result, details=self._details(result))
 
-    def _hear(self, runner: Runner, secs: float) -> None:
-        """Waits at most `secs` for an event, and passes the events to the runner."""
+    def _hear(self, driver: Driver, secs: float) -> None:
+        """Waits at most `secs` for an event, and passes the events to the driver."""
         with suppress(queue.Empty):
-            runner.handle(self.events.get(timeout=secs))
+            driver.handle(self.events.get(timeout=secs))
             for _ in range(1000):
-                runner.handle(self.events.get_nowait())
+                driver.handle(self.events.get_nowait())
 
     def _show(self, result: Optional[Result]) -> None:
         tasks = [vars(state.row()) for state in self._supervisor.states.values()]

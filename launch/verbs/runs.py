@@ -30,9 +30,9 @@ class State(NamedTuple):
     """How a run stands.
 
     Attributes:
-      name: RUNNING under its launcher here, GOES_ON in its cluster without its launcher,
-        `elsewhere`: another machine may launch it, `not followed`: its launcher has ended before
-        it, or how it ended.
+      name: RUNNING under its launcher here, GOES_ON in its cluster without its launcher, `on
+        another host`: another machine may launch it, `launcher lost`: its launcher has ended
+        before it, or how it ended.
       words: what to say of it.
       writes: whether new lines may come into the run's folder.
     """
@@ -70,9 +70,9 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         return State(GOES_ON, words, writes=backend.job_writes_log)
     rest = f"to end the remaining processes: clean --run {folder.run_id}{unknown}"
     if elsewhere is None:
-        return State("not followed", f"its launcher has ended; {rest}")
+        return State("launcher lost", f"its launcher has ended; {rest}")
     words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
-    return State("elsewhere", words)
+    return State("on another host", words)
 
 
 def _find(options: argparse.Namespace) -> RunFolder:
@@ -226,7 +226,7 @@ def logs(options: argparse.Namespace) -> int:
         for is_last in _looks(folder):
             show(None, final=is_last)
         if folder.end() is None:
-            log_error(f"note: not followed: {plain(state_of(folder).words)}")
+            log_error(f"note: launcher lost: {plain(state_of(folder).words)}")
     return 0
 
 

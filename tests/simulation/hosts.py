@@ -16,7 +16,7 @@ _TICK_SECS = 0.5
 
 
 class Process:
-    """A task's process; `launch.agent.task_process.Running` for the agent.
+    """A task's process; `launch.agent.task_process.TaskProcess` for the agent.
 
     Attributes:
       got: the signals that reached the process before its end.

@@ -1,6 +1,6 @@
 """A job in a simulated Kubernetes: pods change by chance, and the real watch sees polls of them.
 
-What the runner does about kubectl and logs, tests/launch/backends/test_pod_watch.py sees.
+What the driver does about kubectl and logs, tests/launch/backends/test_pod_watch.py sees.
 """
 
 import json
@@ -181,7 +181,7 @@ class KubernetesRun:
         self._carry_out(self._watch.supervisor.stop(signal.SIGINT, self.world.now))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
-        """Does what the launcher's runner does."""
+        """Does what the launcher's driver does."""
         watch = self._watch
         if watch.supervisor.expected is not None and not self._end_began:
             self._end_began = self.world.now

@@ -197,25 +197,25 @@ def _follow(
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
         loop = RunLoop(watch.supervisor, folder, display, events, signals)
         since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""
-        runner = Runner(objects, watch, loop, list(allowed.values()), jobs, since)
+        driver = JobDriver(objects, watch, loop, list(allowed.values()), jobs, since)
         is_left = False
         try:
             create()
-            return loop.run(runner)
+            return loop.follow(driver)
         except Detached:
             is_left = True
             words = f"not followed any more; {objects.title} goes on"
             ways = f"to see or end it: attach or stop --run {folder.run_id}"
             return Result(128 + signal.SIGHUP, f"{words}; {ways}", cause=ExitReason.USER)
         finally:
-            runner.end(folder.run_id, is_left=is_left)
+            driver.end(folder.run_id, is_left=is_left)
 
 
 class Detached(Exception):
     """The launcher does not follow the job any more, which goes on."""
 
 
-class Runner:
+class JobDriver:
     """Tells the watch what polls show, and carries out what is decided.
 
     Args:

@@ -66,22 +66,22 @@ def test_an_agent_outlives_its_guard() -> None:
 
 def test_output_errors_and_exit_code_are_collected() -> None:
     code = "import sys; print('ü'); sys.stderr.buffer.write(b'\\xff\\n'); sys.exit(3)"
-    done = processes.run([sys.executable, "-c", code], 60)
+    done = processes.execute([sys.executable, "-c", code], 60)
     assert (done.returncode, done.stdout, done.stderr) == (3, "ü\n", "\ufffd\n")
 
 
 def test_a_command_that_does_not_end_is_killed() -> None:
     with pytest.raises(OSError, match=r"^no answer within 0\.2 s$"):
-        processes.run(["sleep", "300"], 0.2)
+        processes.execute(["sleep", "300"], 0.2)
 
 
 def test_a_process_that_a_command_leaves_behind_does_not_hold_up_its_result() -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '300']).pid)"
-    done = processes.run([sys.executable, "-c", code], 60)
+    done = processes.execute([sys.executable, "-c", code], 60)
     os.kill(int(done.stdout), signal.SIGKILL)
     assert done.returncode == 0
 
 
 def test_a_command_that_writes_without_end_is_killed() -> None:
     with pytest.raises(OSError, match="^its output is longer than 64 MiB$"):
-        processes.run(["yes"], 600)
+        processes.execute(["yes"], 600)

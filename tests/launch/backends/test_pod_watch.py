@@ -9,7 +9,7 @@ from typing import Any, Optional, cast
 
 import pytest
 
-from launch.backends.kubernetes.backend import Detached, Kubernetes, Runner
+from launch.backends.kubernetes.backend import Detached, JobDriver, Kubernetes
 from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl
 from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll, read_refusals
@@ -303,7 +303,7 @@ def test_a_new_lead_waits_for_the_end_of_the_earlier_one() -> None:
     new = replace(earlier, uid="new", created="2026-01-31T09:05:00Z")
     told.pods["new"] = new
     assert told.poll() == ["master/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"]
-    assert told.pass_secs(1) == ["start master/0"]  # the runner deletes the Job for now
+    assert told.pass_secs(1) == ["start master/0"]  # the driver deletes the Job for now
     told.pods["new"] = replace(new, state="ended", code=2)
     assert told.poll() == []
     assert told.watch.held == {"master/0"}
@@ -482,14 +482,14 @@ class Loop:
 
 
 class Rig:
-    """A runner that follows a master, a worker and a ps, all of which run."""
+    """A driver that follows a master, a worker and a ps, all of which run."""
 
     def __init__(self) -> None:
         self.cluster, self.loop, self.now = Cluster(), Loop(), 1000.0
         tasks = make_job(kubernetes_cluster()).tasks
         self.watch = PodWatch(tasks, Limits(), 0, self.now)
         loop, secret = cast("RunLoop", self.loop), "first line\nthe second line\nlast\n"
-        self.runner = Runner(self.cluster, self.watch, loop, [secret], {})
+        self.driver = JobDriver(self.cluster, self.watch, loop, [secret], {})
         for task in ("master", "worker", "ps"):
             self.change(task, RUNNING)
 
@@ -499,12 +499,12 @@ class Rig:
 
     def tick(self, secs: float = 2.0) -> None:
         self.now += secs
-        self.runner.tick(self.now)
+        self.driver.tick(self.now)
 
     def hear_ends(self) -> None:
         """Takes the ends of the connections to the logs."""
         for _ in range(3):
-            self.runner.handle(self.loop.events.get(timeout=30))
+            self.driver.handle(self.loop.events.get(timeout=30))
 
 
 @pytest.fixture
@@ -513,7 +513,7 @@ def rig() -> Iterator[Rig]:
     rig.tick()
     rig.hear_ends()
     yield rig
-    rig.runner.end("run", is_left=True)
+    rig.driver.end("run", is_left=True)
 
 
 def test_a_job_is_deleted_after_the_log_of_the_task_that_failed_is_read(rig: Rig) -> None:
@@ -570,7 +570,7 @@ def test_why_a_job_has_no_pod_is_told_after_some_time_once_for_all_tasks() -> No
             assert rig.loop.notes == []
     words = "no pod can be created for master/0, worker/0: exceeded quota: q, requested: pods=1"
     assert rig.loop.notes == [words]
-    rig.runner.end("run", is_left=True)
+    rig.driver.end("run", is_left=True)
 
 
 def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Rig) -> None:
@@ -600,9 +600,9 @@ def test_a_poll_follows_soon_where_a_log_has_ended(rig: Rig) -> None:
 
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
     with pytest.raises(Detached):
-        rig.runner.stop(signal.SIGHUP)
-    rig.runner.stop(signal.SIGINT)
-    rig.runner.stop(signal.SIGHUP)
+        rig.driver.stop(signal.SIGHUP)
+    rig.driver.stop(signal.SIGINT)
+    rig.driver.stop(signal.SIGHUP)
     assert rig.loop.notes[-1] == "SIGHUP: the job is ending already"
     rig.tick()
     assert rig.cluster.num_asked == 1
@@ -610,18 +610,18 @@ def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
 
 def test_at_its_end_the_launcher_deletes_all_or_says_how_to(rig: Rig) -> None:
     rig.cluster.owner = {"uid": "1"}
-    rig.runner.end("run", is_left=True)
+    rig.driver.end("run", is_left=True)
     assert rig.cluster.num_asked == 0
-    rig.runner.end("run", is_left=False)
+    rig.driver.end("run", is_left=False)
     assert (rig.cluster.num_asked, rig.loop.notes) == (1, [])
     rig.cluster.error = DOWN
-    rig.runner.end("run", is_left=False)
+    rig.driver.end("run", is_left=False)
     assert rig.loop.notes == [f"{DOWN}; to end what is left: clean --run run"]
 
 
 def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
     for line in ("first line", "a second line", "the second line!", "last"):
-        rig.runner._take_line(rig.cluster.pods["worker"], line)
+        rig.driver._take_line(rig.cluster.pods["worker"], line)
     assert rig.loop.lines == ["***", "a second line", "***!", "last"]
 
 

@@ -203,7 +203,7 @@ class Listener(Supervisor):
         self.stepped.append(stepped)
 
 
-class Runner:
+class Driver:
     """Calls the events that it is handed, and remembers what else it is told."""
 
     def __init__(self, first: Callable[[], None] = lambda: None) -> None:
@@ -245,11 +245,11 @@ class Scene:
     def end(self, exit_code: int = 0, task: Optional[str] = None) -> None:
         self.supervisor.result = Result(exit_code, "it is over", task)
 
-    def run(self, *events: LoopEvent, runner: Optional[Runner] = None) -> Result:
-        finals: list[LoopEvent] = [self.end] if runner is None else []
+    def run(self, *events: LoopEvent, driver: Optional[Driver] = None) -> Result:
+        finals: list[LoopEvent] = [self.end] if driver is None else []
         for event in [*events, *finals]:
             self.loop.events.put(event)
-        result = self.loop.run(runner or Runner())
+        result = self.loop.follow(driver or Driver())
         self.display.close()
         return result
 
@@ -272,7 +272,7 @@ def test_lines_are_shown_and_the_status_file_has_the_outcome_in_the_end(scene: S
 def test_a_failed_tasks_last_lines_and_log_are_in_the_outcome(scene: Scene) -> None:
     scene.folder.output_log.touch()
     result = scene.run(
-        scene.lines("a", " ", "b"), lambda: scene.end(3, "worker/0"), runner=Runner()
+        scene.lines("a", " ", "b"), lambda: scene.end(3, "worker/0"), driver=Driver()
     )
     assert result.details == ("  | a", "  | b", f"  log: {scene.folder.output_log}")
 
@@ -282,30 +282,30 @@ def test_what_the_job_saved_is_what_its_lead_saved(scene: Scene) -> None:
     master = TaskState(replace(worker.task, task_type="master"), "running")
     scene.supervisor.states["master/0"] = master
     worker.take(["saved here/model.ckpt-3"])
-    assert scene.run(lambda: scene.end(143), runner=Runner()).details == ()
+    assert scene.run(lambda: scene.end(143), driver=Driver()).details == ()
     master.take(["saved output/model.ckpt-3", "stopped by signal 15"])
-    assert scene.loop.run(Runner()).details == ("saved output/model.ckpt-3",)
+    assert scene.loop.follow(Driver()).details == ("saved output/model.ckpt-3",)
 
 
 def test_each_signal_is_heeded_once(scene: Scene) -> None:
-    runner = Runner(lambda: scene.signals.append(15))
-    runner.ticks = [lambda: scene.signals.append(2), scene.end]
-    scene.run(runner=runner)
-    assert runner.stops == [15, 2]
+    driver = Driver(lambda: scene.signals.append(15))
+    driver.ticks = [lambda: scene.signals.append(2), scene.end]
+    scene.run(driver=driver)
+    assert driver.stops == [15, 2]
 
 
 def test_lines_that_are_still_to_come_are_waited_for(scene: Scene) -> None:
-    runner = Runner()
-    runner.late = [lambda: scene.loop.events.put(scene.lines("last"))] * 2
-    scene.run(scene.end, runner=runner)
+    driver = Driver()
+    driver.late = [lambda: scene.loop.events.put(scene.lines("last"))] * 2
+    scene.run(scene.end, driver=driver)
     assert scene.screen.getvalue() == "[worker/0 node0] last\n"
 
 
 def test_lines_that_do_not_come_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_loop, "_LAST_LINES_SECS", 0.0)
-    runner = Runner()
-    runner.late = [lambda: None] * 1_000_000
-    scene.run(scene.end, runner=runner)
+    driver = Driver()
+    driver.late = [lambda: None] * 1_000_000
+    scene.run(scene.end, driver=driver)
     assert "a task's last lines did not come within 0 s" in scene.screen.getvalue()
 
 

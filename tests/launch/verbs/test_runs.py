@@ -210,13 +210,13 @@ def test_runs_are_listed_with_the_newest_first(
     assert [" ".join(line.split()) for line in said(tmp_path / "runs", "list").splitlines()] == [
         "run name state age backend tasks step accuracy",
         "20260131-000007-abcd done 3m13s local 3",
-        "20260131-000006-abcd elsewhere 3m14s local 3",
+        "20260131-000006-abcd on another host 3m14s local 3",
         "20260131-000005-abcd running 3m15s local 3",
         "20260131-000004-abcd damaged",
         "20260131-000003-abcd stopped 3m17s local 3",
         "20260131-000002-abcd failed (exit code 3) 3m18s local 3",
         "20260131-000001-abcd done 2h05m local 3 282/282 91.32 %",
-        "20260131-000000-abcd not followed 2h13m local 3",
+        "20260131-000000-abcd launcher lost 2h13m local 3",
     ]
 
 
